@@ -1,0 +1,1 @@
+"""Leapjson: an LLM server that speaks JSON mode and leaps over forced text."""

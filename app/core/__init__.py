@@ -1,0 +1,1 @@
+"""What crosses borders: requests, steps, constraint protocols, events, errors."""

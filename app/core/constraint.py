@@ -1,0 +1,154 @@
+"""What a constraint is to the rest of the program: specifications in, masks out.
+
+Three lifetimes, three types: ``Vocabulary`` lives as long as the process, ``Constraint`` as long
+as its schema is cached (immutable, shared by requests), ``ConstraintState`` as long as a request.
+The implementations are in ``app.text`` and ``app.constraint``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Mask = NDArray[np.uint32]
+"""Packed token mask, shape [ceil(V / 32)]: bit ``i % 32`` of word ``i // 32`` is token ``i``."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSchema:
+    """Answers are JSON values valid against ``schema`` (a parsed JSON Schema).
+
+    ``close_objects``: where a schema says nothing about additional properties, forbid them.
+    False follows the specification; the server closes them by default.
+    ``whitespace``: ``"spaced"`` (as ``json.dumps`` writes) or ``"compact"``.
+    """
+
+    schema: Any
+    close_objects: bool = False
+    whitespace: str = "spaced"
+
+    def cache_key(self) -> str:
+        """Text that is equal exactly for specifications with the same language and order."""
+        return f"schema:{int(self.close_objects)}:{self.whitespace}:" + json.dumps(
+            self.schema, separators=(",", ":")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JsonObject:
+    """Answers are any JSON object (OpenAI's ``json_object`` mode)."""
+
+    whitespace: str = "spaced"
+
+    def cache_key(self) -> str:
+        return f"object:{self.whitespace}"
+
+
+@dataclass(frozen=True, slots=True)
+class Regex:
+    """Answers match ``pattern`` as a whole (ECMA-262 syntax, anchored at both ends)."""
+
+    pattern: str
+
+    def cache_key(self) -> str:
+        return "regex:" + self.pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Answers are exactly one of ``options``."""
+
+    options: Sequence[str]
+
+    def cache_key(self) -> str:
+        return "choice:" + json.dumps(list(self.options))
+
+
+ConstraintSpec = JsonSchema | JsonObject | Regex | Choice
+
+
+class Vocabulary(Protocol):
+    """Token ids and the bytes they stand for; fixed for a model."""
+
+    @property
+    def size(self) -> int:
+        """Number of token ids, V; logits may be wider (padding), never narrower."""
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Token ids that end an answer."""
+
+    @property
+    def token_bytes(self) -> Sequence[bytes | None]:
+        """Bytes of every token id; None for special tokens and unused ids."""
+
+
+class ConstraintState(Protocol):
+    """Where one answer stands in its constraint. Not thread-safe; owned by the engine."""
+
+    def mask(self, budget: int | None = None) -> Mask:
+        """Tokens allowed next, end of sequence included where ``is_complete``. Read only.
+
+        With ``budget`` (tokens left for the answer, this one included, end of sequence not
+        counted) only tokens after which the answer can still be finished are allowed. Callers
+        keep ``shortest_tokens() <= budget``; the mask then is never empty, and choosing any of
+        its tokens keeps that true for ``budget - 1``.
+        """
+
+    def accept(self, token_id: int) -> None:
+        """Advance by a token. Raises ``RejectedToken`` if the mask excludes it."""
+
+    def accept_bytes(self, data: bytes) -> None:
+        """Advance by raw bytes, all or nothing; counts as one token for ``rollback``.
+
+        Raises ``RejectedToken`` and leaves the state as it was if ``data`` leaves the language.
+        """
+
+    def forced(self) -> bytes:
+        """The singular path from here: the bytes every answer must go on with; b"" at a branch.
+
+        Empty also where the answer may end here. Memoised: costs a lookup after the first time.
+        """
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the text so far is a whole answer (end of sequence allowed)."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the text so far is a whole answer and nothing can follow it."""
+
+    def shortest_completion(self) -> bytes:
+        """Bytes of a shortest way to a whole answer; b"" when complete."""
+
+    def shortest_tokens(self) -> int:
+        """Upper bound, in tokens, of a shortest way to a whole answer; 0 when complete."""
+
+    def can_extend(self, tail: bytes) -> bool:
+        """Whether some token spells ``tail`` and then goes on with what may follow from here.
+
+        ``tail`` are the last bytes of the text up to this state. True means that the tokenizer
+        may merge them with what follows, so a leap holds them back.
+        """
+
+    def rollback(self, n_tokens: int) -> None:
+        """Undo the last ``n_tokens`` calls of ``accept`` or ``accept_bytes``."""
+
+    def copy(self) -> ConstraintState:
+        """An independent state at the same place, with an empty rollback history."""
+
+
+class Constraint(Protocol):
+    """A compiled constraint: immutable to its users, shared by every request that names it."""
+
+    def start(self) -> ConstraintState:
+        """The state before the first byte of an answer."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held for states and masks, in bytes; grows as states are visited."""

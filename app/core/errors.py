@@ -1,0 +1,169 @@
+"""Every error Leapjson raises on purpose, as one tree.
+
+    LeapjsonError
+    ├── RequestError                 the caller's fault; HTTP 400 unless noted
+    │   ├── InvalidRequest           a field is missing, malformed or out of range
+    │   │   ├── UnknownModel         HTTP 404
+    │   │   ├── PromptTooLong        the prompt leaves no room in the context
+    │   │   └── BudgetTooSmall       no valid answer fits in max_tokens
+    │   └── ConstraintError          the schema, pattern or grammar cannot be used
+    │       ├── InvalidSchema        it is not a schema (or regex, or grammar)
+    │       ├── UnsupportedSchema    a keyword that cannot be enforced, by name and place
+    │       ├── UnsatisfiableSchema  nothing satisfies it
+    │       └── ConstraintTooComplex a limit on bytes, nodes, states or time was passed
+    ├── Unavailable                  not the caller's fault, and worth a retry
+    │   ├── QueueFull                HTTP 429 with Retry-After
+    │   └── Draining                 HTTP 503, the server is shutting down
+    ├── EngineDied                   HTTP 500; the engine's thread ended
+    ├── UnsupportedModel             at start-up: this model cannot be served exactly
+    └── RejectedToken                a token outside the mask was pushed into a constraint
+
+The status codes themselves are assigned in one place, ``app.api.errors``.
+"""
+
+from __future__ import annotations
+
+
+class LeapjsonError(Exception):
+    """Root of all errors raised on purpose. ``str(error)`` says what to change."""
+
+
+class RequestError(LeapjsonError):
+    """The caller can fix this by sending something else.
+
+    ``param`` names the field at fault in the request's own terms (``"max_tokens"``,
+    ``"response_format"``), or is None when no single field is.
+    """
+
+    code: str = "invalid_request"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+class InvalidRequest(RequestError):
+    """A field is missing, malformed or out of range."""
+
+
+class UnknownModel(InvalidRequest):
+    """The request names a model that this server does not serve."""
+
+    code = "model_not_found"
+
+
+class PromptTooLong(InvalidRequest):
+    """The prompt alone, or the prompt and the tokens asked for, exceed the context."""
+
+    code = "context_length_exceeded"
+
+
+class BudgetTooSmall(InvalidRequest):
+    """``max_tokens`` is below the length of the shortest valid answer."""
+
+    code = "budget_too_small"
+
+    def __init__(self, *, max_tokens: int, needed: int) -> None:
+        super().__init__(
+            f"max_tokens is {max_tokens}, but the shortest answer this constraint allows "
+            f"needs {needed} tokens; raise max_tokens to at least {needed}",
+            param="max_tokens",
+        )
+        self.max_tokens = max_tokens
+        self.needed = needed
+
+
+class ConstraintError(RequestError):
+    """A schema, regex, choice or grammar cannot be used as a constraint."""
+
+    code = "invalid_schema"
+
+    def __init__(self, message: str, *, param: str | None = "response_format") -> None:
+        super().__init__(message, param=param)
+
+
+class InvalidSchema(ConstraintError):
+    """What was sent is not a JSON Schema, or not a regular expression, at ``pointer``."""
+
+    def __init__(self, message: str, *, pointer: str = "") -> None:
+        super().__init__(f"{message} (at {pointer or 'the root'})")
+        self.reason = message
+        self.pointer = pointer
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), {"message": self.reason, "pointer": self.pointer}))
+
+
+class UnsupportedSchema(ConstraintError):
+    """``keyword`` at JSON Pointer ``pointer`` (RFC 6901) cannot be enforced exactly."""
+
+    code = "unsupported_schema"
+
+    def __init__(self, keyword: str, pointer: str, reason: str = "") -> None:
+        why = f": {reason}" if reason else ""
+        super().__init__(
+            f"the keyword {keyword!r} at {pointer or 'the root'} cannot be enforced{why}"
+        )
+        self.keyword = keyword
+        self.pointer = pointer
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[object, ...]:
+        arguments = {"keyword": self.keyword, "pointer": self.pointer, "reason": self.reason}
+        return (_rebuild, (type(self), arguments))
+
+
+class UnsatisfiableSchema(ConstraintError):
+    """No JSON value satisfies the schema, so no answer could ever be given."""
+
+    code = "unsatisfiable_schema"
+
+    def __init__(self, message: str = "no value satisfies this schema") -> None:
+        super().__init__(message)
+
+
+class ConstraintTooComplex(ConstraintError):
+    """Compiling passed a limit. ``limit`` says which one and its value."""
+
+    code = "schema_too_complex"
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(f"the constraint is too complex: {limit}")
+        self.limit = limit
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), {"limit": self.limit}))
+
+
+class Unavailable(LeapjsonError):
+    """Try again later; ``retry_after`` is in whole seconds."""
+
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after = retry_after
+
+
+class QueueFull(Unavailable):
+    """The bounded queue has no room for another request."""
+
+
+class Draining(Unavailable):
+    """The server is shutting down: it finishes what runs and takes nothing new."""
+
+
+class EngineDied(LeapjsonError):
+    """The engine's thread ended on an error; nothing can be generated until a restart."""
+
+
+class UnsupportedModel(LeapjsonError):
+    """At start-up: this model's layers cannot be run exactly, so it is not served."""
+
+
+class RejectedToken(LeapjsonError):
+    """A token (or bytes) outside the language was pushed into a ``ConstraintState``."""
+
+
+def _rebuild(error: type[ConstraintError], arguments: dict[str, str]) -> ConstraintError:
+    return error(**arguments)

@@ -1,0 +1,133 @@
+"""What comes out: chunks of answers, and the measurements of steps and requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from app.core.step import TokenLogprob
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+TokenSource = Literal["sampled", "leapt"]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerToken:
+    """A token that became part of an answer."""
+
+    token_id: int
+    data: bytes
+    """The bytes this token added to the answer; b"" for a held-back or special token."""
+    source: TokenSource
+    logprob: float = 0.0
+    """0.0 for a leapt token: nothing else could have come."""
+    top: Sequence[TokenLogprob] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerUsage:
+    """Counts for one answer so far, in tokens unless said otherwise."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    """Prompt tokens whose keys and values were found in the prefix cache."""
+    completion_tokens: int
+    """Tokens of the answer as it stands (after re-tokenization), end of sequence included."""
+    leapt_tokens: int
+    drafted_tokens: int
+    """Drafted tokens that were accepted."""
+    forward_passes: int
+    """Steps of the engine in which this answer took part."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChunk:
+    """What one step added to one answer. Engine to serving."""
+
+    request_id: str
+    data: bytes
+    """Bytes added to the answer; may end inside a UTF-8 character."""
+    tokens: Sequence[AnswerToken]
+    usage: AnswerUsage
+    finish_reason: FinishReason | None = None
+    """Set on the last chunk of an answer, and only there."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextChunk:
+    """What was added to one choice, as text. Serving to API."""
+
+    index: int
+    """Which of the request's n choices."""
+    text: str
+    tokens: Sequence[AnswerToken]
+    usage: AnswerUsage
+    finish_reason: FinishReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepStats:
+    """One step of the engine. Durations in seconds."""
+
+    plan_seconds: float
+    launch_seconds: float
+    mask_seconds: float
+    sample_seconds: float
+    commit_seconds: float
+    prompt_tokens: int
+    """Prompt tokens computed in this step."""
+    cached_tokens: int
+    """Prompt tokens that sequences admitted in this step found in the prefix cache."""
+    sampled_tokens: int
+    leapt_tokens: int
+    drafted_tokens: int
+    """Drafted tokens accepted in this step."""
+    skipped_tokens: int
+    """Answer tokens that came without a sampled row of their own."""
+    batch_tokens: int
+    """Tokens computed in this step, all spans together."""
+    running: int
+    waiting: int
+    kv_usage: float
+    """Share of cache blocks in use by live sequences, 0 to 1."""
+    preemptions: int
+    prefix_queries: int
+    """Full prompt blocks looked up in the prefix cache."""
+    prefix_hits: int
+    budget_closed: int
+    """Answers whose mask was first narrowed by their budget in this step."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStats:
+    """One finished request (all its choices). Durations in seconds."""
+
+    endpoint: str
+    status: int
+    finish_reason: str
+    queue_seconds: float
+    """From arrival until its first choice was first scheduled."""
+    time_to_first_token: float | None
+    e2e_seconds: float
+    inter_token_seconds: Sequence[float]
+    """Gaps between the chunks of each choice."""
+    leapt_tokens: int
+    completion_tokens: int
+
+
+class StepObserver(Protocol):
+    """Told of every step; must be quick and must not raise."""
+
+    def observe_step(self, stats: StepStats) -> None: ...
+
+
+class RequestObserver(Protocol):
+    """Told of requests, rejections and compilations; must be quick and must not raise."""
+
+    def observe_request(self, stats: RequestStats) -> None: ...
+
+    def observe_rejection(self, reason: str) -> None: ...
+
+    def observe_compile(self, kind: str, result: str, seconds: float) -> None:
+        """``kind``: schema, object, regex or choice. ``result``: ok or the error's code."""
