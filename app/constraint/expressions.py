@@ -1,0 +1,243 @@
+"""Languages over bytes as hash-consed expressions.
+
+An expression is an integer into its ``ExpressionPool``; building the same expression twice gives
+the same integer, so a set of expressions is finite where the language is regular, and an
+expression can stand for a state of the automaton (Brzozowski 1964; Owens, Reppy and Turon,
+"Regular-expression derivatives re-examined", 2009). ``app.constraint.derivatives`` takes them
+apart again.
+
+The forms are: the empty language, the empty string, one byte of a set, a literal, concatenation,
+union, intersection, complement, bounded repetition, and reference to a named rule. Rules make
+recursive schemas possible without a depth limit; they may not stand inside an intersection or a
+complement, where emptiness would be undecidable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Any
+
+from app.core.errors import ConstraintTooComplex
+
+Expression = int
+"""An index into the pool that built it."""
+
+ByteSet = int
+"""A set of bytes as 256 bits: byte b is in the set where bit b is 1."""
+
+ALL_BYTES: ByteSet = (1 << 256) - 1
+INFINITE: int = 1 << 60
+"""Length of the shortest string of a language that has none."""
+
+
+class Kind(IntEnum):
+    """Form of an expression; ``pool.operands[e]`` holds what the comment says."""
+
+    EMPTY = 0  # None: no string at all
+    EPSILON = 1  # None: the empty string
+    BYTES = 2  # ByteSet of two or more bytes
+    LITERAL = 3  # bytes, one or more
+    CONCATENATION = 4  # (head, tail); head is never itself a concatenation
+    UNION = 5  # sorted tuple of two or more expressions
+    INTERSECTION = 6  # sorted tuple of two or more expressions
+    COMPLEMENT = 7  # expression
+    REPETITION = 8  # (expression, low, high); high is None where unbounded
+    RULE = 9  # index into pool.bodies
+
+
+def byte_range(first: int, last: int) -> ByteSet:
+    """The bytes from ``first`` to ``last``, both included."""
+    return (1 << (last + 1)) - (1 << first)
+
+
+def byte_set(members: Iterable[int]) -> ByteSet:
+    bits = 0
+    for member in members:
+        bits |= 1 << member
+    return bits
+
+
+class ExpressionPool:
+    """Builds and owns expressions; picklable, so that a worker process can send one back.
+
+    ``max_nodes`` bounds what building *and* taking derivatives may create; passing it raises
+    ``ConstraintTooComplex``.
+    """
+
+    def __init__(self, max_nodes: int = 2_000_000) -> None:
+        self.max_nodes = max_nodes
+        self.kinds: list[Kind] = []
+        self.operands: list[Any] = []
+        self.nullable: list[bool] = []
+        self.regular: list[bool] = []
+        """Whether no rule is referred to anywhere inside."""
+        self.bodies: list[Expression | None] = []
+        self.character: Expression | None = None
+        """The JSON string character, where a front end built one (see ``json_text``)."""
+        self._index: dict[tuple[Kind, Any], Expression] = {}
+        self.empty = self._node(Kind.EMPTY, None, nullable=False, regular=True)
+        self.epsilon = self._node(Kind.EPSILON, None, nullable=True, regular=True)
+        self.everything = self.complement(self.empty)
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def byte(self, members: ByteSet) -> Expression:
+        """Any one byte of ``members``."""
+        if members == 0:
+            return self.empty
+        if members & (members - 1) == 0:
+            return self.literal(bytes([members.bit_length() - 1]))
+        return self._node(Kind.BYTES, members, nullable=False, regular=True)
+
+    def literal(self, text: bytes) -> Expression:
+        """Exactly ``text``."""
+        if not text:
+            return self.epsilon
+        return self._node(Kind.LITERAL, text, nullable=False, regular=True)
+
+    def concatenate(self, *parts: Expression) -> Expression:
+        """The parts one after the other. Adjacent literals become one."""
+        result = self.epsilon
+        for part in reversed(parts):
+            result = self._concatenate_two(part, result)
+        return result
+
+    def union(self, members: Iterable[Expression]) -> Expression:
+        """Any of ``members``. Single bytes among them become one byte set."""
+        flat: set[Expression] = set()
+        single_bytes: ByteSet = 0
+        for member in members:
+            parts = self.operands[member] if self.kinds[member] is Kind.UNION else (member,)
+            for part in parts:
+                kind = self.kinds[part]
+                if kind is Kind.BYTES:
+                    single_bytes |= self.operands[part]
+                elif kind is Kind.LITERAL and len(self.operands[part]) == 1:
+                    single_bytes |= 1 << self.operands[part][0]
+                elif part == self.everything:
+                    return part
+                elif kind is not Kind.EMPTY:
+                    flat.add(part)
+        if single_bytes:
+            flat.add(self.byte(single_bytes))
+        if self.epsilon in flat and any(self.nullable[m] for m in flat if m != self.epsilon):
+            flat.discard(self.epsilon)
+        return self._associative(Kind.UNION, flat, self.empty)
+
+    def optional(self, expression: Expression) -> Expression:
+        return self.union((self.epsilon, expression))
+
+    def intersect(self, members: Iterable[Expression]) -> Expression:
+        """What all ``members`` have in common. None of them may contain a rule."""
+        flat: set[Expression] = set()
+        common: ByteSet | None = None
+        for member in members:
+            parts = self.operands[member] if self.kinds[member] is Kind.INTERSECTION else (member,)
+            for part in parts:
+                kind = self.kinds[part]
+                if kind is Kind.BYTES:
+                    bits = self.operands[part]
+                    common = bits if common is None else common & bits
+                elif part == self.empty:
+                    return self.empty
+                elif part != self.everything:
+                    assert self.regular[part], "rules may not stand inside an intersection"
+                    flat.add(part)
+        if common is not None:
+            one_byte = self.byte(common)
+            if one_byte == self.empty:
+                return self.empty
+            flat.add(one_byte)
+        if self.epsilon in flat:
+            return self.epsilon if all(self.nullable[m] for m in flat) else self.empty
+        return self._associative(Kind.INTERSECTION, flat, self.everything)
+
+    def complement(self, expression: Expression) -> Expression:
+        """Every byte string that ``expression`` does not contain. It may not contain a rule."""
+        if self.kinds[expression] is Kind.COMPLEMENT:
+            inner: Expression = self.operands[expression]
+            return inner
+        assert self.regular[expression], "rules may not stand inside a complement"
+        nullable = not self.nullable[expression]
+        return self._node(Kind.COMPLEMENT, expression, nullable=nullable, regular=True)
+
+    def repeat(self, expression: Expression, low: int = 0, high: int | None = None) -> Expression:
+        """``expression`` from ``low`` to ``high`` times over; ``high`` None is without bound."""
+        if high is not None and low > high:
+            return self.empty
+        if high == 0 or expression == self.epsilon:
+            return self.epsilon
+        if expression == self.empty:
+            return self.epsilon if low == 0 else self.empty
+        if low == 1 and high == 1:
+            return expression
+        if self.nullable[expression]:
+            low = 0
+        regular = self.regular[expression]
+        return self._node(
+            Kind.REPETITION, (expression, low, high), nullable=low == 0, regular=regular
+        )
+
+    def declare_rule(self, *, nullable: bool = False) -> Expression:
+        """A reference to a rule whose body comes later; ``nullable`` says if it has b""."""
+        self.bodies.append(None)
+        rule = self._node(Kind.RULE, len(self.bodies) - 1, nullable=nullable, regular=False)
+        return rule
+
+    def define_rule(self, rule: Expression, body: Expression) -> None:
+        """Give a declared rule its body. A body may refer to any rule, itself included."""
+        assert self.kinds[rule] is Kind.RULE
+        assert self.nullable[body] == self.nullable[rule], "declared with other nullability"
+        self.bodies[self.operands[rule]] = body
+
+    def _concatenate_two(self, head: Expression, tail: Expression) -> Expression:
+        if tail == self.epsilon:
+            return head
+        kind = self.kinds[head]
+        if kind is Kind.EPSILON:
+            return tail
+        if kind is Kind.EMPTY or tail == self.empty:
+            return self.empty
+        if kind is Kind.CONCATENATION:
+            first, rest = self.operands[head]
+            return self._concatenate_two(first, self._concatenate_two(rest, tail))
+        if kind is Kind.LITERAL:
+            if self.kinds[tail] is Kind.LITERAL:
+                return self.literal(self.operands[head] + self.operands[tail])
+            if self.kinds[tail] is Kind.CONCATENATION:
+                first, rest = self.operands[tail]
+                if self.kinds[first] is Kind.LITERAL:
+                    head = self.literal(self.operands[head] + self.operands[first])
+                    tail = rest
+        nullable = self.nullable[head] and self.nullable[tail]
+        regular = self.regular[head] and self.regular[tail]
+        return self._node(Kind.CONCATENATION, (head, tail), nullable=nullable, regular=regular)
+
+    def _associative(self, kind: Kind, members: set[Expression], neutral: Expression) -> Expression:
+        if not members:
+            return neutral
+        if len(members) == 1:
+            return next(iter(members))
+        combine = any if kind is Kind.UNION else all
+        return self._node(
+            kind,
+            tuple(sorted(members)),
+            nullable=combine(self.nullable[m] for m in members),
+            regular=all(self.regular[m] for m in members),
+        )
+
+    def _node(self, kind: Kind, operand: Any, *, nullable: bool, regular: bool) -> Expression:
+        key = (kind, operand)
+        found = self._index.get(key)
+        if found is not None:
+            return found
+        if len(self.kinds) >= self.max_nodes:
+            raise ConstraintTooComplex(f"more than {self.max_nodes} expression nodes")
+        self.kinds.append(kind)
+        self.operands.append(operand)
+        self.nullable.append(nullable)
+        self.regular.append(regular)
+        self._index[key] = len(self.kinds) - 1
+        return len(self.kinds) - 1
