@@ -1,0 +1,221 @@
+"""The vocabulary as a preorder trie in flat arrays, and the compiled walks over it.
+
+A node stands for a prefix of some token. Nodes are numbered in preorder, so the subtree of node i
+is ``i .. skip[i] - 1``, and a walk that meets a dead end jumps to ``skip[i]``. The kernels release
+the GIL and are compiled once per machine (numba's cache).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Int32s = NDArray[np.int32]
+UInt8s = NDArray[np.uint8]
+
+DEAD = 0
+"""The automaton's state from which nothing can be finished, in transition tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trie:
+    """Byte strings as a preorder trie. All arrays but ``duplicates`` have one entry per node."""
+
+    byte: UInt8s
+    depth: Int32s
+    """Length of the node's prefix minus one: 0 for first bytes."""
+    skip: Int32s
+    token: Int32s
+    """Index of the string that ends here, -1 if none does."""
+    duplicates: Int32s
+    """Shape [D, 2]: (index in ``token``, index of another string with the same bytes)."""
+
+    @property
+    def nodes(self) -> int:
+        return len(self.byte)
+
+    @classmethod
+    def build(cls, strings: Sequence[bytes | None]) -> Trie:
+        """The trie of ``strings`` by their index; None and b"" have no node."""
+        order = sorted((i for i, s in enumerate(strings) if s), key=lambda i: strings[i] or b"")
+        unique: list[int] = []
+        duplicates: list[tuple[int, int]] = []
+        for index in order:
+            if unique and strings[unique[-1]] == strings[index]:
+                duplicates.append((unique[-1], index))
+            else:
+                unique.append(index)
+        texts = [strings[i] or b"" for i in unique]
+        ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+        flat = np.frombuffer(b"".join(texts), dtype=np.uint8)
+        byte, depth, skip, token = _build_nodes(flat, ends, np.array(unique, dtype=np.int32))
+        pairs = np.array(duplicates, dtype=np.int32).reshape(-1, 2)
+        return cls(byte, depth, skip, token, pairs)
+
+    def find(self, text: bytes) -> int:
+        """The node of prefix ``text`` (one or more bytes), or -1."""
+        return int(_find(self.byte, self.skip, np.frombuffer(text, dtype=np.uint8)))
+
+
+@njit(cache=True, nogil=True)
+def _build_nodes(
+    flat: UInt8s, ends: NDArray[np.int64], unique: Int32s
+) -> tuple[UInt8s, Int32s, Int32s, Int32s]:
+    """Nodes of sorted, distinct strings; ``flat`` holds them end to end."""
+    count = len(flat)
+    byte = np.empty(count, np.uint8)
+    depth = np.empty(count, np.int32)
+    skip = np.empty(count, np.int32)
+    token = np.full(count, -1, np.int32)
+    longest = 1
+    previous_end = 0
+    for end in ends:
+        longest = max(longest, end - previous_end)
+        previous_end = end
+    path = np.empty(longest, np.int32)  # nodes of the current string's prefixes
+    path_length = 0
+    nodes = 0
+    start = 0
+    for string in range(len(ends)):
+        length = ends[string] - start
+        shared = 0
+        while (
+            shared < path_length and shared < length and byte[path[shared]] == flat[start + shared]
+        ):
+            shared += 1
+        for level in range(shared, path_length):
+            skip[path[level]] = nodes
+        for level in range(shared, length):
+            byte[nodes] = flat[start + level]
+            depth[nodes] = level
+            path[level] = nodes
+            nodes += 1
+        path_length = length
+        token[nodes - 1] = unique[string]
+        start = ends[string]
+    for level in range(path_length):
+        skip[path[level]] = nodes
+    return byte[:nodes].copy(), depth[:nodes].copy(), skip[:nodes].copy(), token[:nodes].copy()
+
+
+@njit(cache=True, nogil=True)
+def _find(byte: UInt8s, skip: Int32s, text: UInt8s) -> int:
+    node, end = 0, len(byte)
+    for position in range(len(text)):
+        while node < end and byte[node] != text[position]:
+            node = skip[node]
+        if node >= end:
+            return -1
+        if position < len(text) - 1:
+            end = skip[node]
+            node += 1
+    return node
+
+
+@njit(cache=True, nogil=True)
+def walk(
+    byte: UInt8s,
+    depth: Int32s,
+    skip: Int32s,
+    token: Int32s,
+    node: int,
+    end: int,
+    base: int,
+    rows: Int32s,
+    transitions: Int32s,
+    stack: Int32s,
+    reached: Int32s,
+) -> int:
+    """Run the automaton over nodes ``node .. end - 1``; ``reached[token]`` is where it ends up.
+
+    ``stack[d]`` is the state before a byte at depth ``base + d``; the caller sets ``stack[0]``.
+    ``rows[state]`` is the state's row in ``transitions`` [R, 256], -1 if not computed yet: then
+    the walk stops and returns that node, to be called again from there (the missing state is
+    ``stack[depth[node] - base]``). Returns ``end`` when done. Tokens left at 0 are dead.
+    """
+    while node < end:
+        level = depth[node] - base
+        row = rows[stack[level]]
+        if row < 0:
+            return node
+        state = transitions[row, byte[node]]
+        if state == DEAD:
+            node = skip[node]
+            continue
+        stack[level + 1] = state
+        if token[node] >= 0:
+            reached[token[node]] = state
+        node += 1
+    return end
+
+
+@njit(cache=True, nogil=True)
+def walk_any(
+    byte: UInt8s,
+    depth: Int32s,
+    skip: Int32s,
+    token: Int32s,
+    node: int,
+    end: int,
+    base: int,
+    rows: Int32s,
+    transitions: Int32s,
+    stack: Int32s,
+) -> int:
+    """As ``walk``, but stops at the first token: returns -1 then."""
+    while node < end:
+        level = depth[node] - base
+        row = rows[stack[level]]
+        if row < 0:
+            return node
+        state = transitions[row, byte[node]]
+        if state == DEAD:
+            node = skip[node]
+            continue
+        stack[level + 1] = state
+        if token[node] >= 0:
+            return -1
+        node += 1
+    return end
+
+
+@njit(cache=True, nogil=True)
+def cover(
+    byte: UInt8s, skip: Int32s, token: Int32s, text: UInt8s, tokens: Int32s, lengths: Int32s
+) -> None:
+    """Fewest tokens that spell each suffix of ``text``, by dynamic programming.
+
+    ``tokens[i]``: how many spell ``text[i:]`` (2**30 if none do); ``lengths[i]``: bytes of the
+    first of them. Both have ``len(text) + 1`` entries.
+    """
+    size = len(text)
+    tokens[size] = 0
+    for start in range(size - 1, -1, -1):
+        best = 1 << 30
+        best_length = 0
+        node, end, position = 0, len(byte), start
+        while position < size:
+            while node < end and byte[node] != text[position]:
+                node = skip[node]
+            if node >= end:
+                break
+            position += 1
+            if token[node] >= 0 and tokens[position] + 1 <= best:
+                best = tokens[position] + 1
+                best_length = position - start
+            end = skip[node]
+            node += 1
+        tokens[start] = best
+        lengths[start] = best_length
+
+
+@njit(cache=True, nogil=True)
+def pack(reached: Int32s, mask: NDArray[np.uint32]) -> None:
+    """Set the bit of every token that ``reached`` a live state."""
+    for token in range(len(reached)):
+        if reached[token] != DEAD:
+            mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
