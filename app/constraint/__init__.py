@@ -1,0 +1,44 @@
+"""Schema, regex, choice or grammar -> byte expression -> lazily compiled automaton -> token masks.
+
+    front_end.build      specification to expression (schema, regex, numbers, json_text, formats)
+    compile_program      ... with lengths: picklable, made in a worker process
+    Compiler.link        ... with a vocabulary: a constraint whose states fill up on demand
+
+The names are imported on first use: worker processes only compile and need no numba.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from app.core.constraint import Choice, JsonObject, JsonSchema, Regex
+
+if TYPE_CHECKING:
+    from app.constraint.compiler import Compiler
+    from app.constraint.front_end import Limits
+    from app.constraint.program import Program, compile_program
+
+__all__ = [
+    "Choice",
+    "Compiler",
+    "JsonObject",
+    "JsonSchema",
+    "Limits",
+    "Program",
+    "Regex",
+    "compile_program",
+]
+
+_HOMES = {
+    "Compiler": "compiler",
+    "Limits": "front_end",
+    "Program": "program",
+    "compile_program": "program",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

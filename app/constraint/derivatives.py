@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from itertools import count
+from typing import Any
 
 from app.constraint.expressions import (
     ALL_BYTES,
@@ -46,6 +47,9 @@ class Derivatives:
         self._rule_lengths: list[int] = []
         self._found: dict[Expression, bytes] = {}
         """Shortest strings of intersections and complements, by search."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_rows": {}}
 
     def row(self, expression: Expression) -> Row:
         """Every next byte and the derivative it leads to. Memoised."""
@@ -224,11 +228,12 @@ class Derivatives:
         if kind is Kind.CONCATENATION:
             return min(INFINITE, self.length(operand[0]) + self.length(operand[1]))
         if kind is Kind.UNION:
-            return min(self.length(member) for member in operand)
+            return min([self.length(member) for member in operand])
         if kind is Kind.REPETITION:
-            return min(INFINITE, self.length(operand[0]) * int(operand[1]))
+            low: int = operand[1]
+            return min(INFINITE, self.length(operand[0]) * low)
         if kind is Kind.RULE:
-            return self._rule_lengths[operand]
+            return self._rule_lengths[int(operand)]
         if kind is Kind.EMPTY:
             return INFINITE
         return self._search(expression)
@@ -240,26 +245,24 @@ class Derivatives:
         frontier = [(self._bound(start), 0, next(order), start)]
         cost: dict[Expression, int] = {start: 0}
         came: dict[Expression, tuple[Expression, ByteSet]] = {}
-        done: set[Expression] = set()
         while frontier:
             _, depth, _, here = heapq.heappop(frontier)
-            if here in done:
+            if depth > cost[here]:
                 continue
             if pool.nullable[here]:
                 self._record_path(start, here, came)
                 return depth
-            done.add(here)
-            if len(done) > self.max_search:
+            if len(cost) > self.max_search:
                 raise ConstraintTooComplex(f"more than {self.max_search} states in a search")
             for bits, target in self.row(here):
-                if target not in done and depth + 1 < cost.get(target, INFINITE):
+                if depth + 1 < cost.get(target, INFINITE):
                     bound = self._bound(target)
                     if bound < INFINITE:
                         cost[target] = depth + 1
                         came[target] = (here, bits)
                         entry = (depth + 1 + bound, depth + 1, next(order), target)
                         heapq.heappush(frontier, entry)
-        for expression in done:
+        for expression in cost:
             self._set_length(expression, INFINITE)
         return INFINITE
 
@@ -289,13 +292,13 @@ class Derivatives:
             return 0
         kind, operand = pool.kinds[expression], pool.operands[expression]
         if kind is Kind.INTERSECTION:
-            return max(self._bound(member) for member in operand)
+            return max([self._bound(member) for member in operand])
         if kind is Kind.COMPLEMENT:
             return 1
         if kind is Kind.CONCATENATION:
             return min(INFINITE, self._bound(operand[0]) + self._bound(operand[1]))
         if kind is Kind.UNION:
-            return min(self._bound(member) for member in operand)
+            return min([self._bound(member) for member in operand])
         if kind is Kind.REPETITION:
             return min(INFINITE, self._bound(operand[0]) * int(operand[1]))
         return self._length(expression)

@@ -83,6 +83,14 @@ class ExpressionPool:
     def __len__(self) -> int:
         return len(self.kinds)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_index"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        keys = zip(self.kinds, self.operands, strict=True)
+        self._index = {key: number for number, key in enumerate(keys)}
+
     def byte(self, members: ByteSet) -> Expression:
         """Any one byte of ``members``."""
         if members == 0:

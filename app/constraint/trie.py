@@ -23,7 +23,7 @@ DEAD = 0
 
 @dataclass(frozen=True, slots=True)
 class Trie:
-    """Byte strings as a preorder trie. All arrays but ``duplicates`` have one entry per node."""
+    """Byte strings as a preorder trie. Arrays have one entry per node if not said otherwise."""
 
     byte: UInt8s
     depth: Int32s
@@ -33,6 +33,9 @@ class Trie:
     """Index of the string that ends here, -1 if none does."""
     duplicates: Int32s
     """Shape [D, 2]: (index in ``token``, index of another string with the same bytes)."""
+
+    strings: int
+    """How many different strings there are."""
 
     @property
     def nodes(self) -> int:
@@ -54,7 +57,7 @@ class Trie:
         flat = np.frombuffer(b"".join(texts), dtype=np.uint8)
         byte, depth, skip, token = _build_nodes(flat, ends, np.array(unique, dtype=np.int32))
         pairs = np.array(duplicates, dtype=np.int32).reshape(-1, 2)
-        return cls(byte, depth, skip, token, pairs)
+        return cls(byte, depth, skip, token, pairs, len(unique))
 
     def find(self, text: bytes) -> int:
         """The node of prefix ``text`` (one or more bytes), or -1."""
@@ -123,34 +126,36 @@ def walk(
     skip: Int32s,
     token: Int32s,
     node: int,
-    end: int,
-    base: int,
     rows: Int32s,
     transitions: Int32s,
     stack: Int32s,
-    reached: Int32s,
-) -> int:
-    """Run the automaton over nodes ``node .. end - 1``; ``reached[token]`` is where it ends up.
+    found: Int32s,
+    count: int,
+) -> tuple[int, int]:
+    """Run the automaton over all nodes from ``node`` on; returns (node, count) where it stopped.
 
-    ``stack[d]`` is the state before a byte at depth ``base + d``; the caller sets ``stack[0]``.
+    ``stack[d]`` is the state before a byte at depth d; the caller sets ``stack[0]``.
     ``rows[state]`` is the state's row in ``transitions`` [R, 256], -1 if not computed yet: then
-    the walk stops and returns that node, to be called again from there (the missing state is
-    ``stack[depth[node] - base]``). Returns ``end`` when done. Tokens left at 0 are dead.
+    the walk stops at that node, to be called again from there (the missing state is
+    ``stack[depth[node]]``). ``found[:count]`` [V, 2] gets the live tokens and their states.
     """
-    while node < end:
-        level = depth[node] - base
+    nodes = len(byte)
+    while node < nodes:
+        level = depth[node]
         row = rows[stack[level]]
         if row < 0:
-            return node
+            break
         state = transitions[row, byte[node]]
         if state == DEAD:
             node = skip[node]
             continue
         stack[level + 1] = state
         if token[node] >= 0:
-            reached[token[node]] = state
+            found[count, 0] = token[node]
+            found[count, 1] = state
+            count += 1
         node += 1
-    return end
+    return node, count
 
 
 @njit(cache=True, nogil=True)
@@ -214,8 +219,63 @@ def cover(
 
 
 @njit(cache=True, nogil=True)
-def pack(reached: Int32s, mask: NDArray[np.uint32]) -> None:
-    """Set the bit of every token that ``reached`` a live state."""
-    for token in range(len(reached)):
-        if reached[token] != DEAD:
-            mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
+def classify(
+    byte: UInt8s,
+    depth: Int32s,
+    skip: Int32s,
+    token: Int32s,
+    transitions: Int32s,
+    accepting: NDArray[np.bool_],
+    start: int,
+    need: Int32s,
+    crossing: Int32s,
+) -> None:
+    """Sort tokens by what they do inside a run of units of a prefix code (string characters).
+
+    The unit's automaton has ``transitions`` [S, 256] and accepting states that nothing follows.
+    ``need[token]``: units that a token within the run takes up, a last partial one included.
+    ``crossing[token]``: (whole units before it leaves the run, bytes before it does). Entries of
+    tokens of the other kind stay as they are.
+    """
+    longest = 1
+    for node in range(len(depth)):
+        longest = max(longest, depth[node] + 1)
+    states = np.empty(longest + 1, np.int32)
+    units = np.zeros(longest + 1, np.int32)
+    states[0] = start
+    node = 0
+    while node < len(byte):
+        level = depth[node]
+        state = transitions[states[level], byte[node]]
+        if state == DEAD:
+            if states[level] == start:
+                for below in range(node, skip[node]):
+                    if token[below] >= 0:
+                        crossing[token[below], 0] = units[level]
+                        crossing[token[below], 1] = level
+            node = skip[node]
+            continue
+        units[level + 1] = units[level]
+        if accepting[state]:
+            state = start
+            units[level + 1] += 1
+        states[level + 1] = state
+        if token[node] >= 0:
+            need[token[node]] = units[level + 1] + (1 if state != start else 0)
+        node += 1
+
+
+@njit(cache=True, nogil=True)
+def set_bits(mask: NDArray[np.uint32], tokens: Int32s) -> None:
+    """Set the bits of ``tokens`` in a packed mask."""
+    for token in tokens:
+        mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
+
+
+@njit(cache=True, nogil=True)
+def copy_bits(mask: NDArray[np.uint32], pairs: Int32s) -> None:
+    """For each (source, target) of ``pairs`` [D, 2]: set target where source is set."""
+    for index in range(len(pairs)):
+        source, target = pairs[index, 0], pairs[index, 1]
+        if mask[source >> 5] >> np.uint32(source & 31) & np.uint32(1):
+            mask[target >> 5] |= np.uint32(1) << np.uint32(target & 31)

@@ -1,0 +1,179 @@
+"""The lazily compiled automaton: states on first visit, tables only where a mask walks.
+
+A state is an expression with a small number. Its table row, all 256 next states, costs 1 KB and is
+computed only where a mask walk or a token passes a branch; a forced path is followed through the
+expressions themselves and costs no rows (the compression of the finite-state machine).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.constraint.expressions import ByteSet, Expression, Kind
+from app.constraint.program import Program
+from app.constraint.trie import DEAD
+from app.core.errors import ConstraintTooComplex
+
+State = int
+"""A state's number; ``DEAD`` (0) is no state: nothing can be finished from there."""
+
+START: State = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ForcedPath:
+    """The longest path from a state along which every byte is the only one."""
+
+    text: bytes
+    end: State
+
+
+class Automaton:
+    """States and transitions of one program, memoised. Belongs to one thread at a time.
+
+    ``max_states`` bounds what requests may make it visit; passing it raises
+    ``ConstraintTooComplex`` (for the request that asked for the state, and none other).
+    """
+
+    def __init__(self, program: Program, max_states: int = 500_000) -> None:
+        self.derivatives = program.derivatives
+        self.pool = program.derivatives.pool
+        self.max_states = max_states
+        self.rows: NDArray[np.int32] = np.full(64, -1, np.int32)
+        """Row of each state in ``transitions``, -1 where not computed yet."""
+        self.transitions: NDArray[np.int32] = np.zeros((16, 256), np.int32)
+        """Shape [R, 256]: the next state for each byte, ``DEAD`` where there is none."""
+        self._row_count = 0
+        self._expressions: list[Expression] = [self.pool.empty]
+        self._states: dict[Expression, State] = {self.pool.empty: DEAD}
+        self._forced: dict[State, ForcedPath] = {}
+        start = self.state(program.root)
+        assert start == START
+
+    def __len__(self) -> int:
+        return len(self._expressions)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory for tables and (estimated) expressions, in bytes."""
+        return self.transitions.nbytes + self.rows.nbytes + 400 * len(self.pool)
+
+    def state(self, expression: Expression) -> State:
+        """The number of an expression's state, new if it was never visited."""
+        number = self._states.get(expression)
+        if number is None:
+            number = len(self._expressions)
+            if number >= self.max_states:
+                raise ConstraintTooComplex(f"more than {self.max_states} states")
+            self._states[expression] = number
+            self._expressions.append(expression)
+            if number >= len(self.rows):
+                self.rows = np.concatenate([self.rows, np.full(len(self.rows), -1, np.int32)])
+        return number
+
+    def expression(self, state: State) -> Expression:
+        return self._expressions[state]
+
+    def is_accepting(self, state: State) -> bool:
+        return self.pool.nullable[self._expressions[state]]
+
+    def is_final(self, state: State) -> bool:
+        """Whether ``state`` is accepting and nothing can follow."""
+        expression = self._expressions[state]
+        return self.pool.nullable[expression] and not self.derivatives.live_row(expression)
+
+    def length(self, state: State) -> int:
+        """Bytes in the shortest completion of ``state``."""
+        return self.derivatives.length(self._expressions[state])
+
+    def shortest(self, state: State) -> bytes:
+        """A shortest completion of ``state``."""
+        return self.derivatives.shortest(self._expressions[state])
+
+    def expand(self, state: State) -> None:
+        """Compute the table row of ``state``."""
+        if self.rows[state] >= 0:
+            return
+        if self._row_count == len(self.transitions):
+            self.transitions = np.concatenate([self.transitions, np.zeros_like(self.transitions)])
+        row = self.transitions[self._row_count]
+        for members, target in self.derivatives.live_row(self._expressions[state]):
+            row[_members(members)] = self.state(target)
+        self.rows[state] = self._row_count
+        self._row_count += 1
+
+    def step(self, state: State, text: bytes) -> State:
+        """The state after ``text``, ``DEAD`` if it leaves the language."""
+        here = self._expressions[state]
+        pool, row_of = self.pool, self.derivatives.live_row
+        position, size = 0, len(text)
+        while position < size:
+            shared = self._literal_prefix(here, text, position)
+            if shared:
+                position += shared
+                here = self._skip_literal(here, shared)
+                continue
+            byte = text[position]
+            for members, target in row_of(here):
+                if members >> byte & 1:
+                    here = target
+                    break
+            else:
+                return DEAD
+            position += 1
+        return DEAD if here == pool.empty else self.state(here)
+
+    def forced(self, state: State) -> ForcedPath:
+        """The singular path from ``state``, empty at a branch or where the text may end."""
+        path = self._forced.get(state)
+        if path is None:
+            path = self._follow(state)
+            self._forced[state] = path
+        return path
+
+    def _follow(self, state: State) -> ForcedPath:
+        pool = self.pool
+        here = self._expressions[state]
+        parts: list[bytes] = []
+        while not pool.nullable[here]:
+            literal = self._leading_literal(here)
+            if literal:
+                parts.append(literal)
+                here = self._skip_literal(here, len(literal))
+                continue
+            row = self.derivatives.live_row(here)
+            if len(row) != 1 or row[0][0] & (row[0][0] - 1):
+                break
+            members, here = row[0]
+            parts.append(bytes([members.bit_length() - 1]))
+        return ForcedPath(b"".join(parts), self.state(here)) if parts else ForcedPath(b"", state)
+
+    def _leading_literal(self, expression: Expression) -> bytes:
+        """The literal that ``expression`` starts with, if it is one or a live concatenation."""
+        pool = self.pool
+        kind, operand = pool.kinds[expression], pool.operands[expression]
+        if kind is Kind.CONCATENATION:
+            kind, operand = pool.kinds[operand[0]], pool.operands[operand[0]]
+        return operand if kind is Kind.LITERAL else b""
+
+    def _literal_prefix(self, expression: Expression, text: bytes, position: int) -> int:
+        """How many bytes ``text[position:]`` shares with a leading literal; 0 if not all fit."""
+        literal = self._leading_literal(expression)
+        shared = min(len(literal), len(text) - position)
+        return shared if literal[:shared] == text[position : position + shared] else 0
+
+    def _skip_literal(self, expression: Expression, count: int) -> Expression:
+        pool = self.pool
+        if pool.kinds[expression] is Kind.LITERAL:
+            return pool.literal(pool.operands[expression][count:])
+        head, tail = pool.operands[expression]
+        return pool.concatenate(pool.literal(pool.operands[head][count:]), tail)
+
+
+def _members(members: ByteSet) -> NDArray[np.bool_]:
+    """A byte set as 256 booleans."""
+    raw = np.frombuffer(members.to_bytes(32, "little"), np.uint8)
+    return np.unpackbits(raw, bitorder="little").view(np.bool_)

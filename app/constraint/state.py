@@ -1,0 +1,97 @@
+"""The constraint of a schema and its state in a request (the Protocols of ``app.core``)."""
+
+from __future__ import annotations
+
+from app.constraint.automaton import START, Automaton, State
+from app.constraint.masks import Masks
+from app.constraint.program import Program
+from app.constraint.trie import DEAD
+from app.constraint.vocabulary_index import VocabularyIndex
+from app.core.constraint import Mask
+from app.core.errors import RejectedToken
+
+
+class CompiledConstraint:
+    """A program linked to a vocabulary; states and masks fill up as requests visit them.
+
+    Shared by any number of ``AutomatonState``, all on one thread.
+    """
+
+    def __init__(self, program: Program, index: VocabularyIndex) -> None:
+        self.automaton = Automaton(program)
+        self.masks = Masks(self.automaton, index)
+        self.index = index
+
+    def start(self) -> AutomatonState:
+        return AutomatonState(self, START)
+
+    @property
+    def nbytes(self) -> int:
+        return self.automaton.nbytes + self.masks.nbytes
+
+
+class AutomatonState:
+    """Where one answer stands. See ``app.core.constraint.ConstraintState``."""
+
+    def __init__(self, constraint: CompiledConstraint, state: State) -> None:
+        self._automaton = constraint.automaton
+        self._masks = constraint.masks
+        self._index = constraint.index
+        self._constraint = constraint
+        self._state = state
+        self._history: list[State] = []
+
+    def mask(self, budget: int | None = None) -> Mask:
+        if budget is None:
+            return self._masks.mask(self._state)
+        return self._masks.budget_mask(self._state, budget)
+
+    def accept(self, token_id: int) -> None:
+        """Advance by a token; an end of sequence leaves the state where it is."""
+        if token_id in self._index.eos_ids:
+            if not self.is_complete:
+                raise RejectedToken("end of sequence before the answer is whole")
+            self._history.append(self._state)
+            return
+        known = 0 <= token_id < len(self._index.token_bytes)
+        data = self._index.token_bytes[token_id] if known else None
+        if data is None:
+            raise RejectedToken(f"token {token_id} stands for no bytes")
+        self.accept_bytes(data)
+
+    def accept_bytes(self, data: bytes) -> None:
+        after = self._automaton.step(self._state, data)
+        if after == DEAD:
+            raise RejectedToken(f"{data!r} cannot follow here")
+        self._history.append(self._state)
+        self._state = after
+
+    def forced(self) -> bytes:
+        return self._automaton.forced(self._state).text
+
+    @property
+    def is_complete(self) -> bool:
+        return self._automaton.is_accepting(self._state)
+
+    @property
+    def is_final(self) -> bool:
+        return self._automaton.is_final(self._state)
+
+    def shortest_completion(self) -> bytes:
+        return self._automaton.shortest(self._state)
+
+    def shortest_tokens(self) -> int:
+        return self._masks.distance(self._state)
+
+    def can_extend(self, tail: bytes) -> bool:
+        return self._masks.can_extend(self._state, tail)
+
+    def rollback(self, n_tokens: int) -> None:
+        if n_tokens > len(self._history):
+            raise ValueError(f"cannot undo {n_tokens} of {len(self._history)} tokens")
+        if n_tokens > 0:
+            self._state = self._history[-n_tokens]
+            del self._history[-n_tokens:]
+
+    def copy(self) -> AutomatonState:
+        return AutomatonState(self._constraint, self._state)

@@ -1,0 +1,130 @@
+"""Which bytes every token id stands for, read from a ``tokenizer.json``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.core.errors import UnsupportedModel
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_METASPACE = "▁"
+
+
+class Vocabulary:
+    """Token ids and their bytes (the Protocol ``app.core.constraint.Vocabulary``). Immutable.
+
+    Byte-level BPE (GPT-2, Llama 3, Qwen) and SentencePiece-like vocabularies with byte fallback
+    (Llama 2, Mistral, Gemma) are understood. Special tokens and unused ids have no bytes.
+    """
+
+    def __init__(self, token_bytes: Iterable[bytes | None], eos_ids: Iterable[int]) -> None:
+        self._token_bytes = tuple(token_bytes)
+        self._eos_ids = frozenset(eos_ids)
+        if not all(0 <= eos < len(self._token_bytes) for eos in self._eos_ids):
+            raise ValueError(f"end-of-sequence ids {sorted(self._eos_ids)} are not all token ids")
+
+    @classmethod
+    def from_file(cls, path: str | Path, eos_ids: Iterable[int] = ()) -> Vocabulary:
+        """Read a ``tokenizer.json``. Raises ``UnsupportedModel`` for kinds not listed above."""
+        return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")), eos_ids)
+
+    @classmethod
+    def from_tokenizer(
+        cls, tokenizer: PreTrainedTokenizerBase, eos_ids: Iterable[int] = ()
+    ) -> Vocabulary:
+        """The vocabulary of a fast Hugging Face tokenizer; its own end of sequence is added."""
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise UnsupportedModel("the tokenizer is not a fast one (it has no tokenizer.json)")
+        ends = set(eos_ids)
+        own_eos = getattr(tokenizer, "eos_token_id", None)
+        if isinstance(own_eos, int):
+            ends.add(own_eos)
+        return cls.from_json(json.loads(backend.to_str()), ends)
+
+    @classmethod
+    def from_json(cls, tokenizer: Mapping[str, Any], eos_ids: Iterable[int] = ()) -> Vocabulary:
+        """As ``from_file``, from the parsed ``tokenizer.json``."""
+        entries = _entries(tokenizer["model"])
+        added = tokenizer.get("added_tokens") or []
+        ids = [*entries.values(), *(token["id"] for token in added)]
+        table: list[bytes | None] = [None] * (max(ids) + 1)
+        to_bytes = _byte_level if _is_byte_level(tokenizer) else _metaspace
+        for text, number in entries.items():
+            table[number] = to_bytes(text)
+        for token in added:
+            table[token["id"]] = None if token["special"] else token["content"].encode()
+        return cls(table, eos_ids)
+
+    @property
+    def size(self) -> int:
+        return len(self._token_bytes)
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        return self._eos_ids
+
+    @property
+    def token_bytes(self) -> tuple[bytes | None, ...]:
+        return self._token_bytes
+
+    def missing_bytes(self) -> list[int]:
+        """Byte values that no token spells alone; a constraint may get stuck on these."""
+        alone = {token[0] for token in self._token_bytes if token is not None and len(token) == 1}
+        return [byte for byte in range(256) if byte not in alone]
+
+
+def _entries(model: Mapping[str, Any]) -> dict[str, int]:
+    vocabulary = model.get("vocab")
+    if isinstance(vocabulary, dict):
+        return vocabulary
+    if isinstance(vocabulary, list):  # Unigram: [text, score] by id
+        return {entry[0]: number for number, entry in enumerate(vocabulary)}
+    raise UnsupportedModel(f"a tokenizer model of type {model.get('type')!r} is not supported")
+
+
+def _is_byte_level(tokenizer: Mapping[str, Any]) -> bool:
+    """Whether token texts are in GPT-2's byte alphabet; raises if in no alphabet known here."""
+    kinds = _component_types(tokenizer.get("decoder"))
+    if "ByteLevel" in kinds:
+        return True
+    if kinds & {"Metaspace", "ByteFallback"}:
+        return False
+    raise UnsupportedModel(f"a tokenizer with the decoders {sorted(kinds)} is not supported")
+
+
+def _component_types(component: Mapping[str, Any] | None) -> set[str]:
+    if component is None:
+        return set()
+    parts = component.get("decoders", ())
+    return {component["type"]}.union(*(_component_types(part) for part in parts))
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's one printable character for each byte: itself, or the next from U+0100 on."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    shifted = (byte for byte in range(256) if byte not in printable)
+    alphabet = {chr(byte): byte for byte in printable}
+    alphabet.update((chr(0x100 + place), byte) for place, byte in enumerate(shifted))
+    return alphabet
+
+
+_ALPHABET = _byte_alphabet()
+
+
+def _byte_level(text: str) -> bytes | None:
+    try:
+        return bytes(_ALPHABET[character] for character in text)
+    except KeyError:
+        return None
+
+
+def _metaspace(text: str) -> bytes:
+    if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
+        return bytes([int(text[3:5], 16)])
+    return text.replace(_METASPACE, " ").encode()
