@@ -71,5 +71,5 @@ class HfTokenizer:
 
     def _find_sentinel(self) -> list[int]:
         """Tokens of the sentinel if this tokenizer needs one (SentencePiece adds a space)."""
-        spelled = "".join(self._answers.id_to_token(token) for token in self._encode_answer("a"))
-        return [] if spelled == "a" else self._encode_answer(_SENTINEL)
+        spelled = [self._answers.id_to_token(token) for token in self._encode_answer("a")]
+        return [] if spelled == ["a"] else self._encode_answer(_SENTINEL)
