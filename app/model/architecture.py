@@ -1,0 +1,120 @@
+"""Which models can be run exactly as one ragged step, and what must be set right in them first.
+
+A model qualifies when every layer is causal attention, full or within a sliding window, that goes
+through transformers' ``AttentionInterface``. What a configuration says is checked here, before
+any weight is read; what only shows in a forward pass is found by ``attention.probe_layers`` and
+``self_check``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from app.core.errors import UnsupportedModel
+
+SUPPORTED_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
+
+_POSITION_LIMITS = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_sequence_length",
+    "max_seq_len",
+)
+
+
+def check_config(config: PretrainedConfig) -> None:
+    """Refuse what cannot be served, as far as the configuration tells.
+
+    Raises ``UnsupportedModel`` for encoder-decoders, for layers that are not full or sliding
+    attention (state space, linear or chunked attention, convolutions), and for layer lists in
+    the older spellings of hybrid models.
+    """
+    if getattr(config, "is_encoder_decoder", False):
+        raise UnsupportedModel(f"{config.model_type} is an encoder-decoder; serve a causal LM")
+    text = config.get_text_config()
+    layer_types = getattr(text, "layer_types", None) or ()
+    unknown = sorted(set(layer_types) - SUPPORTED_LAYER_TYPES)
+    if unknown:
+        raise UnsupportedModel(
+            f"{text.model_type} has layers of type {', '.join(unknown)}; only full_attention and "
+            "sliding_attention can be run over the paged cache"
+        )
+    for name in ("layers_block_type", "hybrid_override_pattern", "attn_layer_period"):
+        if getattr(text, name, None):
+            raise UnsupportedModel(
+                f"{text.model_type} mixes attention with other layers ({name} is set); "
+                "hybrid models are not supported"
+            )
+    if getattr(text, "attention_chunk_size", None) and not layer_types:
+        raise UnsupportedModel(f"{text.model_type} uses chunked attention, which is not supported")
+
+
+def check_forward(model: PreTrainedModel) -> None:
+    """Refuse a model whose forward cannot be told which rows need logits."""
+    parameters = inspect.signature(model.forward).parameters
+    missing = [name for name in ("position_ids", "logits_to_keep") if name not in parameters]
+    if missing:
+        raise UnsupportedModel(
+            f"{type(model).__name__}.forward does not take {' and '.join(missing)}"
+        )
+
+
+def position_limit(config: PretrainedConfig) -> int | None:
+    """Positions the model was made for, or None where its configuration names no limit."""
+    text = config.get_text_config()
+    for name in _POSITION_LIMITS:
+        limit = getattr(text, name, None)
+        if isinstance(limit, int) and limit > 0:
+            return limit
+    return None
+
+
+def layer_count(config: PretrainedConfig) -> int:
+    return int(config.get_text_config().num_hidden_layers)
+
+
+def settle(model: PreTrainedModel, max_model_len: int | None) -> None:
+    """Remove what would make a row depend on the rest of its batch, or stall a device.
+
+    Rotary embeddings that choose their frequencies by the longest position in the batch
+    (``longrope``, ``dynamic``) are frozen to one choice for the process: the long factors where
+    sequences may pass the original context, the short ones otherwise. GPT-2's warning about
+    padding reads the token ids back from the device at every step; without a pad token it does
+    not. Raises ``UnsupportedModel`` for such embeddings kept by layer type.
+    """
+    model.config.pad_token_id = None
+    model.config.get_text_config().pad_token_id = None
+    for module in model.modules():
+        rope_type = getattr(module, "rope_type", None)
+        if isinstance(rope_type, dict):
+            if any(_follows_batch(kind) for kind in rope_type.values()):
+                raise UnsupportedModel(
+                    f"{type(module).__name__} scales positions by batch in one of its layer types"
+                )
+        elif isinstance(rope_type, str) and _follows_batch(rope_type):
+            _freeze_rope(module, rope_type, max_model_len)
+
+
+def _follows_batch(rope_type: Any) -> bool:
+    return isinstance(rope_type, str) and (rope_type == "longrope" or "dynamic" in rope_type)
+
+
+def _freeze_rope(module: nn.Module, rope_type: str, max_model_len: int | None) -> None:
+    # ``dynamic`` only rescales past max_position_embeddings, where no sequence is let.
+    if rope_type == "longrope":
+        config: Any = module.config
+        original = config.rope_parameters["original_max_position_embeddings"]
+        limit = max_model_len or position_limit(config) or original
+        frequencies: Any = module.inv_freq
+        chosen, _ = ROPE_INIT_FUNCTIONS["longrope"](
+            config, frequencies.device, seq_len=original + 1 if limit > original else original
+        )
+        with torch.no_grad():
+            frequencies.copy_(chosen)
+    module.rope_type = "default"  # type: ignore[assignment]

@@ -1,0 +1,52 @@
+"""One ragged forward pass: a laid-out step in, logits of its sample rows out."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from transformers import PreTrainedModel
+
+from app.model.attention import AttentionRoute, LayerAttention
+from app.model.inputs import StepArrays
+
+
+class StepAttention(LayerAttention, Protocol):
+    def begin(self, step: StepArrays) -> None:
+        """Set the step that the following calls of ``attend`` belong to."""
+
+
+class RaggedForward:
+    """A model, the route into its layers, and the attention at the route's end."""
+
+    def __init__(
+        self, model: PreTrainedModel, route: AttentionRoute, attention: StepAttention
+    ) -> None:
+        self._model = model
+        self._route = route
+        self._attention = attention
+        self._device = model.device
+
+    @torch.inference_mode()
+    def run(self, step: StepArrays) -> torch.Tensor:
+        """Logits of ``step.logits_rows``: [R, width], in the model's dtype, on its device.
+
+        Writes keys and values of all the step's tokens. On CUDA it returns before they are done.
+        """
+        self._attention.begin(step)
+        self._route.target = self._attention
+        try:
+            out = self._model(
+                input_ids=self._to_device(step.token_ids),
+                position_ids=self._to_device(step.positions),
+                use_cache=False,
+                logits_to_keep=self._to_device(step.logits_rows)[0],
+            )
+        finally:
+            self._route.target = None
+        logits: torch.Tensor = out.logits[0]
+        return logits
+
+    def _to_device(self, values: object) -> torch.Tensor:
+        host = torch.as_tensor(values).unsqueeze(0)
+        return host if self._device.type == "cpu" else host.to(self._device, non_blocking=True)

@@ -1,0 +1,83 @@
+"""A step plan laid out flat: every span's tokens one after the other, as the model sees them.
+
+rows      0          n0               n0+n1            T
+          | span 0   | span 1         | span 2 ...     |
+position  s0 ..      s1 ..            s2 ..
+slot      block_table[position // block_size] * block_size + position % block_size
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.core.step import StepPlan
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class SpanLayout:
+    """Where one span lies in the batch and in the cache."""
+
+    row: int
+    """Row of its first token."""
+    length: int
+    """Tokens in it."""
+    start: int
+    """Position of its first token."""
+    blocks: Ints
+    """Cache blocks of positions 0 to ``end - 1``, in order."""
+
+    @property
+    def end(self) -> int:
+        """Positions computed once this step is done."""
+        return self.start + self.length
+
+
+@dataclass(frozen=True, slots=True)
+class StepArrays:
+    """One ragged batch in host memory; T tokens, R rows that need logits."""
+
+    token_ids: Ints
+    """Shape [T]."""
+    positions: Ints
+    """Shape [T]."""
+    slots: Ints
+    """Shape [T]: where in the cache each token's key and value go."""
+    logits_rows: Ints
+    """Shape [R]: rows of T to compute logits for, in the order of the plan's sample rows."""
+    spans: tuple[SpanLayout, ...]
+
+
+def lay_out(plan: StepPlan, block_size: int) -> StepArrays:
+    """Flatten ``plan``. Costs about 1 us a span and 10 ns a token and a block."""
+    lengths = np.array([len(span.tokens) for span in plan.spans], dtype=np.int64)
+    starts = np.array([span.start for span in plan.spans], dtype=np.int64)
+    rows = np.cumsum(lengths) - lengths
+    used = -((starts + lengths) // -block_size)
+    tables = [
+        np.asarray(span.block_table[:count], dtype=np.int64)
+        for span, count in zip(plan.spans, used.tolist(), strict=True)
+    ]
+    for table, count in zip(tables, used.tolist(), strict=True):
+        assert len(table) == count, "a block table does not cover its span"
+
+    total = int(lengths.sum())
+    positions = np.arange(total) + np.repeat(starts - rows, lengths)
+    table_starts = np.repeat(np.cumsum(used) - used, lengths)
+    blocks = np.concatenate(tables)[table_starts + positions // block_size]
+    return StepArrays(
+        token_ids=np.concatenate([np.asarray(s.tokens, dtype=np.int64) for s in plan.spans]),
+        positions=positions,
+        slots=blocks * block_size + positions % block_size,
+        logits_rows=np.array([rows[row.span] + row.offset for row in plan.rows], dtype=np.int64),
+        spans=tuple(
+            SpanLayout(row=row, length=length, start=start, blocks=table)
+            for row, length, start, table in zip(
+                rows.tolist(), lengths.tolist(), starts.tolist(), tables, strict=True
+            )
+        ),
+    )

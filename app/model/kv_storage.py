@@ -1,0 +1,78 @@
+"""The memory that holds keys and values: per layer two tensors of slots, cut into blocks.
+
+    slot    0 ............ block_size ............ num_blocks * block_size
+            |   block 0    |   block 1   | ...     |   spare block   |
+
+The engine hands out blocks 0 to ``num_blocks - 1``. The spare block behind them takes what the
+padding of a CUDA graph writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from app.core.errors import UnsupportedModel
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """Keys and values of one token in one layer, as a forward pass produced them."""
+
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+    """Differs from ``key_dim`` in multi-head latent attention."""
+    dtype: torch.dtype
+
+    @property
+    def token_bytes(self) -> int:
+        return self.kv_heads * (self.key_dim + self.value_dim) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class KvStorage:
+    """Keys and values of every layer, by layer index; tensors [slots, kv_heads, dim]."""
+
+    block_size: int
+    num_blocks: int
+    """Blocks the engine may use; the spare block is one more."""
+    keys: Mapping[int, torch.Tensor]
+    values: Mapping[int, torch.Tensor]
+
+    @property
+    def spare_block(self) -> int:
+        return self.num_blocks
+
+
+def allocate(
+    shapes: Mapping[int, LayerShape], *, num_blocks: int, block_size: int, device: torch.device
+) -> KvStorage:
+    """Zeroed storage. On the CPU the system commits pages only as they are first written."""
+    slots = (num_blocks + 1) * block_size
+    keys, values = {}, {}
+    for layer, shape in shapes.items():
+        keys[layer] = torch.zeros(
+            slots, shape.kv_heads, shape.key_dim, dtype=shape.dtype, device=device
+        )
+        values[layer] = torch.zeros(
+            slots, shape.kv_heads, shape.value_dim, dtype=shape.dtype, device=device
+        )
+    return KvStorage(block_size=block_size, num_blocks=num_blocks, keys=keys, values=values)
+
+
+def blocks_within(budget: int, shapes: Mapping[int, LayerShape], block_size: int) -> int:
+    """How many blocks fit in ``budget`` bytes, the spare one not counted.
+
+    Raises ``UnsupportedModel`` where not even one fits.
+    """
+    block_bytes = block_size * sum(shape.token_bytes for shape in shapes.values())
+    count = budget // block_bytes - 1
+    if count < 1:
+        raise UnsupportedModel(
+            f"{budget} bytes of cache hold no block of {block_size} tokens; "
+            f"give at least {2 * block_bytes}"
+        )
+    return count

@@ -1,0 +1,115 @@
+"""Loading a causal language model: from a folder, from the Hub, or made up from a configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    GenerationConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+)
+
+from app.core.errors import UnsupportedModel
+from app.model.architecture import check_config, check_forward, settle
+from app.model.config import DeviceName, DTypeName, ModelConfig
+
+_RANDOM_SEED = 0
+_LOAD_ERRORS = (OSError, ValueError, ImportError, KeyError, RuntimeError)
+
+
+def choose_device(name: DeviceName) -> torch.device:
+    """The device to run on. Raises ``UnsupportedModel`` where CUDA is asked for and missing."""
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise UnsupportedModel("device is cuda, but this torch sees no CUDA device")
+    return torch.device("cuda" if available and name != "cpu" else "cpu")
+
+
+def choose_dtype(name: DTypeName, device: torch.device) -> torch.dtype:
+    """The type of weights and activations; ``auto`` picks the fastest exact enough one."""
+    if name == "auto":
+        fast = device.type == "cuda" or cpu_multiplies_bfloat16()
+        return torch.bfloat16 if fast else torch.float32
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
+
+
+def cpu_multiplies_bfloat16() -> bool:
+    """Whether this CPU has bfloat16 dot products (AMX or AVX512-BF16)."""
+    probes = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    return any(getattr(torch.cpu, probe, bool)() for probe in probes)
+
+
+def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
+    """Read or make up the weights and put the model on ``device``, ready for inference.
+
+    Reads safetensors only and never runs code that comes with a model. Raises
+    ``UnsupportedModel`` for what cannot be loaded, lacks weights or cannot be served exactly.
+    """
+    settings = read_config(config.model)
+    check_config(settings)
+    try:
+        if config.random_weights:
+            model = _with_random_weights(settings, dtype)
+        else:
+            model = _with_stored_weights(config.model, dtype)
+    except _LOAD_ERRORS as error:
+        raise UnsupportedModel(f"cannot load {config.model}: {error}") from error
+    check_forward(model)
+    settle(model, config.max_model_len)
+    ready: PreTrainedModel = model.requires_grad_(False).eval().to(device)
+    return ready
+
+
+def read_config(model: str) -> PretrainedConfig:
+    """The model's ``config.json``. Raises ``UnsupportedModel`` where there is none to use."""
+    try:
+        config: PretrainedConfig = AutoConfig.from_pretrained(model, trust_remote_code=False)
+    except _LOAD_ERRORS as error:
+        raise UnsupportedModel(f"cannot read the configuration of {model}: {error}") from error
+    return config
+
+
+def eos_token_ids(model: str) -> frozenset[int]:
+    """Token ids that end an answer, from ``generation_config.json``, else ``config.json``."""
+    try:
+        ids = GenerationConfig.from_pretrained(model).eos_token_id
+    except OSError:
+        ids = None
+    if ids is None:
+        ids = getattr(read_config(model).get_text_config(), "eos_token_id", None)
+    if ids is None:
+        return frozenset()
+    return frozenset([ids] if isinstance(ids, int) else ids)
+
+
+def _with_stored_weights(model: str, dtype: torch.dtype) -> PreTrainedModel:
+    auto: Any = AutoModelForCausalLM
+    loaded: PreTrainedModel
+    loaded, report = auto.from_pretrained(
+        model,
+        dtype=dtype,
+        use_safetensors=True,
+        trust_remote_code=False,
+        attn_implementation="eager",
+        output_loading_info=True,
+    )
+    missing = sorted(report["missing_keys"])
+    if missing:
+        # transformers fills such weights with noise and only logs it.
+        raise UnsupportedModel(
+            f"{model} lacks {len(missing)} weights of its architecture, {missing[0]} among them"
+        )
+    return loaded
+
+
+def _with_random_weights(settings: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_RANDOM_SEED)
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(
+            settings, dtype=dtype, attn_implementation="eager", trust_remote_code=False
+        )
+    return model

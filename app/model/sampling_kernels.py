@@ -1,0 +1,193 @@
+"""The sampler's inner loops over one row of logits and one packed mask, compiled, without the GIL.
+
+A draw is exact integer arithmetic: each allowed token weighs ``2 ** WEIGHT_BITS`` times its
+probability relative to the likeliest one, rounded down to an integer. Integers add up to the same
+total in any order, so a draw cannot depend on how a sum was split. Tokens below ``2 **
+-WEIGHT_BITS`` of the likeliest one weigh nothing; all of them together are under 2e-8.
+
+Rows are float32, one value for each token id and maybe more; ``size`` token ids count. Masks
+are packed as in ``app.core.constraint.Mask``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Bits = NDArray[np.uint32]
+Longs = NDArray[np.int64]
+
+WEIGHT_BITS = 44
+"""So that the weights of 2 ** 18 tokens still add up within 63 bits."""
+
+_FULL = np.uint32(0xFFFFFFFF)
+_SCALE = float(1 << WEIGHT_BITS)
+_SQRT_HALF_LN2 = math.sqrt(2.0)
+_LN2 = math.log(2.0)
+_LOG2_E = 1.0 / _LN2
+
+_F = TypeVar("_F", bound=Callable[..., object])
+
+
+def _compiled(function: _F) -> _F:
+    """Compile on first call, kept on disk where some folder is writable."""
+    try:
+        return cast(_F, numba.njit(nogil=True, cache=True)(function))
+    except RuntimeError:
+        return cast(_F, numba.njit(nogil=True)(function))
+
+
+@_compiled
+def highest(logits: Floats, mask: Bits, size: int) -> float:
+    """The greatest allowed logit; -inf where the mask is empty, NaN where a logit is NaN."""
+    # Floats compare as integers once negative ones are flipped; only integer maxima become SIMD.
+    keys = logits.view(np.int32)
+    best = np.int32(-0x80000000)
+    for word in range(size // 32):
+        allowed = mask[word]
+        if allowed == 0:
+            continue
+        start = word * 32
+        if allowed == _FULL:
+            for i in range(start, start + 32):
+                bits = keys[i]
+                key = np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+                best = max(best, key)
+        else:
+            for i in range(32):
+                if (allowed >> np.uint32(i)) & np.uint32(1):
+                    bits = keys[start + i]
+                    key = np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+                    best = max(best, key)
+    for i in range(size // 32 * 32, size):
+        if (mask[i // 32] >> np.uint32(i % 32)) & np.uint32(1):
+            bits = keys[i]
+            key = np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+            best = max(best, key)
+    if best == np.int32(-0x80000000):
+        return -np.inf
+    found = np.empty(1, dtype=np.int32)
+    found[0] = best ^ ((best >> np.int32(31)) & np.int32(0x7FFFFFFF))
+    return float(found.view(np.float32)[0])
+
+
+@_compiled
+def first_at(logits: Floats, mask: Bits, size: int, value: float) -> int:
+    """The lowest allowed token id with that logit, else the lowest allowed one, else -1."""
+    lowest = -1
+    wanted = np.float32(value)
+    for word in range((size + 31) // 32):
+        allowed = mask[word]
+        if allowed == 0:
+            continue
+        start = word * 32
+        for i in range(min(32, size - start)):
+            if (allowed >> np.uint32(i)) & np.uint32(1):
+                if logits[start + i] == wanted:
+                    return start + i
+                if lowest < 0:
+                    lowest = start + i
+    return lowest
+
+
+@_compiled
+def allowed_ids(mask: Bits, size: int, out: Longs) -> int:
+    """Write the allowed token ids to ``out`` in order; returns how many."""
+    count = 0
+    for word in range((size + 31) // 32):
+        allowed = mask[word]
+        if allowed == 0:
+            continue
+        start = word * 32
+        for i in range(min(32, size - start)):
+            if (allowed >> np.uint32(i)) & np.uint32(1):
+                out[count] = start + i
+                count += 1
+    return count
+
+
+@_compiled
+def _weight(logit: float, ceiling: float, sharpness: float) -> int:
+    """``2 ** WEIGHT_BITS * exp((logit - ceiling) / temperature)``, rounded down; 0 for NaN.
+
+    ``sharpness`` is log2(e) / temperature. The power of two comes from a Taylor series on half
+    an octave (error below 1e-14), which unlike ``exp`` compiles to SIMD.
+    """
+    power = (logit - ceiling) * sharpness
+    power = power if power > -60.0 else -60.0
+    whole = math.floor(power)
+    x = (power - whole - 0.5) * _LN2
+    series = 1.0 + x * (1 / 10) * (1.0 + x * (1 / 11))
+    series = 1.0 + x * (1 / 8) * (1.0 + x * (1 / 9) * series)
+    series = 1.0 + x * (1 / 6) * (1.0 + x * (1 / 7) * series)
+    series = 1.0 + x * (1 / 4) * (1.0 + x * (1 / 5) * series)
+    series = 1.0 + x * (1 / 2) * (1.0 + x * (1 / 3) * series)
+    series = 1.0 + x * series
+    return int(np.int64(series * (_SQRT_HALF_LN2 * _SCALE)) >> np.int64(-whole))
+
+
+@_compiled
+def weigh_words(
+    logits: Floats, mask: Bits, size: int, ceiling: float, sharpness: float, totals: Longs
+) -> int:
+    """Weights of the allowed tokens, added up by mask word into ``totals``; returns the sum."""
+    total = 0
+    for word in range((size + 31) // 32):
+        allowed = mask[word]
+        start = word * 32
+        subtotal = 0
+        if allowed == _FULL and start + 32 <= size:
+            for i in range(start, start + 32):
+                subtotal += _weight(logits[i], ceiling, sharpness)
+        elif allowed != 0:
+            for i in range(min(32, size - start)):
+                if (allowed >> np.uint32(i)) & np.uint32(1):
+                    subtotal += _weight(logits[start + i], ceiling, sharpness)
+        totals[word] = subtotal
+        total += subtotal
+    return total
+
+
+@_compiled
+def pick_word(
+    logits: Floats,
+    mask: Bits,
+    size: int,
+    ceiling: float,
+    sharpness: float,
+    totals: Longs,
+    target: int,
+) -> int:
+    """The token in whose weight ``target`` falls, counting weights up in token-id order.
+
+    ``target`` is below the sum that ``weigh_words`` returned for the same arguments, so the
+    token found is allowed and weighs something.
+    """
+    word = 0
+    while target >= totals[word]:
+        target -= totals[word]
+        word += 1
+    start = word * 32
+    for i in range(min(32, size - start)):
+        if (mask[word] >> np.uint32(i)) & np.uint32(1):
+            target -= _weight(logits[start + i], ceiling, sharpness)
+            if target < 0:
+                return start + i
+    return -1
+
+
+@_compiled
+def weigh(values: Floats, ceiling: float, sharpness: float, out: Longs) -> int:
+    """Weights of ``values``, all allowed, into ``out``; returns the sum."""
+    total = 0
+    for i in range(len(values)):
+        weight = _weight(values[i], ceiling, sharpness)
+        out[i] = weight
+        total += weight
+    return total

@@ -1,0 +1,116 @@
+"""At start-up: does a ragged step over the paged cache say what the plain model says?
+
+Models fail silently when one of their layers keeps a state of its own, sees its neighbours in
+the batch, or treats positions in its own way. So every model is tried once before it is served:
+a second chunk of a prompt, an extension by five tokens, a decode, and a prompt that starts on
+another sequence's blocks, all in one step, against transformers' own eager attention.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from app.core.errors import UnsupportedModel
+from app.core.request import SamplingParams
+from app.core.step import SampleRow, Span, StepPlan
+from app.model.forward import RaggedForward
+from app.model.inputs import lay_out
+
+_TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
+"""Largest relative error of a row of logits; rounding alone stays well below."""
+
+_GREEDY = SamplingParams(temperature=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckCase:
+    """Four sequences, the two steps that compute them, and the rows to compare.
+
+    The first step computes the heads of three sequences; the second one all that remains.
+    """
+
+    sequences: tuple[tuple[int, ...], ...]
+    steps: tuple[StepPlan, StepPlan]
+    compared: tuple[tuple[int, int], ...]
+    """Sequence and position of each row of the second step."""
+
+    @property
+    def blocks(self) -> int:
+        return 1 + max(block for span in self.steps[1].spans for block in span.block_table)
+
+
+def make_case(vocab_size: int, block_size: int) -> CheckCase:
+    """A case of about 30 tokens for a block size of 4, and 50 for one of 16."""
+    size = block_size
+    generator = torch.Generator().manual_seed(0)
+    drawn: list[int] = torch.randint(0, vocab_size, (2 * size + 26,), generator=generator).tolist()
+    chunked, drawn = tuple(drawn[: size + 9]), drawn[size + 9 :]
+    extended, drawn = tuple(drawn[: size + 9]), drawn[size + 9 :]
+    decoded, shared = tuple(drawn[:4]), extended[:size] + tuple(drawn[4:8])
+    sequences = (chunked, extended, decoded, shared)
+    computed = (size + 1, size + 4, 3, size)
+
+    own = iter(range(64))
+    tables: list[tuple[int, ...]] = [
+        tuple(next(own) for _ in range(-(-len(sequence) // size))) for sequence in sequences[:3]
+    ]
+    tables.append((tables[1][0], next(own)))
+    heads = [
+        Span(tokens=sequence[:done], start=0, block_table=table)
+        for sequence, done, table in zip(sequences[:3], computed, tables, strict=False)
+    ]
+    tails = [
+        Span(tokens=sequence[done:], start=done, block_table=table)
+        for sequence, done, table in zip(sequences, computed, tables, strict=True)
+    ]
+    offsets = [(0, len(tails[0].tokens) - 1), *((1, i) for i in range(5)), (2, 0), (3, 3)]
+    rows = [SampleRow(span=span, offset=at, params=_GREEDY, key=0) for span, at in offsets]
+    return CheckCase(
+        sequences=sequences,
+        steps=(StepPlan(spans=heads, rows=[]), StepPlan(spans=tails, rows=rows)),
+        compared=tuple((span, computed[span] + at) for span, at in offsets),
+    )
+
+
+@torch.inference_mode()
+def eager_logits(model: PreTrainedModel, case: CheckCase) -> torch.Tensor:
+    """What the plain model says at the compared rows: [rows, width], float32.
+
+    Leaves the model set to eager attention.
+    """
+    model.set_attn_implementation("eager")
+    by_sequence = [
+        model(input_ids=torch.tensor([sequence], device=model.device), use_cache=False).logits[0]
+        for sequence in case.sequences
+    ]
+    return torch.stack([by_sequence[s][position] for s, position in case.compared]).float()
+
+
+def check_ragged_step(
+    forward: RaggedForward,
+    case: CheckCase,
+    block_size: int,
+    expected: torch.Tensor,
+    dtype: torch.dtype,
+) -> None:
+    """Run ``case`` and compare. Raises ``UnsupportedModel`` where a row differs too much."""
+    for plan in case.steps:
+        logits = forward.run(lay_out(plan, block_size))
+    error = worst_error(logits, expected)
+    if not error <= _TOLERANCE[dtype]:  # so written that NaN fails too
+        raise UnsupportedModel(
+            "a ragged step over the paged cache does not give the logits of this model's own "
+            f"attention (relative error {error:.2g}); it cannot be served exactly"
+        )
+
+
+def worst_error(logits: torch.Tensor, expected: torch.Tensor) -> float:
+    """Largest relative error of a row, both centred: what all tokens share says nothing."""
+    rows, wanted = logits.float(), expected.float()
+    rows = rows - rows.mean(-1, keepdim=True)
+    wanted = wanted - wanted.mean(-1, keepdim=True)
+    errors = (rows - wanted).norm(dim=-1) / wanted.norm(dim=-1).clamp_min(1e-30)
+    return float(errors.max())
