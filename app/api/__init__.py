@@ -1,0 +1,1 @@
+"""HTTP: routes, wire models, server-sent events, and the one table of status codes."""

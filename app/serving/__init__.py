@@ -1,0 +1,1 @@
+"""The asynchronous edge: a request's lifetime from arrival to its last chunk of text."""

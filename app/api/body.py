@@ -1,0 +1,71 @@
+"""A request's body: read up to a limit, parsed up to a depth."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any
+
+from fastapi import Request
+from pydantic_core import from_json
+
+from app.api.errors import BodyTooLarge
+from app.core.errors import InvalidRequest
+
+LARGE_BODY = 1 << 18
+"""Bytes from which parsing moves off the event loop."""
+
+
+async def read_json_object(request: Request, *, max_bytes: int, max_nesting: int) -> dict[str, Any]:
+    """The body as a JSON object (RFC 8259: no NaN, no lone surrogates).
+
+    Raises ``BodyTooLarge`` as soon as the limit is passed and ``InvalidRequest`` for the rest.
+    """
+    data = await _read(request, max_bytes)
+    if len(data) < LARGE_BODY:
+        return parse_json_object(data, max_nesting)
+    return await asyncio.to_thread(parse_json_object, data, max_nesting)
+
+
+def parse_json_object(data: bytes, max_nesting: int) -> dict[str, Any]:
+    try:
+        value = from_json(data, allow_inf_nan=False)
+    except ValueError as error:
+        reason = "it is nested too deeply" if "recursion limit" in str(error) else str(error)
+        raise InvalidRequest(f"the body could not be parsed as JSON: {reason}") from None
+    if not isinstance(value, dict):
+        raise InvalidRequest("the body has to be a JSON object")
+    _check(value, max_nesting)
+    return value
+
+
+async def _read(request: Request, max_bytes: int) -> bytes:
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > max_bytes:
+        raise _too_large(max_bytes)
+    data = bytearray()
+    async for part in request.stream():
+        data += part
+        if len(data) > max_bytes:
+            raise _too_large(max_bytes)
+    return bytes(data)
+
+
+def _too_large(max_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(f"the request body is larger than the limit of {max_bytes} bytes")
+
+
+def _check(body: dict[str, Any], max_nesting: int) -> None:
+    """Depth and finite numbers, level by level: recursion is what deep input would break."""
+    level: list[Any] = [body]
+    depth = 0
+    while level:
+        depth += 1
+        if depth > max_nesting:
+            raise InvalidRequest(f"the body is nested deeper than the limit of {max_nesting}")
+        children: list[Any] = []
+        for value in level:
+            children.extend(value.values() if isinstance(value, dict) else value)
+        if any(isinstance(child, float) and not math.isfinite(child) for child in children):
+            raise InvalidRequest("the body has a number that is too large to represent")
+        level = [child for child in children if isinstance(child, (dict, list))]

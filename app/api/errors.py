@@ -1,0 +1,117 @@
+"""The one table from errors to HTTP status codes, and OpenAI's error envelope.
+
+The OpenAI SDK retries 408, 409, 429 and every 5xx twice, so only what a retry can cure has one of
+those; everything the caller has to change is 400, 404, 405 or 413.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from app.core.errors import (
+    Draining,
+    EngineDied,
+    LeapjsonError,
+    QueueFull,
+    RequestError,
+    Unavailable,
+    UnknownModel,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class BodyTooLarge(RequestError):
+    """The request body is over the server's limit; raised before it is read to its end."""
+
+    code = "body_too_large"
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    error: type[Exception]
+    status: int
+    type: str
+    code: str | None = None
+    """None: the error's own code, if it has one."""
+
+
+_TABLE = (  # the first row whose error matches
+    _Row(UnknownModel, 404, "invalid_request_error"),
+    _Row(BodyTooLarge, 413, "invalid_request_error"),
+    _Row(RequestError, 400, "invalid_request_error"),
+    _Row(QueueFull, 429, "rate_limit_error", "queue_full"),
+    _Row(Draining, 503, "server_error", "draining"),
+    _Row(EngineDied, 500, "server_error", "engine_died"),
+    _Row(Exception, 500, "server_error", "internal_error"),
+)
+
+_HTTP_MESSAGES = {
+    404: "there is nothing at {method} {path}",
+    405: "{path} does not take {method}",
+}
+
+
+def _row(error: Exception) -> _Row:
+    return next(row for row in _TABLE if isinstance(error, row.error))
+
+
+def status_of(error: Exception) -> int:
+    """The HTTP status of an error."""
+    return _row(error).status
+
+
+def envelope(error: Exception) -> dict[str, Any]:
+    """``{"error": {...}}`` with all four keys. An unplanned error's text stays in the log."""
+    row = _row(error)
+    planned = isinstance(error, LeapjsonError)
+    return {
+        "error": {
+            "message": str(error) if planned else "an internal error; the server's log has it",
+            "type": row.type,
+            "param": getattr(error, "param", None),
+            "code": row.code or getattr(error, "code", None),
+        }
+    }
+
+
+def error_response(error: Exception) -> JSONResponse:
+    """The answer to a request that failed before anything of it was answered."""
+    headers = {}
+    if isinstance(error, Unavailable):
+        headers["retry-after"] = str(error.retry_after)
+    return JSONResponse(envelope(error), status_of(error), headers)
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Give every error of ``app``, its router's own included, the envelope."""
+
+    async def on_error(request: Request, error: Exception) -> JSONResponse:
+        if not isinstance(error, LeapjsonError):
+            logger.error("a request failed", exc_info=error)
+        return error_response(error)
+
+    async def on_http_error(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        known = _HTTP_MESSAGES.get(error.status_code)
+        detail = str(error.detail)
+        message = known.format(method=request.method, path=request.url.path) if known else detail
+        body = {
+            "error": {
+                "message": message,
+                "type": "invalid_request_error",
+                "param": None,
+                "code": None,
+            }
+        }
+        return JSONResponse(body, error.status_code, error.headers)
+
+    app.add_exception_handler(LeapjsonError, on_error)
+    app.add_exception_handler(HTTPException, on_http_error)
+    app.add_exception_handler(Exception, on_error)

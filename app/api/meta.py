@@ -1,0 +1,62 @@
+"""What the server says about itself: models, health, metrics, version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import APIRouter, Response
+from fastapi.responses import JSONResponse
+
+from app.api.config import ApiConfig
+from app.core.errors import UnknownModel
+from app.serving.service import GenerationService
+
+
+def meta_router(
+    service: GenerationService, config: ApiConfig, render_metrics: Callable[[], tuple[bytes, str]]
+) -> APIRouter:
+    """``render_metrics`` gives the exposition and its content type."""
+    router = APIRouter()
+    model = {
+        "id": config.served_model,
+        "object": "model",
+        "created": config.created,
+        "owned_by": "leapjson",
+        "max_model_len": config.max_model_len,
+    }
+
+    @router.get("/v1/models")
+    async def list_models() -> dict[str, Any]:
+        return {"object": "list", "data": [model]}
+
+    @router.get("/v1/models/{name:path}")
+    async def retrieve_model(name: str) -> dict[str, Any]:
+        if name != config.served_model:
+            raise UnknownModel(f"the model {name!r} does not exist here", param="model")
+        return model
+
+    @router.get("/health")
+    async def health() -> JSONResponse:
+        """Liveness: 503 asks for a restart."""
+        if service.alive:
+            return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": "the engine died"}, 503)
+
+    @router.get("/ready")
+    async def ready() -> JSONResponse:
+        """Readiness: 503 asks to send new requests elsewhere."""
+        if service.ready:
+            return JSONResponse({"status": "ready"})
+        return JSONResponse({"status": "draining" if service.alive else "the engine died"}, 503)
+
+    @router.get("/metrics")
+    async def metrics() -> Response:
+        content, content_type = render_metrics()
+        return Response(content, media_type=content_type)
+
+    @router.get("/version")
+    async def version() -> dict[str, str]:
+        return {"version": config.version}
+
+    return router

@@ -1,0 +1,201 @@
+"""Processes that compile constraints, so that a bad schema costs its own request alone.
+
+A worker is an ordinary child of the event loop (``asyncio`` subprocess) rather than one of
+``multiprocessing``: it can be awaited with a time limit and killed without a thread, and it
+imports the compiler and nothing of the server's main module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import pickle
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from app.core.constraint import ConstraintSpec
+from app.core.errors import ConstraintError, ConstraintTooComplex, LeapjsonError
+from app.serving.compile_worker import LENGTH, OUT_OF_MEMORY
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CompileLimits:
+    """Bounds on one compilation; passing one is the request's ``ConstraintTooComplex``."""
+
+    seconds: float = 10.0
+    memory_bytes: int = 1 << 30
+    """Memory a worker may map beyond what its imports have mapped."""
+    program_bytes: int = 64 << 20
+    """Size of the compiled program on its way back."""
+    start_seconds: float = 60.0
+    """How long a new worker may take to import the compiler."""
+
+
+class _WorkerEnded(Exception):
+    """The process ended before it answered; ``status`` is its exit status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"exit status {status}")
+        self.status = status
+
+
+class _Worker:
+    """One child process that answers one specification at a time."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process = process
+        self._stdin = process.stdin
+        self._stdout = process.stdout
+
+    @classmethod
+    async def start(cls, target: str, limits: CompileLimits) -> _Worker:
+        """A worker that has imported ``target`` and is ready."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            "-m",
+            "app.serving.compile_worker",
+            target,
+            str(limits.memory_bytes),
+            str(limits.seconds),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        worker = cls(process)
+        try:
+            async with asyncio.timeout(limits.start_seconds):
+                await worker._receive(limits.program_bytes)
+        except BaseException:
+            await worker.kill()
+            raise
+        return worker
+
+    async def ask(self, message: bytes, limits: CompileLimits) -> bytes:
+        """Raises ``TimeoutError`` or ``_WorkerEnded``; the worker is of no use after either."""
+        async with asyncio.timeout(limits.seconds):
+            with contextlib.suppress(ConnectionError):  # reading tells how the process ended
+                self._stdin.write(LENGTH.pack(len(message)) + message)
+                await self._stdin.drain()
+            return await self._receive(limits.program_bytes)
+
+    async def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        # The pipe is read to its end, or asyncio would not report the exit.
+        with contextlib.suppress(Exception):
+            while await self._stdout.read(1 << 16):
+                pass
+        await self._process.wait()
+        self._stdin.close()
+        with contextlib.suppress(ConnectionError):
+            await self._stdin.wait_closed()
+
+    async def _receive(self, max_bytes: int) -> bytes:
+        try:
+            (length,) = LENGTH.unpack(await self._stdout.readexactly(LENGTH.size))
+            if length > max_bytes:
+                raise ConstraintTooComplex(
+                    f"compiled it has {length} bytes and the limit is {max_bytes}"
+                )
+            return await self._stdout.readexactly(length)
+        except asyncio.IncompleteReadError:
+            raise _WorkerEnded(await self._process.wait()) from None
+
+
+class CompilePool:
+    """``workers`` processes that run ``target`` (``"module:function"``) on specifications.
+
+    A worker that exceeds a limit or crashes is killed and replaced; its request alone fails.
+    Waiting for a free worker does not count against the time limit.
+    """
+
+    def __init__(self, target: str, *, workers: int, limits: CompileLimits) -> None:
+        self._target = target
+        self._size = workers
+        self._limits = limits
+        self._idle: asyncio.Queue[_Worker | None] = asyncio.Queue()
+        self._workers: set[_Worker] = set()
+        self._replacing: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Start every worker and wait until each is ready, so that the first schema is quick."""
+        for worker in await asyncio.gather(*(self._new_worker() for _ in range(self._size))):
+            self._idle.put_nowait(worker)
+
+    async def close(self) -> None:
+        """Kill the workers; compilations that still run fail."""
+        for task in self._replacing:
+            task.cancel()
+        await asyncio.gather(*self._replacing, return_exceptions=True)
+        workers, self._workers = self._workers, set()
+        await asyncio.gather(*(worker.kill() for worker in workers))
+
+    async def compile(self, spec: ConstraintSpec) -> Any:
+        """``target(spec)``; raises the ``ConstraintError`` it raised, or ours for a limit."""
+        message = pickle.dumps(spec)
+        worker = await self._idle.get() or await self._new_worker()
+        healthy = False
+        try:
+            answer = await worker.ask(message, self._limits)
+            healthy = True
+        except TimeoutError:
+            raise ConstraintTooComplex(f"time: more than {self._limits.seconds:g} s") from None
+        except _WorkerEnded as ended:
+            raise self._crash(ended) from None
+        finally:
+            if healthy:
+                self._idle.put_nowait(worker)
+            else:
+                self._replace(worker)
+        return await _unpack(answer)
+
+    def _crash(self, ended: _WorkerEnded) -> ConstraintTooComplex:
+        logger.warning("a compile worker ended: %s", ended)
+        if ended.status == OUT_OF_MEMORY:
+            return ConstraintTooComplex(f"memory: more than {self._limits.memory_bytes >> 20} MiB")
+        return ConstraintTooComplex("the compiler crashed on it")
+
+    async def _new_worker(self) -> _Worker:
+        worker = await _Worker.start(self._target, self._limits)
+        self._workers.add(worker)
+        return worker
+
+    def _replace(self, worker: _Worker) -> None:
+        task = asyncio.create_task(self._kill_and_restart(worker))
+        self._replacing.add(task)
+        task.add_done_callback(self._replacing.discard)
+
+    async def _kill_and_restart(self, worker: _Worker) -> None:
+        await worker.kill()
+        self._workers.discard(worker)
+        fresh: _Worker | None = None
+        try:
+            fresh = await self._new_worker()
+        except Exception:
+            logger.exception("a compile worker could not be restarted; the next request tries")
+        self._idle.put_nowait(fresh)
+
+
+def _in_thread(size: int) -> bool:
+    return size > 1 << 16
+
+
+async def _unpack(answer: bytes) -> Any:
+    load: Callable[[bytes], Any] = pickle.loads
+    kind, value = await asyncio.to_thread(load, answer) if _in_thread(len(answer)) else load(answer)
+    if kind == "refused":
+        assert isinstance(value, ConstraintError)
+        raise value
+    if kind == "failed":
+        logger.error("the compiler failed: %s", value)
+        raise LeapjsonError("the constraint compiler failed; this is a fault of the server")
+    return value

@@ -1,0 +1,76 @@
+"""The program of a compile worker: specifications in, compiled programs out.
+
+Started by ``app.serving.compile_pool`` as ``python -m app.serving.compile_worker MODULE:FUNCTION
+MEMORY_BYTES SECONDS``. Messages on standard input and output are pickles behind their length (8
+bytes, big endian); both ends are ours. It ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import resource
+import signal
+import struct
+import sys
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from app.core.errors import ConstraintError, ConstraintTooComplex
+
+LENGTH = struct.Struct(">Q")
+OUT_OF_MEMORY = 77
+"""Exit status: with the heap exhausted, not even an answer can be built."""
+
+
+def main(arguments: list[str]) -> None:
+    target, memory_bytes, seconds = arguments
+    # The terminal sends an interrupt to the whole process group; the server ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    requests = sys.stdin.buffer
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints goes to standard error, not between the messages
+    module, _, name = target.partition(":")
+    compile = getattr(importlib.import_module(module), name)
+    _limit_memory(int(memory_bytes))
+    _send(answers, pickle.dumps("ready"))
+    while header := requests.read(LENGTH.size):
+        spec = pickle.loads(requests.read(*LENGTH.unpack(header)))
+        # Should the server die, nobody is left to enforce its limit: the alarm does.
+        signal.setitimer(signal.ITIMER_REAL, 2 * float(seconds) + 1)
+        try:
+            answer = _answer(compile, spec)
+        except MemoryError:
+            os._exit(OUT_OF_MEMORY)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _send(answers, answer)
+
+
+def _answer(compile: Callable[[Any], Any], spec: Any) -> bytes:
+    try:
+        return pickle.dumps(("ok", compile(spec)), protocol=pickle.HIGHEST_PROTOCOL)
+    except ConstraintError as error:
+        return pickle.dumps(("refused", error))
+    except RecursionError:
+        return pickle.dumps(("refused", ConstraintTooComplex("it is nested too deeply")))
+    except MemoryError:
+        raise
+    except Exception as error:
+        return pickle.dumps(("failed", f"{type(error).__name__}: {error}"))
+
+
+def _limit_memory(allowance: int) -> None:
+    """Let the process map ``allowance`` bytes on top of what its imports have mapped."""
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        mapped = int(statm.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + allowance, mapped + allowance))
+
+
+def _send(stream: BinaryIO, message: bytes) -> None:
+    stream.write(LENGTH.pack(len(message)) + message)
+    stream.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

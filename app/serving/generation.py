@@ -1,0 +1,107 @@
+"""The answers of one request while they come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+from app.core.errors import LeapjsonError
+from app.core.events import AnswerUsage, TextChunk, TokenChunk
+from app.serving.admission import Ticket
+from app.serving.ports import TextDecoder
+from app.serving.timeline import Timeline
+
+CLIENT_LEFT = 499
+"""Status in metrics and logs of a request whose client did not wait (nginx's number)."""
+
+
+class Generation:
+    """An inbox of the worker on one side, text for the client on the other.
+
+    What the client has not read yet waits here: a slow client holds nobody up, and what waits
+    is bounded by ``max_tokens``. Who opened it calls ``close`` in the end, whatever happens.
+    """
+
+    def __init__(
+        self,
+        *,
+        request_ids: Sequence[str],
+        prompt_tokens: int,
+        decoders: Sequence[TextDecoder],
+        ticket: Ticket,
+        timeline: Timeline,
+        abort: Callable[[Sequence[str]], None],
+        status_of: Callable[[LeapjsonError], int],
+    ) -> None:
+        self.prompt_tokens = prompt_tokens
+        self.n = len(request_ids)
+        self._index = {request_id: index for index, request_id in enumerate(request_ids)}
+        self._decoders = decoders
+        self._ticket = ticket
+        self._timeline = timeline
+        self._abort = abort
+        self._status_of = status_of
+        self._reasons: dict[int, str] = {}
+        self._ready: list[TextChunk] = []
+        self._failure: LeapjsonError | None = None
+        self._news = asyncio.Event()
+
+    @property
+    def usage(self) -> Mapping[int, AnswerUsage]:
+        """The latest counts of each choice."""
+        return self._timeline.usage
+
+    async def batches(self) -> AsyncIterator[Sequence[TextChunk]]:
+        """What has come since the last batch, in order of arrival, until every choice ended.
+
+        Raises the error that ended the generation, after the chunks that came before it.
+        """
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            batch, self._ready = self._ready, []
+            if batch:
+                yield batch
+            if self._ready:
+                continue
+            if self._failure is not None:
+                raise self._failure
+            if len(self._reasons) == self.n:
+                return
+            # Chunks that came while the batch was written have set the event again.
+
+    def close(self) -> None:
+        """Abort what still runs. Needed on every path; does nothing after the end."""
+        if len(self._reasons) < self.n and self._failure is None:
+            self._timeline.end(status=CLIENT_LEFT, finish_reason="abort")
+        self._abort(list(self._index))
+        self._ticket.release()
+
+    def on_scheduled(self, moment: float) -> None:
+        self._timeline.scheduled(moment)
+
+    def on_chunk(self, chunk: TokenChunk) -> None:
+        index = self._index[chunk.request_id]
+        self._timeline.chunk(index, chunk.usage)
+        if chunk.finish_reason in ("error", "abort"):
+            self._abort(list(self._index))
+            self.on_failure(LeapjsonError("the engine gave this answer up; a fault of the server"))
+            return
+        text = self._decoders[index].push(chunk.data)
+        if chunk.finish_reason is not None:
+            text += self._decoders[index].finish()
+            self._reasons[index] = chunk.finish_reason
+        self._ready.append(TextChunk(index, text, chunk.tokens, chunk.usage, chunk.finish_reason))
+        if len(self._reasons) == self.n:
+            # The slowest way to end says most: "length" if any choice was cut.
+            self._end(200, "length" if "length" in self._reasons.values() else "stop")
+        self._news.set()
+
+    def on_failure(self, error: LeapjsonError) -> None:
+        self._failure = error
+        self._end(self._status_of(error), "error")
+        self._news.set()
+
+    def _end(self, status: int, finish_reason: str) -> None:
+        self._timeline.end(status=status, finish_reason=finish_reason)
+        self._ticket.release()

@@ -1,0 +1,48 @@
+"""What serving needs from the layers below, as Protocols: its fakes in tests end here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from app.core.events import TokenChunk
+from app.core.request import EngineRequest
+
+
+class Engine(Protocol):
+    """The synchronous loop. Only the engine's thread calls ``add``, ``abort`` and ``step``."""
+
+    def add(self, request: EngineRequest, /) -> None:
+        """Queue a request, or raise a ``RequestError`` and leave the engine as it was."""
+
+    def abort(self, request_id: str, /) -> None:
+        """Forget a live request."""
+
+    def step(self) -> Sequence[TokenChunk]:
+        """Run one step; what it added to each answer."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether another step would do anything."""
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that hold cache blocks. Any thread may read it."""
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences queued for their first or next blocks. Any thread may read it."""
+
+
+class ChatTokenizer(Protocol):
+    """Messages to tokens through the model's own chat template. Any thread may call it."""
+
+    def render_chat(self, messages: Sequence[Mapping[str, Any]], /) -> Sequence[int]: ...
+
+
+class TextDecoder(Protocol):
+    """Bytes of one answer to text; holds back the bytes of an unfinished character."""
+
+    def push(self, data: bytes, /) -> str: ...
+
+    def finish(self) -> str: ...

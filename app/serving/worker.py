@@ -1,0 +1,273 @@
+"""The engine's own thread, and the event loop's side of it.
+
+    event loop                                  engine's thread
+    submit, abort ──── command queue ─────────▶ add, abort
+                                                step
+    inboxes ◀──── one HandOver for each turn ── what was refused, scheduled, generated
+
+The thread sleeps while the engine has no work. If a step raises, every request is failed with
+``EngineDied`` and nothing new is taken: a process that has lost its engine must be restarted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from app.core.errors import EngineDied, LeapjsonError, RequestError
+from app.core.events import TokenChunk
+from app.core.request import EngineRequest
+from app.serving.ports import Engine
+
+logger = logging.getLogger(__name__)
+
+DEATH_NOTICE = "the engine died; the server has to be restarted"
+
+
+class Inbox(Protocol):
+    """Where a request's chunks arrive; called on the event loop's thread."""
+
+    def on_scheduled(self, moment: float) -> None:
+        """A step that started at ``moment`` (of the worker's clock) took up a choice."""
+
+    def on_chunk(self, chunk: TokenChunk) -> None: ...
+
+    def on_failure(self, error: LeapjsonError) -> None:
+        """Nothing more will come."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Add:
+    ticket: int
+    requests: tuple[EngineRequest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Abort:
+    request_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    pass
+
+
+_Command = _Add | _Abort | _Stop
+
+
+@dataclass(slots=True)
+class _HandOver:
+    """What one turn of the engine's thread has for the event loop."""
+
+    added: list[tuple[int, LeapjsonError | None]] = field(default_factory=list)
+    """Tickets of ``_Add`` commands, each with the error that refused it."""
+    scheduled: list[str] = field(default_factory=list)
+    scheduled_at: float = 0.0
+    chunks: Sequence[TokenChunk] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.scheduled or self.chunks)
+
+
+class _EngineThread:
+    """The thread's side: owns the engine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        commands: queue.SimpleQueue[_Command],
+        deliver: Callable[[_HandOver], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._engine = engine
+        self._commands = commands
+        self._deliver = deliver
+        self._clock = clock
+        self._live: set[str] = set()
+        self._unscheduled: dict[str, None] = {}
+        """Live requests that no step has taken up yet, in order of arrival."""
+
+    def run(self) -> None:
+        """Serve until told to stop; raises what the engine's step raises."""
+        while True:
+            hand_over = _HandOver()
+            for command in self._take_commands():
+                if isinstance(command, _Stop):
+                    return
+                self._execute(command, hand_over)
+            if self._engine.has_work:
+                hand_over.scheduled_at = self._clock()
+                hand_over.chunks = self._engine.step()
+                self._account(hand_over)
+            if hand_over:
+                self._deliver(hand_over)
+
+    def _take_commands(self) -> Iterable[_Command]:
+        if not self._engine.has_work:
+            yield self._commands.get()
+        while True:
+            try:
+                yield self._commands.get_nowait()
+            except queue.Empty:
+                return
+
+    def _execute(self, command: _Add | _Abort, hand_over: _HandOver) -> None:
+        if isinstance(command, _Abort):
+            self._abort(command.request_ids)
+            return
+        try:
+            for request in command.requests:
+                self._engine.add(request)
+                self._live.add(request.request_id)
+                self._unscheduled[request.request_id] = None
+        except Exception as error:
+            self._abort(request.request_id for request in command.requests)
+            hand_over.added.append((command.ticket, _refusal(error)))
+        else:
+            hand_over.added.append((command.ticket, None))
+
+    def _abort(self, request_ids: Iterable[str]) -> None:
+        for request_id in request_ids:
+            if request_id in self._live:
+                self._live.discard(request_id)
+                self._unscheduled.pop(request_id, None)
+                self._engine.abort(request_id)
+
+    def _account(self, hand_over: _HandOver) -> None:
+        """Note which requests ended and which were taken up.
+
+        The engine takes requests in order of arrival, so those still waiting are the last ones
+        to arrive. Preempted sequences wait too, which makes the moment late, never early.
+        """
+        for chunk in hand_over.chunks:
+            if chunk.request_id in self._unscheduled:
+                del self._unscheduled[chunk.request_id]
+                hand_over.scheduled.append(chunk.request_id)
+            if chunk.finish_reason is not None:
+                self._live.discard(chunk.request_id)
+        taken_up = len(self._unscheduled) - self._engine.num_waiting
+        for request_id in list(itertools.islice(self._unscheduled, max(taken_up, 0))):
+            del self._unscheduled[request_id]
+            hand_over.scheduled.append(request_id)
+
+
+def _refusal(error: Exception) -> LeapjsonError:
+    if isinstance(error, RequestError):
+        return error
+    logger.error("a request could not be added", exc_info=error)
+    return LeapjsonError("the request could not be added to the engine; a fault of the server")
+
+
+class EngineWorker:
+    """The event loop's side: every method but ``alive`` belongs to the loop's thread."""
+
+    def __init__(self, engine: Engine, *, clock: Callable[[], float]) -> None:
+        self._commands: queue.SimpleQueue[_Command] = queue.SimpleQueue()
+        self._engine_thread = _EngineThread(engine, self._commands, self._post, clock)
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._inboxes: dict[str, Inbox] = {}
+        self._submitting: dict[int, asyncio.Future[None]] = {}
+        self._tickets = itertools.count()
+        self._dead = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether the engine's thread runs."""
+        return not self._dead and self._thread is not None and self._thread.is_alive()
+
+    def start(self) -> None:
+        """Start the engine's thread; called on the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="leapjson-engine", daemon=True)
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Fail what is left and end the thread after the step it is in."""
+        self.fail_all("the server stopped before the answer was finished")
+        self._commands.put(_Stop())
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
+
+    async def submit(self, requests: Sequence[EngineRequest], inbox: Inbox) -> None:
+        """Add all of the requests or none; their chunks go to ``inbox``.
+
+        Raises what the engine raised when it refused one of them, or ``EngineDied``. Cancelling
+        the call aborts the requests.
+        """
+        if not self.alive:
+            raise EngineDied(DEATH_NOTICE)
+        ticket = next(self._tickets)
+        added: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._submitting[ticket] = added
+        self._inboxes.update((request.request_id, inbox) for request in requests)
+        self._commands.put(_Add(ticket, tuple(requests)))
+        try:
+            await added
+        except BaseException:
+            self.abort([request.request_id for request in requests])
+            raise
+        finally:
+            self._submitting.pop(ticket, None)
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        """Forget requests; nothing more reaches their inbox. Unknown ids are passed over."""
+        known = tuple(each for each in request_ids if self._inboxes.pop(each, None) is not None)
+        if known:
+            self._commands.put(_Abort(known))
+
+    def fail_all(self, message: str) -> None:
+        """End every request with ``EngineDied(message)``."""
+        inboxes = {id(inbox): inbox for inbox in self._inboxes.values()}
+        self.abort(list(self._inboxes))
+        submitting, self._submitting = self._submitting, {}
+        for added in submitting.values():
+            if not added.done():
+                added.set_exception(EngineDied(message))
+        for inbox in inboxes.values():
+            inbox.on_failure(EngineDied(message))
+
+    def _run(self) -> None:
+        try:
+            self._engine_thread.run()
+        except BaseException:
+            logger.critical("the engine died", exc_info=True)
+            self._on_loop(self._die)
+
+    def _post(self, hand_over: _HandOver) -> None:
+        self._on_loop(lambda: self._receive(hand_over))
+
+    def _on_loop(self, call: Callable[[], None]) -> None:
+        assert self._loop is not None
+        # With the loop closed nobody listens any more, and nobody is left waiting either.
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(call)
+
+    def _receive(self, hand_over: _HandOver) -> None:
+        for ticket, error in hand_over.added:
+            added = self._submitting.get(ticket)
+            if added is None or added.done():
+                continue
+            if error is None:
+                added.set_result(None)
+            else:
+                added.set_exception(error)
+        for request_id in hand_over.scheduled:
+            if (inbox := self._inboxes.get(request_id)) is not None:
+                inbox.on_scheduled(hand_over.scheduled_at)
+        for chunk in hand_over.chunks:
+            if (inbox := self._inboxes.get(chunk.request_id)) is None:
+                continue
+            if chunk.finish_reason is not None:
+                del self._inboxes[chunk.request_id]
+            inbox.on_chunk(chunk)
+
+    def _die(self) -> None:
+        self._dead = True
+        self.fail_all(DEATH_NOTICE)
