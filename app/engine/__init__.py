@@ -1,0 +1,10 @@
+"""The synchronous loop: what to compute next, what to leap over, what an answer has become.
+
+No torch, no event loop: a runner, a vocabulary, a tokenizer and constraints enter as Protocols.
+"""
+
+from app.engine.config import EngineConfig
+from app.engine.engine import Engine
+from app.engine.leap import Tokenizer
+
+__all__ = ["Engine", "EngineConfig", "Tokenizer"]

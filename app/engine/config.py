@@ -1,0 +1,35 @@
+"""The engine's own settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Limits of a step, and which short cuts are taken. Raises ValueError if they conflict."""
+
+    max_batch_tokens: int = 512
+    """Tokens computed in one step, all sequences together."""
+    max_running: int = 64
+    """Sequences that hold cache blocks at a time."""
+    max_chunk_tokens: int = 512
+    """Tokens of one sequence computed in one step."""
+    small_gap_tokens: int = 32
+    """A sequence with at most this many tokens to compute goes before long prompts."""
+    max_draft_tokens: int = 8
+    """Drafted tokens verified for one sequence in one step."""
+    leap: bool = True
+    """Append forced text instead of decoding it, where the request allows it."""
+    draft_held_back: bool = True
+    """Draft the end of a leap that the next character could still merge with."""
+    share_prefixes: bool = True
+    """Reuse the cache blocks of prompts that begin alike."""
+
+    def __post_init__(self) -> None:
+        if self.max_running < 1 or self.max_chunk_tokens < 1 or self.small_gap_tokens < 1:
+            raise ValueError("max_running, max_chunk_tokens and small_gap_tokens are at least 1")
+        if self.max_batch_tokens < self.max_running:
+            raise ValueError("max_batch_tokens must give every running sequence one token")
+        if self.max_draft_tokens < 0:
+            raise ValueError("max_draft_tokens is at least 0")

@@ -1,0 +1,140 @@
+"""How one answer advances: masks for its draws, what a drawn token means, when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.core.constraint import ConstraintState, Mask, Vocabulary
+from app.core.step import SampledToken
+from app.engine.config import EngineConfig
+from app.engine.leap import Leaper
+from app.engine.sequence import Sequence
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the answers of one step gained, in tokens, and how many met their budget."""
+
+    sampled: int = 0
+    leapt: int = 0
+    skipped: int = 0
+    budget_closed: int = 0
+
+
+class Decoder:
+    """Rules of one sequence at a time. An error of its constraint surfaces here, and only there."""
+
+    def __init__(self, vocabulary: Vocabulary, leaper: Leaper, config: EngineConfig) -> None:
+        self._token_bytes = vocabulary.token_bytes
+        self._eos_ids = vocabulary.eos_ids
+        self._leaper = leaper
+        self._config = config
+        self._tally = Tally()
+
+    def take_tally(self) -> Tally:
+        """The counts since the last call."""
+        tally, self._tally = self._tally, Tally()
+        return tally
+
+    def begin(self, sequence: Sequence) -> None:
+        """Leap over a forced opening, before anything of the sequence is computed."""
+        sequence.begun = True
+        self._settle(sequence)
+
+    def token_bytes(self, tokens: Seq[int]) -> list[bytes]:
+        return [self._token_bytes[token] or b"" for token in tokens]
+
+    def masks(self, sequence: Sequence, draft: Seq[int]) -> list[Mask | None]:
+        """Masks for the draw after the answer, and after each token of ``draft``.
+
+        Ends early where the mask excludes a drafted token: what follows it cannot be drawn.
+        """
+        state = sequence.state
+        if state is None:
+            return [None] * (len(draft) + 1)
+        masks: list[Mask | None] = [self._mask(sequence, state, sequence.remaining)]
+        for ahead, token in enumerate(draft, start=1):
+            if not _allows(masks[-1], token):
+                break
+            if ahead == 1:
+                state = state.copy()
+            state.accept(token)
+            masks.append(self._mask(sequence, state, sequence.remaining - ahead))
+        return masks
+
+    def _mask(self, sequence: Sequence, state: ConstraintState, remaining: int) -> Mask:
+        if not sequence.finishes_in_budget:
+            return state.mask()
+        mask = state.mask(budget=remaining)
+        if not sequence.budget_closed:
+            plain = state.mask()
+            if mask is not plain and not np.array_equal(mask, plain):
+                sequence.budget_closed = True
+                self._tally.budget_closed += 1
+        return mask
+
+    def take(self, sequence: Sequence, sampled: SampledToken) -> int:
+        """Add a drawn token to the answer, then leap if the way on is forced.
+
+        Returns the lowest position of ``sequence.tokens`` that is new or changed.
+        Raises what the constraint raises; the sequence then is of no further use.
+        """
+        token = sampled.token_id
+        changed = len(sequence.tokens)
+        sequence.draft = ()
+        self._tally.sampled += 1
+        if token in self._eos_ids:
+            assert sequence.state is None or sequence.state.is_complete, "ended inside an answer"
+            sequence.end(sampled)
+            return changed
+        if sequence.state is not None:
+            sequence.state.accept(token)
+        sequence.append(token, self._token_bytes[token] or b"", "sampled", sampled)
+        return min(changed, self._settle(sequence))
+
+    def _settle(self, sequence: Sequence) -> int:
+        """Leap and finish where nothing is left to decide; the lowest position changed."""
+        changed = len(sequence.tokens)
+        self._finish_if_decided(sequence)
+        if sequence.finish_reason is not None or sequence.state is None:
+            return changed
+        if not (self._config.leap and sequence.request.leap):
+            return changed
+        leap = self._leaper.propose(
+            sequence.tokens,
+            sequence.answer_start,
+            sequence.state,
+            sequence.request.max_tokens,
+            finish=sequence.finishes_in_budget,
+        )
+        if leap is None:
+            return changed
+        sequence.leap(leap)
+        self._tally.leapt += sum(map(bool, leap.added))
+        self._tally.skipped += max(0, len(leap.tokens) - leap.dropped)
+        self._limit_draft(sequence)
+        self._finish_if_decided(sequence)
+        return changed - leap.dropped
+
+    def _limit_draft(self, sequence: Sequence) -> None:
+        """Every drafted token needs one draw of the budget, and one draw follows the last."""
+        config = self._config
+        most = min(config.max_draft_tokens, sequence.remaining - 1)
+        sequence.draft = sequence.draft[: max(0, most)] if config.draft_held_back else ()
+
+    def _finish_if_decided(self, sequence: Sequence) -> None:
+        if sequence.finish_reason is not None:
+            return
+        state = sequence.state
+        if state is not None and state.is_final:
+            sequence.finish("stop")
+        elif sequence.remaining <= 0:
+            complete = state is not None and state.is_complete
+            sequence.finish("stop" if complete else "length")
+
+
+def _allows(mask: Mask | None, token: int) -> bool:
+    return mask is None or bool((int(mask[token >> 5]) >> (token & 31)) & 1)

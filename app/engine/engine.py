@@ -1,0 +1,267 @@
+"""The engine: requests in, chunks of answers out, one step at a time."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+
+from app.core.constraint import Mask, Vocabulary
+from app.core.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
+from app.core.events import StepObserver, StepStats, TokenChunk
+from app.core.request import EngineRequest
+from app.core.step import Runner, SampledToken
+from app.engine.config import EngineConfig
+from app.engine.decoding import Decoder
+from app.engine.leap import Leaper, Tokenizer
+from app.engine.scheduler import Batch, Part, Scheduler
+from app.engine.sequence import Sequence
+from app.kv.manager import BlockManager
+
+_log = logging.getLogger(__name__)
+
+
+class Engine:
+    """Runs many answers at once over one runner. Everything on one thread.
+
+    ``clock`` is read for the durations of ``StepStats`` alone: no decision depends on it.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        vocabulary: Vocabulary,
+        tokenizer: Tokenizer,
+        config: EngineConfig | None = None,
+        observer: StepObserver | None = None,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        config = config or EngineConfig()
+        self._runner = runner
+        self._observer = observer
+        self._clock = clock
+        self._decoder = Decoder(vocabulary, Leaper(vocabulary, tokenizer), config)
+        blocks = BlockManager(
+            runner.num_blocks, runner.block_size, share_prefixes=config.share_prefixes
+        )
+        self._scheduler = Scheduler(config, blocks, self._begin, self._decoder.token_bytes)
+        self._sequences: dict[str, Sequence] = {}
+        self._arrivals = 0
+
+    @property
+    def max_sequence_tokens(self) -> int:
+        """Tokens that the prompt and ``max_tokens`` of one request may have together."""
+        blocks = self._scheduler.blocks
+        return min(self._runner.max_model_len, blocks.num_blocks * blocks.block_size)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether ``step`` would do anything."""
+        return bool(self._sequences)
+
+    @property
+    def num_running(self) -> int:
+        return len(self._scheduler.running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._scheduler.waiting)
+
+    def add(self, request: EngineRequest) -> None:
+        """Queue a request. Costs O(prompt).
+
+        Raises PromptTooLong where prompt and ``max_tokens`` can never fit, BudgetTooSmall where
+        no valid answer fits in ``max_tokens``, InvalidRequest for an empty prompt, a budget
+        below 1, an empty stop string or a ``request_id`` that is live.
+        """
+        self._check(request)
+        state = request.constraint.start() if request.constraint is not None else None
+        if state is not None and request.on_budget == "finish":
+            needed = state.shortest_tokens()
+            if needed > request.max_tokens:
+                raise BudgetTooSmall(max_tokens=request.max_tokens, needed=needed)
+        sequence = Sequence(request, state, self._arrivals)
+        self._arrivals += 1
+        self._sequences[request.request_id] = sequence
+        self._scheduler.add(sequence)
+
+    def abort(self, request_id: str) -> TokenChunk | None:
+        """End a request now and free its blocks. Its last chunk; None if it is not live."""
+        sequence = self._sequences.get(request_id)
+        if sequence is None:
+            return None
+        sequence.finish("abort")
+        self._forget(sequence)
+        return sequence.emit()
+
+    def step(self) -> list[TokenChunk]:
+        """Advance every sequence that the budget of a step has room for.
+
+        Returns one chunk for each answer that grew or ended. An error of one request's
+        constraint ends that answer with finish_reason "error"; what the runner raises is raised.
+        """
+        watch = _Stopwatch(self._clock)
+        batch = self._scheduler.plan()
+        watch.lap()
+        self._launch(batch)
+        watch.lap()
+        masks = self._masks(batch)
+        watch.lap()
+        drawn = self._sample(batch, masks)
+        watch.lap()
+        chunks = self._commit(batch, drawn)
+        watch.lap()
+        self._observe(batch, watch)
+        return chunks
+
+    def _launch(self, batch: Batch) -> None:
+        assert batch.parts or batch.ended or not self._sequences, "there is work, but no progress"
+        if batch.parts:
+            self._runner.launch(batch.plan)
+
+    def _masks(self, batch: Batch) -> list[Mask | None]:
+        """One mask for each row of the plan; None stands for a row that nobody will look at."""
+        masks: list[Mask | None] = []
+        for part in batch.parts:
+            if not part.num_drawn:
+                continue
+            usable: list[Mask | None] = []
+            try:
+                usable = self._decoder.masks(part.sequence, part.draft)
+            except Exception as error:
+                self._fail(part.sequence, error)
+            part.num_usable = len(usable)
+            masks += usable
+            masks += [None] * (part.num_drawn - len(usable))
+        return masks
+
+    def _sample(self, batch: Batch, masks: list[Mask | None]) -> Seq[SampledToken]:
+        return self._runner.sample(masks).tokens if batch.parts else ()
+
+    def _commit(self, batch: Batch, drawn: Seq[SampledToken]) -> list[TokenChunk]:
+        """Give every sequence what was drawn for it, and collect what there is to tell."""
+        chunks: list[TokenChunk] = []
+        first = 0
+        for part in batch.parts:
+            self._advance(part, drawn[first : first + part.num_drawn])
+            first += part.num_drawn
+        for sequence in (*batch.ended, *(part.sequence for part in batch.parts)):
+            chunk = sequence.emit()
+            if chunk is not None:
+                chunks.append(chunk)
+            if sequence.finish_reason is not None:
+                self._forget(sequence)
+        return chunks
+
+    def _advance(self, part: Part, drawn: Seq[SampledToken]) -> None:
+        """Take draws for as long as the cache holds what they were drawn from.
+
+        The first draw follows the confirmed tokens. Each later one counts if the answer has come
+        to be what was drafted, whether by a draw or by a leap: then it is the very draw that
+        would be made next.
+        """
+        sequence = part.sequence
+        sequence.forward_passes += 1
+        valid = part.end
+        try:
+            while sequence.finish_reason is None:
+                last = len(sequence.tokens) - 1
+                index = last - part.first_drawn
+                if last >= valid or not 0 <= index < part.num_usable:
+                    break
+                accepted = part.was_drafted(last + 1, drawn[index].token_id)
+                sequence.drafted_tokens += accepted
+                part.num_accepted += accepted
+                changed = self._decoder.take(sequence, drawn[index])
+                valid = part.agreeing(sequence.tokens, changed, valid)
+        except Exception as error:
+            self._fail(sequence, error)
+        if sequence.finish_reason != "error":
+            self._scheduler.commit(part, valid)
+
+    def _begin(self, sequence: Sequence) -> None:
+        try:
+            self._decoder.begin(sequence)
+        except Exception as error:
+            self._fail(sequence, error)
+
+    def _fail(self, sequence: Sequence, error: Exception) -> None:
+        """End one answer whose constraint misbehaved; the others never notice (law 4)."""
+        request_id = sequence.request.request_id
+        _log.error("the constraint of request %s failed", request_id, exc_info=error)
+        sequence.finish("error")
+
+    def _forget(self, sequence: Sequence) -> None:
+        del self._sequences[sequence.request.request_id]
+        self._scheduler.remove(sequence)
+
+    def _check(self, request: EngineRequest) -> None:
+        if request.request_id in self._sequences:
+            raise InvalidRequest(f"a request {request.request_id!r} is running already")
+        if not request.prompt:
+            raise InvalidRequest("the prompt is empty", param="messages")
+        if request.max_tokens < 1:
+            raise InvalidRequest("max_tokens must be at least 1", param="max_tokens")
+        if not all(request.stop):
+            raise InvalidRequest("a stop string is empty", param="stop")
+        room = self.max_sequence_tokens
+        wanted = len(request.prompt) + request.max_tokens
+        if wanted > room:
+            raise PromptTooLong(
+                f"the prompt has {len(request.prompt)} tokens and max_tokens is "
+                f"{request.max_tokens}, together {wanted}, but a request may have {room}",
+                param="messages" if len(request.prompt) >= room else "max_tokens",
+            )
+
+    def _observe(self, batch: Batch, watch: _Stopwatch) -> None:
+        tally = self._decoder.take_tally()
+        if self._observer is None:
+            return
+        plan, launch, mask, sample, commit = watch.laps
+        scheduler = self._scheduler
+        self._observer.observe_step(
+            StepStats(
+                plan_seconds=plan,
+                launch_seconds=launch,
+                mask_seconds=mask,
+                sample_seconds=sample,
+                commit_seconds=commit,
+                prompt_tokens=sum(part.num_prompt for part in batch.parts),
+                cached_tokens=batch.cached_tokens,
+                sampled_tokens=tally.sampled,
+                leapt_tokens=tally.leapt,
+                drafted_tokens=sum(part.num_accepted for part in batch.parts),
+                skipped_tokens=tally.skipped,
+                batch_tokens=sum(len(part.span.tokens) for part in batch.parts),
+                running=len(scheduler.running),
+                waiting=len(scheduler.waiting),
+                kv_usage=scheduler.blocks.usage,
+                preemptions=batch.preemptions,
+                prefix_queries=batch.prefix_queries,
+                prefix_hits=batch.prefix_hits,
+                budget_closed=tally.budget_closed,
+            )
+        )
+
+    def check_integrity(self) -> None:
+        """Assert every invariant between two steps. Costs O(blocks + known tokens); for tests."""
+        self._scheduler.check_integrity()
+        live = {id(sequence) for sequence in self._sequences.values()}
+        held = {id(s) for s in (*self._scheduler.running, *self._scheduler.waiting)}
+        assert live == held, "a request is lost, or runs after its end"
+
+
+class _Stopwatch:
+    """Seconds between laps."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._last = clock()
+        self.laps: list[float] = []
+
+    def lap(self) -> None:
+        now = self._clock()
+        self.laps.append(now - self._last)
+        self._last = now

@@ -1,0 +1,293 @@
+"""What to compute next: known tokens minus computed tokens, for many sequences at once."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+from app.core.step import SampleRow, Span, StepPlan
+from app.engine.config import EngineConfig
+from app.engine.sequence import Sequence
+from app.kv.manager import BlockManager
+
+
+@dataclass(slots=True)
+class Part:
+    """One sequence's share of a step: a span, and the draws at its last positions."""
+
+    sequence: Sequence
+    span: Span
+    first_drawn: int
+    """Position of the first draw: that of the last confirmed token."""
+    num_drawn: int
+    """Draws, the one after the confirmed tokens and those after drafted ones; 0 inside a prompt."""
+    num_usable: int = 0
+    """Draws whose mask stands for a text that can come about."""
+    num_accepted: int = 0
+    """Drafted tokens that were drawn."""
+
+    @property
+    def end(self) -> int:
+        return self.span.start + len(self.span.tokens)
+
+    @property
+    def num_prompt(self) -> int:
+        """Tokens of the prompt in this span."""
+        return max(0, min(self.end, self.sequence.answer_start) - self.span.start)
+
+    def was_drafted(self, position: int, token: int) -> bool:
+        """Whether ``token`` was drafted for ``position`` and computed in this step."""
+        return (
+            self.first_drawn < position < self.end
+            and self.span.tokens[position - self.span.start] == token
+        )
+
+    def agreeing(self, tokens: Seq[int], changed: int, valid: int) -> int:
+        """Up to where the cache still holds what ``tokens`` need, after a change at ``changed``.
+
+        Positions below ``valid`` held it before. A token can only agree again where it was
+        drafted; one computed in an earlier step was the old one.
+        """
+        if changed < self.span.start:
+            return min(changed, valid)
+        for position in range(changed, min(valid, len(tokens))):
+            if tokens[position] != self.span.tokens[position - self.span.start]:
+                return position
+        return valid
+
+    @property
+    def draft(self) -> Seq[int]:
+        """The drafted tokens of the span; after each of them there is a draw."""
+        return self.span.tokens[self.first_drawn + 1 - self.span.start :]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A step as the engine sees it: the plan for the runner, and whose it is."""
+
+    plan: StepPlan
+    parts: list[Part]
+    ended: list[Sequence]
+    """Sequences that ended when their turn came, with nothing to compute."""
+    cached_tokens: int
+    """Prompt tokens that sequences admitted now found in the prefix cache."""
+    preemptions: int
+    prefix_queries: int
+    prefix_hits: int
+
+
+class Scheduler:
+    """Owns the waiting queue, the running sequences and their cache blocks.
+
+    ``running`` is in order of arrival, and every waiting sequence arrived after every running
+    one, so first come is first served; under pressure the youngest gives its blocks back.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        blocks: BlockManager,
+        begin: Callable[[Sequence], None],
+        spell: Callable[[Seq[int]], list[bytes]],
+    ) -> None:
+        self.running: list[Sequence] = []
+        self.waiting: deque[Sequence] = deque()
+        self.blocks = blocks
+        self._config = config
+        self._begin = begin
+        self._spell = spell
+
+    def add(self, sequence: Sequence) -> None:
+        self.waiting.append(sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Forget a finished or aborted sequence and free its blocks."""
+        if sequence.blocks.blocks:
+            self.running.remove(sequence)
+            self.blocks.free(sequence.blocks)
+        elif sequence in self.waiting:
+            self.waiting.remove(sequence)
+
+    def plan(self) -> Batch:
+        """Grant every running sequence its share, find blocks for it, admit with what is left."""
+        queries, hits = self.blocks.queries, self.blocks.hits
+        grants = self._grant()
+        preemptions = self._find_blocks(grants)
+        left = self._config.max_batch_tokens - sum(grants.values())
+        ended: list[Sequence] = []
+        cached = 0 if preemptions else self._admit(left, grants, ended)
+        parts: list[Part] = []
+        rows: list[SampleRow] = []
+        for sequence, granted in grants.items():
+            part = _part(sequence, granted)
+            rows.extend(self._rows(part, len(parts)))
+            parts.append(part)
+        plan = StepPlan(tuple([part.span for part in parts]), tuple(rows))
+        queries, hits = self.blocks.queries - queries, self.blocks.hits - hits
+        return Batch(plan, parts, ended, cached, preemptions, queries, hits)
+
+    def _grant(self) -> dict[Sequence, int]:
+        """Tokens for each running sequence: small gaps first, the rest to long prompts.
+
+        Every small gap gets one token at least, so that a step full of leaps delays nobody.
+        """
+        config = self._config
+        small: list[Sequence] = []
+        large: list[Sequence] = []
+        for sequence in self.running:
+            (small if sequence.gap <= config.small_gap_tokens else large).append(sequence)
+        left = config.max_batch_tokens
+        grants = dict.fromkeys(self.running, 0)
+        for behind, sequence in enumerate(reversed(small)):
+            grants[sequence] = behind
+        for sequence in small:
+            grants[sequence] = min(sequence.gap, config.max_chunk_tokens, left - grants[sequence])
+            left -= grants[sequence]
+        for sequence in large:
+            grants[sequence] = min(sequence.gap, config.max_chunk_tokens, left)
+            left -= grants[sequence]
+        return {sequence: granted for sequence, granted in grants.items() if granted}
+
+    def _find_blocks(self, grants: dict[Sequence, int]) -> int:
+        """Grow tables to cover the grants, oldest first, preempting the youngest if need be.
+
+        The oldest sequence can take every block, and ``Engine.add`` made sure that those suffice:
+        so some sequence always advances. Returns how many were preempted.
+        """
+        preempted = 0
+        for sequence in list(grants):
+            if sequence not in grants:
+                continue
+            confirmed = len(sequence.tokens) - sequence.computed
+            if not self.blocks.can_grow(sequence.blocks, sequence.computed + grants[sequence]):
+                grants[sequence] = min(grants[sequence], confirmed)
+            needed = sequence.computed + grants[sequence]
+            while not self.blocks.can_grow(sequence.blocks, needed):
+                victim = self.running[-1]
+                self._preempt(victim)
+                grants.pop(victim, None)
+                preempted += 1
+                if victim is sequence:
+                    break
+            else:
+                self.blocks.grow(sequence.blocks, needed)
+        return preempted
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Take all blocks from the youngest running sequence; what it knows it keeps."""
+        assert sequence is self.running[-1]
+        self.running.pop()
+        self.blocks.free(sequence.blocks)
+        sequence.computed = 0
+        self.waiting.appendleft(sequence)
+
+    def _admit(self, left: int, grants: dict[Sequence, int], ended: list[Sequence]) -> int:
+        """Start waiting sequences in order while tokens and blocks suffice.
+
+        A sequence that a running one is computing a prefix for waits for it. Returns how many
+        prompt tokens were found in the cache.
+        """
+        config, cached, begun = self._config, 0, 0
+        while self.waiting and left > 0 and len(self.running) < config.max_running:
+            sequence = self.waiting[0]
+            if not sequence.begun:
+                if begun == config.max_running:
+                    break
+                begun += 1
+                self._begin(sequence)
+                if sequence.finish_reason is not None:
+                    ended.append(self.waiting.popleft())
+                    continue
+            known = len(sequence.tokens) + len(sequence.draft)
+            prefix = self.blocks.match(sequence.tokens)
+            if self._prefix_is_coming(sequence, len(prefix)) or not self.blocks.can_allocate(
+                known, prefix, reserve=len(self.running)
+            ):
+                break
+            self.running.append(self.waiting.popleft())
+            sequence.blocks = self.blocks.allocate(known, prefix)
+            sequence.computed = len(prefix) * self.blocks.block_size
+            if not sequence.admitted:
+                sequence.admitted = True
+                sequence.cached_tokens = min(sequence.computed, sequence.answer_start)
+                cached += sequence.cached_tokens
+            granted = min(known - sequence.computed, config.max_chunk_tokens, left)
+            grants[sequence] = granted
+            left -= granted
+        return cached
+
+    def _prefix_is_coming(self, sequence: Sequence, blocks: int) -> bool:
+        """Whether a running sequence is about to compute the next full block of this prefix."""
+        if not self.blocks.share_prefixes:
+            return False
+        end = (blocks + 1) * self.blocks.block_size
+        if end >= len(sequence.tokens):
+            return False
+        return any(
+            other.computed < end <= other.answer_start
+            and other.tokens[:end] == sequence.tokens[:end]
+            for other in self.running
+        )
+
+    def _rows(self, part: Part, span: int) -> list[SampleRow]:
+        if not part.num_drawn:
+            return []
+        sequence = part.sequence
+        params = sequence.request.sampling
+        start = part.first_drawn - part.span.start
+        keys = sequence.keys(self._spell(part.draft))
+        if not params.has_penalties:
+            return [SampleRow(span, start + i, params, key) for i, key in enumerate(keys)]
+        known = [*sequence.tokens, *part.draft]
+        confirmed = len(sequence.tokens)
+        return [
+            SampleRow(
+                span,
+                start + i,
+                params,
+                key,
+                history=tuple(known[: confirmed + i]),
+                answer_start=sequence.answer_start,
+            )
+            for i, key in enumerate(keys)
+        ]
+
+    def commit(self, part: Part, valid: int) -> None:
+        """Account for a span: positions below ``valid`` hold what the tokens there need.
+
+        Tokens that a leap replaced lower the computed count; the blocks they were in are cut
+        back, never written while shared.
+        """
+        sequence = part.sequence
+        computed = min(valid, len(sequence.tokens) - 1)
+        if computed < len(sequence.blocks.chain) * self.blocks.block_size:
+            computed = self.blocks.truncate(sequence.blocks, computed)
+        sequence.computed = computed
+        self.blocks.register(sequence.blocks, sequence.tokens, computed)
+
+    def check_integrity(self) -> None:
+        """Assert every invariant. Costs O(blocks + known tokens); for tests."""
+        self.blocks.check_integrity([sequence.blocks for sequence in self.running])
+        order = [sequence.number for sequence in (*self.running, *self.waiting)]
+        assert order == sorted(order), "not first come, first served"
+        assert len(self.running) <= self._config.max_running
+        for sequence in self.running:
+            sequence.check_integrity()
+            table = sequence.blocks
+            assert sequence.computed <= len(table.blocks) * self.blocks.block_size
+            assert len(table.chain) * self.blocks.block_size <= sequence.computed
+        for sequence in self.waiting:
+            assert sequence.computed == 0
+            assert not sequence.blocks.blocks, "a waiting sequence holds blocks"
+
+
+def _part(sequence: Sequence, granted: int) -> Part:
+    start, known = sequence.computed, len(sequence.tokens)
+    end = start + granted
+    tokens = sequence.tokens[start:end]
+    if end > known:
+        tokens.extend(sequence.draft[: end - known])
+    span = Span(tuple(tokens), start, tuple(sequence.blocks.blocks))
+    return Part(sequence, span, known - 1, max(0, end - known + 1))

@@ -1,0 +1,182 @@
+"""Runs an engine over fakes to the end, checking every invariant after every step."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from app.core.constraint import Constraint
+from app.core.events import AnswerToken, AnswerUsage, StepStats, TokenChunk
+from app.core.request import EngineRequest, OnBudget, SamplingParams
+from app.engine import Engine, EngineConfig
+from tests.fakes import (
+    ByteTokenizer,
+    ByteVocabulary,
+    FiniteConstraint,
+    ScriptedModel,
+    ScriptedRunner,
+)
+
+VOCABULARY = ByteVocabulary()
+TOKENIZER = ByteTokenizer(VOCABULARY)
+GREEDY = SamplingParams(temperature=0.0)
+
+
+def constraint(*answers: str, tight: bool = True) -> FiniteConstraint:
+    return FiniteConstraint([answer.encode() for answer in answers], VOCABULARY, tight=tight)
+
+
+def templates(*parts: str | Sequence[str]) -> list[str]:
+    """Every way to choose one option from each part; a string is its own only option."""
+    options = [[part] if isinstance(part, str) else list(part) for part in parts]
+    return ["".join(choice) for choice in product(*options)]
+
+
+LANGUAGES = (
+    constraint(*templates('{"name": "', ["ab", "abab", "anana", "é", "éa"], '", "me": 12}')),
+    constraint(*templates('{"ab": ', ["1", "12", "121", "2"], ', "or": "', ["n", "na"], '"}')),
+    constraint("yes", "no", "none", "name", "n", tight=False),
+    constraint(*templates("[", ["", "12, ", "12, 12, "], ["ab", "abc", "abababab"], "]")),
+    constraint('{"only": "all of this is forced"}'),
+    constraint(*templates(["a", "b", ""], ["ab", "bab"], ["lll", "llll", ""], ["or", "orab"])),
+    constraint(*templates('{"é": "', ["é", "è"], '", "na', ["me", "m"], '": ""}'), tight=False),
+)
+
+
+@dataclass(slots=True)
+class Answer:
+    """What an observer of the engine sees of one request."""
+
+    data: bytes = b""
+    entries: list[AnswerToken] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    """The answer's tokens as they stood at its end."""
+    usage: AnswerUsage | None = None
+    finish_reason: str | None = None
+    chunks: int = 0
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.steps: list[StepStats] = []
+
+    def observe_step(self, stats: StepStats) -> None:
+        self.steps.append(stats)
+
+
+def make_engine(
+    config: EngineConfig | None = None,
+    *,
+    model: ScriptedModel | None = None,
+    num_blocks: int = 256,
+    block_size: int = 4,
+    observer: Recorder | None = None,
+) -> Engine:
+    runner = ScriptedRunner(
+        model or ScriptedModel(VOCABULARY), num_blocks=num_blocks, block_size=block_size
+    )
+    return Engine(runner, VOCABULARY, TOKENIZER, config, observer)
+
+
+def request(
+    name: str = "r",
+    prompt: str | Sequence[int] = "say: ",
+    *,
+    allowed: Constraint | None = None,
+    max_tokens: int = 40,
+    sampling: SamplingParams = GREEDY,
+    seed: int = 0,
+    stop: Sequence[bytes] = (),
+    on_budget: OnBudget = "finish",
+    leap: bool = True,
+) -> EngineRequest:
+    tokens = TOKENIZER.encode(prompt) if isinstance(prompt, str) else prompt
+    return EngineRequest(
+        request_id=name,
+        prompt=tuple(tokens),
+        max_tokens=max_tokens,
+        sampling=sampling,
+        seed=seed,
+        constraint=allowed,
+        stop=tuple(stop),
+        on_budget=on_budget,
+        leap=leap,
+    )
+
+
+def record(answer: Answer, chunk: TokenChunk) -> None:
+    """Add a chunk to an answer, checking what every chunk promises."""
+    assert answer.finish_reason is None, "a chunk after the last one"
+    assert chunk.data == b"".join(token.data for token in chunk.tokens)
+    assert chunk.tokens or chunk.finish_reason
+    answer.data += chunk.data
+    answer.entries.extend(chunk.tokens)
+    answer.usage = chunk.usage
+    answer.finish_reason = chunk.finish_reason
+    answer.chunks += 1
+
+
+def drain(engine: Engine, limit: int = 20_000) -> dict[str, Answer]:
+    """Step until nothing is left; the answers by request id."""
+    answers: dict[str, Answer] = {}
+    for _ in range(limit):
+        if not engine.has_work:
+            break
+        live = dict(engine._sequences)  # only to see the tokens an answer ends with
+        for chunk in engine.step():
+            answer = answers.setdefault(chunk.request_id, Answer())
+            record(answer, chunk)
+            sequence = live[chunk.request_id]
+            answer.tokens = sequence.tokens[sequence.answer_start :]
+        engine.check_integrity()
+    assert not engine.has_work, "the engine does not come to an end"
+    assert engine.num_running == engine.num_waiting == 0
+    assert engine._scheduler.blocks.usage == 0.0, "blocks are held after the last answer"
+    return answers
+
+
+def answers_of(engine: Engine, requests: Iterable[EngineRequest]) -> dict[str, Answer]:
+    for one in requests:
+        engine.add(one)
+    return drain(engine)
+
+
+def answer_of(engine: Engine, one: EngineRequest) -> Answer:
+    return answers_of(engine, [one])[one.request_id]
+
+
+def random_config(rng: random.Random) -> EngineConfig:
+    running = rng.choice([1, 2, 5, 16])
+    return EngineConfig(
+        max_batch_tokens=running + rng.choice([0, 3, 17, 200]),
+        max_running=running,
+        max_chunk_tokens=rng.choice([1, 3, 8, 64]),
+        small_gap_tokens=rng.choice([1, 4, 32]),
+        max_draft_tokens=rng.choice([0, 1, 4, 8]),
+        leap=True,
+        draft_held_back=rng.random() < 0.8,
+        share_prefixes=rng.random() < 0.8,
+    )
+
+
+def random_request(rng: random.Random, index: int) -> EngineRequest:
+    shared = "the same long prompt, " * rng.randint(0, 2)
+    own = "".join(rng.choice("abnme{1 é") for _ in range(rng.randint(1, 20)))
+    allowed = rng.choice([*LANGUAGES, None])
+    shortest = allowed.start().shortest_tokens() if allowed is not None else 1
+    sampling = SamplingParams(
+        temperature=rng.choice([0.0, 1.0, 1.5]), frequency_penalty=rng.choice([0.0, 0.0, 0.7])
+    )
+    return request(
+        f"r{index}",
+        shared + own,
+        allowed=allowed,
+        max_tokens=max(1, shortest) + rng.choice([0, 1, 3, 10, 30]),
+        sampling=sampling,
+        seed=rng.randrange(-(2**40), 2**70),
+        stop=rng.choice([(), (), (b"na", b"nam"), (b'",',), (b"12", b"2}", b"a")]),
+        on_budget=rng.choice(["finish", "finish", "truncate"]),
+        leap=rng.random() < 0.85,
+    )

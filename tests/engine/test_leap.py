@@ -1,0 +1,173 @@
+"""The leap on its own: what it confirms, what it holds back, when it is given up."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from app.core.constraint import ConstraintState
+from app.engine.leap import Leap, Leaper
+from tests.engine.harness import LANGUAGES, TOKENIZER, VOCABULARY, constraint, templates
+from tests.fakes import ByteTokenizer, FiniteConstraint
+
+LEAPER = Leaper(VOCABULARY, TOKENIZER)
+ROOM = 1000
+
+
+def propose(
+    state: ConstraintState,
+    answer: Sequence[int] = (),
+    prompt: Sequence[int] = (),
+    limit: int = ROOM,
+) -> Leap | None:
+    return LEAPER.propose([*prompt, *answer], len(prompt), state, limit, finish=True)
+
+
+def state_after(language: FiniteConstraint, tokens: Sequence[int]) -> ConstraintState:
+    state = language.start()
+    for token in tokens:
+        state.accept(token)
+    return state
+
+
+def ids(*pieces: bytes) -> tuple[int, ...]:
+    return tuple(VOCABULARY.ids[piece] for piece in pieces)
+
+
+def test_nothing_is_leapt_at_a_branch() -> None:
+    assert propose(constraint("a1", "b1").start()) is None
+
+
+def test_forced_text_at_the_start_is_split_as_the_tokenizer_splits_it() -> None:
+    leap = propose(constraint("name12").start())
+    assert leap is not None
+    assert leap.tokens == ids(b"name", b"12")
+    assert leap.added == (b"name", b"12")
+    assert (leap.dropped, leap.draft) == (0, ())
+
+
+def test_the_prompt_is_never_tokenized_again() -> None:
+    prompt = ids(b"n")
+    leap = propose(constraint("ame").start(), prompt=prompt)
+    assert leap is not None
+    assert leap.dropped == 0
+    assert leap.tokens == ids(b"a", b"me")
+
+
+def test_the_last_tokens_give_way_to_a_merge_with_the_forced_text() -> None:
+    language = constraint("xname12", "xnbb")
+    answer = ids(b"x", b"n", b"a")
+    leap = propose(state_after(language, answer), answer)
+    assert leap is not None
+    assert leap.dropped == 2
+    assert leap.tokens == ids(b"name", b"12")
+    assert leap.added == (b"me", b"12")
+
+
+def test_tokens_inside_the_old_text_add_nothing() -> None:
+    language = constraint("na12", "n")
+    answer = ids(b"n", b"a")
+    leap = propose(state_after(language, answer), answer)
+    assert leap is not None
+    assert leap.tokens == ids(b"na", b"12")
+    assert leap.added == (b"", b"12")
+
+
+def test_the_end_that_a_longer_token_could_continue_is_held_back() -> None:
+    language = constraint("12na", "12name", "12nab")
+    leap = propose(language.start())
+    assert leap is not None
+    assert leap.tokens == ids(b"12")
+    assert leap.draft == ids(b"na")
+    assert leap.state.shortest_completion() == b"na"
+
+
+def test_the_end_is_confirmed_where_no_token_can_continue_it() -> None:
+    leap = propose(constraint("12na", "12nab").start())
+    assert leap is not None
+    assert leap.tokens == ids(b"12", b"na")
+    assert leap.draft == ()
+
+
+def test_text_that_is_all_held_back_changes_nothing_and_is_drafted() -> None:
+    leap = propose(constraint("name", "nab").start())
+    assert leap is not None
+    assert (leap.dropped, leap.tokens) == (0, ())
+    assert leap.draft == ids(b"na")
+
+
+def test_a_leap_past_the_budget_is_given_up() -> None:
+    language = constraint("x12name", "y")
+    answer = ids(b"x")
+    state = state_after(language, answer)
+    assert propose(state, answer, limit=3) is not None
+    assert propose(state, answer, limit=2) is None
+
+
+def test_a_character_that_the_forced_text_leaves_open_is_left_to_the_model() -> None:
+    leap = propose(constraint("12é", "12è").start())
+    assert leap is not None
+    assert b"".join(leap.added) == b"12"
+
+
+def test_a_character_that_the_forced_text_completes_is_one_token_again() -> None:
+    language = FiniteConstraint(["é12".encode(), b"x"], VOCABULARY)
+    answer = ids(b"\xc3")
+    leap = propose(state_after(language, answer), answer)
+    assert leap is not None
+    assert leap.tokens == ids("é".encode(), b"12")
+    assert leap.added == (b"\xa9", b"12")
+
+
+class _Normalising(ByteTokenizer):
+    def encode(self, text: str) -> list[int]:
+        return super().encode(text.lower())
+
+
+class _FindsSpecialTokens(ByteTokenizer):
+    def encode(self, text: str) -> list[int]:
+        return [*super().encode(text.replace("<s>", "")), VOCABULARY.special]
+
+
+@pytest.mark.parametrize("tokenizer", [_Normalising(VOCABULARY), _FindsSpecialTokens(VOCABULARY)])
+def test_a_tokenizer_that_would_change_the_text_gives_no_leap(tokenizer: ByteTokenizer) -> None:
+    state = constraint("Name<s>").start()
+    assert Leaper(VOCABULARY, tokenizer).propose([], 0, state, ROOM, finish=True) is None
+
+
+def test_the_window_widens_until_its_start_lines_up() -> None:
+    language = constraint("ab" * 20 + "12", "c")
+    answer = ids(b"a", b"b") * 20
+    leap = propose(state_after(language, answer), answer)
+    assert leap is not None
+    assert leap.dropped == len(answer)
+    assert leap.tokens == tuple(TOKENIZER.encode("ab" * 20 + "12"))
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_leaps_only_ever_add_forced_text_split_canonically(seed: int) -> None:
+    rng = random.Random(seed)
+    language = rng.choice([*LANGUAGES, constraint(*templates(["é", "a"], "name", ["m", "me"]))])
+    whole = rng.choice(language.answers)
+    answer: list[int] = []
+    text = whole[: rng.randint(0, len(whole))]
+    while rest := text[len(VOCABULARY.spell(answer)) :]:
+        fitting = [token for piece, token in VOCABULARY.ids.items() if rest.startswith(piece)]
+        answer.append(rng.choice(fitting))
+    state = state_after(language, answer)
+    leap = propose(state, answer)
+    if leap is None:
+        return
+    forced = state.forced()
+    confirmed = b"".join(leap.added)
+    assert forced.startswith(confirmed + VOCABULARY.spell(leap.draft))
+    after = [*answer[: len(answer) - leap.dropped], *leap.tokens]
+    assert VOCABULARY.spell(after) == text + confirmed
+    if confirmed:
+        assert leap.dropped == 0 or answer[-leap.dropped] != leap.tokens[0]
+        tail = [token for token, added in zip(leap.tokens, leap.added, strict=True) if added]
+        spelled = VOCABULARY.spell([*leap.tokens, *leap.draft]).decode()
+        assert tuple(TOKENIZER.encode(spelled)) == leap.tokens + leap.draft
+        assert len(tail) >= 1

@@ -1,0 +1,348 @@
+"""Small stand-ins that end at a Protocol of ``app.core`` and behave, rather than pretend.
+
+``ByteVocabulary`` and ``ByteTokenizer`` have 256 bytes and a few merges; ``FiniteConstraint`` is a
+finite list of answers, worked out by brute force; ``ScriptedRunner`` is a model whose logits depend
+on every token it reads back through the block table, so that a wrong cache gives wrong answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.core.constraint import Mask
+from app.core.errors import RejectedToken
+from app.core.step import SampledToken, SampleRow, StepPlan, StepResult, TokenLogprob
+
+MERGES = (
+    (b"n", b"a"),
+    (b"m", b"e"),
+    (b"na", b"me"),
+    (b"{", b'"'),
+    (b'"', b":"),
+    (b'":', b" "),
+    (b'": ', b'"'),
+    (b'"', b","),
+    (b'",', b" "),
+    (b'", ', b'"'),
+    (b'"', b"}"),
+    (b"a", b"b"),
+    (b"ab", b"ab"),
+    (b"1", b"2"),
+    (b"l", b"l"),
+    (b"\xc3", b"\xa9"),
+    (b"o", b"r"),
+)
+"""Pairs that the tokenizer merges, the earlier ones first (byte-pair encoding)."""
+
+
+class ByteVocabulary:
+    """Tokens 0 to 255 are the bytes, then one token for each merge, a special one, and eos."""
+
+    def __init__(self, merges: Sequence[tuple[bytes, bytes]] = MERGES) -> None:
+        pieces = [bytes([byte]) for byte in range(256)] + [left + right for left, right in merges]
+        self.merges = tuple(merges)
+        self.ids = {piece: token for token, piece in enumerate(pieces)}
+        self.special = len(pieces)
+        self.eos = self.special + 1
+        self._token_bytes: tuple[bytes | None, ...] = (*pieces, None, None)
+
+    @property
+    def size(self) -> int:
+        return len(self._token_bytes)
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        return frozenset({self.eos})
+
+    @property
+    def token_bytes(self) -> Sequence[bytes | None]:
+        return self._token_bytes
+
+    def spell(self, tokens: Iterable[int]) -> bytes:
+        return b"".join(self._token_bytes[token] or b"" for token in tokens)
+
+
+class ByteTokenizer:
+    """Byte-pair encoding with the merges of a ``ByteVocabulary``."""
+
+    def __init__(self, vocabulary: ByteVocabulary) -> None:
+        self._ids = vocabulary.ids
+        self._ranks = {pair: rank for rank, pair in enumerate(vocabulary.merges)}
+
+    def encode(self, text: str) -> list[int]:
+        pieces = [bytes([byte]) for byte in text.encode()]
+        while True:
+            pairs = [
+                (self._ranks[pair], index)
+                for index, pair in enumerate(pairwise(pieces))
+                if pair in self._ranks
+            ]
+            if not pairs:
+                return [self._ids[piece] for piece in pieces]
+            _, index = min(pairs)
+            pieces[index : index + 2] = [pieces[index] + pieces[index + 1]]
+
+
+class FiniteConstraint:
+    """The answers are exactly ``answers``: a finite language, so everything is brute force.
+
+    ``tight`` says whether ``shortest_tokens`` is exact or counts bytes (a bound from above).
+    """
+
+    def __init__(
+        self, answers: Iterable[bytes], vocabulary: ByteVocabulary, *, tight: bool = True
+    ) -> None:
+        self.answers = tuple(sorted(set(answers)))
+        self.vocabulary = vocabulary
+        self._tight = tight
+        self._candidates: dict[bytes, tuple[bytes, ...]] = {}
+        self._covers: dict[bytes, int] = {b"": 0}
+        self._masks: dict[tuple[bytes, int | None], Mask] = {}
+
+    def start(self) -> FiniteState:
+        return FiniteState(self, b"")
+
+    @property
+    def nbytes(self) -> int:
+        return sum(mask.nbytes for mask in self._masks.values())
+
+    def candidates(self, prefix: bytes) -> tuple[bytes, ...]:
+        if prefix not in self._candidates:
+            self._candidates[prefix] = tuple(
+                answer for answer in self.answers if answer.startswith(prefix)
+            )
+        return self._candidates[prefix]
+
+    def shortest(self, prefix: bytes) -> int:
+        rests = [answer[len(prefix) :] for answer in self.candidates(prefix)]
+        return min(map(self._cover, rests)) if self._tight else min(map(len, rests))
+
+    def _cover(self, text: bytes) -> int:
+        """The fewest tokens that spell ``text``."""
+        if text not in self._covers:
+            self._covers[text] = 1 + min(
+                self._cover(text[len(piece) :])
+                for piece in self.vocabulary.ids
+                if text.startswith(piece)
+            )
+        return self._covers[text]
+
+    def mask(self, prefix: bytes, budget: int | None) -> Mask:
+        key = (prefix, budget)
+        if key not in self._masks:
+            bits = np.zeros(-(-self.vocabulary.size // 32) * 32, dtype=bool)
+            for piece, token in self.vocabulary.ids.items():
+                after = prefix + piece
+                if self.candidates(after):
+                    bits[token] = budget is None or self.shortest(after) <= budget - 1
+            bits[self.vocabulary.eos] = prefix in self.answers
+            self._masks[key] = np.packbits(bits, bitorder="little").view(np.uint32)
+        return self._masks[key]
+
+
+class FiniteState:
+    def __init__(self, constraint: FiniteConstraint, text: bytes) -> None:
+        self._constraint = constraint
+        self._text = text
+        self._past: list[bytes] = []
+
+    def mask(self, budget: int | None = None) -> Mask:
+        mask = self._constraint.mask(self._text, budget)
+        assert budget is None or mask.any(), "the budget was not kept"
+        return mask
+
+    def accept(self, token_id: int) -> None:
+        data = self._constraint.vocabulary.token_bytes[token_id]
+        if data is None:
+            raise RejectedToken(f"token {token_id} spells nothing")
+        self.accept_bytes(data)
+
+    def accept_bytes(self, data: bytes) -> None:
+        if not self._constraint.candidates(self._text + data):
+            raise RejectedToken(f"{data!r} cannot follow {self._text!r}")
+        self._past.append(self._text)
+        self._text += data
+
+    def forced(self) -> bytes:
+        candidates = self._constraint.candidates(self._text)
+        end = len(self._text)
+        while not any(len(candidate) == end for candidate in candidates):
+            if len({candidate[end] for candidate in candidates}) > 1:
+                break
+            end += 1
+        return candidates[0][len(self._text) : end]
+
+    @property
+    def is_complete(self) -> bool:
+        return self._text in self._constraint.answers
+
+    @property
+    def is_final(self) -> bool:
+        return self._constraint.candidates(self._text) == (self._text,)
+
+    def shortest_completion(self) -> bytes:
+        rests = [c[len(self._text) :] for c in self._constraint.candidates(self._text)]
+        return min(rests, key=len)
+
+    def shortest_tokens(self) -> int:
+        return self._constraint.shortest(self._text)
+
+    def can_extend(self, tail: bytes) -> bool:
+        assert self._text.endswith(tail)
+        before = self._text[: len(self._text) - len(tail)]
+        return any(
+            len(piece) > len(tail)
+            and piece.startswith(tail)
+            and bool(self._constraint.candidates(before + piece))
+            for piece in self._constraint.vocabulary.ids
+        )
+
+    def rollback(self, n_tokens: int) -> None:
+        for _ in range(n_tokens):
+            self._text = self._past.pop()
+
+    def copy(self) -> FiniteState:
+        return FiniteState(self._constraint, self._text)
+
+
+Logits = NDArray[np.float64]
+
+
+class ScriptedModel:
+    """Logits as a function of all the tokens before: a hash, so that any mistake shows.
+
+    With ``by_bytes`` they depend only on the text, and single bytes are always preferred to
+    merges: then greedy text does not depend on how it was split into tokens.
+    """
+
+    def __init__(
+        self, vocabulary: ByteVocabulary, *, by_bytes: bool = False, eos: float = 0.0
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._by_bytes = by_bytes
+        self._eos = eos
+
+    def logits(self, tokens: Sequence[int]) -> Logits:
+        seen = (
+            self._vocabulary.spell(tokens)
+            if self._by_bytes
+            else np.asarray(tokens, dtype=np.int64).tobytes()
+        )
+        seed = int.from_bytes(blake2b(seen, digest_size=8).digest(), "little")
+        logits = np.random.default_rng(seed).normal(scale=2.0, size=self._vocabulary.size)
+        logits[self._vocabulary.eos] += self._eos
+        if self._by_bytes:
+            logits[256 : self._vocabulary.special] -= 1000.0
+        return logits
+
+
+def draw(logits: Logits, row: SampleRow, mask: Mask | None) -> SampledToken:
+    """One token by the rules of ``SamplingParams``, as far as the tests use them."""
+    logits = logits.copy()
+    for token in row.history[row.answer_start :]:
+        logits[token] -= row.params.frequency_penalty
+    if mask is not None:
+        allowed = np.unpackbits(mask.view(np.uint8), bitorder="little")[: len(logits)]
+        logits[allowed == 0] = -np.inf
+    noisy = logits
+    if row.params.temperature > 0:
+        noise = np.random.default_rng(row.key).gumbel(size=len(logits))
+        noisy = logits / row.params.temperature + noise
+    token = int(noisy.argmax())
+    if row.params.logprobs is None:
+        return SampledToken(token)
+    with np.errstate(divide="ignore"):
+        logprobs = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
+    best = [int(i) for i in np.argsort(-logprobs)[: row.params.logprobs]]
+    top = tuple(TokenLogprob(i, float(logprobs[i])) for i in best if logprobs[i] > -np.inf)
+    return SampledToken(token, float(logprobs[token]), top)
+
+
+class ScriptedRunner:
+    """A runner whose cache holds the tokens themselves, with their positions.
+
+    Launching writes the span into its slots; logits come from reading every position back through
+    the block table. Fails where a slot holds another position, or two sequences write or read what
+    one of them writes.
+    """
+
+    def __init__(
+        self,
+        model: ScriptedModel,
+        *,
+        num_blocks: int = 64,
+        block_size: int = 4,
+        max_model_len: int = 4096,
+    ) -> None:
+        self._model = model
+        self._num_blocks = num_blocks
+        self._block_size = block_size
+        self._max_model_len = max_model_len
+        self._slots: list[tuple[int, int]] = [(-1, -1)] * (num_blocks * block_size)
+        self._launched: tuple[StepPlan, list[Logits]] | None = None
+        self.plans: list[StepPlan] = []
+
+    @property
+    def block_size(self) -> int:
+        return self._block_size
+
+    @property
+    def num_blocks(self) -> int:
+        return self._num_blocks
+
+    @property
+    def max_model_len(self) -> int:
+        return self._max_model_len
+
+    def launch(self, plan: StepPlan) -> None:
+        assert self._launched is None, "launch and sample alternate"
+        assert plan.spans, "an empty plan"
+        self.plans.append(plan)
+        written: dict[int, int] = {}
+        for index, span in enumerate(plan.spans):
+            assert span.tokens
+            assert span.start + len(span.tokens) <= self._max_model_len
+            for offset, token in enumerate(span.tokens):
+                block = span.block_table[(span.start + offset) // self._block_size]
+                assert written.setdefault(block, index) == index, "two sequences write a block"
+                self._slots[self._slot(span.block_table, span.start + offset)] = (
+                    token,
+                    span.start + offset,
+                )
+        for index, span in enumerate(plan.spans):
+            for block in span.block_table:
+                assert written.get(block, index) == index, "a shared block is written"
+        self._launched = (plan, [self._logits(plan, row) for row in plan.rows])
+
+    def sample(self, masks: Sequence[Mask | None]) -> StepResult:
+        assert self._launched is not None, "sample before launch"
+        plan, logits = self._launched
+        self._launched = None
+        assert len(masks) == len(plan.rows)
+        return StepResult(
+            tuple(
+                draw(row_logits, row, mask)
+                for row_logits, row, mask in zip(logits, plan.rows, masks, strict=True)
+            )
+        )
+
+    def _logits(self, plan: StepPlan, row: SampleRow) -> Logits:
+        span = plan.spans[row.span]
+        assert 0 <= row.offset < len(span.tokens)
+        tokens: list[int] = []
+        for position in range(span.start + row.offset + 1):
+            token, written_for = self._slots[self._slot(span.block_table, position)]
+            assert written_for == position, "the slot holds another position"
+            tokens.append(token)
+        if row.history:
+            assert list(row.history) == tokens, "the history is not what was computed"
+        return self._model.logits(tokens)
+
+    def _slot(self, block_table: Sequence[int], position: int) -> int:
+        block, offset = divmod(position, self._block_size)
+        return block_table[block] * self._block_size + offset
