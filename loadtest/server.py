@@ -1,0 +1,66 @@
+"""Start the server under test as a process of its own, and stop it by its process id."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def running_server(
+    model: Path | None, log: Path, settings: Mapping[str, str], timeout: float = 180.0
+) -> Iterator[str]:
+    """The base URL of a server of ``model`` (None: the demo model) while the block runs.
+
+    ``settings`` are ``LEAPJSON_`` variables without the prefix. Raises RuntimeError with the end
+    of the log if the server is not ready after ``timeout`` seconds.
+    """
+    port = free_port()
+    environment = {**os.environ, "LEAPJSON_PORT": str(port), "LEAPJSON_HOST": "127.0.0.1"}
+    if model is not None:
+        environment["LEAPJSON_MODEL"] = str(model)
+    environment.update({f"LEAPJSON_{name}": value for name, value in settings.items()})
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "app", "serve"], env=environment, stdout=output, stderr=output
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _wait_until_ready(process, url, log, timeout)
+        yield url
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_ready(
+    process: subprocess.Popen[bytes], url: str, log: Path, timeout: float
+) -> None:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            if httpx.get(f"{url}/ready").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.1)
+    raise RuntimeError(f"the server did not become ready:\n{log.read_text()[-2000:]}")
