@@ -15,7 +15,7 @@ class Engine(Protocol):
     def add(self, request: EngineRequest, /) -> None:
         """Queue a request, or raise a ``RequestError`` and leave the engine as it was."""
 
-    def abort(self, request_id: str, /) -> None:
+    def abort(self, request_id: str, /) -> object:
         """Forget a live request."""
 
     def step(self) -> Sequence[TokenChunk]:

@@ -1,0 +1,1 @@
+"""What the program tells about itself: Prometheus metrics and JSON logs."""

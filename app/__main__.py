@@ -1,0 +1,72 @@
+"""The command line: ``leapjson serve``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from app.config import Settings
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    # Read by OpenMP when torch loads it. Its threads otherwise spin between steps, and take the
+    # cores from the event loop and from whoever shares the machine.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from app.core.errors import UnsupportedModel
+
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    settings = _settings(parser, options)
+    from app.main import serve
+
+    try:
+        return serve(settings)
+    except UnsupportedModel as error:
+        print(f"leapjson: {error}", file=sys.stderr)
+        return 1
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Every setting is a flag of ``serve``; a flag goes before its environment variable."""
+    from app.config import Settings
+
+    parser = argparse.ArgumentParser(
+        prog="leapjson",
+        description="An LLM server that speaks JSON mode and leaps over forced text.",
+    )
+    parser.add_argument("--version", action="version", version=f"leapjson {version('leapjson')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    serve = commands.add_parser("serve", help="serve a model over HTTP")
+    for name, field in Settings.model_fields.items():
+        flag = "--" + name.replace("_", "-")
+        text = f"{field.description} (LEAPJSON_{name.upper()}; default: {field.default})"
+        text = text.replace("%", "%%")
+        if field.annotation is bool:
+            serve.add_argument(
+                flag, action=argparse.BooleanOptionalAction, help=text, default=argparse.SUPPRESS
+            )
+        else:
+            serve.add_argument(flag, metavar="VALUE", help=text, default=argparse.SUPPRESS)
+    return parser
+
+
+def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Settings:
+    from pydantic import ValidationError
+
+    from app.config import Settings
+
+    given = {key: value for key, value in vars(options).items() if key != "command"}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        parser.error(f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

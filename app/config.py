@@ -1,0 +1,124 @@
+"""Every setting of the server, read once and handed down as one frozen config per layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from app.demo import MODEL_PATH
+from app.engine.config import EngineConfig
+from app.model.config import DeviceName, DTypeName, ModelConfig
+from app.serving.compile_pool import CompileLimits
+from app.telemetry.logs import LogFormat
+
+MIB = 1 << 20
+
+Count = Annotated[int, Field(ge=1)]
+Bytes = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class Settings(BaseSettings):
+    """Read from ``LEAPJSON_<NAME>`` environment variables; command-line flags come first."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="LEAPJSON_", frozen=True, extra="forbid", protected_namespaces=()
+    )
+
+    model: Annotated[
+        str, Field(description="Model folder or Hugging Face name; the embedded demo by default.")
+    ] = str(MODEL_PATH)
+    served_model_name: Annotated[
+        str | None, Field(description="Name that requests give; by default the model's own.")
+    ] = None
+    host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535, description="Port; 0 picks a free one.")] = 8000
+
+    dtype: Annotated[DTypeName, Field(description="Type of weights and cache.")] = "auto"
+    device: Annotated[DeviceName, Field(description="Where the model runs.")] = "auto"
+    cpu_threads: Annotated[
+        Count | None, Field(description="CPU threads of a forward pass; torch's own by default.")
+    ] = None
+    max_model_len: Annotated[
+        Count | None, Field(description="Tokens of a prompt and its answer together.")
+    ] = None
+    kv_cache_bytes: Annotated[
+        Bytes | None, Field(description="Memory for keys and values, in bytes.")
+    ] = None
+    kv_block_size: Annotated[Count, Field(description="Tokens in a cache block.")] = 16
+
+    max_batch_tokens: Annotated[Count, Field(description="Tokens computed in one step.")] = 512
+    max_running: Annotated[Count, Field(description="Answers that run at a time.")] = 64
+    leap: Annotated[
+        bool, Field(description="Leap over forced text; false decodes it token by token.")
+    ] = True
+
+    max_queue: Annotated[
+        int, Field(ge=0, description="Answers that may wait beyond those that run.")
+    ] = 256
+    default_max_tokens: Annotated[
+        Count | None,
+        Field(
+            description="Where a request sets no max_tokens; by default what the context leaves."
+        ),
+    ] = None
+    drain_seconds: Annotated[
+        float, Field(ge=0, description="On SIGTERM, how long running answers may take to end.")
+    ] = 30.0
+
+    schema_cache_bytes: Annotated[
+        Bytes, Field(description="Memory for compiled schemas, in bytes.")
+    ] = 256 * MIB
+    compile_workers: Annotated[Count, Field(description="Processes that compile schemas.")] = 2
+    compile_seconds: Annotated[Seconds, Field(description="Time limit for one schema.")] = 10.0
+    compile_memory_bytes: Annotated[
+        Bytes, Field(description="Memory limit for compiling one schema, in bytes.")
+    ] = 1024 * MIB
+
+    max_body_bytes: Annotated[Bytes, Field(description="Size of a request body.")] = 4 * MIB
+    max_body_nesting: Annotated[
+        int, Field(ge=1, le=190, description="Depth of a request body's JSON.")
+    ] = 100
+    max_n: Annotated[Count, Field(description="Choices of one request (n).")] = 16
+    max_messages: Annotated[Count, Field(description="Messages of one request.")] = 1024
+
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Field(description="Least level logged.")
+    ] = "info"
+    log_format: Annotated[LogFormat, Field(description="Log lines as JSON or text.")] = "json"
+
+    @property
+    def served_model(self) -> str:
+        """The name that requests give."""
+        if self.served_model_name is not None:
+            return self.served_model_name
+        if self.model == str(MODEL_PATH):
+            return "leapjson-demo"
+        folder = Path(self.model)
+        return folder.resolve().name if folder.is_dir() else self.model
+
+    def model_layer(self, vocabulary_size: int) -> ModelConfig:
+        return ModelConfig(
+            model=self.model,
+            dtype=self.dtype,
+            device=self.device,
+            max_model_len=self.max_model_len,
+            block_size=self.kv_block_size,
+            kv_cache_bytes=self.kv_cache_bytes,
+            vocab_size=vocabulary_size,
+            threads=self.cpu_threads,
+        )
+
+    def engine_layer(self) -> EngineConfig:
+        return EngineConfig(
+            max_batch_tokens=self.max_batch_tokens,
+            max_running=self.max_running,
+            max_chunk_tokens=self.max_batch_tokens,
+            leap=self.leap,
+        )
+
+    def compile_limits(self) -> CompileLimits:
+        return CompileLimits(seconds=self.compile_seconds, memory_bytes=self.compile_memory_bytes)

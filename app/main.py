@@ -1,0 +1,269 @@
+"""The composition root: what the server is made of, put together by hand, and its life."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from app.api.application import build_app
+from app.api.config import ApiConfig
+from app.api.errors import status_of
+from app.config import Settings
+from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
+from app.core.events import StepObserver
+from app.serving.admission import Admission
+from app.serving.compile_pool import CompilePool
+from app.serving.constraints import ConstraintCache
+from app.serving.ports import ChatTokenizer, Engine, TextDecoder
+from app.serving.service import GenerationService, ServiceConfig
+from app.serving.worker import EngineWorker
+from app.telemetry.logs import configure_logging
+from app.telemetry.metrics import Metrics, Reading
+
+logger = logging.getLogger(__name__)
+
+FLUSH_SECONDS = 5
+"""On the way out, how long clients may take to read what is already generated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """The layers below serving, ready to run."""
+
+    engine: Engine
+    tokenizer: ChatTokenizer
+    vocabulary: Vocabulary
+    new_decoder: Callable[[], TextDecoder]
+    compile_target: str
+    """``module:function`` from a specification to a program, run in the compile workers."""
+    link: Callable[[Any], Constraint]
+    """From such a program to a constraint."""
+    max_sequence_tokens: int
+    fingerprint: str
+
+
+def load_backend(settings: Settings, observer: StepObserver) -> Backend:
+    """Load the model and what belongs to it. Raises ``UnsupportedModel``."""
+    # Imported here: whoever assembles a server around another backend needs no torch.
+    from app.constraint import Compiler
+    from app.engine import Engine as RealEngine
+    from app.model.loading import eos_token_ids
+    from app.model.runner import load_runner
+    from app.text import HfTokenizer, IncrementalDecoder
+    from app.text import Vocabulary as RealVocabulary
+
+    tokenizer = HfTokenizer.load(settings.model)
+    vocabulary = RealVocabulary.from_tokenizer(tokenizer.hf, eos_token_ids(settings.model))
+    runner = load_runner(settings.model_layer(vocabulary.size))
+    engine = RealEngine(runner, vocabulary, tokenizer, settings.engine_layer(), observer)
+    description = runner.description
+    logger.info("model loaded", extra={"model": settings.model, "runner": str(description)})
+    identity = f"{version('leapjson')} {settings.served_model} {description}"
+    return Backend(
+        engine=engine,
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        new_decoder=IncrementalDecoder,
+        compile_target="app.constraint:compile_program",
+        link=Compiler(vocabulary).link,
+        max_sequence_tokens=engine.max_sequence_tokens,
+        fingerprint="fp_" + hashlib.blake2b(identity.encode(), digest_size=5).hexdigest(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A server that has not been started; ``app``'s lifespan starts and stops its parts."""
+
+    app: FastAPI
+    admission: Admission
+    worker: EngineWorker
+
+    async def drain(self, seconds: float) -> None:
+        """Refuse what is new, wait for what runs, and fail what has not ended in time."""
+        self.admission.drain()
+        try:
+            async with asyncio.timeout(seconds):
+                await self.admission.wait_idle()
+        except TimeoutError:
+            self.worker.fail_all("the server was shut down before the answer was finished")
+
+
+def assemble(settings: Settings, backend: Backend, metrics: Metrics) -> Assembly:
+    """Put the parts together."""
+    clock = time.perf_counter
+    worker = EngineWorker(backend.engine, clock=clock)
+    admission = Admission(settings.max_running + settings.max_queue, clock=clock)
+    pool = CompilePool(
+        backend.compile_target,
+        workers=settings.compile_workers,
+        limits=settings.compile_limits(),
+    )
+
+    async def compile(spec: ConstraintSpec) -> Constraint:
+        return backend.link(await pool.compile(spec))
+
+    constraints = ConstraintCache(
+        compile, max_bytes=settings.schema_cache_bytes, observer=metrics, clock=clock
+    )
+    service = GenerationService(
+        ServiceConfig(
+            max_sequence_tokens=backend.max_sequence_tokens,
+            vocabulary_size=backend.vocabulary.size,
+            default_max_tokens=settings.default_max_tokens,
+            leap=settings.leap,
+        ),
+        worker=worker,
+        admission=admission,
+        constraints=constraints,
+        tokenizer=backend.tokenizer,
+        new_decoder=backend.new_decoder,
+        observer=metrics,
+        status_of=status_of,
+        clock=clock,
+    )
+    metrics.watch(_readings(backend.engine, constraints))
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await pool.start()
+        worker.start()
+        try:
+            yield
+        finally:
+            await worker.stop()
+            await constraints.close()
+            await pool.close()
+
+    app = build_app(
+        _api_config(settings, backend),
+        service=service,
+        vocabulary=backend.vocabulary,
+        render_metrics=metrics.render,
+        lifespan=lifespan,
+    )
+    return Assembly(app, admission, worker)
+
+
+def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
+    return ApiConfig(
+        served_model=settings.served_model,
+        max_model_len=backend.max_sequence_tokens,
+        version=version("leapjson"),
+        fingerprint=backend.fingerprint,
+        created=int(time.time()),
+        max_body_bytes=settings.max_body_bytes,
+        max_nesting=settings.max_body_nesting,
+        max_n=settings.max_n,
+        max_messages=settings.max_messages,
+    )
+
+
+def _readings(engine: Engine, constraints: ConstraintCache) -> list[Reading]:
+    cache = constraints
+    return [
+        Reading("num_requests_running", "Answers that hold cache blocks.",
+                lambda: engine.num_running),
+        Reading("num_requests_waiting", "Answers that wait for cache blocks.",
+                lambda: engine.num_waiting),
+        Reading("num_requests_compiling", "Requests that wait for their schema's compilation.",
+                lambda: cache.waiting),
+        Reading("schema_cache_bytes", "Memory of the compiled schemas, as last measured.",
+                lambda: cache.nbytes),
+        Reading("schema_cache_hits_total", "Schemas found compiled, or being compiled.",
+                lambda: cache.hits, counter=True),
+        Reading("schema_cache_misses_total", "Schemas that had to be compiled.",
+                lambda: cache.misses, counter=True),
+        Reading("schema_cache_evictions_total", "Compiled schemas dropped for room.",
+                lambda: cache.evictions, counter=True),
+    ]  # fmt: skip
+
+
+class DrainingServer(uvicorn.Server):
+    """uvicorn's server, except for signals: the first one drains, and the exit is a success.
+
+    While it drains it still answers: ``/ready`` says 503, and so do new requests. A second
+    signal ends it at once.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        *,
+        drain: Callable[[], Any],
+        announce: Callable[[str], None],
+    ) -> None:
+        """``drain`` makes a coroutine; ``announce`` is told the server's URL once it listens."""
+        super().__init__(config)
+        self._drain = drain
+        self._announce = announce
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._draining: asyncio.Task[None] | None = None
+        self._signalled = False
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        self._loop = asyncio.get_running_loop()
+        host, port = self.servers[0].sockets[0].getsockname()[:2]
+        self._announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._signalled or self._loop is None:
+            self.should_exit = self.force_exit = True
+            return
+        self._signalled = True
+        self._loop.call_soon_threadsafe(self._start_draining)
+
+    def _start_draining(self) -> None:
+        self._draining = asyncio.ensure_future(self._drain_and_exit())
+
+    async def _drain_and_exit(self) -> None:
+        try:
+            await self._drain()
+        finally:
+            self.should_exit = True
+
+
+def serve(settings: Settings) -> int:
+    """Load, listen, serve until told to stop; the process's exit status."""
+    configure_logging(sys.stderr, level=settings.log_level, log_format=settings.log_format)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    metrics = Metrics()
+    assembly = assemble(settings, load_backend(settings, metrics), metrics)
+    config = uvicorn.Config(
+        assembly.app,
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=FLUSH_SECONDS,
+    )
+    server = DrainingServer(
+        config,
+        drain=lambda: assembly.drain(settings.drain_seconds),
+        announce=lambda url: print(greeting(settings.served_model, url), flush=True),
+    )
+    server.run()
+    return 0
+
+
+def greeting(model: str, url: str) -> str:
+    """What a person who starts the server wants to know: where it is and how to try it."""
+    body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
+    return (
+        f"Leapjson serves {model} at {url}/v1 - try: "
+        f"curl {url}/v1/chat/completions -H 'content-type: application/json' -d '{body}'"
+    )

@@ -1,0 +1,188 @@
+"""The metrics of section 6 of the design, in a registry of their own.
+
+Events count through ``StepObserver`` and ``RequestObserver``; what is a state rather than an
+event (queue lengths, sizes, the cache's own counts) is read when Prometheus asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
+
+from app.core.events import RequestStats, StepStats
+
+PREFIX = "leapjson_"
+
+_LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_SHORT = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3)
+_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A value that is read on demand. Its ``read`` is called on the thread of the scrape."""
+
+    name: str
+    help: str
+    read: Callable[[], float]
+    counter: bool = False
+    """Only ever grows; ``name`` then ends in ``_total``."""
+
+
+class _Readings(Collector):
+    def __init__(self, readings: Iterable[Reading]) -> None:
+        self._readings = tuple(readings)
+
+    def collect(self) -> Iterable[Metric]:
+        for reading in self._readings:
+            family = CounterMetricFamily if reading.counter else GaugeMetricFamily
+            yield family(PREFIX + reading.name, reading.help, value=reading.read())
+
+
+class Metrics:
+    """A ``StepObserver`` and a ``RequestObserver``; thread-safe, as prometheus_client is."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._steps = _StepMetrics(self.registry)
+        self._requests = _RequestMetrics(self.registry)
+        self.observe_step = self._steps.observe
+        self.observe_request = self._requests.observe
+        self.observe_rejection = self._requests.observe_rejection
+        self.observe_compile = self._requests.observe_compile
+
+    def watch(self, readings: Iterable[Reading]) -> None:
+        """Report these values, too, from now on."""
+        self.registry.register(_Readings(readings))
+
+    def render(self) -> tuple[bytes, str]:
+        """The exposition in Prometheus' text format, and its content type."""
+        return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
+
+
+class _StepMetrics:
+    """What steps of the engine count. Label children are looked up once: steps are frequent."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str) -> Counter:
+            return Counter(PREFIX + name, text, registry=registry)
+
+        tokens = Counter(
+            PREFIX + "tokens_total",
+            "Tokens by where they came from: prompts computed, prompts found in the prefix "
+            "cache, sampled, leapt (forced by the schema), drafted and accepted.",
+            ["source"],
+            registry=registry,
+        )
+        self._prompt, self._cached, self._sampled, self._leapt, self._drafted = (
+            tokens.labels(source) for source in ("prompt", "cached", "sampled", "leapt", "drafted")
+        )
+        self._skipped = counter(
+            "tokens_skipped_total", "Answer tokens that came without a sampled row of their own."
+        )
+        self._passes = counter("forward_passes_total", "Forward passes of the model.")
+        self._preemptions = counter("preemptions_total", "Sequences that lost their cache blocks.")
+        self._queries = counter(
+            "prefix_cache_queries_total", "Full prompt blocks looked up in the prefix cache."
+        )
+        self._hits = counter("prefix_cache_hits_total", "Of those, the ones that were found.")
+        self._budget_closed = counter(
+            "budget_closed_total", "Answers steered to their end by their token budget."
+        )
+        self._kv_usage = Gauge(
+            PREFIX + "kv_cache_usage_ratio",
+            "Share of cache blocks in use by live sequences, after the last step.",
+            registry=registry,
+        )
+        self._mask = Histogram(
+            PREFIX + "mask_seconds", "Filling the masks of a step.", buckets=_SHORT,
+            registry=registry,
+        )  # fmt: skip
+        phases = Histogram(
+            PREFIX + "step_seconds", "A step of the engine, by phase.", ["phase"], buckets=_SHORT,
+            registry=registry,
+        )  # fmt: skip
+        self._plan, self._launch, self._masking, self._sample, self._commit = (
+            phases.labels(phase) for phase in ("plan", "launch", "mask", "sample", "commit")
+        )
+        self._tokens = Histogram(
+            PREFIX + "step_tokens", "Tokens computed in a step.", buckets=_TOKENS,
+            registry=registry,
+        )  # fmt: skip
+
+    def observe(self, stats: StepStats) -> None:
+        self._prompt.inc(stats.prompt_tokens)
+        self._cached.inc(stats.cached_tokens)
+        self._sampled.inc(stats.sampled_tokens)
+        self._leapt.inc(stats.leapt_tokens)
+        self._drafted.inc(stats.drafted_tokens)
+        self._skipped.inc(stats.skipped_tokens)
+        if stats.batch_tokens:
+            self._passes.inc()
+            self._tokens.observe(stats.batch_tokens)
+        self._preemptions.inc(stats.preemptions)
+        self._queries.inc(stats.prefix_queries)
+        self._hits.inc(stats.prefix_hits)
+        self._budget_closed.inc(stats.budget_closed)
+        self._kv_usage.set(stats.kv_usage)
+        self._mask.observe(stats.mask_seconds)
+        self._plan.observe(stats.plan_seconds)
+        self._launch.observe(stats.launch_seconds)
+        self._masking.observe(stats.mask_seconds)
+        self._sample.observe(stats.sample_seconds)
+        self._commit.observe(stats.commit_seconds)
+
+
+class _RequestMetrics:
+    """What requests, rejections and compilations count."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def latency(name: str, text: str) -> Histogram:
+            return Histogram(PREFIX + name, text, buckets=_LATENCY, registry=registry)
+
+        self._requests = Counter(
+            PREFIX + "requests_total",
+            "Requests that ended; status 499 is a client that left.",
+            ["endpoint", "status", "finish_reason"],
+            registry=registry,
+        )
+        self._rejections = Counter(
+            PREFIX + "admission_rejections_total",
+            "Requests that were not admitted.",
+            ["reason"],
+            registry=registry,
+        )
+        self._compile = Histogram(
+            PREFIX + "schema_compile_seconds",
+            "Compiling a constraint, waiting for a worker included.",
+            ["kind", "result"],
+            buckets=_LATENCY,
+            registry=registry,
+        )
+        self._first = latency("time_to_first_token_seconds", "From arrival to the first chunk.")
+        self._gap = latency("inter_token_latency_seconds", "Between the chunks of a choice.")
+        self._whole = latency("e2e_request_latency_seconds", "From arrival to the last chunk.")
+        self._queue = latency(
+            "request_queue_time_seconds", "From arrival until a step took the request up."
+        )
+
+    def observe(self, stats: RequestStats) -> None:
+        self._requests.labels(stats.endpoint, str(stats.status), stats.finish_reason).inc()
+        if stats.time_to_first_token is None:
+            return  # refused or abandoned before its first token: its times would say nothing
+        self._first.observe(stats.time_to_first_token)
+        self._whole.observe(stats.e2e_seconds)
+        self._queue.observe(stats.queue_seconds)
+        for gap in stats.inter_token_seconds:
+            self._gap.observe(gap)
+
+    def observe_rejection(self, reason: str) -> None:
+        self._rejections.labels(reason).inc()
+
+    def observe_compile(self, kind: str, result: str, seconds: float) -> None:
+        self._compile.labels(kind, result).observe(seconds)
