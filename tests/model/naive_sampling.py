@@ -1,0 +1,70 @@
+"""The rules of sampling written down once more, plainly: the oracle of the sampler's tests."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.core.constraint import Mask
+from app.core.step import SampleRow
+
+Doubles = NDArray[np.float64]
+
+
+def pack(allowed: set[int], size: int) -> Mask:
+    mask = np.zeros(-(-size // 32), dtype=np.uint32)
+    for token in allowed:
+        mask[token // 32] |= np.uint32(1 << token % 32)
+    return mask
+
+
+def unpack(mask: Mask | None, size: int) -> list[int]:
+    if mask is None:
+        return list(range(size))
+    return [i for i in range(size) if int(mask[i // 32]) >> i % 32 & 1]
+
+
+def adjusted(logits: NDArray[np.float32], row: SampleRow) -> Doubles:
+    values = logits.astype(np.float64)
+    params = row.params
+    for token in set(row.history):
+        penalty = params.repetition_penalty
+        values[token] = values[token] / penalty if values[token] > 0 else values[token] * penalty
+    for token, count in Counter(row.history[row.answer_start :]).items():
+        values[token] -= count * params.frequency_penalty + params.presence_penalty
+    for token, bias in params.logit_bias.items():
+        values[token] += bias
+    return values
+
+
+def logprobs(logits: NDArray[np.float32], row: SampleRow, ids: list[int]) -> dict[int, float]:
+    values = adjusted(logits, row)[ids]
+    top = values.max()
+    total = np.log(np.exp(values - top).sum()) + top
+    return dict(zip(ids, (values - total).tolist(), strict=True))
+
+
+def distribution(logits: NDArray[np.float32], row: SampleRow, ids: list[int]) -> dict[int, float]:
+    """Probability by token id, in ascending order of ids, of what may be drawn."""
+    params = row.params
+    values = adjusted(logits, row)
+    if params.temperature == 0.0:
+        return {max(ids, key=lambda i: (values[i], -i)): 1.0}
+    scaled = {i: values[i] / params.temperature for i in ids}
+    order = sorted(ids, key=lambda i: (-values[i], i))
+    weight = {i: float(np.exp(scaled[i] - scaled[order[0]])) for i in order}
+    if params.top_k:
+        order = order[: params.top_k]
+    if params.top_p < 1.0:
+        total, mass, kept = sum(weight[i] for i in order), 0.0, []
+        for i in order:
+            kept.append(i)
+            mass += weight[i]
+            if mass >= params.top_p * total:
+                break
+        order = kept
+    order = [i for i in order if weight[i] >= params.min_p * weight[order[0]]]
+    total = sum(weight[i] for i in order)
+    return {i: weight[i] / total for i in sorted(order)}

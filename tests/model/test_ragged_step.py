@@ -1,0 +1,155 @@
+"""A ragged step over the paged cache against transformers' own eager attention, in float32."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from transformers import PreTrainedModel
+
+from app.core.request import SamplingParams
+from app.core.step import SampledToken, SampleRow, Span, StepPlan
+from app.model.runner import TorchRunner
+from tests.model.tiny import CONFIGS, VOCAB, PagedSequence, eager_model, tiny_runner
+
+EVERY_LOGPROB = SamplingParams(temperature=0.0, logprobs=VOCAB)
+GREEDY = SamplingParams(temperature=0.0)
+
+
+def logprobs(token: SampledToken) -> NDArray[np.float64]:
+    values = np.empty(VOCAB)
+    for entry in token.top:
+        values[entry.token_id] = entry.logprob
+    return values
+
+
+@torch.inference_mode()
+def expected_logprobs(model: PreTrainedModel, tokens: list[int]) -> NDArray[np.float64]:
+    logits = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0]
+    found: NDArray[np.float64] = logits.double().log_softmax(-1).numpy()
+    return found
+
+
+def run_randomly(
+    runner: TorchRunner, sequences: list[PagedSequence], dice: random.Random
+) -> list[dict[int, NDArray[np.float64]]]:
+    """Compute every sequence in random chunks and random company.
+
+    Returns, for each sequence, the log-probabilities by position of the rows sampled.
+    """
+    found: list[dict[int, NDArray[np.float64]]] = [{} for _ in sequences]
+    while any(s.computed < len(s.tokens) for s in sequences):
+        spans: list[Span] = []
+        rows: list[SampleRow] = []
+        places: list[tuple[int, int]] = []
+        for index, sequence in enumerate(sequences):
+            left = len(sequence.tokens) - sequence.computed
+            if left == 0 or dice.random() < 0.3:
+                continue
+            length = min(left, dice.choice([1, 1, 2, 5, 20]))
+            start = sequence.computed
+            for offset in range(length):
+                if dice.random() < 0.4:
+                    rows.append(SampleRow(len(spans), offset, EVERY_LOGPROB, key=0))
+                    places.append((index, start + offset))
+            spans.append(sequence.span(length, runner.block_size))
+        if not spans:
+            continue
+        runner.launch(StepPlan(spans=spans, rows=rows))
+        result = runner.sample([None] * len(rows))
+        for (index, position), token in zip(places, result.tokens, strict=True):
+            found[index][position] = logprobs(token)
+    return found
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_random_batches_give_the_logits_of_plain_eager_attention(name: str, tmp_path: Path) -> None:
+    runner = tiny_runner(tmp_path, name)
+    model = eager_model(str(tmp_path))
+    dice = random.Random(name)
+    pool = list(range(runner.num_blocks))
+    dice.shuffle(pool)
+    sequences = [
+        PagedSequence([dice.randrange(VOCAB) for _ in range(length)], pool)
+        for length in (41, 3, 17, 30)
+    ]
+    found = run_randomly(runner, sequences, dice)
+    assert sum(map(len, found)) > 10
+    for sequence, rows in zip(sequences, found, strict=True):
+        expected = expected_logprobs(model, sequence.tokens)
+        for position, row in rows.items():
+            np.testing.assert_allclose(row, expected[position], atol=2e-4)
+
+
+def test_a_sequence_that_starts_on_shared_blocks_sees_them(tmp_path: Path) -> None:
+    runner = tiny_runner(tmp_path, "llama")
+    model = eager_model(str(tmp_path))
+    pool = list(range(40))
+    first = PagedSequence(range(10, 22), pool)
+    runner.launch(StepPlan(spans=[first.span(12, 4)], rows=[]))
+    runner.sample([])
+
+    second = PagedSequence([*range(10, 18), 50, 51, 52], pool, shared=first.blocks[:2])
+    second.computed = 8
+    row = SampleRow(0, 2, EVERY_LOGPROB, key=0)
+    runner.launch(StepPlan(spans=[second.span(3, 4)], rows=[row]))
+    [token] = runner.sample([None]).tokens
+    expected = expected_logprobs(model, second.tokens)[-1]
+    np.testing.assert_allclose(logprobs(token), expected, atol=1e-4)
+
+
+def test_recomputing_from_an_earlier_position_overwrites_what_was_there(tmp_path: Path) -> None:
+    runner = tiny_runner(tmp_path, "llama")
+    model = eager_model(str(tmp_path))
+    sequence = PagedSequence([5, 6, 7, 8, 9, 10], list(range(40)))
+    runner.launch(StepPlan(spans=[sequence.span(6, 4)], rows=[]))
+    runner.sample([])
+
+    sequence.tokens[3:] = [20, 21]
+    sequence.computed = 3
+    row = SampleRow(0, 1, EVERY_LOGPROB, key=0)
+    runner.launch(StepPlan(spans=[sequence.span(2, 4)], rows=[row]))
+    [token] = runner.sample([None]).tokens
+    expected = expected_logprobs(model, [5, 6, 7, 20, 21])[-1]
+    np.testing.assert_allclose(logprobs(token), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma3 with a window"])
+def test_greedy_generation_equals_transformers_generate(name: str, tmp_path: Path) -> None:
+    runner = tiny_runner(tmp_path, name)
+    model = eager_model(str(tmp_path))
+    prompts = [[3, 4, 5, 6, 7], [9, 8, 7], [11] * 9]
+    pool = list(range(runner.num_blocks))
+    sequences = [PagedSequence(prompt, pool) for prompt in prompts]
+    for _ in range(20):
+        spans = [s.span(len(s.tokens) - s.computed, runner.block_size) for s in sequences]
+        rows = [SampleRow(i, len(span.tokens) - 1, GREEDY, key=0) for i, span in enumerate(spans)]
+        runner.launch(StepPlan(spans=spans, rows=rows))
+        for sequence, token in zip(sequences, runner.sample([None] * 3).tokens, strict=True):
+            sequence.tokens.append(token.token_id)
+
+    for prompt, sequence in zip(prompts, sequences, strict=True):
+        generated = model.generate(  # type: ignore[operator]
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            max_new_tokens=20,
+            do_sample=False,
+            eos_token_id=-1,
+            pad_token_id=0,
+        )
+        assert sequence.tokens == generated[0].tolist()
+
+
+def test_bfloat16_with_packed_linears_stays_close_to_float32(tmp_path: Path) -> None:
+    runner = tiny_runner(tmp_path, "llama", dtype="bfloat16")
+    sequence = PagedSequence(range(3, 20), list(range(40)))
+    row = SampleRow(0, 16, EVERY_LOGPROB, key=0)
+    runner.launch(StepPlan(spans=[sequence.span(17, 4)], rows=[row]))
+    [token] = runner.sample([None]).tokens
+    plain = eager_model(str(tmp_path), dtype="bfloat16").float()
+    expected = expected_logprobs(plain, sequence.tokens)[-1]
+    assert np.corrcoef(logprobs(token), expected)[0, 1] > 0.99

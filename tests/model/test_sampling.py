@@ -1,0 +1,248 @@
+"""Both samplers against the plain rules, and against themselves in other company."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from app.core.constraint import Mask
+from app.core.request import SamplingParams
+from app.core.step import SampledToken, SampleRow
+from app.model.device_sampling import DeviceSampler
+from app.model.sampling import CpuSampler, Sampler, full_mask, uniform
+from tests.model import naive_sampling as naive
+
+VOCAB = 75
+WIDTH = 80
+"""Logits are wider than the vocabulary; the padding is the likeliest of all in these tests."""
+
+SAMPLERS: dict[str, Sampler] = {
+    "cpu": CpuSampler(VOCAB),
+    "device": DeviceSampler(VOCAB, torch.device("cpu")),
+}
+
+HISTORY = (3, 3, 9, 70, 9, 9, 12)
+
+CASES = {
+    "plain": SamplingParams(),
+    "greedy": SamplingParams(temperature=0.0),
+    "cool": SamplingParams(temperature=0.3),
+    "hot": SamplingParams(temperature=3.0),
+    "top_k": SamplingParams(top_k=5),
+    "top_k of one": SamplingParams(top_k=1),
+    "top_k of more than there are": SamplingParams(top_k=1000),
+    "top_p": SamplingParams(top_p=0.6),
+    "top_p of nothing": SamplingParams(top_p=0.0),
+    "min_p": SamplingParams(min_p=0.2),
+    "all three": SamplingParams(temperature=1.5, top_k=20, top_p=0.8, min_p=0.05),
+    "repetition": SamplingParams(repetition_penalty=1.7),
+    "frequency": SamplingParams(frequency_penalty=0.9),
+    "presence": SamplingParams(presence_penalty=-1.1),
+    "all penalties, greedy": SamplingParams(
+        temperature=0.0, repetition_penalty=0.5, frequency_penalty=-0.4, presence_penalty=0.3
+    ),
+    "bias": SamplingParams(logit_bias={9: 6.0, 70: -100.0}),
+    "bias and a penalty on one token": SamplingParams(
+        logit_bias={9: 2.0}, presence_penalty=1.0, temperature=0.5
+    ),
+}
+
+
+def random_logits(seed: int, rows: int = 1) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(rows, WIDTH, generator=generator) * 2
+    logits[:, VOCAB:] = 50.0
+    return logits
+
+
+def row_of(params: SamplingParams, key: int) -> SampleRow:
+    history = HISTORY if params.has_penalties else ()
+    return SampleRow(0, 0, params, key, history=history, answer_start=2)
+
+
+def sample_one(
+    sampler: Sampler, logits: torch.Tensor, row: SampleRow, mask: Mask | None
+) -> SampledToken:
+    [token] = sampler.sample(logits.clone(), [row], [mask])
+    return token
+
+
+def assert_lies_at_its_number(token: int, expected: dict[int, float], key: int) -> None:
+    """``token`` is where the key's number falls in the cumulative distribution."""
+    assert token in expected
+    below = sum(p for i, p in expected.items() if i < token)
+    assert below - 1e-6 <= uniform(key) <= below + expected[token] + 1e-6
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("which", SAMPLERS)
+def test_a_draw_falls_where_the_plain_rules_say(which: str, name: str) -> None:
+    params = CASES[name]
+    masks: list[Mask | None] = [None, naive.pack(set(range(0, VOCAB, 3)) | {70}, VOCAB)]
+    for seed, mask in itertools.product(range(20), masks):
+        logits = random_logits(seed)
+        row = row_of(params, key=seed * 7919)
+        token = sample_one(SAMPLERS[which], logits, row, mask)
+        ids = naive.unpack(mask, VOCAB)
+        expected = naive.distribution(logits[0].numpy(), row, ids)
+        if params.temperature == 0.0:
+            assert expected == {token.token_id: 1.0}
+        else:
+            assert_lies_at_its_number(token.token_id, expected, row.key)
+
+
+@pytest.mark.parametrize("which", SAMPLERS)
+def test_draws_follow_the_distribution(which: str) -> None:
+    logits = random_logits(1)
+    params = SamplingParams(temperature=1.3)
+    count = 4000
+    rows = [SampleRow(0, 0, params, key) for key in range(count)]
+    batch = logits.expand(count, -1).clone()
+    tokens = SAMPLERS[which].sample(batch, rows, [None] * count)
+    expected = naive.distribution(logits[0].numpy(), rows[0], list(range(VOCAB)))
+    seen = np.bincount([t.token_id for t in tokens], minlength=VOCAB)
+    wanted = np.array([expected[i] for i in range(VOCAB)]) * count
+    frequent = wanted >= 5
+    statistic = ((seen - wanted) ** 2 / wanted)[frequent].sum()
+    # Chi-square with n degrees of freedom has mean n and deviation sqrt(2n); the keys are fixed.
+    degrees = int(frequent.sum())
+    assert statistic < degrees + 4 * (2 * degrees) ** 0.5
+
+
+@pytest.mark.parametrize("which", SAMPLERS)
+def test_a_row_alone_and_in_a_batch_of_32_draws_the_same_token(which: str) -> None:
+    sampler = SAMPLERS[which]
+    logits = random_logits(2, rows=32)
+    params = list(itertools.islice(itertools.cycle(CASES.values()), 32))
+    rows = [row_of(p, key=1 << 63 | i) for i, p in enumerate(params)]
+    masks = [None if i % 2 else naive.pack(set(range(i, VOCAB)), VOCAB) for i in range(32)]
+    together = sampler.sample(logits.clone(), rows, masks)
+    alone = [sample_one(sampler, logits[i : i + 1], rows[i], masks[i]) for i in range(32)]
+    assert together == alone
+    backwards = sampler.sample(logits.flip(0), rows[::-1], masks[::-1])
+    assert backwards[::-1] == alone
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_both_samplers_draw_the_same_token(name: str) -> None:
+    logits = random_logits(3, rows=64)
+    rows = [row_of(CASES[name], key) for key in range(64)]
+    tokens = [
+        [t.token_id for t in sampler.sample(logits.clone(), rows, [None] * 64)]
+        for sampler in SAMPLERS.values()
+    ]
+    assert tokens[0] == tokens[1]
+
+
+ODD_LOGITS = st.sampled_from(
+    [0.0, -0.0, 1.0, -1e30, 3e38, -3e38, float("inf"), float("-inf"), float("nan")]
+)
+
+
+@pytest.mark.parametrize("which", SAMPLERS)
+@given(
+    allowed=st.sets(st.integers(0, VOCAB - 1), min_size=1, max_size=6),
+    odd=st.lists(st.tuples(st.integers(0, VOCAB - 1), ODD_LOGITS), max_size=20),
+    params=st.builds(
+        SamplingParams,
+        temperature=st.sampled_from([0.0, 1e-300, 1e-8, 0.7, 1.0, 100.0]),
+        top_p=st.sampled_from([0.0, 0.5, 1.0]),
+        top_k=st.sampled_from([0, 1, 3]),
+        min_p=st.sampled_from([0.0, 0.5, 1.0]),
+    ),
+    key=st.integers(0, 2**64 - 1),
+)
+@settings(max_examples=150, deadline=None)
+def test_no_token_outside_the_mask_is_ever_drawn(
+    which: str,
+    allowed: set[int],
+    odd: list[tuple[int, float]],
+    params: SamplingParams,
+    key: int,
+) -> None:
+    logits = random_logits(4)
+    for token, value in odd:
+        logits[0, token] = value
+    row = SampleRow(0, 0, params, key)
+    mask = naive.pack(allowed, VOCAB)
+    assert sample_one(SAMPLERS[which], logits, row, mask).token_id in allowed
+
+
+@pytest.mark.parametrize("which", SAMPLERS)
+def test_greedy_takes_the_lowest_id_among_equals(which: str) -> None:
+    logits = torch.zeros(1, WIDTH)
+    row = SampleRow(0, 0, SamplingParams(temperature=0.0), key=0)
+    assert sample_one(SAMPLERS[which], logits, row, None).token_id == 0
+    mask = naive.pack({40, 41, 74}, VOCAB)
+    assert sample_one(SAMPLERS[which], logits, row, mask).token_id == 40
+    logits[0, 40], logits[0, 41] = -0.0, 0.0
+    assert sample_one(SAMPLERS[which], logits, row, mask).token_id == 40
+
+
+@pytest.mark.parametrize("which", SAMPLERS)
+def test_logprobs_are_of_the_allowed_tokens_before_temperature(which: str) -> None:
+    params = SamplingParams(
+        temperature=0.2, top_k=2, logprobs=4, presence_penalty=0.5, logit_bias={30: 2.0}
+    )
+    for seed in range(10):
+        logits = random_logits(seed)
+        row = row_of(params, key=seed)
+        ids = list(range(1, VOCAB, 2))
+        token = sample_one(SAMPLERS[which], logits, row, naive.pack(set(ids), VOCAB))
+        expected = naive.logprobs(logits[0].numpy(), row, ids)
+        ranked = sorted(expected, key=lambda i: (-expected[i], i))
+        assert [t.token_id for t in token.top] == ranked[:4]
+        assert [t.logprob for t in token.top] == pytest.approx([expected[i] for i in ranked[:4]])
+        assert token.logprob == pytest.approx(expected[token.token_id])
+
+
+@pytest.mark.parametrize("which", SAMPLERS)
+def test_no_more_alternatives_are_reported_than_tokens_allowed(which: str) -> None:
+    row = SampleRow(0, 0, SamplingParams(logprobs=5), key=0)
+    token = sample_one(SAMPLERS[which], random_logits(5), row, naive.pack({8}, VOCAB))
+    assert token.token_id == 8
+    assert token.logprob == pytest.approx(0.0)
+    assert [t.token_id for t in token.top] == [8]
+
+
+@pytest.mark.parametrize("which", SAMPLERS)
+def test_an_empty_mask_is_an_error(which: str) -> None:
+    row = SampleRow(0, 0, SamplingParams(), key=0)
+    with pytest.raises(ValueError, match="allows no token"):
+        sample_one(SAMPLERS[which], random_logits(6), row, naive.pack(set(), VOCAB))
+
+
+def test_top_p_finds_its_tokens_among_more_than_its_first_guess() -> None:
+    logits: NDArray[np.float32] = np.zeros((1, 5000), dtype=np.float32)
+    sampler = CpuSampler(5000)
+    params = SamplingParams(top_p=0.9)
+    rows = [SampleRow(0, 0, params, key) for key in range(300)]
+    batch = torch.from_numpy(logits).expand(300, -1).clone()
+    drawn = [t.token_id for t in sampler.sample(batch, rows, [None] * 300)]
+    assert max(drawn) < 4500
+    assert max(drawn) > 4000
+
+
+def test_half_precision_logits_are_sampled_as_float32() -> None:
+    logits = random_logits(7).bfloat16()
+    row = SampleRow(0, 0, SamplingParams(logprobs=1), key=3)
+    for sampler in SAMPLERS.values():
+        halved = sample_one(sampler, logits, row, None)
+        assert halved == sample_one(sampler, logits.float(), row, None)
+
+
+def test_the_number_of_a_key_is_splitmix64() -> None:
+    # First output of Vigna's splitmix64.c for the state 0.
+    assert uniform(0) == (0xE220A8397B1DCDAF >> 11) * 2.0**-53
+    assert 0.0 <= uniform(2**64 - 1) < 1.0
+
+
+def test_the_full_mask_ends_with_the_vocabulary() -> None:
+    assert naive.unpack(full_mask(40), 64) == list(range(40))
+    assert full_mask(64).tolist() == [0xFFFFFFFF, 0xFFFFFFFF]

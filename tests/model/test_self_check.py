@@ -1,0 +1,149 @@
+"""Models that cannot be served exactly are refused when they are loaded, with a reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers import PreTrainedModel
+
+from app.core.errors import UnsupportedModel
+from app.model.attention import AttentionOptions, AttentionRoute, CpuAttention, probe_layers
+from app.model.forward import RaggedForward
+from app.model.inputs import StepArrays
+from app.model.kv_storage import allocate
+from app.model.runner import load_runner
+from app.model.self_check import check_ragged_step, eager_logits, make_case, worst_error
+from tests.model.tiny import VOCAB, eager_model, runner_config, save_config
+
+BLOCK_SIZE = 4
+
+
+class LosesTheCache(CpuAttention):
+    """Sees only the tokens of its own step."""
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        options: AttentionOptions,
+    ) -> torch.Tensor:
+        for pool in (*self._storage.keys.values(), *self._storage.values.values()):
+            pool[: pool.shape[0] // 2] = 0
+        return super().attend(layer, query, key, value, options)
+
+
+class ForgetsTheScale(CpuAttention):
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        options: AttentionOptions,
+    ) -> torch.Tensor:
+        return super().attend(layer, query * 1.5, key, value, options)
+
+
+class MixesUpSpans(CpuAttention):
+    """Lets the second span read the first one's blocks."""
+
+    def begin(self, step: StepArrays) -> None:
+        first = step.spans[0]
+        for span in step.spans[1:2]:
+            span.blocks[0] = first.blocks[0]
+        super().begin(step)
+
+
+def in_dtype(model: str, dtype: torch.dtype) -> PreTrainedModel:
+    loaded: Any = eager_model(model)
+    converted: PreTrainedModel = loaded.to(dtype)
+    return converted
+
+
+def check(model: PreTrainedModel, attention: type[CpuAttention], dtype: torch.dtype) -> None:
+    route = AttentionRoute()
+    shapes = probe_layers(model, route)
+    case = make_case(VOCAB, BLOCK_SIZE)
+    expected = eager_logits(model, case)
+    model.set_attn_implementation(route.name)
+    storage = allocate(
+        shapes, num_blocks=case.blocks, block_size=BLOCK_SIZE, device=torch.device("cpu")
+    )
+    forward = RaggedForward(model, route, attention(storage))
+    check_ragged_step(forward, case, BLOCK_SIZE, expected, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("broken", [LosesTheCache, ForgetsTheScale, MixesUpSpans])
+def test_a_broken_attention_is_refused(
+    broken: type[CpuAttention], dtype: torch.dtype, tmp_path: Path
+) -> None:
+    model = in_dtype(save_config(tmp_path, "llama"), dtype)
+    with pytest.raises(UnsupportedModel, match="relative error"):
+        check(model, broken, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_the_real_attention_passes(dtype: torch.dtype, tmp_path: Path) -> None:
+    check(in_dtype(save_config(tmp_path, "llama"), dtype), CpuAttention, dtype)
+
+
+def test_the_case_has_a_second_chunk_an_extension_a_decode_and_a_shared_prefix() -> None:
+    case = make_case(VOCAB, BLOCK_SIZE)
+    spans = case.steps[1].spans
+    assert [span.start for span in spans] == [5, 8, 3, 4]
+    assert [len(span.tokens) for span in spans] == [8, 5, 1, 4]
+    assert spans[3].block_table[0] == spans[1].block_table[0]
+    assert case.sequences[3][:4] == case.sequences[1][:4]
+
+
+def test_not_a_number_is_a_mismatch() -> None:
+    error = worst_error(torch.tensor([[1.0, float("nan")]]), torch.tensor([[1.0, 2.0]]))
+    assert not error <= 1e9
+
+
+def save(folder: Path, class_name: str, **settings: object) -> str:
+    getattr(transformers, class_name)(**settings).save_pretrained(folder)
+    return str(folder)
+
+
+def test_a_hybrid_model_is_refused_by_its_layer_types(tmp_path: Path) -> None:
+    model = save(tmp_path, "Qwen3NextConfig", num_hidden_layers=4)
+    with pytest.raises(UnsupportedModel, match="layers of type linear_attention"):
+        load_runner(runner_config(model))
+
+
+def test_a_hybrid_model_without_layer_types_is_refused(tmp_path: Path) -> None:
+    model = save(tmp_path, "JambaConfig", num_hidden_layers=4)
+    with pytest.raises(UnsupportedModel, match=r"hybrid|layers of type"):
+        load_runner(runner_config(model))
+
+
+def test_chunked_attention_is_refused(tmp_path: Path) -> None:
+    model = save(tmp_path, "Llama4TextConfig", num_hidden_layers=4)
+    with pytest.raises(UnsupportedModel, match="chunked"):
+        load_runner(runner_config(model))
+
+
+def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
+    model = save(tmp_path, "T5Config", num_layers=1)
+    with pytest.raises(UnsupportedModel, match="encoder-decoder"):
+        load_runner(runner_config(model))
+
+
+def test_a_model_that_does_not_route_its_attention_is_refused(tmp_path: Path) -> None:
+    model = save(tmp_path, "BloomConfig", vocab_size=96, hidden_size=32, n_layer=2, n_head=4)
+    with pytest.raises(UnsupportedModel):
+        load_runner(runner_config(model))
+
+
+def test_a_model_without_attention_is_refused(tmp_path: Path) -> None:
+    model = save(tmp_path, "MambaConfig", vocab_size=96, hidden_size=32, num_hidden_layers=2)
+    with pytest.raises(UnsupportedModel):
+        load_runner(runner_config(model))

@@ -1,0 +1,136 @@
+"""Tiny models with made-up weights, and a pool of blocks to run them over."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import PreTrainedModel
+
+from app.core.step import Span
+from app.model.config import ModelConfig
+from app.model.loading import load_model
+from app.model.runner import TorchRunner, load_runner
+
+VOCAB = 96
+
+_SMALL = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 128,
+    "initializer_range": 0.3,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("LlamaConfig", {}),
+    "qwen2": ("Qwen2Config", {}),
+    "qwen3": ("Qwen3Config", {}),
+    "mistral with a window": ("MistralConfig", {"sliding_window": 5}),
+    "gemma2 with softcap and a window": (
+        "Gemma2Config",
+        {"sliding_window": 6, "attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 8},
+    ),
+    "gemma3 with a window": ("Gemma3TextConfig", {"sliding_window": 6, "num_hidden_layers": 6}),
+    "gpt-oss with sinks and a window": (
+        "GptOssConfig",
+        {"sliding_window": 6, "num_local_experts": 2, "num_experts_per_tok": 1},
+    ),
+    "gpt2": (
+        "GPT2Config",
+        {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128},
+    ),
+    "phi3 with longrope": (
+        "Phi3Config",
+        {
+            "original_max_position_embeddings": 16,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 10000.0,
+                "short_factor": [1.0] * 4,
+                "long_factor": [4.0] * 4,
+                "original_max_position_embeddings": 16,
+            },
+        },
+    ),
+    "deepseek with latent attention": (
+        "DeepseekV3Config",
+        {
+            "num_key_value_heads": 4,
+            "q_lora_rank": 16,
+            "kv_lora_rank": 8,
+            "qk_nope_head_dim": 8,
+            "qk_rope_head_dim": 4,
+            "v_head_dim": 8,
+            "first_k_dense_replace": 2,
+        },
+    ),
+}
+
+
+def save_config(folder: Path, name: str, **changes: Any) -> str:
+    """Write ``config.json`` of one of ``CONFIGS`` and return its folder as a model name."""
+    class_name, settings = CONFIGS[name]
+    values = _SMALL | settings | changes
+    if class_name == "DeepseekV3Config":
+        del values["head_dim"]
+    config = getattr(transformers, class_name)(**values)
+    config.save_pretrained(folder)
+    return str(folder)
+
+
+def runner_config(model: str, **changes: Any) -> ModelConfig:
+    settings: dict[str, Any] = {
+        "device": "cpu",
+        "dtype": "float32",
+        "block_size": 4,
+        "kv_cache_bytes": 1 << 21,
+        "random_weights": True,
+    }
+    return ModelConfig(model=model, **(settings | changes))
+
+
+def tiny_runner(folder: Path, name: str, **changes: Any) -> TorchRunner:
+    return load_runner(runner_config(save_config(folder, name), **changes))
+
+
+def eager_model(model: str, **changes: Any) -> PreTrainedModel:
+    """The plain model with the weights that a runner of the same folder makes up."""
+    return load_model(runner_config(model, **changes), torch.device("cpu"), torch.float32)
+
+
+class PagedSequence:
+    """Tokens known and computed of one sequence, and its blocks."""
+
+    def __init__(self, tokens: Sequence[int], pool: list[int], shared: Sequence[int] = ()) -> None:
+        self.tokens = list(tokens)
+        self.blocks = list(shared)
+        self.pool = pool
+        self.computed = 0
+
+    def span(self, length: int, block_size: int) -> Span:
+        """The next ``length`` tokens, with blocks taken from the pool as needed."""
+        end = self.computed + length
+        while len(self.blocks) * block_size < end:
+            self.blocks.append(self.pool.pop())
+        span = Span(
+            tokens=self.tokens[self.computed : end],
+            start=self.computed,
+            block_table=tuple(self.blocks),
+        )
+        self.computed = end
+        return span
