@@ -1,0 +1,73 @@
+"""From a specification to its expression: the one door to the front ends.
+
+Pure Python without numeric libraries, so that a small worker process can do it.
+"""
+
+from __future__ import annotations
+
+from app.constraint.codepoints import utf8
+from app.constraint.expressions import Expression, ExpressionPool
+from app.constraint.json_text import JsonText
+from app.constraint.limits import Limits
+from app.constraint.regex.lowering import Lowering
+from app.constraint.regex.parser import PatternError, PatternNotSupported, parse
+from app.constraint.schema.builder import SchemaBuilder
+from app.core.constraint import Choice, ConstraintSpec, JsonObject, JsonSchema, Regex
+from app.core.errors import (
+    ConstraintTooComplex,
+    InvalidSchema,
+    UnsatisfiableSchema,
+    UnsupportedSchema,
+)
+
+__all__ = ["Limits", "build"]
+
+
+def build(spec: ConstraintSpec, limits: Limits | None = None) -> tuple[ExpressionPool, Expression]:
+    """The answers that ``spec`` admits, in a pool of their own.
+
+    Raises ``InvalidSchema``, ``UnsupportedSchema``, ``ConstraintTooComplex``, and
+    ``UnsatisfiableSchema`` where it is plain that nothing is admitted; intersections that turn
+    out empty show in the length of the root only.
+    """
+    limits = limits or Limits()
+    pool = ExpressionPool(max_nodes=limits.nodes)
+    if isinstance(spec, Regex):
+        root = _regex(pool, spec.pattern, limits)
+    elif isinstance(spec, Choice):
+        root = _choice(pool, spec, limits)
+    else:
+        root = _json(pool, spec, limits)
+    if root == pool.empty:
+        raise UnsatisfiableSchema()
+    return pool, root
+
+
+def _json(pool: ExpressionPool, spec: JsonSchema | JsonObject, limits: Limits) -> Expression:
+    if spec.whitespace not in ("spaced", "compact"):
+        raise InvalidSchema(f"whitespace is spaced or compact, not {spec.whitespace!r}")
+    text = JsonText(pool, limits, compact=spec.whitespace == "compact")
+    if isinstance(spec, JsonObject):
+        return text.any_object()
+    return SchemaBuilder(spec.schema, text, limits, close=spec.close_objects).build()
+
+
+def _regex(pool: ExpressionPool, pattern: str, limits: Limits) -> Expression:
+    try:
+        tree = parse(pattern, limits)
+    except PatternError as error:
+        raise InvalidSchema(str(error)) from error
+    except PatternNotSupported as error:
+        raise UnsupportedSchema("regex", "", str(error)) from error
+    return Lowering(pool, lambda members: utf8(pool, members)).whole(tree)
+
+
+def _choice(pool: ExpressionPool, spec: Choice, limits: Limits) -> Expression:
+    if not spec.options:
+        raise InvalidSchema("a choice needs one option or more")
+    if len(spec.options) > limits.choices:
+        raise ConstraintTooComplex(f"more than {limits.choices} options in a choice")
+    try:
+        return pool.union(pool.literal(option.encode()) for option in spec.options)
+    except UnicodeEncodeError as error:
+        raise InvalidSchema("an option holds half of a surrogate pair") from error

@@ -1,0 +1,31 @@
+"""What a specification may cost, in one place. Passing a limit is ``ConstraintTooComplex``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on what is read and on what is built; deterministic, so equal everywhere."""
+
+    schema_bytes: int = 4 << 20
+    """Characters of keys and strings in a schema, plus one for every other value."""
+    schema_values: int = 500_000
+    """JSON values in a schema, containers included."""
+    schema_nesting: int = 128
+    """Depth of a schema as JSON; ``$ref`` may go as deep as it likes."""
+    branches: int = 2_000
+    """Alternatives of one subschema after ``anyOf`` is distributed over its siblings."""
+    choices: int = 200_000
+    """Values of one ``enum``, options of one ``Choice``."""
+    pattern_characters: int = 8_192
+    pattern_nesting: int = 64
+    integer_digits: int = 18
+    """Digits before the point where no bound asks for more."""
+    fraction_digits: int = 18
+    """Digits after the point."""
+    multiple_of: int = 1_000
+    """Largest ``multipleOf`` that is followed digit by digit."""
+    nodes: int = 2_000_000
+    """Expressions in the pool."""

@@ -1,0 +1,184 @@
+"""From the tree of a regular expression to an expression over bytes.
+
+Anchors are exact wherever they stand: what a part matches is worked out for each of the four cases
+of text before it or not and text after it or not (``Anchor`` holds only where there is none), and
+parts that may be empty are split from parts that are not, as only those put text beside them.
+Parts without anchors, nearly all, are translated once and directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.constraint.codepoints import CHARACTERS, Ranges
+from app.constraint.expressions import Expression, ExpressionPool
+from app.constraint.regex.syntax import (
+    Alternatives,
+    Anchor,
+    Characters,
+    Node,
+    Repeated,
+    Sequence,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Language:
+    """A language, and the same without the empty string."""
+
+    full: Expression
+    nonempty: Expression
+
+
+class Lowering:
+    """Translates trees into ``pool``; ``spell`` gives the bytes of one character of a set."""
+
+    def __init__(self, pool: ExpressionPool, spell: Callable[[Ranges], Expression]) -> None:
+        self.pool = pool
+        self._spell = spell
+        self._spelled: dict[Ranges, Expression] = {}
+        self._plain_of: dict[Node, Expression] = {}
+        self._nonempty_of: dict[Node, Expression] = {}
+        self._anchored_at: dict[tuple[Node, bool, bool], _Language] = {}
+
+    def whole(self, node: Node) -> Expression:
+        """The texts that ``node`` matches from end to end."""
+        return self._at(node, first=True, last=True).full
+
+    def search(self, node: Node) -> Expression:
+        """The texts that ``node`` matches somewhere in, as the keyword ``pattern`` does."""
+        anything = Repeated(Characters(CHARACTERS), 0, None)
+        return self.whole(Sequence((anything, node, anything)))
+
+    def _at(self, node: Node, *, first: bool, last: bool) -> _Language:
+        """What ``node`` matches where no text comes before (``first``) or after (``last``)."""
+        if not node.anchored:
+            return _Language(self._plain(node), self._nonempty(node))
+        known = self._anchored_at.get((node, first, last))
+        if known is None:
+            known = self._anchored_new(node, first=first, last=last)
+            self._anchored_at[node, first, last] = known
+        return known
+
+    def _anchored_new(self, node: Node, *, first: bool, last: bool) -> _Language:
+        pool = self.pool
+        if isinstance(node, Anchor):
+            holds = last if node.at_end else first
+            return _Language(pool.epsilon if holds else pool.empty, pool.empty)
+        if isinstance(node, Alternatives):
+            options = [self._at(option, first=first, last=last) for option in node.options]
+            return _Language(
+                pool.union(option.full for option in options),
+                pool.union(option.nonempty for option in options),
+            )
+        if isinstance(node, Repeated):
+            return self._repeated_at(node, first=first, last=last)
+        assert isinstance(node, Sequence)
+        return self._sequence_at(node, first=first, last=last)
+
+    def _sequence_at(self, node: Sequence, *, first: bool, last: bool) -> _Language:
+        pool = self.pool
+        nothing = _Language(pool.epsilon, pool.empty)
+        rest, rest_after_text = nothing, nothing
+        for part in reversed(node.parts):
+            before = rest_after_text
+            rest_after_text = self._join(part, before, before, first=False, last=last)
+            if first:
+                rest = self._join(part, rest, before, first=True, last=last)
+            else:
+                rest = rest_after_text
+        return rest
+
+    def _join(
+        self, part: Node, rest: _Language, after_text: _Language, *, first: bool, last: bool
+    ) -> _Language:
+        """``part`` and then ``rest``, which is ``after_text`` where ``part`` is not empty."""
+        pool = self.pool
+        beside_text = self._at(part, first=first, last=False)
+        alone = self._at(part, first=first, last=last)
+        if not part.anchored and rest == after_text:
+            full = pool.concatenate(alone.full, rest.full)
+            if not pool.nullable[alone.full]:
+                return _Language(full, full)
+            with_part = pool.concatenate(alone.nonempty, rest.full)
+            return _Language(full, pool.union((with_part, rest.nonempty)))
+        parts = []
+        if pool.nullable[beside_text.full]:
+            parts.append(rest.nonempty)
+        if pool.nullable[after_text.full]:
+            parts.append(alone.nonempty)
+        parts.append(pool.concatenate(beside_text.nonempty, after_text.nonempty))
+        nonempty = pool.union(parts)
+        nullable = pool.nullable[alone.full] and pool.nullable[rest.full]
+        if nonempty == rest.nonempty and nullable == pool.nullable[rest.full]:
+            return rest
+        return _Language(pool.optional(nonempty) if nullable else nonempty, nonempty)
+
+    def _repeated_at(self, node: Repeated, *, first: bool, last: bool) -> _Language:
+        """Split by the number of rounds that match text: none, one, or two and more."""
+        pool, low, high = self.pool, node.low, node.high
+        alone = self._at(node.body, first=first, last=last)
+        begin = self._at(node.body, first=first, last=False)
+        middle = self._at(node.body, first=False, last=False)
+        end = self._at(node.body, first=False, last=last)
+        free_round = pool.nullable[begin.full] or pool.nullable[end.full]
+        options = []
+        if (high is None or high >= 1) and (low <= 1 or free_round):
+            options.append(alone.nonempty)
+        if high is None or high >= 2:
+            free_round = free_round or pool.nullable[middle.full]
+            fewest = 0 if free_round else max(low - 2, 0)
+            rounds = pool.repeat(middle.nonempty, fewest, None if high is None else high - 2)
+            options.append(pool.concatenate(begin.nonempty, rounds, end.nonempty))
+        nonempty = pool.union(options)
+        nullable = low == 0 or pool.nullable[alone.full]
+        return _Language(pool.optional(nonempty) if nullable else nonempty, nonempty)
+
+    def _plain(self, node: Node) -> Expression:
+        """What a node without anchors matches."""
+        known = self._plain_of.get(node)
+        if known is None:
+            known = self._plain_of[node] = self._plain_new(node)
+        return known
+
+    def _plain_new(self, node: Node) -> Expression:
+        pool = self.pool
+        if isinstance(node, Characters):
+            return self._character(node.members)
+        if isinstance(node, Sequence):
+            return pool.concatenate(*map(self._plain, node.parts))
+        if isinstance(node, Alternatives):
+            return pool.union(map(self._plain, node.options))
+        assert isinstance(node, Repeated)
+        return pool.repeat(self._plain(node.body), node.low, node.high)
+
+    def _nonempty(self, node: Node) -> Expression:
+        """What a node without anchors matches, without the empty string."""
+        plain = self._plain(node)
+        if not self.pool.nullable[plain]:
+            return plain
+        known = self._nonempty_of.get(node)
+        if known is None:
+            known = self._nonempty_of[node] = self._nonempty_new(node)
+        return known
+
+    def _nonempty_new(self, node: Node) -> Expression:
+        pool = self.pool
+        if isinstance(node, Alternatives):
+            return pool.union(map(self._nonempty, node.options))
+        if isinstance(node, Repeated):
+            return pool.repeat(self._nonempty(node.body), 1, node.high)
+        assert isinstance(node, Sequence)
+        nonempty, full = pool.empty, pool.epsilon
+        for part in reversed(node.parts):  # all are nullable
+            with_part = pool.concatenate(self._nonempty(part), full)
+            nonempty = pool.union((with_part, nonempty))
+            full = pool.concatenate(self._plain(part), full)
+        return nonempty
+
+    def _character(self, members: Ranges) -> Expression:
+        known = self._spelled.get(members)
+        if known is None:
+            known = self._spelled[members] = self._spell(members)
+        return known

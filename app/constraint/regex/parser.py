@@ -1,0 +1,263 @@
+"""Reads ECMA-262 patterns (with the usual liberties of Annex B) into the tree of ``syntax``.
+
+What the dialects of regular expressions disagree on, and what is not regular, is refused by
+``PatternNotSupported``; what no dialect takes is ``PatternError``. Groups may be of any kind, as
+nothing refers back to them; lazy quantifiers match the same language as greedy ones.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from app.constraint.codepoints import LAST, single
+from app.constraint.limits import Limits
+from app.constraint.regex.classes import DOT, CharacterClass, exactly, shorthand
+from app.constraint.regex.syntax import (
+    Alternatives,
+    Anchor,
+    Characters,
+    Node,
+    Repeated,
+    Sequence,
+)
+from app.core.errors import ConstraintTooComplex
+
+_COUNTS = re.compile(r"\{([0-9]{1,9})(?:(,)([0-9]{1,9})?)?\}")
+_GROUP_NAME = re.compile(r"\?P?<[A-Za-z_$][A-Za-z0-9_$]*>")
+_CONTROL_LETTERS = {"f": 0x0C, "n": 0x0A, "r": 0x0D, "t": 0x09, "v": 0x0B}
+
+
+class PatternError(Exception):
+    """The text is not a regular expression."""
+
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(f"{message}, at character {position} of the pattern")
+
+
+class PatternNotSupported(Exception):
+    """The pattern cannot be followed exactly."""
+
+
+@dataclass
+class _Group:
+    """A group being read: the alternatives before, and the sequence so far."""
+
+    start: int
+    options: list[Node] = field(default_factory=list)
+    parts: list[Node] = field(default_factory=list)
+
+    def node(self) -> Node:
+        last = self.parts[0] if len(self.parts) == 1 else Sequence(tuple(self.parts))
+        return Alternatives((*self.options, last)) if self.options else last
+
+
+def parse(pattern: str, limits: Limits) -> Node:
+    """The tree of ``pattern``. Time is linear in its length."""
+    if len(pattern) > limits.pattern_characters:
+        raise ConstraintTooComplex(f"a pattern of more than {limits.pattern_characters} characters")
+    return _Parser(pattern, limits).parse()
+
+
+class _Parser:
+    def __init__(self, text: str, limits: Limits) -> None:
+        self.text = text
+        self.limits = limits
+        self.at = 0
+        self.groups = [_Group(0)]
+
+    def parse(self) -> Node:
+        while self.at < len(self.text):
+            self._term()
+        if len(self.groups) > 1:
+            raise PatternError("a group is not closed", self.groups[-1].start)
+        return self.groups[0].node()
+
+    def _peek(self, count: int = 1) -> str:
+        return self.text[self.at : self.at + count]
+
+    def _take(self) -> str:
+        character = self.text[self.at : self.at + 1]
+        self.at += 1
+        return character
+
+    def _term(self) -> None:
+        start = self.at
+        character = self._take()
+        group = self.groups[-1]
+        if character == "|":
+            group.options.append(_Group(0, parts=group.parts).node())
+            group.parts = []
+        elif character == "(":
+            self._open_group(start)
+        elif character == ")":
+            if len(self.groups) == 1:
+                raise PatternError("a parenthesis closes no group", start)
+            self._append(self.groups.pop().node())
+        elif character in "^$":
+            self._append(Anchor(at_end=character == "$"))
+        elif character == ".":
+            self._append(Characters(DOT.surely))
+        elif character == "[":
+            self._append(Characters(self._character_class(start).surely))
+        elif character == "\\":
+            self._append(Characters(self._escape(start, in_class=False).surely))
+        elif character in "*+?" or (character == "{" and _COUNTS.match(self.text, start)):
+            raise PatternError("a quantifier follows nothing that it could repeat", start)
+        elif character == "{" and re.match(r"\{,[0-9]+\}", self.text[start:]):
+            raise PatternNotSupported("dialects disagree on {,n}; write {0,n}")
+        else:
+            self._append(Characters(single(ord(character))))
+
+    def _append(self, node: Node) -> None:
+        """Put ``node`` into the open group, with the quantifier that follows it."""
+        counts = self._quantifier()
+        if counts is not None:
+            low, high = counts
+            node = Repeated(node, low, high)
+        self.groups[-1].parts.append(node)
+
+    def _quantifier(self) -> tuple[int, int | None] | None:
+        start = self.at
+        character = self._peek()
+        counts: tuple[int, int | None]
+        if character and character in "*+?":
+            self.at += 1
+            counts = {"*": (0, None), "+": (1, None), "?": (0, 1)}[character]
+        else:
+            found = _COUNTS.match(self.text, start)
+            if found is None:
+                return None
+            self.at = found.end()
+            low = int(found[1])
+            high = low if found[2] is None else None if found[3] is None else int(found[3])
+            if high is not None and high < low:
+                raise PatternError("the counts of a quantifier are out of order", start)
+            counts = (low, high)
+        if self._peek() == "?":
+            self.at += 1
+        elif self._peek() == "+":
+            raise PatternError("possessive quantifiers are not part of ECMA-262", self.at)
+        return counts
+
+    def _open_group(self, start: int) -> None:
+        if len(self.groups) > self.limits.pattern_nesting:
+            raise ConstraintTooComplex(
+                f"groups nested deeper than {self.limits.pattern_nesting} in a pattern"
+            )
+        if self._peek() == "?":
+            named = _GROUP_NAME.match(self.text, self.at)
+            if self._peek(2) == "?:":
+                self.at += 2
+            elif named:
+                self.at = named.end()
+            elif self._peek(2) in ("?=", "?!") or self._peek(3) in ("?<=", "?<!"):
+                raise PatternNotSupported("look-around")
+            elif re.match(r"\?[a-zA-Z-]+[:)]", self.text[self.at :]):
+                raise PatternNotSupported("flags inside a pattern")
+            else:
+                raise PatternError("this kind of group is unknown", start)
+        self.groups.append(_Group(start))
+
+    def _character_class(self, start: int) -> CharacterClass:
+        """What follows ``[``."""
+        negated = self._peek() == "^"
+        self.at += negated
+        if self._peek() == "]":
+            raise PatternNotSupported("dialects disagree on an empty character class")
+        members = exactly(())
+        while True:
+            if self.at >= len(self.text):
+                raise PatternError("a character class is not closed", start)
+            if self._peek() == "]":
+                self.at += 1
+                return ~members if negated else members
+            members |= self._class_range()
+
+    def _class_range(self) -> CharacterClass:
+        """A member of a character class, or a range of members."""
+        start = self.at
+        first = self._class_atom()
+        if self._peek() != "-" or self._peek(2) in ("-", "-]"):
+            return first
+        self.at += 1
+        last = self._class_atom()
+        low, high = _only_member(first), _only_member(last)
+        if low is None or high is None:  # Annex B: the hyphen then stands for itself
+            return first | last | exactly(single(ord("-")))
+        if low > high:
+            raise PatternError("a range in a character class is out of order", start)
+        return exactly(((low, high),))
+
+    def _class_atom(self) -> CharacterClass:
+        start = self.at
+        character = self._take()
+        if not character:
+            raise PatternError("a character class is not closed", start)
+        if character == "\\":
+            return self._escape(start, in_class=True)
+        return exactly(single(ord(character)))
+
+    def _escape(self, start: int, *, in_class: bool) -> CharacterClass:
+        """What follows a backslash."""
+        character = self._take()
+        if not character:
+            raise PatternError("the pattern ends in a backslash", start)
+        if character in "dDwWsS":
+            return shorthand(character)
+        if character in _CONTROL_LETTERS:
+            return exactly(single(_CONTROL_LETTERS[character]))
+        if character in "xu":
+            return exactly(single(self._hexadecimal(character, start)))
+        if character == "c" and self._peek().isascii() and self._peek().isalpha():
+            return exactly(single(ord(self._take()) % 32))
+        if character == "0" and not self._peek().isdecimal():
+            return exactly(single(0))
+        if character == "b" and in_class:
+            return exactly(single(0x08))
+        if character in "bB":
+            raise PatternNotSupported("word boundaries")
+        if character.isdecimal() or character == "k":
+            raise PatternNotSupported("references to groups, and octal escapes")
+        if character in "pP":
+            raise PatternNotSupported("Unicode properties")
+        if character.isascii() and character.isalpha():
+            raise PatternNotSupported(f"dialects disagree on \\{character}")
+        return exactly(single(ord(character)))
+
+    def _hexadecimal(self, letter: str, start: int) -> int:
+        r"""The code point of ``\xHH``, ``\uHHHH`` (a surrogate pair too) or ``\u{H...}``."""
+        if letter == "u" and self._peek() == "{":
+            end = self.text.find("}", self.at)
+            digits = self.text[self.at + 1 : end] if end > 0 else ""
+            self.at = end + 1
+            code = _hex_value(digits) if len(digits) <= 8 else None
+            if code is None or code > LAST:
+                raise PatternError("an escape has no code point", start)
+            return code
+        code = self._hex_digits(2 if letter == "x" else 4)
+        if code is None:
+            raise PatternError("an escape lacks hexadecimal digits", start)
+        if 0xD800 <= code <= 0xDBFF and self._peek(2) == "\\u":
+            self.at += 2
+            low = self._hex_digits(4)
+            if low is not None and 0xDC00 <= low <= 0xDFFF:
+                return 0x10000 + (code - 0xD800) * 0x400 + (low - 0xDC00)
+            self.at = start + 6
+        return code
+
+    def _hex_digits(self, count: int) -> int | None:
+        digits = self._peek(count)
+        self.at += count
+        return _hex_value(digits) if len(digits) == count else None
+
+
+def _hex_value(digits: str) -> int | None:
+    return int(digits, 16) if re.fullmatch("[0-9a-fA-F]+", digits) else None
+
+
+def _only_member(members: CharacterClass) -> int | None:
+    if members.surely == members.possibly and len(members.surely) == 1:
+        first, last = members.surely[0]
+        return first if first == last else None
+    return None

@@ -1,0 +1,89 @@
+"""The tree of a regular expression. Nodes know what later steps ask of whole subtrees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from app.constraint.codepoints import Ranges
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Characters:
+    """One character of a set. ``members`` may be empty."""
+
+    members: Ranges
+    anchored: bool = field(default=False, init=False)
+    shortest: int = field(default=1, init=False)
+    longest: int | None = field(default=1, init=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Anchor:
+    """The start of the text (``^``) or its end (``$``)."""
+
+    at_end: bool
+    anchored: bool = field(default=True, init=False)
+    shortest: int = field(default=0, init=False)
+    longest: int | None = field(default=0, init=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sequence:
+    """The parts one after the other; no parts match the empty string."""
+
+    parts: tuple[Node, ...]
+    anchored: bool = field(init=False)
+    shortest: int = field(init=False)
+    longest: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        longest: int | None = 0
+        for part in self.parts:
+            longest = None if longest is None or part.longest is None else longest + part.longest
+        object.__setattr__(self, "anchored", any(part.anchored for part in self.parts))
+        object.__setattr__(self, "shortest", sum(part.shortest for part in self.parts))
+        object.__setattr__(self, "longest", longest)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Alternatives:
+    """Any of the options; one or more."""
+
+    options: tuple[Node, ...]
+    anchored: bool = field(init=False)
+    shortest: int = field(init=False)
+    longest: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        longest: int | None = 0
+        for option in self.options:
+            known = longest is not None and option.longest is not None
+            longest = max(longest or 0, option.longest or 0) if known else None
+        object.__setattr__(self, "anchored", any(option.anchored for option in self.options))
+        object.__setattr__(self, "shortest", min(option.shortest for option in self.options))
+        object.__setattr__(self, "longest", longest)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Repeated:
+    """``body`` from ``low`` to ``high`` times; ``high`` None is without bound."""
+
+    body: Node
+    low: int
+    high: int | None
+    anchored: bool = field(init=False)
+    shortest: int = field(init=False)
+    longest: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        longest = None
+        if self.body.longest == 0 or self.high == 0:
+            longest = 0
+        elif self.body.longest is not None and self.high is not None:
+            longest = self.body.longest * self.high
+        object.__setattr__(self, "anchored", self.body.anchored)
+        object.__setattr__(self, "shortest", self.body.shortest * self.low)
+        object.__setattr__(self, "longest", longest)
+
+
+Node = Characters | Anchor | Sequence | Alternatives | Repeated
