@@ -30,7 +30,9 @@ def type_of(value: Any) -> str:
         return "boolean"
     if is_number(value):
         return "number"
-    return {str: "string", list: "array", dict: "object"}[type(value)]
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
 
 
 def admits_type(schema: dict[str, Any], value: Any) -> bool:

@@ -144,9 +144,7 @@ _SHAPES: dict[str, _Shape] = {
     "pattern": _TEXT,
     "format": _TEXT,
     "items": (
-        lambda value: (
-            _is_schema(value) or (isinstance(value, list) and all(map(_is_schema, value)))
-        ),
+        lambda value: _is_schema(value) or _is_schemas(value) or value == [],
         "a schema, or a list of schemas in older drafts",
     ),
     "prefixItems": _SCHEMAS,

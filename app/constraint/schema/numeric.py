@@ -35,12 +35,11 @@ def build_numbers(
         return integer(pool, lower, upper, limits, factor)
     built = number(pool, lower, upper, limits)
     if built == pool.empty and lower and upper and lower.value < upper.value:
-        node = next(
-            node for node in nodes if not {"minimum", "exclusiveMinimum"}.isdisjoint(node.schema)
-        )
-        keyword = "minimum" if "minimum" in node.schema else "exclusiveMinimum"
         reason = f"numbers have at most {limits.fraction_digits} digits after the point"
-        raise UnsupportedSchema(keyword, node.place(keyword), reason)
+        for node in nodes:
+            for keyword in ("minimum", "exclusiveMinimum"):
+                if keyword in node.schema:
+                    raise UnsupportedSchema(keyword, node.place(keyword), reason)
     return built
 
 

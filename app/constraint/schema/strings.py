@@ -117,12 +117,11 @@ def _searched(pattern: syntax.Node) -> syntax.Node:
 
 
 def _parts(pattern: syntax.Node) -> list[syntax.Node]:
-    parts = list(pattern.parts) if isinstance(pattern, syntax.Sequence) else [pattern]
+    parts: list[syntax.Node] = [pattern]
+    if isinstance(pattern, syntax.Sequence):
+        parts = list(pattern.parts)
     anything = syntax.Repeated(syntax.Characters(CHARACTERS), 0, None)
-    if _is_anchor(parts[:1], at_end=False):
-        parts = parts[1:]
-    else:
-        parts = [anything, *parts]
+    parts = parts[1:] if _is_anchor(parts[:1], at_end=False) else [anything, *parts]
     if _is_anchor(parts[-1:], at_end=True):
         return parts[:-1]
     return [*parts, anything]
