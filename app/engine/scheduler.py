@@ -104,7 +104,7 @@ class Scheduler:
 
     def remove(self, sequence: Sequence) -> None:
         """Forget a finished or aborted sequence and free its blocks."""
-        if sequence.blocks.blocks:
+        if sequence in self.running:
             self.running.remove(sequence)
             self.blocks.free(sequence.blocks)
         elif sequence in self.waiting:

@@ -385,3 +385,33 @@ def _chunks(engine: Engine) -> list[TokenChunk]:
         chunks += engine.step()
         engine.check_integrity()
     return chunks
+
+
+def test_a_leap_that_drops_tokens_of_a_shared_block_leaves_it_to_the_other() -> None:
+    """Both read the block [p p x n]; then "me" is forced in one answer: [p p x name]."""
+    model = ScriptedModel(VOCABULARY, by_bytes=True, eos=-100.0)
+    language = constraint("xname1", "xnabb", "xnor", "y")
+    leaping = next(
+        one
+        for first in range(256)
+        if naive_answer(
+            one := request("leaps", [first, 0], allowed=language), model, VOCABULARY, TOKENIZER
+        ).text
+        == b"xname1"
+    )
+    sharing = request("shares", [*leaping.prompt, *b"xnz"], max_tokens=8, sampling=HOT)
+    engine = make_engine(model=model)
+    engine.add(leaping)
+    sequence = engine._sequences["leaps"]
+    while sequence.computed < 4:
+        engine.step()
+        assert engine.has_work
+    engine.add(sharing)
+    first = {chunk.request_id: chunk for chunk in engine.step()}
+    engine.check_integrity()
+    assert first["leaps"].finish_reason == "stop"
+    assert sequence.tokens == [*leaping.prompt, *TOKENIZER.encode("xname1")]
+    assert first["shares"].usage.cached_tokens == 4
+    answer = drain(engine)["shares"]
+    plain = naive_answer(sharing, model, VOCABULARY, TOKENIZER)
+    assert first["shares"].data + answer.data == plain.text
