@@ -16,7 +16,7 @@ from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays
 from app.model.kv_storage import allocate
 from app.model.runner import load_runner
-from app.model.self_check import check_ragged_step, eager_logits, make_case, worst_error
+from app.model.self_check import check_ragged_step, expect, make_case, worst_error
 from tests.model.tiny import VOCAB, eager_model, runner_config, save_config
 
 BLOCK_SIZE = 4
@@ -66,17 +66,17 @@ def in_dtype(model: str, dtype: torch.dtype) -> PreTrainedModel:
     return converted
 
 
-def check(model: PreTrainedModel, attention: type[CpuAttention], dtype: torch.dtype) -> None:
+def check(model: PreTrainedModel, attention: type[CpuAttention]) -> None:
     route = AttentionRoute()
     shapes = probe_layers(model, route)
     case = make_case(VOCAB, BLOCK_SIZE)
-    expected = eager_logits(model, case)
+    expected = expect(model, case)
     model.set_attn_implementation(route.name)
     storage = allocate(
         shapes, num_blocks=case.blocks, block_size=BLOCK_SIZE, device=torch.device("cpu")
     )
     forward = RaggedForward(model, route, attention(storage))
-    check_ragged_step(forward, case, BLOCK_SIZE, expected, dtype)
+    check_ragged_step(forward, case, BLOCK_SIZE, expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -86,12 +86,12 @@ def test_a_broken_attention_is_refused(
 ) -> None:
     model = in_dtype(save_config(tmp_path, "llama"), dtype)
     with pytest.raises(UnsupportedModel, match="relative error"):
-        check(model, broken, dtype)
+        check(model, broken)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_the_real_attention_passes(dtype: torch.dtype, tmp_path: Path) -> None:
-    check(in_dtype(save_config(tmp_path, "llama"), dtype), CpuAttention, dtype)
+    check(in_dtype(save_config(tmp_path, "llama"), dtype), CpuAttention)
 
 
 def test_the_case_has_a_second_chunk_an_extension_a_decode_and_a_shared_prefix() -> None:
