@@ -36,8 +36,14 @@ MERGES = (
     (b"l", b"l"),
     (b"\xc3", b"\xa9"),
     (b"o", b"r"),
+    (b"x", b"y"),
+    (b"w", b"x"),
+    (b"y", b"z"),
 )
-"""Pairs that the tokenizer merges, the earlier ones first (byte-pair encoding)."""
+"""Pairs that the tokenizer merges, the earlier ones first (byte-pair encoding).
+
+"wxyz" becomes w, xy, z although wx, yz would be shorter.
+"""
 
 
 class ByteVocabulary:

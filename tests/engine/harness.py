@@ -42,6 +42,7 @@ LANGUAGES = (
     constraint('{"only": "all of this is forced"}'),
     constraint(*templates(["a", "b", ""], ["ab", "bab"], ["lll", "llll", ""], ["or", "orab"])),
     constraint(*templates('{"é": "', ["é", "è"], '", "na', ["me", "m"], '": ""}'), tight=False),
+    constraint(*templates(["p", "q", ""], "wxyz", ["1", "2"], ["", "wxyz"])),
 )
 
 

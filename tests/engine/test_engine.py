@@ -12,6 +12,9 @@ from app.core.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
 from app.core.events import TokenChunk
 from app.core.request import SamplingParams
 from app.engine import Engine, EngineConfig
+from app.engine.decoding import Decoder
+from app.engine.leap import Leaper
+from app.engine.sequence import Sequence
 from tests.engine.harness import (
     GREEDY,
     LANGUAGES,
@@ -29,7 +32,7 @@ from tests.engine.harness import (
     templates,
 )
 from tests.engine.naive import naive_answer
-from tests.fakes import FiniteConstraint, FiniteState, ScriptedModel
+from tests.fakes import FiniteConstraint, FiniteState, ScriptedModel, ScriptedRunner
 
 HOT = SamplingParams(temperature=1.0)
 
@@ -56,6 +59,37 @@ def test_any_batching_chunking_sharing_and_preemption_gives_the_tokens_of_plain_
         assert (answer.data, answer.finish_reason) == (plain.text, plain.finish_reason)
         if not asked.stop:
             assert answer.tokens == plain.tokens
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_answers_that_share_blocks_and_drop_tokens_of_them_are_those_of_plain_decoding(
+    seed: int,
+) -> None:
+    """The same request several times, and prompts that go on with what an answer begins with."""
+    rng = random.Random(seed)
+    model = ScriptedModel(VOCABULARY, by_bytes=rng.random() < 0.7)
+    language = constraint(*templates(["x", ""], ["name1", "nabb", "nor", "name2"], ["", "abab1"]))
+    prompt = bytes(rng.choices(b"pq", k=rng.randint(1, 4)))
+    requests = []
+    for index in range(rng.randint(2, 12)):
+        start = rng.choice(language.answers)[: rng.randint(0, 9)] if rng.random() < 0.5 else b""
+        one = request(f"r{index}", [*prompt, *start], allowed=language, max_tokens=20)
+        requests.append(replace(one, sampling=rng.choice([GREEDY, HOT]), seed=rng.randint(0, 1)))
+    block_size = rng.choice([1, 2, 3, 4])
+    config = replace(random_config(rng), share_prefixes=True)
+    blocks = 40 // block_size + rng.choice([0, 2, 50])
+    engine = make_engine(config, model=model, num_blocks=blocks, block_size=block_size)
+    waiting, tokens, live = list(requests), dict[str, list[int]](), engine._sequences
+    while waiting or engine.has_work:
+        if waiting and rng.random() < 0.6:
+            engine.add(waiting.pop())
+        running = dict(live)
+        for chunk in engine.step():
+            sequence = running[chunk.request_id]
+            tokens[chunk.request_id] = sequence.tokens[sequence.answer_start :]
+        engine.check_integrity()
+    for one in requests:
+        assert tokens[one.request_id] == naive_answer(one, model, VOCABULARY, TOKENIZER).tokens
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -266,6 +300,38 @@ def test_a_budget_below_the_shortest_answer_is_refused_and_says_what_is_needed()
     with pytest.raises(BudgetTooSmall) as caught:
         make_engine().add(request(allowed=LANGUAGES[0], max_tokens=needed - 1))
     assert caught.value.needed == needed
+
+
+def test_where_the_tokenizers_split_is_too_long_for_the_budget_the_answer_is_decoded() -> None:
+    answer = answer_of(make_engine(), request(allowed=constraint("wxyz1", "wxyz2"), max_tokens=3))
+    assert answer.data in (b"wxyz1", b"wxyz2")
+    assert answer.usage is not None
+    assert answer.usage.leapt_tokens == 0
+
+
+def test_no_draft_is_computed_that_the_budget_has_no_draw_for() -> None:
+    runner = ScriptedRunner(ScriptedModel(VOCABULARY))
+    engine = Engine(runner, VOCABULARY, TOKENIZER)
+    for budget, computed in ((1, 3), (2, 4)):
+        one = request(prompt="abc", allowed=constraint("na", "name"), max_tokens=budget)
+        length = len(one.prompt)
+        assert answer_of(engine, one).data in (b"na", b"name")
+        assert sum(len(span.tokens) for span in runner.plans[-1].spans) == computed - 3 + length
+        runner.plans.clear()
+
+
+def test_a_draft_is_verified_up_to_the_first_token_that_its_mask_excludes() -> None:
+    decoder = Decoder(VOCABULARY, Leaper(VOCABULARY, TOKENIZER), EngineConfig())
+    language = constraint("ab", "nab", "nac")
+    one = request(allowed=language, max_tokens=2)
+    sequence = Sequence(one, language.start(), 0)
+    short, long, other = (VOCABULARY.ids[piece] for piece in (b"na", b"n", b"c"))
+    assert len(decoder.masks(sequence, [])) == 1
+    assert len(decoder.masks(sequence, [short])) == 2
+    assert len(decoder.masks(sequence, [other])) == 1
+    assert len(decoder.masks(sequence, [long])) == 2
+    tight = Sequence(replace(one, max_tokens=1), language.start(), 0)
+    assert len(decoder.masks(tight, [short])) == 1
 
 
 def test_truncation_ends_with_length_and_a_valid_beginning() -> None:
