@@ -249,6 +249,7 @@ def serve(settings: Settings) -> int:
         log_config=None,
         access_log=False,
         server_header=False,
+        ws="none",
         timeout_graceful_shutdown=FLUSH_SECONDS,
     )
     server = DrainingServer(

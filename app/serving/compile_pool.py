@@ -128,7 +128,11 @@ class CompilePool:
 
     async def start(self) -> None:
         """Start every worker and wait until each is ready, so that the first schema is quick."""
-        for worker in await asyncio.gather(*(self._new_worker() for _ in range(self._size))):
+        try:
+            workers = await asyncio.gather(*(self._new_worker() for _ in range(self._size)))
+        except (_WorkerEnded, TimeoutError) as error:
+            raise LeapjsonError(f"the compile workers could not be started: {error}") from error
+        for worker in workers:
             self._idle.put_nowait(worker)
 
     async def close(self) -> None:
@@ -142,7 +146,7 @@ class CompilePool:
     async def compile(self, spec: ConstraintSpec) -> Any:
         """``target(spec)``; raises the ``ConstraintError`` it raised, or ours for a limit."""
         message = pickle.dumps(spec)
-        worker = await self._idle.get() or await self._new_worker()
+        worker = await self._take()
         healthy = False
         try:
             answer = await worker.ask(message, self._limits)
@@ -157,6 +161,16 @@ class CompilePool:
             else:
                 self._replace(worker)
         return await _unpack(answer)
+
+    async def _take(self) -> _Worker:
+        worker = await self._idle.get()
+        if worker is not None:
+            return worker
+        try:
+            return await self._new_worker()
+        except BaseException:
+            self._idle.put_nowait(None)
+            raise
 
     def _crash(self, ended: _WorkerEnded) -> ConstraintTooComplex:
         logger.warning("a compile worker ended: %s", ended)

@@ -1,0 +1,36 @@
+"""A compiler that misbehaves on request; runs in the compile workers of the tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+from app.core.constraint import Regex
+from app.core.errors import UnsupportedSchema
+
+
+def compile(spec: Regex) -> Any:
+    match spec.pattern:
+        case "hang":
+            while True:
+                pass
+        case "abort":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "hog":
+            return [bytearray(1 << 24) for _ in range(1 << 10)]
+        case "refuse":
+            raise UnsupportedSchema("format", "/a", "no")
+        case "bug":
+            raise ValueError("a bug")
+        case "deep":
+            return _descend(0)
+        case "large":
+            return bytes(1 << 21)
+        case "chatty":
+            print("printed by a library")
+    return ("compiled", spec.pattern, os.getpid())
+
+
+def _descend(depth: int) -> int:
+    return _descend(depth + 1)

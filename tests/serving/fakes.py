@@ -1,0 +1,224 @@
+"""Fakes of what serving stands on: a scripted engine, a tokenizer, a recording observer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from app.api.errors import status_of
+from app.core.constraint import ConstraintSpec
+from app.core.errors import RequestError
+from app.core.events import AnswerToken, AnswerUsage, RequestStats, TokenChunk
+from app.core.request import EngineRequest, GenerationRequest
+from app.core.step import TokenLogprob
+from app.serving.admission import Admission
+from app.serving.constraints import ConstraintCache
+from app.serving.service import GenerationService, ServiceConfig
+from app.serving.worker import EngineWorker
+from app.text.decoder import IncrementalDecoder
+
+Script = Callable[[EngineRequest], Sequence[bytes]]
+
+
+def hello(request: EngineRequest) -> Sequence[bytes]:
+    return [b"Hel", b"lo"]
+
+
+class FakeEngine:
+    """Answers each request with the pieces of its script, one of each live request per step."""
+
+    def __init__(self, script: Script = hello, *, slots: int = 64) -> None:
+        self.script = script
+        self.slots = slots
+        self.gate = threading.Event()
+        """While it is closed, steps bring nothing."""
+        self.gate.set()
+        self.refusal: Callable[[EngineRequest], Exception | None] = lambda request: None
+        self.crash: BaseException | None = None
+        self.finish_with: str | None = None
+        self.added: list[EngineRequest] = []
+        self.aborted: list[str] = []
+        self.threads: set[int] = set()
+        self._left: dict[str, list[bytes]] = {}
+        self._given: dict[str, int] = {}
+        self._requests: dict[str, EngineRequest] = {}
+
+    def add(self, request: EngineRequest) -> None:
+        self.threads.add(threading.get_ident())
+        error = self.refusal(request)
+        if error is not None:
+            raise error
+        self.added.append(request)
+        self._requests[request.request_id] = request
+        self._left[request.request_id] = list(self.script(request))
+        self._given[request.request_id] = 0
+
+    def abort(self, request_id: str) -> None:
+        self.aborted.append(request_id)
+        del self._left[request_id]
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._left)
+
+    @property
+    def num_running(self) -> int:
+        return min(len(self._left), self.slots)
+
+    @property
+    def num_waiting(self) -> int:
+        return max(len(self._left) - self.slots, 0)
+
+    def step(self) -> Sequence[TokenChunk]:
+        if self.crash is not None:
+            raise self.crash
+        if not self.gate.wait(timeout=0.002):
+            return []
+        return [self._advance(request_id) for request_id in list(self._left)[: self.slots]]
+
+    def _advance(self, request_id: str) -> TokenChunk:
+        request = self._requests[request_id]
+        piece = self._left[request_id].pop(0)
+        self._given[request_id] += 1
+        given = self._given[request_id]
+        reason: Any = None
+        if not self._left[request_id]:
+            reason = self.finish_with or "stop"
+        elif given == request.max_tokens:
+            reason = "length"
+        if reason is not None:
+            del self._left[request_id]
+        top = [TokenLogprob(ord("H"), -0.5), TokenLogprob(self._eos, float("-inf"))]
+        tokens = [AnswerToken(piece[0] if piece else 0, piece, "sampled", -0.25, top)]
+        usage = AnswerUsage(len(request.prompt), 2, given, given - 1, 0, given)
+        return TokenChunk(request_id, piece, tokens, usage, reason)
+
+    _eos = 257 + 32
+
+
+class FakeConstraint:
+    """A constraint that is only looked at for its size."""
+
+    def __init__(self, nbytes: int = 1) -> None:
+        self.nbytes = nbytes
+
+    def start(self) -> Any:
+        raise NotImplementedError
+
+
+class FakeTokenizer:
+    """A token for each byte of the contents."""
+
+    def __init__(self) -> None:
+        self.seen: list[Sequence[Mapping[str, Any]]] = []
+        self.threads: list[int] = []
+
+    def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[int]:
+        self.seen.append(messages)
+        self.threads.append(threading.get_ident())
+        return list("".join(message["content"] for message in messages).encode())
+
+
+class RecordingObserver:
+    def __init__(self) -> None:
+        self.requests: list[RequestStats] = []
+        self.rejections: list[str] = []
+        self.compilations: list[tuple[str, str]] = []
+
+    def observe_request(self, stats: RequestStats) -> None:
+        self.requests.append(stats)
+
+    def observe_rejection(self, reason: str) -> None:
+        self.rejections.append(reason)
+
+    def observe_compile(self, kind: str, result: str, seconds: float) -> None:
+        self.compilations.append((kind, result))
+
+
+class Bench:
+    """A service on fakes, with the parts in reach."""
+
+    def __init__(
+        self,
+        engine: FakeEngine | None = None,
+        *,
+        capacity: int = 64,
+        context: int = 1000,
+        compile: Callable[[ConstraintSpec], Any] | None = None,
+        default_max_tokens: int | None = None,
+    ) -> None:
+        self.engine = engine or FakeEngine()
+        self.tokenizer = FakeTokenizer()
+        self.observer = RecordingObserver()
+        self.compiled: list[ConstraintSpec] = []
+        self.compile_error: RequestError | None = None
+        self.worker = EngineWorker(self.engine, clock=time.perf_counter)
+        self.admission = Admission(capacity, clock=time.perf_counter)
+        self.constraints = ConstraintCache(
+            compile or self._compile,
+            max_bytes=1000,
+            observer=self.observer,
+            clock=time.perf_counter,
+        )
+        self.service = GenerationService(
+            ServiceConfig(
+                max_sequence_tokens=context,
+                vocabulary_size=300,
+                default_max_tokens=default_max_tokens,
+            ),
+            worker=self.worker,
+            admission=self.admission,
+            constraints=self.constraints,
+            tokenizer=self.tokenizer,
+            new_decoder=IncrementalDecoder,
+            observer=self.observer,
+            status_of=status_of,
+            clock=time.perf_counter,
+            fresh_seed=lambda: 7,
+        )
+
+    async def _compile(self, spec: ConstraintSpec) -> FakeConstraint:
+        self.compiled.append(spec)
+        if self.compile_error is not None:
+            raise self.compile_error
+        return FakeConstraint()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Bench]:
+        self.worker.start()
+        try:
+            yield self
+        finally:
+            self.engine.gate.set()
+            await self.worker.stop()
+            await self.constraints.close()
+
+    async def texts(self, request: GenerationRequest) -> list[str]:
+        """The texts of all choices of a request."""
+        timeline = self.service.arrive(request.request_id, "/test")
+        generation = await self.service.open(request, timeline)
+        texts = [""] * request.n
+        try:
+            async for batch in generation.batches():
+                for chunk in batch:
+                    texts[chunk.index] += chunk.text
+        finally:
+            generation.close()
+        return texts
+
+
+def ask(request_id: str = "r", **fields: Any) -> GenerationRequest:
+    """A request that says ``hi``."""
+    messages = fields.pop("messages", [{"role": "user", "content": "hi"}])
+    return GenerationRequest(request_id, messages, **fields)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait until ``condition`` says yes; what it looks at may belong to another thread."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.core.constraint import Regex
+from app.core.errors import ConstraintTooComplex, LeapjsonError, UnsupportedSchema
+from app.serving.compile_pool import CompileLimits, CompilePool
+
+LIMITS = CompileLimits(seconds=60, memory_bytes=256 << 20, program_bytes=1 << 20)
+IMPATIENT = CompileLimits(seconds=1, memory_bytes=256 << 20)
+
+
+@asynccontextmanager
+async def started(limits: CompileLimits) -> AsyncIterator[CompilePool]:
+    pool = CompilePool("tests.serving.compile_targets:compile", workers=2, limits=limits)
+    await pool.start()
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+@pytest.fixture(autouse=True)
+def _workers_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))  # type: ignore[no-untyped-call]
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[CompilePool]:
+    async with started(LIMITS) as pool:
+        yield pool
+
+
+@pytest.fixture
+async def impatient_pool() -> AsyncIterator[CompilePool]:
+    async with started(IMPATIENT) as pool:
+        yield pool
+
+
+async def compiled(pool: CompilePool, pattern: str) -> Any:
+    return await pool.compile(Regex(pattern))
+
+
+async def test_a_program_comes_back_from_another_process(pool: CompilePool) -> None:
+    kind, pattern, process = await compiled(pool, "a+")
+    assert (kind, pattern) == ("compiled", "a+")
+    assert process != os.getpid()
+
+
+async def test_a_refusal_crosses_the_border_whole(pool: CompilePool) -> None:
+    with pytest.raises(UnsupportedSchema) as caught:
+        await compiled(pool, "refuse")
+    assert (caught.value.keyword, caught.value.pointer) == ("format", "/a")
+
+
+async def test_a_stuck_worker_is_killed_and_replaced_while_others_go_on(
+    impatient_pool: CompilePool,
+) -> None:
+    stuck = asyncio.create_task(compiled(impatient_pool, "hang"))
+    await asyncio.sleep(0)
+    assert (await compiled(impatient_pool, "a"))[1] == "a"
+    assert not stuck.done()
+    with pytest.raises(ConstraintTooComplex, match=r"time: more than 1 s"):
+        await stuck
+    assert [(await compiled(impatient_pool, p))[1] for p in ("b", "c", "d")] == ["b", "c", "d"]
+
+
+async def test_every_worker_may_be_stuck_and_the_next_request_still_succeeds(
+    impatient_pool: CompilePool,
+) -> None:
+    stuck = [asyncio.create_task(compiled(impatient_pool, "hang")) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert (await compiled(impatient_pool, "a"))[1] == "a"
+    results = await asyncio.gather(*stuck, return_exceptions=True)
+    assert all(isinstance(result, ConstraintTooComplex) for result in results)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("abort", "the compiler crashed"),
+        ("hog", "memory: more than 256 MiB"),
+        ("deep", "nested too deeply"),
+        ("large", "the limit is 1048576"),
+    ],
+)
+async def test_a_crash_or_a_limit_fails_its_own_request_only(
+    pool: CompilePool, pattern: str, message: str
+) -> None:
+    with pytest.raises(ConstraintTooComplex, match=message):
+        await compiled(pool, pattern)
+    results = await asyncio.gather(*(compiled(pool, p) for p in ("a", "b", "c")))
+    assert [result[1] for result in results] == ["a", "b", "c"]
+
+
+async def test_a_bug_of_the_compiler_is_not_blamed_on_the_caller(pool: CompilePool) -> None:
+    with pytest.raises(LeapjsonError, match="fault of the server"):
+        await compiled(pool, "bug")
+    assert (await compiled(pool, "a"))[1] == "a"
+
+
+async def test_what_a_library_prints_does_not_mix_with_the_answers(pool: CompilePool) -> None:
+    assert (await compiled(pool, "chatty"))[1] == "chatty"
+
+
+async def test_a_cancelled_compilation_frees_its_worker(pool: CompilePool) -> None:
+    stuck = [asyncio.create_task(compiled(pool, "hang")) for _ in range(2)]
+    await asyncio.sleep(0.05)
+    for task in stuck:
+        task.cancel()
+    await asyncio.gather(*stuck, return_exceptions=True)
+    assert (await compiled(pool, "a"))[1] == "a"
+
+
+async def test_a_worker_that_cannot_start_fails_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = CompilePool("tests.nowhere:compile", workers=1, limits=LIMITS)
+    with pytest.raises(LeapjsonError, match="could not be started"):
+        await pool.start()
+    await pool.close()

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from app.core.constraint import ConstraintSpec, JsonSchema, Regex
+from app.core.errors import ConstraintTooComplex, UnsupportedSchema
+from app.serving.constraints import ConstraintCache
+from tests.serving.fakes import FakeConstraint, RecordingObserver
+
+
+class Workshop:
+    """Compiles to constraints of 10 bytes, when let."""
+
+    def __init__(self, *, max_bytes: int = 30) -> None:
+        self.now = 0.0
+        self.calls: list[ConstraintSpec] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.error: Exception | None = None
+        self.observer = RecordingObserver()
+        self.cache = ConstraintCache(
+            self._compile,
+            max_bytes=max_bytes,
+            observer=self.observer,
+            clock=lambda: self.now,
+            max_failures=2,
+            failure_seconds=60,
+        )
+
+    async def _compile(self, spec: ConstraintSpec) -> FakeConstraint:
+        self.calls.append(spec)
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        return FakeConstraint(10)
+
+    async def get(self, name: str) -> FakeConstraint:
+        constraint = await self.cache.get(Regex(name))
+        assert isinstance(constraint, FakeConstraint)
+        return constraint
+
+
+async def test_the_same_specification_is_compiled_once() -> None:
+    shop = Workshop()
+    assert await shop.get("a") is await shop.get("a")
+    assert len(shop.calls) == 1
+    assert (shop.cache.hits, shop.cache.misses) == (1, 1)
+    assert shop.observer.compilations == [("regex", "ok")]
+
+
+async def test_concurrent_requests_for_one_specification_share_one_compilation() -> None:
+    shop = Workshop()
+    shop.gate.clear()
+    asking = [asyncio.create_task(shop.get("a")) for _ in range(5)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert shop.cache.waiting == 5
+    shop.gate.set()
+    results = await asyncio.gather(*asking)
+    assert len(shop.calls) == 1
+    assert len({id(result) for result in results}) == 1
+    assert shop.cache.waiting == 0
+
+
+async def test_a_client_that_leaves_does_not_cancel_the_compilation_for_the_others() -> None:
+    shop = Workshop()
+    shop.gate.clear()
+    first, second = (asyncio.create_task(shop.get("a")) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    shop.gate.set()
+    assert (await second).nbytes == 10
+    assert len(shop.calls) == 1
+
+
+async def test_the_order_of_properties_is_part_of_the_specification() -> None:
+    shop = Workshop()
+    await shop.cache.get(JsonSchema({"a": 1, "b": 2}))
+    await shop.cache.get(JsonSchema({"b": 2, "a": 1}))
+    assert len(shop.calls) == 2
+
+
+async def test_the_least_recently_used_is_dropped_over_the_byte_bound() -> None:
+    shop = Workshop(max_bytes=30)
+    for name in ("a", "b", "c"):
+        await shop.get(name)
+    await shop.get("a")
+    await shop.get("d")
+    assert (len(shop.cache), shop.cache.nbytes, shop.cache.evictions) == (3, 30, 1)
+    shop.calls.clear()
+    await shop.get("a")
+    assert shop.calls == []
+    await shop.get("b")
+    assert shop.calls == [Regex("b")]
+
+
+async def test_growth_while_in_use_is_accounted_for_on_the_next_access() -> None:
+    shop = Workshop(max_bytes=30)
+    await shop.get("a")
+    b = await shop.get("b")
+    b.nbytes = 25
+    assert shop.cache.nbytes == 20
+    await shop.get("b")
+    assert (shop.cache.nbytes, len(shop.cache)) == (25, 1)
+
+
+async def test_growth_of_any_is_accounted_for_when_one_is_inserted() -> None:
+    shop = Workshop(max_bytes=30)
+    (await shop.get("a")).nbytes = 25
+    await shop.get("b")
+    assert (shop.cache.nbytes, len(shop.cache)) == (10, 1)
+
+
+async def test_one_constraint_over_the_bound_is_still_served() -> None:
+    shop = Workshop(max_bytes=5)
+    assert (await shop.get("a")).nbytes == 10
+    assert len(shop.cache) == 1
+
+
+async def test_failures_are_remembered_for_a_while_and_bounded() -> None:
+    shop = Workshop()
+    shop.error = ConstraintTooComplex("time")
+    errors = []
+    for _ in range(2):
+        with pytest.raises(ConstraintTooComplex) as caught:
+            await shop.get("a")
+        errors.append(caught.value)
+    assert len(shop.calls) == 1
+    assert errors[0] is not errors[1]
+    assert shop.observer.compilations == [("regex", "schema_too_complex")]
+
+    shop.now = 61
+    with pytest.raises(ConstraintTooComplex):
+        await shop.get("a")
+    assert len(shop.calls) == 2
+
+    for name in ("b", "c"):
+        with pytest.raises(ConstraintTooComplex):
+            await shop.get(name)
+    shop.error = None
+    assert (await shop.get("a")).nbytes == 10
+
+
+async def test_a_remembered_failure_says_the_same_as_the_first() -> None:
+    shop = Workshop()
+    shop.error = UnsupportedSchema("format", "/a", "why")
+    messages = set()
+    for _ in range(3):
+        with pytest.raises(UnsupportedSchema) as caught:
+            await shop.get("a")
+        messages.add((str(caught.value), caught.value.pointer, caught.value.param))
+    assert len(messages) == 1
+
+
+async def test_an_unplanned_error_is_not_remembered() -> None:
+    shop = Workshop()
+    shop.error = OSError("the disk")
+    with pytest.raises(OSError, match="the disk"):
+        await shop.get("a")
+    shop.error = None
+    assert (await shop.get("a")).nbytes == 10

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from app.core.constraint import ConstraintSpec, Regex
+from app.core.errors import (
+    BudgetTooSmall,
+    EngineDied,
+    InvalidRequest,
+    LeapjsonError,
+    PromptTooLong,
+    QueueFull,
+    UnsupportedSchema,
+)
+from app.core.request import EngineRequest, SamplingParams
+from tests.serving.fakes import Bench, FakeConstraint, FakeEngine, ask, until
+
+
+async def test_an_answer_is_the_engines_bytes_as_text() -> None:
+    async with Bench(FakeEngine(lambda r: [b"gr\xc3", b"\xbc\xc3\x9f", b"e"])).running() as bench:
+        assert await bench.texts(ask()) == ["grüße"]
+        (stats,) = bench.observer.requests
+        assert (stats.status, stats.finish_reason) == (200, "stop")
+        assert (stats.completion_tokens, stats.leapt_tokens) == (3, 2)
+        assert len(stats.inter_token_seconds) == 2
+        assert stats.time_to_first_token is not None
+        assert 0 <= stats.queue_seconds <= stats.time_to_first_token <= stats.e2e_seconds
+        assert bench.admission.live == 0
+
+
+async def test_choice_i_draws_from_seed_plus_i() -> None:
+    async with Bench().running() as bench:
+        await bench.texts(ask("a", n=3, seed=2**64 - 1))
+        await bench.texts(ask("b"))
+        assert [r.seed for r in bench.engine.added] == [2**64 - 1, 0, 1, 7]
+        assert len({r.request_id for r in bench.engine.added}) == 4
+
+
+async def test_an_answer_may_have_what_the_context_leaves() -> None:
+    async with Bench(context=100, default_max_tokens=None).running() as bench:
+        await bench.texts(ask("a"))
+        await bench.texts(ask("b", max_tokens=98))
+        assert [r.max_tokens for r in bench.engine.added] == [98, 98]
+        with pytest.raises(PromptTooLong, match="2 tokens and max_tokens is 99, together 101"):
+            await bench.texts(ask("c", max_tokens=99))
+        long = [{"role": "user", "content": "x" * 100}]
+        with pytest.raises(PromptTooLong, match="has 100 tokens and the context has room for 100"):
+            await bench.texts(ask("d", messages=long))
+        assert bench.admission.live == 0
+
+
+async def test_a_default_for_max_tokens_gives_way_to_the_context() -> None:
+    async with Bench(context=100, default_max_tokens=50).running() as bench:
+        await bench.texts(ask("a"))
+        await bench.texts(ask("b", messages=[{"role": "user", "content": "x" * 90}]))
+        assert [r.max_tokens for r in bench.engine.added] == [50, 10]
+
+
+async def test_the_engine_lives_on_one_thread_that_is_not_the_loops() -> None:
+    async with Bench().running() as bench:
+        for name in "abc":
+            await bench.texts(ask(name))
+        (thread,) = bench.engine.threads
+        assert thread != threading.get_ident()
+
+
+async def test_a_long_prompt_is_tokenized_off_the_event_loop() -> None:
+    async with Bench(context=10**6).running() as bench:
+        await bench.texts(ask("a"))
+        await bench.texts(ask("b", messages=[{"role": "user", "content": "x" * 5000}]))
+        short, long = bench.tokenizer.threads
+        assert short == threading.get_ident() != long
+
+
+async def test_what_the_engine_refuses_is_raised_before_any_answer() -> None:
+    async with Bench().running() as bench:
+        bench.engine.refusal = lambda r: BudgetTooSmall(max_tokens=1, needed=9)
+        with pytest.raises(BudgetTooSmall):
+            await bench.texts(ask())
+        assert bench.admission.live == 0
+
+
+async def test_the_engine_takes_all_choices_or_none() -> None:
+    async with Bench().running() as bench:
+        bench.engine.refusal = lambda r: InvalidRequest("no") if r.request_id == "r-2" else None
+        with pytest.raises(InvalidRequest):
+            await bench.texts(ask(n=3))
+        assert bench.engine.aborted == ["r-0", "r-1"]
+        bench.engine.refusal = lambda r: None
+        assert await bench.texts(ask("s")) == ["Hello"]
+
+
+async def test_a_bug_in_adding_one_request_leaves_the_others() -> None:
+    async with Bench().running() as bench:
+        bench.engine.refusal = lambda r: ZeroDivisionError() if r.request_id == "bad-0" else None
+        with pytest.raises(LeapjsonError, match="fault of the server"):
+            await bench.texts(ask("bad"))
+        assert await bench.texts(ask("good")) == ["Hello"]
+
+
+async def test_a_bad_schema_is_refused_and_its_room_given_back() -> None:
+    async with Bench().running() as bench:
+        bench.compile_error = UnsupportedSchema("format", "/a")
+        with pytest.raises(UnsupportedSchema):
+            await bench.texts(ask(constraint=Regex("x")))
+        assert bench.admission.live == 0
+
+
+async def test_a_request_that_waits_for_its_schema_holds_nobody_up() -> None:
+    ready = asyncio.Event()
+
+    async def compile(spec: ConstraintSpec) -> FakeConstraint:
+        await ready.wait()
+        return FakeConstraint()
+
+    async with Bench(compile=compile).running() as bench:
+        slow = asyncio.create_task(bench.texts(ask("slow", constraint=Regex("x"))))
+        assert await bench.texts(ask("quick")) == ["Hello"]
+        assert bench.constraints.waiting == 1
+        ready.set()
+        assert await slow == ["Hello"]
+        assert isinstance(bench.engine.added[-1].constraint, FakeConstraint)
+
+
+async def test_leaving_while_the_schema_compiles_leaves_nothing_behind() -> None:
+    async def compile(spec: ConstraintSpec) -> FakeConstraint:
+        await asyncio.sleep(3600)
+        return FakeConstraint()
+
+    async with Bench(compile=compile).running() as bench:
+        slow = asyncio.create_task(bench.texts(ask(constraint=Regex("x"))))
+        await until(lambda: bench.constraints.waiting)
+        slow.cancel()
+        await asyncio.gather(slow, return_exceptions=True)
+        assert bench.admission.live == 0
+        assert bench.engine.added == []
+
+
+async def test_closing_a_generation_aborts_its_choices() -> None:
+    async with Bench().running() as bench:
+        bench.engine.gate.clear()
+        timeline = bench.service.arrive("r", "/test")
+        generation = await bench.service.open(ask(n=2), timeline)
+        generation.close()
+        await until(lambda: bench.engine.aborted == ["r-0", "r-1"])
+        assert bench.admission.live == 0
+        assert [s.status for s in bench.observer.requests] == [499]
+
+
+async def test_a_slow_reader_gets_everything_at_once_and_keeps_no_room() -> None:
+    async with Bench(FakeEngine(lambda r: [b"a", b"b", b"c"])).running() as bench:
+        generation = await bench.service.open(ask(), bench.service.arrive("r", "/test"))
+        await until(lambda: bench.admission.live == 0)
+        batches = [batch async for batch in generation.batches()]
+        assert [[chunk.text for chunk in batch] for batch in batches] == [["a", "b", "c"]]
+        generation.close()
+        assert [s.status for s in bench.observer.requests] == [200]
+
+
+async def test_the_death_of_the_engine_fails_every_request_and_all_that_follow() -> None:
+    async with Bench().running() as bench:
+        bench.engine.gate.clear()
+        waiting = [asyncio.create_task(bench.texts(ask(name))) for name in "abc"]
+        await until(lambda: len(bench.engine.added) == 3)
+        bench.engine.crash = RuntimeError("a kernel panicked")
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(result, EngineDied) for result in results)
+        assert not bench.service.alive
+        assert not bench.service.ready
+        with pytest.raises(EngineDied):
+            await bench.texts(ask("late"))
+        assert [s.status for s in bench.observer.requests[:3]] == [500] * 3
+        assert bench.admission.live == 0
+
+
+async def test_an_answer_the_engine_gives_up_fails_alone() -> None:
+    def script(request: EngineRequest) -> list[bytes]:
+        return [b"x"]
+
+    async with Bench(FakeEngine(script)).running() as bench:
+        bench.engine.finish_with = "error"
+        with pytest.raises(LeapjsonError, match="gave this answer up"):
+            await bench.texts(ask("a"))
+        bench.engine.finish_with = None
+        assert await bench.texts(ask("b")) == ["x"]
+
+
+async def test_a_full_queue_is_refused_and_counted() -> None:
+    async with Bench(capacity=2).running() as bench:
+        bench.engine.gate.clear()
+        running = asyncio.create_task(bench.texts(ask("a", n=2)))
+        await until(lambda: bench.engine.added)
+        with pytest.raises(QueueFull):
+            await bench.texts(ask("b"))
+        assert bench.observer.rejections == ["queue_full"]
+        bench.engine.gate.set()
+        assert await running == ["Hello"] * 2
+        assert await bench.texts(ask("c")) == ["Hello"]
+
+
+async def test_queue_time_ends_when_a_step_takes_the_request_up() -> None:
+    async with Bench(FakeEngine(slots=1)).running() as bench:
+        await asyncio.gather(*(bench.texts(ask(name)) for name in "abc"))
+        queued = [stats.queue_seconds for stats in bench.observer.requests]
+        assert queued == sorted(queued)
+
+
+async def test_a_bias_for_a_token_that_is_not_there_is_refused() -> None:
+    async with Bench().running() as bench:
+        with pytest.raises(InvalidRequest, match="the token 300"):
+            await bench.texts(ask(sampling=SamplingParams(logit_bias={300: 1.0})))
+
+
+async def test_stopping_the_worker_answers_whoever_still_waits() -> None:
+    bench = Bench()
+    async with bench.running():
+        bench.engine.gate.clear()
+        waiting = asyncio.create_task(bench.texts(ask()))
+        await until(lambda: bench.engine.added)
+        await bench.worker.stop()
+        with pytest.raises(EngineDied, match="server stopped"):
+            await waiting
