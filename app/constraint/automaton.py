@@ -108,23 +108,15 @@ class Automaton:
     def step(self, state: State, text: bytes) -> State:
         """The state after ``text``, ``DEAD`` if it leaves the language."""
         here = self._expressions[state]
-        pool, row_of = self.pool, self.derivatives.live_row
         position, size = 0, len(text)
-        while position < size:
+        while position < size and here != self.pool.empty:
             shared = self._literal_prefix(here, text, position)
             if shared:
-                position += shared
                 here = self._skip_literal(here, shared)
-                continue
-            byte = text[position]
-            for members, target in row_of(here):
-                if members >> byte & 1:
-                    here = target
-                    break
             else:
-                return DEAD
-            position += 1
-        return DEAD if here == pool.empty else self.state(here)
+                here = self.derivatives.derivative(here, text[position])
+            position += max(shared, 1)
+        return self.state(here)
 
     def forced(self, state: State) -> ForcedPath:
         """The singular path from ``state``, empty at a branch or where the text may end."""

@@ -63,6 +63,36 @@ class Derivatives:
         """``row`` without the derivatives from which no string can be finished."""
         return [(b, e) for b, e in self.row(expression) if self.length(e) < INFINITE]
 
+    def derivative(self, expression: Expression, byte: int) -> Expression:
+        """What may follow ``byte``; the pool's ``empty`` if nothing can be finished from there.
+
+        Costs fewer new expressions than ``row`` does inside repetitions and concatenations.
+        """
+        target = self._derivative(expression, byte)
+        return target if self.length(target) < INFINITE else self.pool.empty
+
+    def _derivative(self, expression: Expression, byte: int) -> Expression:
+        pool, targets = self.pool, []
+        while expression not in self._rows and pool.kinds[expression] is Kind.CONCATENATION:
+            head, tail = pool.operands[expression]
+            targets.append(pool.concatenate(self._derivative(head, byte), tail))
+            if not pool.nullable[head]:
+                return pool.union(targets)
+            expression = tail
+        if expression not in self._rows and pool.kinds[expression] is Kind.REPETITION:
+            repetition = pool.operands[expression]
+            after = self._derivative(repetition[0], byte)
+            targets.append(pool.concatenate(after, self._rest(repetition)))
+        else:
+            row = self.row(expression)
+            targets.extend(target for members, target in row if members >> byte & 1)
+        return pool.union(targets)
+
+    def _rest(self, repetition: tuple[Expression, int, int | None]) -> Expression:
+        """What a repetition still is after one time."""
+        inner, low, high = repetition
+        return self.pool.repeat(inner, max(low - 1, 0), None if high is None else high - 1)
+
     def length(self, expression: Expression) -> int:
         """Bytes in a shortest string of the language; ``INFINITE`` if there is none."""
         lengths = self._lengths
@@ -141,9 +171,8 @@ class Derivatives:
         if kind is Kind.COMPLEMENT:
             return self._row_of_complement(operand)
         if kind is Kind.REPETITION:
-            inner, low, high = operand
-            rest = pool.repeat(inner, max(low - 1, 0), None if high is None else high - 1)
-            return [(b, pool.concatenate(e, rest)) for b, e in self.row(inner)]
+            rest = self._rest(operand)
+            return [(b, pool.concatenate(e, rest)) for b, e in self.row(operand[0])]
         if kind is Kind.RULE:
             return self._row_of_rule(expression, operand)
         return []

@@ -90,7 +90,7 @@ class VocabularyIndex:
         endings: dict[bytes, int] = {}
         ending = np.zeros(len(tokens), np.int32)
         for row, token in enumerate(tokens):
-            text = (self.token_bytes[token] or b"")[crossing[token, 1] :]
+            text = (self.token_bytes[int(token)] or b"")[crossing[token, 1] :]
             ending[row] = endings.setdefault(text, len(endings))
         characters = np.ascontiguousarray(crossing[tokens, 0])
         return StringTokens(needs, within, Trie.build(list(endings)), ending, characters, tokens)

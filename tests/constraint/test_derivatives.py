@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given, settings
+
+from app.constraint.derivatives import Derivatives
+from app.constraint.expressions import INFINITE, ExpressionPool, byte_range, byte_set
+from app.core.errors import ConstraintTooComplex
+from tests.constraint.languages import UNIVERSE, Recipe, accepts, build, recipes, strings
+
+
+def measured(pool: ExpressionPool, max_search: int = 20_000) -> Derivatives:
+    derivatives = Derivatives(pool, max_search)
+    derivatives.measure()
+    return derivatives
+
+
+def contains(derivatives: Derivatives, expression: int, text: bytes) -> bool:
+    """Membership by derivatives: one after each byte, then whether the rest may be empty."""
+    for byte in text:
+        targets = [target for bits, target in derivatives.row(expression) if bits >> byte & 1]
+        if not targets:
+            return False
+        (expression,) = targets
+    return derivatives.pool.nullable[expression]
+
+
+@given(recipes())
+@settings(max_examples=300, deadline=None)
+def test_derivatives_agree_with_set_algebra_on_every_short_string(recipe: Recipe) -> None:
+    pool = ExpressionPool()
+    expression = build(pool, recipe)
+    derivatives = measured(pool)
+    expected = strings(recipe)
+    assert {text for text in UNIVERSE if contains(derivatives, expression, text)} == expected
+    for text in list(UNIVERSE)[:20]:
+        assert accepts(pool, expression, text) == (text in expected)
+
+
+@given(recipes())
+@settings(max_examples=300, deadline=None)
+def test_the_shortest_string_is_in_the_language_and_nothing_is_shorter(recipe: Recipe) -> None:
+    pool = ExpressionPool()
+    expression = build(pool, recipe)
+    derivatives = measured(pool)
+    length = derivatives.length(expression)
+    known = strings(recipe)
+    if known:
+        assert length <= min(len(text) for text in known)
+    if length < INFINITE:
+        text = derivatives.shortest(expression)
+        assert len(text) == length
+        assert contains(derivatives, expression, text)
+
+
+def test_the_same_expression_built_twice_is_the_same_number() -> None:
+    pool = ExpressionPool()
+    letters = pool.byte(byte_range(97, 122))
+    first = pool.concatenate(pool.literal(b"x"), pool.repeat(letters, 1, 5))
+    second = pool.concatenate(pool.literal(b"x"), pool.repeat(letters, 1, 5))
+    assert first == second
+
+
+def test_adjacent_literals_become_one() -> None:
+    pool = ExpressionPool()
+    parts = [pool.literal(b'{"'), pool.concatenate(pool.literal(b"na"), pool.literal(b"me"))]
+    assert pool.concatenate(*parts) == pool.literal(b'{"name')
+
+
+def test_a_recursive_rule_has_the_length_of_its_way_out() -> None:
+    pool = ExpressionPool()
+    nested = pool.declare_rule()
+    brackets = pool.concatenate(pool.literal(b"["), nested, pool.literal(b"]"))
+    pool.define_rule(nested, pool.union([brackets, pool.literal(b"null")]))
+    derivatives = measured(pool)
+    assert derivatives.shortest(brackets) == b"[null]"
+    assert contains(derivatives, nested, b"[" * 50 + b"null" + b"]" * 50)
+    assert not contains(derivatives, nested, b"[[null]")
+
+
+def test_a_rule_without_a_way_out_is_infinite() -> None:
+    pool = ExpressionPool()
+    endless = pool.declare_rule()
+    pool.define_rule(endless, pool.concatenate(pool.literal(b"["), endless, pool.literal(b"]")))
+    assert measured(pool).length(endless) == INFINITE
+
+
+def test_a_left_recursive_rule_is_refused_and_not_looped_over() -> None:
+    pool = ExpressionPool()
+    left = pool.declare_rule()
+    pool.define_rule(
+        left, pool.union([pool.concatenate(left, pool.literal(b"a")), pool.literal(b"b")])
+    )
+    with pytest.raises(ConstraintTooComplex, match="itself"):
+        measured(pool).row(left)
+
+
+def test_an_intersection_that_nothing_satisfies_is_pruned_from_rows() -> None:
+    pool = ExpressionPool()
+    letters = pool.byte(byte_set(b"ab"))
+    ends_in_a = pool.concatenate(pool.repeat(letters), pool.literal(b"a"))
+    ends_in_b = pool.concatenate(pool.repeat(letters), pool.literal(b"b"))
+    never = pool.intersect([ends_in_a, ends_in_b])
+    derivatives = measured(pool)
+    assert derivatives.length(never) == INFINITE
+    either = pool.union([pool.concatenate(pool.literal(b"x"), never), pool.literal(b"y")])
+    assert [bits for bits, _ in derivatives.live_row(either)] == [1 << ord("y")]
+
+
+def test_a_search_over_its_limit_is_an_error() -> None:
+    pool = ExpressionPool()
+    letters = pool.byte(byte_set(b"ab"))
+    far = [
+        pool.concatenate(pool.repeat(letters), pool.literal(b"a"), pool.repeat(letters, n, n))
+        for n in range(3, 12)
+    ]
+    with pytest.raises(ConstraintTooComplex, match="search"):
+        measured(pool, max_search=20).length(pool.intersect(far))
+
+
+def test_a_union_of_many_literals_splits_by_first_byte() -> None:
+    pool = ExpressionPool()
+    words = [f"{letter}{number}{letter}" for letter in "abcdef" for number in range(2_000)]
+    root = pool.union([pool.literal(word.encode()) for word in words])
+    assert len(measured(pool).row(root)) == 6
+
+
+def test_expressions_and_derivatives_survive_pickling() -> None:
+    pool = ExpressionPool()
+    word = pool.concatenate(pool.literal(b"a"), pool.repeat(pool.byte(byte_set(b"bc")), 2, 3))
+    copy = pickle.loads(pickle.dumps(measured(pool)))
+    assert copy.shortest(word) in (b"abb", b"acc")
+    assert copy.pool.literal(b"a") == pool.literal(b"a")
+    assert contains(copy, word, b"abcb")
+
+
+def test_too_many_nodes_are_an_error() -> None:
+    pool = ExpressionPool(max_nodes=10)
+    words = [str(number).encode() for number in range(20)]
+    with pytest.raises(ConstraintTooComplex, match="10 expression nodes"):
+        pool.union(map(pool.literal, words))

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from app.constraint import Choice, Compiler, JsonObject, JsonSchema, Regex
+from app.constraint.state import AutomatonState
+from app.core.constraint import ConstraintSpec, Mask
+from app.core.errors import RejectedToken
+from app.text import Vocabulary
+
+PERSON: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 12},
+        "kind": {"enum": ["alpha", "alphabet", "beta"]},
+        "tags": {"type": "array", "items": {"type": "string", "maxLength": 3}, "maxItems": 3},
+        "age": {"type": "integer", "minimum": 0, "maximum": 130},
+        "code": {"type": "string", "pattern": "^[A-Z]{2}-[0-9]{1,3}$"},
+        "parent": {"anyOf": [{"$ref": "#"}, {"type": "null"}]},
+    },
+    "required": ["name", "kind", "tags", "age", "parent"],
+    "additionalProperties": False,
+}
+
+PIECES = [
+    b'{"', b'": ', b'", "', b'"}', b'": "', b"na", b"name", b"kind", b"al", b"alpha", b"bet",
+    b"12", b"130", b"[]", b'["', b'"]', b", ", b"null", b"}}", b'"a', b'a"', b'ab", "', b"\\u",
+    b"\\ud83d", b"d8", b"\xf0\x9f", b"\x98\x80", "é".encode(), b"null}", b"A-", b"AZ-1", b"   ",
+]  # fmt: skip
+
+
+def small_vocabulary() -> Vocabulary:
+    """All single bytes, tokens that cross every border, one duplicate, one end of sequence."""
+    singles = [bytes([byte]) for byte in range(256)]
+    return Vocabulary([*singles, *PIECES, b"name", None], eos_ids=[256 + len(PIECES) + 1])
+
+
+def tokens_of(mask: Mask) -> list[int]:
+    bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+    return [int(token) for token in np.flatnonzero(bits)]
+
+
+def brute_force(state: AutomatonState, vocabulary: Vocabulary) -> list[int]:
+    """Allowed tokens, by trying the bytes of every one."""
+    allowed = []
+    for token, data in enumerate(vocabulary.token_bytes):
+        if token in vocabulary.eos_ids:
+            if state.is_complete:
+                allowed.append(token)
+        elif data is not None:
+            try:
+                state.accept_bytes(data)
+            except RejectedToken:
+                continue
+            state.rollback(1)
+            allowed.append(token)
+    return allowed
+
+
+def random_walk(
+    state: AutomatonState,
+    vocabulary: Vocabulary,
+    rng: random.Random,
+    budget: int,
+    check: Callable[[AutomatonState], None] = lambda state: None,
+) -> bytes:
+    """An answer drawn from the budget's masks; asserts that the budget can always be kept."""
+    answer = b""
+    while True:
+        assert state.shortest_tokens() <= budget
+        check(state)
+        allowed = tokens_of(state.mask(budget=budget))
+        assert allowed, (answer, budget)
+        assert set(allowed) <= set(tokens_of(state.mask()))
+        token = rng.choice(allowed)
+        state.accept(token)
+        if token in vocabulary.eos_ids:
+            return answer
+        answer += vocabulary.token_bytes[token] or b""
+        budget -= 1
+        if state.is_final:
+            return answer
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Compiler:
+    return Compiler(small_vocabulary())
+
+
+SPECS: Sequence[ConstraintSpec] = [
+    JsonSchema(PERSON),
+    JsonSchema(PERSON, whitespace="compact"),
+    JsonObject(),
+    Regex("(ab|[a-z]{2,5}|é+)x?"),
+    Choice(["name", "names", "é", "null"]),
+]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: type(spec).__name__)
+def test_masks_equal_brute_force_along_random_walks(
+    spec: ConstraintSpec, compiler: Compiler
+) -> None:
+    vocabulary = small_vocabulary()
+    constraint = compiler.compile(spec)
+
+    def check(state: AutomatonState) -> None:
+        assert tokens_of(state.mask()) == brute_force(state, vocabulary)
+
+    for seed in range(12):
+        start = constraint.start()
+        random_walk(
+            start, vocabulary, random.Random(seed), start.shortest_tokens() + 5 * seed, check
+        )
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: type(spec).__name__)
+def test_every_walk_ends_whole_within_any_budget_that_suffices(
+    spec: ConstraintSpec, compiler: Compiler
+) -> None:
+    vocabulary = small_vocabulary()
+    constraint = compiler.compile(spec)
+    for seed in range(60):
+        rng = random.Random(seed)
+        start = constraint.start()
+        budget = start.shortest_tokens() + rng.randrange(0, 40)
+        answer = random_walk(start, vocabulary, rng, budget)
+        if isinstance(spec, JsonSchema):
+            jsonschema.validate(json.loads(answer), spec.schema)
+        check = constraint.start()
+        check.accept_bytes(answer)
+        assert check.is_complete
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama3_2", "qwen2_5"])
+def test_masks_equal_brute_force_on_real_vocabularies(
+    name: str, tokenizer_json: Callable[[str], dict[str, Any]]
+) -> None:
+    content = tokenizer_json(name)
+    vocabulary = Vocabulary.from_json(content, eos_ids=[content["added_tokens"][0]["id"]])
+    constraint = Compiler(vocabulary).compile(JsonSchema(PERSON))
+    rng = random.Random(name)
+
+    def check(state: AutomatonState) -> None:
+        if rng.random() < 0.12:
+            assert tokens_of(state.mask()) == brute_force(state, vocabulary)
+
+    for seed in range(4):
+        random_walk(constraint.start(), vocabulary, random.Random(seed), 60, check)
+
+
+def test_a_tight_budget_leaves_only_the_shortest_way(compiler: Compiler) -> None:
+    vocabulary = small_vocabulary()
+    state = compiler.compile(Choice(["name", "names"])).start()
+    assert state.shortest_tokens() == 1
+    allowed = [vocabulary.token_bytes[token] for token in tokens_of(state.mask(budget=1))]
+    assert allowed == [b"name", b"name"]
+
+
+def test_a_mask_is_memoised_and_read_only(compiler: Compiler) -> None:
+    state = compiler.compile(JsonSchema(PERSON)).start()
+    assert state.mask() is state.mask()
+    with pytest.raises(ValueError, match="read-only"):
+        state.mask()[0] = 1
+
+
+def test_states_of_a_long_string_share_masks(compiler: Compiler) -> None:
+    constraint = compiler.compile(JsonSchema({"type": "string", "maxLength": 5000}))
+    state = constraint.start()
+    state.accept_bytes(b'"')
+    first = state.mask()
+    before = constraint.nbytes
+    for _ in range(2000):
+        state.accept_bytes(b"x")
+        assert state.mask() is first
+    assert constraint.nbytes - before < 2000 * 1500
+
+
+def test_can_extend_sees_tokens_that_go_on_past_the_end(compiler: Compiler) -> None:
+    state = compiler.compile(JsonSchema(PERSON)).start()
+    state.accept_bytes(b'{"name": "')
+    assert state.can_extend(b'"')  # the token b'"a'
+    assert not state.can_extend(b'": "')
+    assert not state.can_extend(b"not in any token")
+
+
+def test_rollback_and_copy_leave_independent_states(compiler: Compiler) -> None:
+    state = compiler.compile(Choice(["name", "names"])).start()
+    state.accept_bytes(b"na")
+    copy = state.copy()
+    state.accept_bytes(b"me")
+    assert state.is_complete
+    assert not copy.is_complete
+    state.rollback(2)
+    assert state.shortest_completion() == b"name"
+    with pytest.raises(ValueError, match="undo"):
+        copy.rollback(1)
+
+
+def test_a_rejected_token_leaves_the_state_as_it_was(compiler: Compiler) -> None:
+    state = compiler.compile(Choice(["name"])).start()
+    with pytest.raises(RejectedToken):
+        state.accept(ord("x"))
+    with pytest.raises(RejectedToken):
+        state.accept_bytes(b"names")
+    with pytest.raises(RejectedToken, match="whole"):
+        state.accept(next(iter(small_vocabulary().eos_ids)))
+    assert state.forced() == b"name"
