@@ -87,9 +87,10 @@ def _validate(body: Mapping[str, Any]) -> ChatCompletionRequest:
 def _complaint(error: ValidationError, body: Mapping[str, Any]) -> InvalidRequest:
     """The first field that is wrong, in OpenAI's words where it has words for it."""
     details = error.errors(include_url=False, include_context=False, include_input=False)
-    # Of a union's branches, the one that got furthest into the input says most.
     details = [each for each in details if each["loc"][:1] == details[0]["loc"][:1]]
-    detail = max(details, key=lambda each: len(each["loc"]))
+    # Of a union's branches, the one that got furthest into the input says most, and one that
+    # dislikes the value more than one that dislikes its type.
+    detail = max(details, key=lambda each: (len(each["loc"]), not each["type"].endswith("_type")))
     missing = detail["type"] == "missing"
     param = _param(detail["loc"], body, missing=missing)
     if missing:

@@ -20,6 +20,7 @@ from app.serving.constraints import ConstraintCache
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.worker import EngineWorker
 from app.text.decoder import IncrementalDecoder
+from tests.fakes import ByteVocabulary
 
 Script = Callable[[EngineRequest], Sequence[bytes]]
 
@@ -92,12 +93,10 @@ class FakeEngine:
             reason = "length"
         if reason is not None:
             del self._left[request_id]
-        top = [TokenLogprob(ord("H"), -0.5), TokenLogprob(self._eos, float("-inf"))]
+        top = [TokenLogprob(ord("H"), -0.5), TokenLogprob(ByteVocabulary().eos, float("-inf"))]
         tokens = [AnswerToken(piece[0] if piece else 0, piece, "sampled", -0.25, top)]
         usage = AnswerUsage(len(request.prompt), 2, given, given - 1, 0, given)
         return TokenChunk(request_id, piece, tokens, usage, reason)
-
-    _eos = 257 + 32
 
 
 class FakeConstraint:

@@ -29,7 +29,7 @@ async def started(limits: CompileLimits) -> AsyncIterator[CompilePool]:
 
 @pytest.fixture(autouse=True)
 def _workers_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))  # type: ignore[no-untyped-call]
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
 
 
 @pytest.fixture
