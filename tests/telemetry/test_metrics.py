@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import re
+
+from app.core.events import RequestObserver, RequestStats, StepObserver, StepStats
+from app.telemetry.metrics import Metrics, Reading
+
+STEP = StepStats(
+    plan_seconds=0.001,
+    launch_seconds=0.002,
+    mask_seconds=0.003,
+    sample_seconds=0.004,
+    commit_seconds=0.005,
+    prompt_tokens=7,
+    cached_tokens=16,
+    sampled_tokens=3,
+    leapt_tokens=5,
+    drafted_tokens=2,
+    skipped_tokens=6,
+    batch_tokens=12,
+    running=2,
+    waiting=1,
+    kv_usage=0.25,
+    preemptions=1,
+    prefix_queries=4,
+    prefix_hits=3,
+    budget_closed=1,
+)
+
+
+def request(status: int = 200, first: float | None = 0.1) -> RequestStats:
+    return RequestStats(
+        endpoint="/v1/chat/completions",
+        status=status,
+        finish_reason="stop" if status == 200 else "error",
+        queue_seconds=0.01,
+        time_to_first_token=first,
+        e2e_seconds=0.5,
+        inter_token_seconds=[0.1, 0.1, 0.2],
+        leapt_tokens=5,
+        completion_tokens=9,
+    )
+
+
+def samples(metrics: Metrics) -> dict[str, float]:
+    """The exposition as ``{"name{labels}": value}``, without the prefix and the buckets."""
+    lines = metrics.render()[0].decode().splitlines()
+    pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    return {
+        name.removeprefix("leapjson_"): float(value)
+        for name, _, value in pairs
+        if "_bucket" not in name
+    }
+
+
+def test_a_step_counts_its_tokens_by_source() -> None:
+    metrics = Metrics()
+    observer: StepObserver = metrics
+    observer.observe_step(STEP)
+    observer.observe_step(STEP)
+    values = samples(metrics)
+    assert [
+        values[f'tokens_total{{source="{source}"}}']
+        for source in ("prompt", "cached", "sampled", "leapt", "drafted")
+    ] == [14, 32, 6, 10, 4]
+    assert values["tokens_skipped_total"] == 12
+    assert values["forward_passes_total"] == 2
+    assert values["preemptions_total"] == 2
+    assert (values["prefix_cache_queries_total"], values["prefix_cache_hits_total"]) == (8, 6)
+    assert values["budget_closed_total"] == 2
+    assert values["kv_cache_usage_ratio"] == 0.25
+    assert values["step_tokens_sum"] == 24
+    assert values["mask_seconds_count"] == 2
+    assert round(values['step_seconds_sum{phase="commit"}'], 6) == 0.01
+
+
+def test_a_request_counts_with_its_endpoint_status_and_end() -> None:
+    metrics = Metrics()
+    observer: RequestObserver = metrics
+    observer.observe_request(request())
+    observer.observe_request(request(status=400, first=None))
+    observer.observe_rejection("queue_full")
+    observer.observe_compile("schema", "ok", 0.02)
+    values = samples(metrics)
+    labels = 'endpoint="/v1/chat/completions",finish_reason="stop",status="200"'
+    assert values[f"requests_total{{{labels}}}"] == 1
+    assert values["time_to_first_token_seconds_count"] == 1
+    assert values["e2e_request_latency_seconds_sum"] == 0.5
+    assert values["request_queue_time_seconds_count"] == 1
+    assert values["inter_token_latency_seconds_count"] == 3
+    assert values['admission_rejections_total{reason="queue_full"}'] == 1
+    assert values['schema_compile_seconds_count{kind="schema",result="ok"}'] == 1
+
+
+def test_a_reading_is_taken_when_it_is_asked_for() -> None:
+    metrics = Metrics()
+    level = [1.0]
+    metrics.watch(
+        [
+            Reading("num_requests_running", "Running.", lambda: level[0]),
+            Reading("schema_cache_hits_total", "Hits.", lambda: 2 * level[0], counter=True),
+        ]
+    )
+    level[0] = 3.0
+    values = samples(metrics)
+    assert (values["num_requests_running"], values["schema_cache_hits_total"]) == (3, 6)
+
+
+def test_two_instances_share_nothing() -> None:
+    Metrics().observe_step(STEP)
+    assert samples(Metrics())["forward_passes_total"] == 0
+
+
+def test_every_metric_has_the_prefix_and_a_help_text() -> None:
+    text = Metrics().render()[0].decode()
+    helped = set(re.findall(r"^# HELP (\S+) \S", text, re.M))
+    typed = set(re.findall(r"^# TYPE (\S+)", text, re.M))
+    assert helped == typed
+    assert all(name.startswith("leapjson_") for name in typed)

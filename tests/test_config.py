@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from app.config import Settings
+
+
+def test_defaults_serve_the_demo_on_the_loopback() -> None:
+    settings = Settings()
+    assert (settings.host, settings.port, settings.served_model) == (
+        "127.0.0.1",
+        8000,
+        "leapjson-demo",
+    )
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "MODEL": "org/name",
+        "PORT": "9000",
+        "LEAP": "false",
+        "MAX_MODEL_LEN": "4096",
+        "MAX_RUNNING": "8",
+        "COMPILE_SECONDS": "2.5",
+        "DTYPE": "bfloat16",
+    }.items():
+        monkeypatch.setenv(f"LEAPJSON_{name}", value)
+    settings = Settings()
+    assert (settings.port, settings.served_model) == (9000, "org/name")
+    model = settings.model_layer(vocabulary_size=123)
+    assert (model.model, model.max_model_len, model.dtype, model.vocab_size) == (
+        "org/name",
+        4096,
+        "bfloat16",
+        123,
+    )
+    engine = settings.engine_layer()
+    assert (engine.leap, engine.max_running) == (False, 8)
+    assert settings.compile_limits().seconds == 2.5
+
+
+def test_an_argument_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEAPJSON_PORT", "9000")
+    assert Settings(port=9001).port == 9001
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("PORT", "70000"), ("MAX_RUNNING", "0"), ("DTYPE", "int3")]
+)
+def test_a_value_out_of_range_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"LEAPJSON_{name}", value)
+    with pytest.raises(ValidationError, match=name.lower()):
+        Settings()
+
+
+def test_every_setting_is_described() -> None:
+    assert all(field.description for field in Settings.model_fields.values())
+
+
+def test_a_local_folder_is_served_under_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "tiny-llama"
+    folder.mkdir()
+    assert Settings(model=str(folder)).served_model == "tiny-llama"
+    assert Settings(model=str(folder), served_model_name="x").served_model == "x"
