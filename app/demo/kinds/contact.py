@@ -1,0 +1,107 @@
+"""A paragraph, a signature or a note with somebody's contact details."""
+
+from app.demo.records import STRING, Fact, Field, Group, Record
+from app.demo.words import Words
+
+
+def record(words: Words) -> Record:
+    """A name, email, phone, company, address and often a job."""
+    name, company = words.person(), words.company()
+    email, phone = words.email(name), words.phone()
+    street, city = words.street(), words.place()
+    role = words.pick(
+        "sales manager", "engineer", "head of design", "accountant", "director", "architect",
+        "office manager", "product owner", f"{words.word()} consultant",
+    )  # fmt: skip
+    with_role = words.chance(0.5)
+    text = words.pick(_prose, _prose, _note, _signature)(
+        words, name, company, email, phone, f"{street}, {city}", role if with_role else ""
+    )
+    address: Fact = Field(("address", "postal address", "location"), STRING, f"{street}, {city}")
+    if words.chance(0.15):
+        parts = (
+            Field(("street", "street address"), STRING, street),
+            Field(("city", "town"), STRING, city),
+        )
+        address = Group(("address", "postal address"), (parts,), many=False)
+    facts: list[Fact] = [
+        Field(("name", "full name", "contact name", "person"), STRING, name),
+        Field(("email", "email address", "mail"), STRING, email),
+        Field(("phone", "phone number", "telephone", "tel"), STRING, phone),
+        Field(("company", "organization", "employer", "company name"), STRING, company),
+        address,
+    ]
+    if with_role:
+        facts.append(Field(("role", "job title", "position", "job"), STRING, role))
+    summary = f"{name} works for {company} and can be reached at {email}."
+    return Record("contact", "contact", text, tuple(facts), summary)
+
+
+def _prose(
+    words: Words, name: str, company: str, email: str, phone: str, address: str, role: str
+) -> str:
+    first = name.split(" ")[0]
+    job = f"{role} at {company}" if role else f"of {company}"
+    opening = words.pick(
+        f"Yesterday I met {name}, {job}.",
+        f"{name}, {job}, would like to hear from you.",
+        f"Please get in touch with {name}, {job}.",
+        f"Our new contact is {name}, {job}.",
+        f"My name is {name}, {job}.",
+    )
+    sentences = [
+        words.pick(
+            f"The email address is {email}.",
+            f"Write to {email}.",
+            f"You can send an email to {email}.",
+            f"{first}'s email is {email}.",
+        ),
+        words.pick(
+            f"Call {phone}.",
+            f"The phone number is {phone}.",
+            f"{first} can be reached by phone on {phone}.",
+            f"Telephone: {phone}.",
+        ),
+        words.pick(
+            f"The office is at {address}.",
+            f"Letters go to {address}.",
+            f"Their address is {address}.",
+            f"Visit them at {address}.",
+        ),
+    ]
+    if words.chance(0.3):
+        sentences.append(f"We talked about {words.word()} and {words.word()} for an hour.")
+    words.rng.shuffle(sentences)
+    return " ".join([opening, *sentences])
+
+
+def _note(
+    words: Words, name: str, company: str, email: str, phone: str, address: str, role: str
+) -> str:
+    lines = [
+        f"{words.pick('Name', 'Contact')}: {name}",
+        f"{words.pick('Email', 'E-mail', 'Mail')}: {email}",
+        f"{words.pick('Phone', 'Tel', 'Mobile')}: {phone}",
+        f"{words.pick('Company', 'Firm')}: {company}",
+        f"Address: {address}",
+    ]
+    if role:
+        lines.append(f"{words.pick('Role', 'Title', 'Job')}: {role}")
+    if words.chance(0.4):
+        words.rng.shuffle(lines)
+    return words.pick("\n", "\n", "; ").join(lines)
+
+
+def _signature(
+    words: Words, name: str, company: str, email: str, phone: str, address: str, role: str
+) -> str:
+    greeting = words.pick("Best regards,", "Thanks,", "Kind regards,", "See you soon,")
+    body = words.pick(
+        f"Dear {words.first_name()}, thank you for the {words.word()} you sent.",
+        f"Hello {words.first_name()}, the {words.word()} is ready.",
+        "Thank you for your message.",
+    )
+    lines = [f"{body} {greeting}", name, *([role] if role else []), company, address]
+    reach = [email, phone]
+    words.rng.shuffle(reach)
+    return "\n".join([*lines, *reach])
