@@ -39,6 +39,9 @@ class Settings(BaseSettings):
 
     dtype: Annotated[DTypeName, Field(description="Type of weights and cache.")] = "auto"
     device: Annotated[DeviceName, Field(description="Where the model runs.")] = "auto"
+    random_weights: Annotated[
+        bool, Field(description="Random weights for a folder that has only a config: benchmarks.")
+    ] = False
     cpu_threads: Annotated[
         Count | None, Field(description="CPU threads of a forward pass; torch's own by default.")
     ] = None
@@ -109,6 +112,7 @@ class Settings(BaseSettings):
             block_size=self.kv_block_size,
             kv_cache_bytes=self.kv_cache_bytes,
             vocab_size=vocabulary_size,
+            random_weights=self.random_weights,
             threads=self.cpu_threads,
         )
 
