@@ -133,7 +133,12 @@ def test_every_setting_is_a_flag_and_flags_go_before_the_environment(
     monkeypatch.setenv("LEAPJSON_PORT", "1")
     monkeypatch.setenv("LEAPJSON_MAX_N", "3")
     seen: list[Settings] = []
-    monkeypatch.setattr(app.main, "serve", lambda settings: seen.append(settings) or 0)
+
+    def serve(settings: Settings) -> int:
+        seen.append(settings)
+        return 0
+
+    monkeypatch.setattr(app.main, "serve", serve)
     assert main(["serve", "--port", "2", "--no-leap", "--max-model-len", "512"]) == 0
     (settings,) = seen
     assert (settings.port, settings.max_n) == (2, 3)
