@@ -20,7 +20,7 @@ from app.model.kv_storage import KvStorage, LayerShape, allocate, blocks_within
 from app.model.loading import choose_device, choose_dtype, load_model
 from app.model.packed_linear import can_pack, pack_linears
 from app.model.sampling import CpuSampler, Sampler
-from app.model.self_check import check_ragged_step, expect, make_case
+from app.model.self_check import check_ragged_step, make_case, whole_logits
 
 _CPU_CACHE_BYTES = 1 << 30
 _CHECK_BLOCK_SIZE = 16
@@ -142,12 +142,12 @@ def _prepare(
     """
     block_size = min(config.block_size, _CHECK_BLOCK_SIZE)
     case = make_case(model.config.get_text_config().vocab_size, block_size)
-    expected = expect(model, case)
+    expected = whole_logits(model, case, "eager")
     packed = pack_linears(model) if config.pack_linears and can_pack(dtype, model.device) else 0
     model.set_attn_implementation(route.name)
     storage = allocate(shapes, num_blocks=case.blocks, block_size=block_size, device=model.device)
     forward = RaggedForward(model, route, _attention(storage, model.device))
-    check_ragged_step(forward, case, block_size, expected)
+    check_ragged_step(model, forward, case, block_size, expected)
     return packed
 
 

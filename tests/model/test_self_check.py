@@ -16,7 +16,7 @@ from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays
 from app.model.kv_storage import allocate
 from app.model.runner import load_runner
-from app.model.self_check import check_ragged_step, expect, make_case, worst_error
+from app.model.self_check import check_ragged_step, make_case, whole_logits, worst_error
 from tests.model.tiny import VOCAB, eager_model, runner_config, save_config
 
 BLOCK_SIZE = 4
@@ -70,13 +70,13 @@ def check(model: PreTrainedModel, attention: type[CpuAttention]) -> None:
     route = AttentionRoute()
     shapes = probe_layers(model, route)
     case = make_case(VOCAB, BLOCK_SIZE)
-    expected = expect(model, case)
+    expected = whole_logits(model, case, "eager")
     model.set_attn_implementation(route.name)
     storage = allocate(
         shapes, num_blocks=case.blocks, block_size=BLOCK_SIZE, device=torch.device("cpu")
     )
     forward = RaggedForward(model, route, attention(storage))
-    check_ragged_step(forward, case, BLOCK_SIZE, expected)
+    check_ragged_step(model, forward, case, BLOCK_SIZE, expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
