@@ -55,6 +55,8 @@ class _Split:
     """Tokens the window had."""
     tokens: list[int]
     """Tokens of the window's text and the forced text."""
+    pieces: list[bytes]
+    """What each of them spells."""
     inside: int
     """Bytes of the window's text, which the answer already has."""
 
@@ -64,7 +66,7 @@ class Leaper:
 
     def __init__(self, vocabulary: Vocabulary, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._token_bytes = vocabulary.token_bytes
+        self._spelling = [data or b"" for data in vocabulary.token_bytes]
         self._longest = max((len(data) for data in vocabulary.token_bytes if data), default=1)
 
     def propose(
@@ -83,10 +85,10 @@ class Leaper:
         split = self._split(answer, start, forced)
         if split is None:
             return None
-        covered = sum(len(self._bytes(token)) for token in split.tokens) - split.inside
+        covered = sum(map(len, split.pieces)) - split.inside
         after = state.copy()
         after.accept_bytes(forced[:covered])
-        stable = self._stable(split, after, covered)
+        stable = self._stable(split, after)
         leap = self._cut(split, stable, state, after, forced[:covered])
         length = len(answer) - start - leap.dropped + len(leap.tokens)
         if length > limit or (finish and leap.state.shortest_tokens() > limit - length):
@@ -94,59 +96,56 @@ class Leaper:
         return leap
 
     def _split(self, answer: Sequence[int], start: int, forced: bytes) -> _Split | None:
-        """Tokenize the answer's end again, in a window wide enough for its start to line up."""
+        """Tokenize the answer's end again, in a window wide enough for its start to line up.
+
+        None where the forced text completes no character, or where the text is not UTF-8, or where
+        the tokenizer would change it (it normalises, or finds a special token).
+        """
         width = _WINDOW_TOKENS
         while True:
             first = self._character_start(answer, start, max(start, len(answer) - width))
             window = answer[first:]
-            text = b"".join(map(self._bytes, window))
-            tokens = self._encode(text + forced, keep=len(text))
+            text = b"".join([self._spelling[token] for token in window])
+            whole = _whole_characters(text + forced)
+            tokens = self._encode(whole) if len(whole) > len(text) else None
             if tokens is None:
+                return None
+            pieces = [self._spelling[token] for token in tokens]
+            if b"".join(pieces) != whole:
                 return None
             kept = _common_prefix(window, tokens)
             if kept or first == start:
-                return _Split(kept, len(window), tokens, len(text))
+                return _Split(kept, len(window), tokens, pieces, len(text))
             width *= 4
 
     def _character_start(self, answer: Sequence[int], start: int, first: int) -> int:
         """The last token not after ``first`` that does not begin inside a UTF-8 character."""
-        while (
-            first > start
-            and self._bytes(answer[first])[:1]
-            and (self._bytes(answer[first])[0] & 0xC0 == 0x80)
-        ):
+        while start < first < len(answer):
+            piece = self._spelling[answer[first]]
+            if not piece or piece[0] & 0xC0 != 0x80:
+                break
             first -= 1
         return first
 
-    def _encode(self, data: bytes, *, keep: int) -> list[int] | None:
-        """Tokens of ``data`` up to the last whole character, if they spell exactly that.
-
-        None when that is no more than ``keep`` bytes, or not UTF-8, or when the tokenizer
-        normalises the text or finds a special token in it.
-        """
-        data = data[: _whole_characters(data)]
-        if len(data) <= keep:
-            return None
+    def _encode(self, data: bytes) -> list[int] | None:
         try:
-            text = data.decode()
+            return self._tokenizer.encode(data.decode())
         except UnicodeDecodeError:
             return None
-        tokens = self._tokenizer.encode(text)
-        return tokens if b"".join(map(self._bytes, tokens)) == data else None
 
-    def _stable(self, split: _Split, after: ConstraintState, covered: int) -> int:
+    def _stable(self, split: _Split, after: ConstraintState) -> int:
         """How many tokens of the split no longer token could merge with what follows.
 
         Only tokens that begin in the forced text can be held back: the text before is decided.
         """
         if after.is_final:
             return len(split.tokens)
-        data = b"".join(map(self._bytes, split.tokens))
+        data = b"".join(split.pieces)
         reach = max(split.inside, len(data) - self._longest + 1)
         starts: list[tuple[int, int]] = []
         index, position = len(split.tokens), len(data)
         while index > 0:
-            position -= len(self._bytes(split.tokens[index - 1]))
+            position -= len(split.pieces[index - 1])
             if position < reach:
                 break
             index -= 1
@@ -166,19 +165,16 @@ class Leaper:
     ) -> Leap:
         """The leap that confirms the first ``stable`` tokens of the split and drafts the rest."""
         draft = tuple(split.tokens[stable:])
-        end = sum(len(self._bytes(token)) for token in split.tokens[:stable]) - split.inside
+        end = sum(map(len, split.pieces[:stable])) - split.inside
         if end <= 0:
             return Leap(0, (), (), state, draft)
         if draft:
             after = state.copy()
             after.accept_bytes(forced[:end])
         tokens = tuple(split.tokens[split.kept : stable])
-        spelled = [self._bytes(token) for token in tokens]
+        spelled = split.pieces[split.kept : stable]
         added = _without_front(spelled, sum(map(len, spelled)) - end)
         return Leap(split.old - split.kept, tokens, added, after, draft)
-
-    def _bytes(self, token: int) -> bytes:
-        return self._token_bytes[token] or b""
 
 
 def _common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
@@ -199,12 +195,12 @@ def _without_front(pieces: Sequence[bytes], count: int) -> tuple[bytes, ...]:
     return tuple(rest)
 
 
-def _whole_characters(data: bytes) -> int:
-    """Length of ``data`` without a UTF-8 character that is cut off at its end (RFC 3629)."""
+def _whole_characters(data: bytes) -> bytes:
+    """``data`` without a UTF-8 character that is cut off at its end (RFC 3629)."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 == 0x80:
             continue
         length = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
-        return len(data) - back if length > back else len(data)
-    return len(data)
+        return data[:-back] if length > back else data
+    return data
