@@ -80,31 +80,43 @@ def utf8(pool: ExpressionPool, members: Ranges) -> Expression:
     """The well-formed UTF-8 spellings of ``members`` (RFC 3629); surrogates have none."""
     members = common(members, CHARACTERS)
     options = [pool.byte(byte_range(first, last)) for first, last in clip(members, 0, 0x7F)]
-    for lead, bits, tails in ((0xC0, 5, 1), (0xE0, 4, 2), (0xF0, 3, 3)):
-        first = (0x80, 0x800, 0x10000)[tails - 1]
-        last = (0x7FF, 0xFFFF, LAST)[tails - 1]
+    for mark, first, last, tails in (
+        (0xC0, 0x80, 0x7FF, 1),
+        (0xE0, 0x800, 0xFFFF, 2),
+        (0xF0, 0x10000, LAST, 3),
+    ):
         part = clip(members, first, last)
         if part:
-            options.append(_units(pool, part, lead, 1 << bits, 0, tails))
+            options.append(_units(pool, part, mark, 0, tails))
     return pool.union(options)
 
 
-def _units(
-    pool: ExpressionPool, members: Ranges, mark: int, count: int, base: int, tails: int
-) -> Expression:
-    """The encodings of ``members``, which start at ``base``: a first unit, then ``tails`` more."""
+def _units(pool: ExpressionPool, members: Ranges, mark: int, base: int, tails: int) -> Expression:
+    """The encodings of ``members``: a unit (``mark`` and its own bits), then ``tails`` more.
+
+    ``base`` is the code point that has no bits set in these units.
+    """
+    if tails == 0:
+        return pool.byte(
+            sum(byte_range(mark + first - base, mark + last - base) for first, last in members)
+        )
     size = 64**tails
-    by_rest: dict[Expression, int] = {}
-    for unit in range(count):
-        start = base + unit * size
-        part = clip(members, start, start + size - 1)
-        if not part:
-            continue
-        if tails == 0:
-            rest = pool.epsilon
-        elif part == ((start, start + size - 1),):
-            rest = pool.repeat(pool.byte(byte_range(0x80, 0xBF)), tails, tails)
-        else:
-            rest = _units(pool, part, 0x80, 64, start, tails - 1)
+    whole, parts = 0, dict[int, list[tuple[int, int]]]()
+    for first, last in members:
+        unit, last_unit = (first - base) // size, (last - base) // size
+        while unit <= last_unit:
+            start = base + unit * size
+            clipped = (max(first, start), min(last, start + size - 1))
+            if clipped == (start, start + size - 1):
+                full_to = (last + 1 - base) // size
+                whole |= byte_range(mark + unit, mark + full_to - 1)
+                unit = full_to
+            else:
+                parts.setdefault(unit, []).append(clipped)
+                unit += 1
+    continuation = pool.byte(byte_range(0x80, 0xBF))
+    by_rest = {pool.repeat(continuation, tails, tails): whole}
+    for unit, part in parts.items():
+        rest = _units(pool, tuple(part), 0x80, base + unit * size, tails - 1)
         by_rest[rest] = by_rest.get(rest, 0) | 1 << (mark + unit)
     return pool.union(pool.concatenate(pool.byte(units), rest) for rest, units in by_rest.items())

@@ -22,6 +22,7 @@ from app.constraint.limits import Limits
 _DIGITS = byte_range(0x30, 0x39)
 _ENUMERATED = 1_000
 """Multiples that are listed one by one rather than followed digit by digit."""
+_FLOATS_SKIP_INTEGERS = 1 << 53
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,15 @@ class Bound:
     value: int | float
     exclusive: bool
 
-    def admits(self, candidate: int | float | Fraction, *, upper: bool) -> bool:
+    def admits(self, candidate: int | float, *, upper: bool) -> bool:
+        """Whether the candidate is on the right side of this lower or upper bound."""
         if candidate == self.value:
             return not self.exclusive
         return candidate < self.value if upper else candidate > self.value
+
+    def is_below(self, candidate: int | float | Fraction, value: int | float | Fraction) -> bool:
+        """Whether a lower bound that stands at ``value`` admits the candidate."""
+        return candidate > value or (candidate == value and not self.exclusive)
 
 
 def least_integer(bound: Bound) -> int:
@@ -226,28 +232,29 @@ def _any_number(pool: ExpressionPool, limits: Limits) -> Expression:
 
 
 def _first_on_grid(bound: Bound, scale: int) -> int:
-    """The smallest n so that n/scale is within a lower bound, exactly and as a float."""
-    return _search(bound, scale, upper=False)
+    """The smallest n for which n/scale is above a lower bound, however a reader takes them.
 
+    As decimals, with the bound as it is written; as floats; and, beyond 2**53, as the integer
+    against the exact value of the float, as Python does.
+    """
+    exact = Fraction(bound.value)
+    written = Fraction(repr(bound.value))
+    large = abs(exact) >= _FLOATS_SKIP_INTEGERS
 
-def _last_on_grid(bound: Bound, scale: int) -> int:
-    return -_search(Bound(-bound.value, bound.exclusive), scale, upper=False)
-
-
-def _search(bound: Bound, scale: int, *, upper: bool) -> int:
     def admitted(n: int) -> bool:
-        if not bound.admits(Fraction(n, scale), upper=upper):
+        decimal = Fraction(n, scale)
+        if not bound.is_below(decimal, written) or (large and not bound.is_below(decimal, exact)):
             return False
         try:
-            return bound.admits(n / scale, upper=upper)
+            return bound.is_below(n / scale, bound.value)
         except OverflowError:
             return n > 0
 
-    start = math.floor(Fraction(bound.value) * scale) - 1
+    refused = math.floor(min(exact, written) * scale) - 1
     step = 1
-    while not admitted(start + step):
+    while not admitted(refused + step):
         step *= 2
-    refused, found = start, start + step
+    found = refused + step
     while found - refused > 1:
         middle = (found + refused) // 2
         if admitted(middle):
@@ -255,6 +262,11 @@ def _search(bound: Bound, scale: int, *, upper: bool) -> int:
         else:
             refused = middle
     return found
+
+
+def _last_on_grid(bound: Bound, scale: int) -> int:
+    """The largest n for which n/scale is below an upper bound: the mirror image."""
+    return -_first_on_grid(Bound(-bound.value, bound.exclusive), scale)
 
 
 class _Decimals:
