@@ -152,9 +152,9 @@ def main() -> None:
         if model is not None:
             write_llama_160m(model, arguments.tokenizer)
             settings["RANDOM_WEIGHTS"] = "true"
-        with running_server(model, Path(folder) / "server.log", settings) as url:
+        with running_server(model, Path(folder) / "server.log", settings) as server:
             rounds = asyncio.run(
-                measure(url, arguments.clients, arguments.repeats, arguments.requests)
+                measure(server.url, arguments.clients, arguments.repeats, arguments.requests)
             )
     print(report(rounds))
 

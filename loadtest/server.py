@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -21,11 +22,17 @@ def free_port() -> int:
         return port
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    url: str
+    process: subprocess.Popen[bytes]
+
+
 @contextmanager
 def running_server(
     model: Path | None, log: Path, settings: Mapping[str, str], timeout: float = 180.0
-) -> Iterator[str]:
-    """The base URL of a server of ``model`` (None: the demo model) while the block runs.
+) -> Iterator[Server]:
+    """A server of ``model`` (None: the demo model) while the block runs.
 
     ``settings`` are ``LEAPJSON_`` variables without the prefix. Raises RuntimeError with the end
     of the log if the server is not ready after ``timeout`` seconds.
@@ -42,11 +49,11 @@ def running_server(
     url = f"http://127.0.0.1:{port}"
     try:
         _wait_until_ready(process, url, log, timeout)
-        yield url
+        yield Server(url, process)
     finally:
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(40)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -1,0 +1,271 @@
+"""The whole server as its users meet it: a process, the demo model, the openai package, curl."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal
+
+import httpx
+import jsonschema
+import openai
+import pytest
+from pydantic import BaseModel
+
+from loadtest.server import Server, running_server
+from tests.e2e.schemas import random_schema
+
+MODEL = "leapjson-demo"
+REVIEW = (
+    "Extract the contact from this text: You can reach Mira Tolano of Bexford Systems at "
+    "mira.tolano@bexford.com or +1 555 0142."
+)
+
+
+class Contact(BaseModel):
+    name: str
+    email: str
+    kind: Literal["person", "company"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    log = tmp_path_factory.mktemp("server") / "log"
+    with running_server(None, log, {"DTYPE": "float32"}) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def metric(server: Server, name: str) -> float:
+    """The sum of a metric's samples."""
+    lines = httpx.get(f"{server.url}/metrics").text.splitlines()
+    values = [line.rsplit(" ", 1)[1] for line in lines if line.split("{")[0].split(" ")[0] == name]
+    assert values, f"no metric {name}"
+    return sum(map(float, values))
+
+
+def wait_for(server: Server, name: str, value: float) -> None:
+    deadline = time.monotonic() + 30
+    while metric(server, name) != value:
+        assert time.monotonic() < deadline, f"{name} is {metric(server, name)}, not {value}"
+        time.sleep(0.05)
+
+
+def wait_until_not_ready(server: Server) -> None:
+    deadline = time.monotonic() + 30
+    while httpx.get(f"{server.url}/ready").status_code == 200:
+        assert time.monotonic() < deadline, "the server does not drain"
+        time.sleep(0.01)
+
+
+def test_the_sdk_creates_a_valid_answer_and_the_metrics_count_the_leap(
+    server: Server, client: openai.OpenAI
+) -> None:
+    before = metric(server, "leapjson_tokens_skipped_total")
+    completion = client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": REVIEW}],
+        response_format={
+            "type": "json_schema",
+            "json_schema": {"name": "contact", "schema": Contact.model_json_schema()},
+        },
+        max_tokens=200,
+    )
+    content = completion.choices[0].message.content
+    assert content is not None
+    Contact.model_validate_json(content)
+    assert completion.choices[0].finish_reason == "stop"
+    assert completion.usage is not None
+    details = completion.usage.completion_tokens_details
+    assert details is not None
+    assert details.model_extra is not None
+    assert details.model_extra["leapt_tokens"] > 0
+    assert metric(server, "leapjson_tokens_skipped_total") > before
+
+
+def test_the_sdk_parses_into_a_pydantic_model(client: openai.OpenAI) -> None:
+    completion = client.chat.completions.parse(
+        model=MODEL, messages=[{"role": "user", "content": REVIEW}], response_format=Contact
+    )
+    assert isinstance(completion.choices[0].message.parsed, Contact)
+
+
+def test_the_sdk_streams_what_it_would_get_whole(client: openai.OpenAI) -> None:
+    with client.chat.completions.stream(
+        model=MODEL,
+        messages=[{"role": "user", "content": REVIEW}],
+        response_format=Contact,
+        temperature=0,
+        stream_options={"include_usage": True},
+    ) as stream:
+        pieces = [event.delta for event in stream if event.type == "content.delta"]
+        final = stream.get_final_completion()
+    whole = client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": REVIEW}],
+        response_format={
+            "type": "json_schema",
+            "json_schema": {
+                "name": "Contact",
+                "schema": openai.lib._pydantic.to_strict_json_schema(Contact),
+            },
+        },
+        temperature=0,
+    )
+    assert "".join(pieces) == final.choices[0].message.content
+    assert final.choices[0].message.content == whole.choices[0].message.content
+    assert final.usage is not None
+
+
+def test_free_text_and_json_objects_end_by_themselves(client: openai.OpenAI) -> None:
+    hello = client.chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": "Hello!"}], max_tokens=200
+    )
+    assert hello.choices[0].message.content
+    free = client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": REVIEW}],
+        response_format={"type": "json_object"},
+        max_tokens=300,
+    )
+    assert isinstance(json.loads(free.choices[0].message.content or ""), dict)
+
+
+def test_a_bad_schema_is_a_400_that_names_keyword_and_place(client: openai.OpenAI) -> None:
+    schema: dict[str, object] = {
+        "type": "object",
+        "properties": {"a": {"not": {"type": "string"}}},
+    }
+    with pytest.raises(openai.BadRequestError, match=r"'not' at /properties/a"):
+        client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": "x"}],
+            response_format={
+                "type": "json_schema",
+                "json_schema": {"name": "bad", "schema": schema},
+            },
+        )
+
+
+def test_curl_gets_an_answer(server: Server) -> None:
+    curl = shutil.which("curl")
+    if curl is None:
+        pytest.skip("needs curl")
+    body = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "Is it raining?"}],
+        "response_format": {"type": "choice", "choices": ["yes", "no"]},
+    }
+    command = [curl, "-sS", f"{server.url}/v1/chat/completions", "-d", json.dumps(body)]
+    output = subprocess.run(
+        [*command, "-H", "content-type: application/json"], capture_output=True, check=True
+    ).stdout
+    assert json.loads(output)["choices"][0]["message"]["content"] in ("yes", "no")
+
+
+def test_random_schemas_at_concurrency_sixteen_are_all_valid(client: openai.OpenAI) -> None:
+    rng = random.Random(3)
+    schemas = [random_schema(rng) for _ in range(48)]
+
+    def answer(number: int) -> None:
+        completion = client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": f"Fill in form {number}."}],
+            response_format={
+                "type": "json_schema",
+                "json_schema": {"name": "form", "schema": schemas[number]},
+            },
+            temperature=1.0,
+            max_tokens=400,
+            n=1 + number % 2,
+        )
+        for choice in completion.choices:
+            assert choice.finish_reason == "stop"
+            jsonschema.validate(
+                json.loads(choice.message.content or ""),
+                schemas[number],
+                format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER,
+            )
+
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(answer, range(len(schemas))))
+
+
+async def test_killing_a_client_mid_stream_frees_its_blocks(server: Server) -> None:
+    body = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "Hello!"}],
+        "stream": True,
+        "response_format": {"type": "regex", "regex": "[a-z ]{1900,2000}"},
+    }
+
+    async def leave_early() -> None:
+        async with (
+            httpx.AsyncClient(base_url=server.url, timeout=60) as client,
+            client.stream("POST", "/v1/chat/completions", json=body) as response,
+        ):
+            assert response.status_code == 200
+            async for _ in response.aiter_lines():
+                return
+
+    await asyncio.gather(*(leave_early() for _ in range(8)))
+    await asyncio.to_thread(wait_for, server, "leapjson_num_requests_running", 0)
+    await asyncio.to_thread(wait_for, server, "leapjson_kv_cache_usage_ratio", 0)
+
+
+async def test_a_thousand_requests_drain_with_none_lost(tmp_path: Path) -> None:
+    settings = {"DTYPE": "float32", "MAX_QUEUE": "1000", "MAX_RUNNING": "64"}
+    body = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "Pick one."}],
+        "response_format": {"type": "choice", "choices": ["left", "right", "straight on"]},
+    }
+    limits = httpx.Limits(max_connections=1000)
+    with running_server(None, tmp_path / "log", settings) as server:
+        async with httpx.AsyncClient(base_url=server.url, timeout=120, limits=limits) as client:
+            replies = await asyncio.gather(
+                *(client.post("/v1/chat/completions", json=body) for _ in range(1000))
+            )
+    answers = [reply.json()["choices"][0]["message"]["content"] for reply in replies]
+    assert len(answers) == 1000
+    assert set(answers) <= {"left", "right", "straight on"}
+
+
+async def test_sigterm_finishes_what_runs_refuses_the_rest_and_exits_with_0(
+    tmp_path: Path,
+) -> None:
+    body = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "Hello!"}],
+        "response_format": {"type": "regex", "regex": "[a-z ]{600,700}"},
+    }
+    settings = {"DTYPE": "float32", "DRAIN_SECONDS": "120"}
+    with running_server(None, tmp_path / "log", settings) as server:
+        async with httpx.AsyncClient(base_url=server.url, timeout=120) as client:
+            running = [
+                asyncio.create_task(client.post("/v1/chat/completions", json=body))
+                for _ in range(4)
+            ]
+            await asyncio.to_thread(wait_for, server, "leapjson_num_requests_running", 4)
+            server.process.send_signal(signal.SIGTERM)
+            await asyncio.to_thread(wait_until_not_ready, server)
+            refused = await client.post("/v1/chat/completions", json=body)
+            finished = await asyncio.gather(*running)
+        assert refused.status_code == 503
+        assert [reply.status_code for reply in finished] == [200] * 4
+        for reply in finished:
+            assert len(reply.json()["choices"][0]["message"]["content"]) >= 600
+        assert await asyncio.to_thread(server.process.wait, 30) == 0
