@@ -1,0 +1,202 @@
+"""The engine against plain decoding, one sequence at a time: speed never changes the answer."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from app.core.request import SamplingParams
+from app.engine import EngineConfig
+from tests.engine.harness import (
+    GREEDY,
+    LANGUAGES,
+    TOKENIZER,
+    VOCABULARY,
+    Recorder,
+    answer_of,
+    answers_of,
+    constraint,
+    drain,
+    make_engine,
+    random_config,
+    random_request,
+    request,
+    templates,
+)
+from tests.engine.naive import naive_answer
+from tests.fakes import FiniteConstraint, ScriptedModel
+
+HOT = SamplingParams(temperature=1.0)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_batching_chunking_sharing_and_preemption_gives_the_tokens_of_plain_decoding(
+    seed: int,
+) -> None:
+    rng = random.Random(seed)
+    model = ScriptedModel(VOCABULARY, eos=rng.choice([0.0, 4.0]))
+    requests = [random_request(rng, index) for index in range(rng.randint(1, 8))]
+    block_size = rng.choice([1, 2, 4, 16])
+    longest = max(len(one.prompt) + one.max_tokens for one in requests)
+    spare = rng.choice([0, 1, 5, 100])
+    engine = make_engine(
+        random_config(rng),
+        model=model,
+        num_blocks=-(-longest // block_size) + spare,
+        block_size=block_size,
+    )
+    for one, answer in answers_of(engine, requests).items():
+        asked = next(each for each in requests if each.request_id == one)
+        plain = naive_answer(asked, model, VOCABULARY, TOKENIZER)
+        assert (answer.data, answer.finish_reason) == (plain.text, plain.finish_reason)
+        if not asked.stop:
+            assert answer.tokens == plain.tokens
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_answers_that_share_blocks_and_drop_tokens_of_them_are_those_of_plain_decoding(
+    seed: int,
+) -> None:
+    """The same request several times, and prompts that go on with what an answer begins with."""
+    rng = random.Random(seed)
+    model = ScriptedModel(VOCABULARY, by_bytes=rng.random() < 0.7)
+    language = constraint(*templates(["x", ""], ["name1", "nabb", "nor", "name2"], ["", "abab1"]))
+    prompt = bytes(rng.choices(b"pq", k=rng.randint(1, 4)))
+    requests = []
+    for index in range(rng.randint(2, 12)):
+        start = rng.choice(language.answers)[: rng.randint(0, 9)] if rng.random() < 0.5 else b""
+        one = request(f"r{index}", [*prompt, *start], allowed=language, max_tokens=20)
+        requests.append(replace(one, sampling=rng.choice([GREEDY, HOT]), seed=rng.randint(0, 1)))
+    block_size = rng.choice([1, 2, 3, 4])
+    config = replace(random_config(rng), share_prefixes=True)
+    blocks = 40 // block_size + rng.choice([0, 2, 50])
+    engine = make_engine(config, model=model, num_blocks=blocks, block_size=block_size)
+    waiting, tokens, live = list(requests), dict[str, list[int]](), engine._sequences
+    while waiting or engine.has_work:
+        if waiting and rng.random() < 0.6:
+            engine.add(waiting.pop())
+        running = dict(live)
+        for chunk in engine.step():
+            sequence = running[chunk.request_id]
+            tokens[chunk.request_id] = sequence.tokens[sequence.answer_start :]
+        engine.check_integrity()
+    for one in requests:
+        assert tokens[one.request_id] == naive_answer(one, model, VOCABULARY, TOKENIZER).tokens
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_requests_that_arrive_while_others_run_change_nothing(seed: int) -> None:
+    rng = random.Random(seed)
+    model = ScriptedModel(VOCABULARY)
+    requests = [random_request(rng, index) for index in range(8)]
+    engine = make_engine(model=model, num_blocks=60)
+    texts: dict[str, bytes] = {}
+    coming = list(requests)
+    while coming or engine.has_work:
+        if coming and rng.random() < 0.4:
+            engine.add(coming.pop())
+        for chunk in engine.step():
+            texts[chunk.request_id] = texts.get(chunk.request_id, b"") + chunk.data
+        engine.check_integrity()
+    for one in requests:
+        assert texts[one.request_id] == naive_answer(one, model, VOCABULARY, TOKENIZER).text
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_leaping_gives_the_text_of_decoding_where_the_split_does_not_matter(
+    language: FiniteConstraint,
+) -> None:
+    model = ScriptedModel(VOCABULARY, by_bytes=True)
+    for number in range(6):
+        one = request(prompt=f"prompt {number}", allowed=language, max_tokens=200)
+        leapt = answer_of(make_engine(model=model), one)
+        decoded = answer_of(make_engine(EngineConfig(leap=False), model=model), one)
+        assert leapt.data == decoded.data
+        assert leapt.usage is not None
+        assert decoded.usage is not None
+        assert leapt.usage.forward_passes <= decoded.usage.forward_passes
+        assert decoded.usage.leapt_tokens == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_drafting_what_was_held_back_gives_the_same_tokens_in_no_more_passes(seed: int) -> None:
+    passes = []
+    tokens = []
+    for draft in (True, False):
+        engine = make_engine(EngineConfig(draft_held_back=draft))
+        requests = [
+            request(f"{i}", allowed=language, sampling=HOT, seed=seed, max_tokens=60)
+            for i, language in enumerate(LANGUAGES)
+        ]
+        answers = answers_of(engine, requests)
+        tokens.append({name: answer.tokens for name, answer in answers.items()})
+        passes.append(sum(a.usage.forward_passes for a in answers.values() if a.usage))
+    assert tokens[0] == tokens[1]
+    assert passes[0] <= passes[1]
+
+
+def test_a_preempted_request_resumes_with_the_same_tokens() -> None:
+    model = ScriptedModel(VOCABULARY, eos=-100.0)
+    recorder = Recorder()
+    requests = [request(f"{i}", f"prompt {i}", max_tokens=30, sampling=HOT) for i in range(4)]
+    engine = make_engine(model=model, num_blocks=16, observer=recorder)
+    answers = answers_of(engine, requests)
+    assert sum(step.preemptions for step in recorder.steps) > 0
+    for one in requests:
+        plain = naive_answer(one, model, VOCABULARY, TOKENIZER)
+        assert answers[one.request_id].tokens == plain.tokens
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_aborting_some_changes_nothing_for_the_others(seed: int) -> None:
+    rng = random.Random(seed)
+    model = ScriptedModel(VOCABULARY)
+    requests = [random_request(rng, index) for index in range(10)]
+    engine = make_engine(random_config(rng), model=model, num_blocks=120)
+    for one in requests:
+        engine.add(one)
+    texts = dict.fromkeys((one.request_id for one in requests), b"")
+    aborted = set()
+    while engine.has_work:
+        if rng.random() < 0.2 and (last := engine.abort(f"r{rng.randrange(10)}")) is not None:
+            aborted.add(last.request_id)
+            engine.check_integrity()
+        for chunk in engine.step():
+            assert chunk.request_id not in aborted
+            texts[chunk.request_id] += chunk.data
+        engine.check_integrity()
+    for one in requests:
+        if one.request_id not in aborted:
+            assert texts[one.request_id] == naive_answer(one, model, VOCABULARY, TOKENIZER).text
+
+
+def test_a_leap_that_drops_tokens_of_a_shared_block_leaves_it_to_the_other() -> None:
+    """Both read the block [p p x n]; then "me" is forced in one answer: [p p x name]."""
+    model = ScriptedModel(VOCABULARY, by_bytes=True, eos=-100.0)
+    language = constraint("xname1", "xnabb", "xnor", "y")
+    leaping = next(
+        one
+        for first in range(256)
+        if naive_answer(
+            one := request("leaps", [first, 0], allowed=language), model, VOCABULARY, TOKENIZER
+        ).text
+        == b"xname1"
+    )
+    sharing = request("shares", [*leaping.prompt, *b"xnz"], max_tokens=8, sampling=HOT)
+    engine = make_engine(model=model)
+    engine.add(leaping)
+    sequence = engine._sequences["leaps"]
+    while sequence.computed < 4:
+        engine.step()
+        assert engine.has_work
+    engine.add(sharing)
+    first = {chunk.request_id: chunk for chunk in engine.step()}
+    engine.check_integrity()
+    assert first["leaps"].finish_reason == "stop"
+    assert sequence.tokens == [*leaping.prompt, *TOKENIZER.encode("xname1")]
+    assert first["shares"].usage.cached_tokens == 4
+    answer = drain(engine)["shares"]
+    plain = naive_answer(sharing, model, VOCABULARY, TOKENIZER)
+    assert first["shares"].data + answer.data == plain.text
