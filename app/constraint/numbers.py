@@ -210,25 +210,36 @@ def _digits(first: int, last: int) -> int:
 
 
 def _any_number(pool: ExpressionPool, limits: Limits) -> Expression:
-    """Any number whose float is finite: exponents stop short of the largest float."""
+    """Any number whose float is finite: exponents stop short of the largest float.
+
+    A number of one digit before the point may have a larger exponent than a longer one.
+    """
     digit = pool.byte(_DIGITS)
     fraction = pool.concatenate(pool.literal(b"."), pool.repeat(digit, 1, limits.fraction_digits))
-    zero_to_99 = pool.repeat(digit, 1, 2)
-    largest = sys.float_info.max_10_exp - limits.integer_digits
-    positive = pool.concatenate(
-        pool.optional(pool.literal(b"+")), pool.union((zero_to_99, natural(pool, 100, largest)))
-    )
-    smallest = -sys.float_info.min_10_exp
-    negative = pool.concatenate(
-        pool.literal(b"-"), pool.union((zero_to_99, natural(pool, 100, smallest)))
-    )
-    exponent = pool.concatenate(pool.literal(b"e"), pool.union((positive, negative)))
-    rest = pool.concatenate(pool.optional(fraction), pool.optional(exponent))
+    some_fraction = pool.optional(fraction)
+    largest = sys.float_info.max_10_exp
+    exponent = pool.optional(_exponent(pool, largest - limits.integer_digits))
     whole = natural(pool, 1, 10**limits.integer_digits - 1)
-    from_one = pool.concatenate(whole, rest)
-    below_one = pool.concatenate(pool.literal(b"0"), fraction, pool.optional(exponent))
-    nonzero = pool.concatenate(pool.optional(pool.literal(b"-")), pool.union((from_one, below_one)))
-    return pool.union((pool.literal(b"0"), nonzero))
+    nonzero = pool.union(
+        (
+            pool.concatenate(whole, some_fraction, exponent),
+            pool.concatenate(pool.literal(b"0"), fraction, exponent),
+            pool.concatenate(natural(pool, 1, 9), some_fraction, _exponent(pool, largest - 1)),
+        )
+    )
+    sign = pool.optional(pool.literal(b"-"))
+    return pool.union((pool.literal(b"0"), pool.concatenate(sign, nonzero)))
+
+
+def _exponent(pool: ExpressionPool, largest: int) -> Expression:
+    """Exponents up to ``largest``, of two digits or less with leading zeros as Python writes."""
+
+    def up_to(last: int) -> Expression:
+        return pool.union((pool.repeat(pool.byte(_DIGITS), 1, 2), natural(pool, 100, last)))
+
+    positive = pool.concatenate(pool.optional(pool.literal(b"+")), up_to(largest))
+    negative = pool.concatenate(pool.literal(b"-"), up_to(-sys.float_info.min_10_exp))
+    return pool.concatenate(pool.literal(b"e"), pool.union((positive, negative)))
 
 
 def _first_on_grid(bound: Bound, scale: int) -> int:
@@ -361,9 +372,9 @@ class _Residues:
 
     def between(self, low: str | None, high: str | None, residue: int) -> Expression:
         """Strings as long as the bounds; a bound that is None no longer matters."""
-        left = len(low if low is not None else high or "")
-        if low is None and high is None:
-            raise AssertionError("the length is unknown")
+        bound = high if low is None else low
+        assert bound is not None
+        left = len(bound)
         if left == 0:
             return self.pool.epsilon if residue == 0 else self.pool.empty
         first = 0 if low is None else int(low[0])

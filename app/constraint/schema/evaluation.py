@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from app.constraint.schema.branches import Branch, Branches
-from app.constraint.schema.document import Goal
+from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import is_number, refuse_unsupported
 from app.constraint.schema.numeric import admit_number
 from app.constraint.schema.objects import array_shape, item_goal, member_goal, object_shape
@@ -50,6 +50,7 @@ class Evaluation:
     def __init__(self, branches: Branches, strings: Strings) -> None:
         self._branches = branches
         self._strings = strings
+        self._identities: dict[Node, frozenset[Hashable]] = {}
 
     def admits(self, goal: Goal, value: Any) -> bool:
         return any(self.branch_admits(branch, value) for branch in self._branches.of(goal))
@@ -62,9 +63,15 @@ class Evaluation:
                 return False
             if "const" in schema and identity(schema["const"]) != identity(value):
                 return False
-            if "enum" in schema and identity(value) not in set(map(identity, schema["enum"])):
+            if "enum" in schema and identity(value) not in self._listed(node):
                 return False
         return self.admits_content(branch, kind, value)
+
+    def _listed(self, node: Node) -> frozenset[Hashable]:
+        known = self._identities.get(node)
+        if known is None:
+            known = self._identities[node] = frozenset(map(identity, node.schema["enum"]))
+        return known
 
     def admits_content(self, branch: Branch, kind: str, value: Any) -> bool:
         """Whether the keywords for the value's own type admit it."""

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.core.constraint import Choice, JsonSchema, Regex
+from app.core.errors import (
+    ConstraintTooComplex,
+    InvalidSchema,
+    UnsatisfiableSchema,
+    UnsupportedSchema,
+)
+from tests.constraint.walks import Walker
+
+PIECES = st.sampled_from(
+    ["a", "b", ".", "[ab]", "[^a]", r"\d", r"\w", "^", "$", "(?:)", r"\.", r'"', r"\\"]
+)
+SUFFIXES = st.sampled_from(["", "", "*", "+", "?", "{2}", "{0,2}", "{1,}", "*?", "??"])
+
+
+def joined(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    group = st.tuples(inner, SUFFIXES).map(lambda pair: f"(?:{pair[0]}){pair[1]}")
+    several = st.lists(inner, min_size=2, max_size=3)
+    return group | several.map("".join) | several.map("|".join)
+
+
+PATTERNS = st.recursive(PIECES, joined, max_leaves=7)
+TEXTS = st.text(alphabet='ab1_."\\', max_size=5)
+
+
+@given(PATTERNS, st.lists(TEXTS, max_size=12))
+@settings(max_examples=300, deadline=None)
+def test_patterns_agree_with_re_search_on_random_texts(pattern: str, texts: list[str]) -> None:
+    walker = (
+        Walker.of(JsonSchema({"type": "string", "pattern": pattern})) if _some(pattern) else None
+    )
+    for text in texts:
+        expected = re.search(pattern, text) is not None
+        assert (walker is not None and walker.accepts_value(text)) == expected
+
+
+@given(PATTERNS, st.integers(0, 3), st.integers(0, 3), st.lists(TEXTS, max_size=12))
+@settings(max_examples=150, deadline=None)
+def test_lengths_beside_a_pattern_hold_both(
+    pattern: str, low: int, more: int, texts: list[str]
+) -> None:
+    schema = {"type": ["string", "null"], "pattern": pattern, "minLength": low}
+    walker = Walker.of(JsonSchema({**schema, "maxLength": low + more}))
+    for text in texts:
+        expected = re.search(pattern, text) is not None and low <= len(text) <= low + more
+        assert walker.accepts_value(text) == expected
+
+
+@given(PATTERNS, st.lists(TEXTS, max_size=12))
+@settings(max_examples=150, deadline=None)
+def test_a_regex_constraint_matches_the_whole_raw_text(pattern: str, texts: list[str]) -> None:
+    if _some(pattern):
+        walker = Walker.of(Regex(pattern))
+        for text in texts:
+            assert walker.accepts(text) == (re.fullmatch(pattern, text) is not None)
+
+
+def _some(pattern: str) -> bool:
+    """Whether the language is not plainly empty (the front end refuses that)."""
+    try:
+        Walker.of(JsonSchema({"type": "string", "pattern": pattern}))
+        Walker.of(Regex(pattern))
+    except UnsatisfiableSchema:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [r"\D", r"\W", r"\S", r"[^\d]", r"[^\w\s]", r".", r"[^\W]", r"\s", r"[\s\S]", r"[^a]"],
+)
+def test_classes_match_in_the_unicode_flavour_of_python_as_well(pattern: str) -> None:
+    walker = Walker.of(JsonSchema({"type": "string", "pattern": f"^{pattern}$"}))
+    rng = random.Random(1)
+    for _ in range(60):
+        text = json.loads(walker.sample(rng))
+        assert re.search(pattern, text), (pattern, text)
+        assert len(text) == 1
+
+
+@pytest.mark.parametrize(
+    ("pattern", "inside", "outside"),
+    [
+        (r"^\u{1F600}\x41\u00e9\cJ$", ["😀Aé\n"], ["A"]),
+        (r"^\uD83D\uDE00$", ["😀"], [""]),
+        (r"^[\w-.]+$", ["a-b.c"], ["a b"]),
+        (r"^[A-Za-z0-9-._]$", ["-", ".", "_"], ["+"]),
+        (r"^a{,$", ["a{,"], ["a"]),
+        (r"^(?<year>\d{4})-(?:0|1)$", ["2024-1"], ["2024-2"]),
+        (r"^.$", ["a", "é"], ["\n", "\u2028", "\r"]),
+        (r"x$|^y", ["ax", "ya"], ["xa", "ay"]),
+        (r"^[\b]\/$", ["\b/"], ["b/"]),
+        (r"a^|^$", [""], ["a"]),
+    ],
+)
+def test_ecma_escapes_and_anchors(pattern: str, inside: list[str], outside: list[str]) -> None:
+    walker = Walker.of(JsonSchema({"type": "string", "pattern": pattern}))
+    assert [text for text in inside if not walker.accepts_value(text)] == []
+    assert [text for text in outside if walker.accepts_value(text)] == []
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(", ")", "[", "[z-a]", "a**", "*", "a{2,1}", "\\", r"\x4", r"\u{110000}", "(?", "a++"],
+)
+def test_what_is_no_pattern_is_invalid_with_its_position(pattern: str) -> None:
+    with pytest.raises(InvalidSchema, match="at character") as caught:
+        Walker.of(JsonSchema({"properties": {"a": {"type": "string", "pattern": pattern}}}))
+    assert caught.value.pointer == "/properties/a/pattern"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [r"\bx", r"(a)\1", "(?=a)", "(?!a)", "(?<=a)", r"\p{L}", "[]", "[^]", r"\Z", "(?i)a", "a{,3}"],
+)
+def test_what_cannot_be_followed_exactly_is_refused_by_name(pattern: str) -> None:
+    with pytest.raises(UnsupportedSchema) as caught:
+        Walker.of(JsonSchema({"type": "string", "pattern": pattern}))
+    assert (caught.value.keyword, caught.value.pointer) == ("pattern", "/pattern")
+
+
+@pytest.mark.parametrize("pattern", ["(" * 30_000, "(" * 2000 + ")" * 2000, "a" * 10_000])
+def test_hostile_patterns_are_refused_at_once(pattern: str) -> None:
+    start = time.process_time()
+    with pytest.raises(ConstraintTooComplex):
+        Walker.of(JsonSchema({"type": "string", "pattern": pattern}))
+    assert time.process_time() - start < 1
+
+
+def test_huge_counts_cost_nothing() -> None:
+    walker = Walker.of(JsonSchema({"type": "string", "pattern": "^[a-z]{1,1000000}$"}))
+    assert len(walker.pool) < 300
+    assert walker.accepts('"abc"')
+
+
+def test_deep_groups_with_anchors_are_built_in_time() -> None:
+    pattern = "(?:^a|" * 50 + "b$" + ")*" * 50
+    assert Walker.of(JsonSchema({"type": "string", "pattern": pattern})).accepts('"b"')
+
+
+def test_a_choice_is_exactly_its_options_in_raw_text() -> None:
+    walker = Walker.of(Choice(["yes", 'no "really"', "é", ""]))
+    for option in ("yes", 'no "really"', "é", ""):
+        assert walker.accepts(option)
+    assert not walker.accepts("ye")
+    with pytest.raises(InvalidSchema):
+        Walker.of(Choice([]))

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.core.constraint import JsonSchema
+from app.core.errors import ConstraintError, UnsatisfiableSchema
+from tests.constraint import maskbench
+from tests.constraint.walks import Walker
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+PROBES = DATA / "keyword_probes.json"
+MASKBENCH = DATA / "maskbench" / "dev.jsonl.gz"
+
+NAMES = st.sampled_from(["a", "b", "é"])
+VALUES = st.recursive(
+    st.sampled_from([None, True, False, 0, 1, -3, 2.5, 1.0, "", "a", "abc", "é"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=4,
+)
+COUNTS = st.integers(0, 3)
+
+
+def schemas() -> st.SearchStrategy[Any]:
+    """Random schemas out of all keywords that are enforced."""
+    simple = {
+        "type": st.sampled_from(
+            ["string", "integer", "number", "object", "array", "null", ["string", "null"]]
+        ),
+        "minimum": st.integers(-2, 2),
+        "exclusiveMaximum": st.sampled_from([2, 2.5]),
+        "multipleOf": st.integers(1, 3),
+        "minLength": COUNTS,
+        "maxLength": COUNTS,
+        "pattern": st.sampled_from(["a", "^[a-c]*$", "^é|b"]),
+        "enum": st.lists(VALUES, min_size=1, max_size=4),
+        "const": VALUES,
+        "minItems": COUNTS,
+        "maxItems": COUNTS,
+        "required": st.lists(NAMES, max_size=2, unique=True),
+    }
+
+    def grow(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+        nested = {
+            "properties": st.dictionaries(NAMES, inner, max_size=3),
+            "additionalProperties": inner,
+            "items": inner,
+            "prefixItems": st.lists(inner, min_size=1, max_size=2),
+            "anyOf": st.lists(inner, min_size=1, max_size=2),
+            "allOf": st.lists(inner, min_size=1, max_size=2),
+        }
+        return some_of({**simple, **nested})
+
+    return st.recursive(st.booleans() | some_of(simple), grow, max_leaves=4)
+
+
+def some_of(keywords: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    chosen = st.lists(st.sampled_from(sorted(keywords)), max_size=4, unique=True)
+    return chosen.flatmap(lambda names: st.fixed_dictionaries({n: keywords[n] for n in names}))
+
+
+@given(schemas(), st.lists(VALUES, max_size=8), st.booleans(), st.integers(0, 10**6))
+@settings(max_examples=400, deadline=None)
+def test_random_schemas_agree_with_the_jsonschema_library(
+    schema: Any, values: list[Any], close: bool, seed: int
+) -> None:
+    validator = jsonschema.Draft202012Validator(schema)
+    try:
+        walker = Walker.of(JsonSchema(schema, close_objects=close))
+    except UnsatisfiableSchema:
+        assert close or not any(validator.is_valid(value) for value in values)
+        return
+    rng = random.Random(seed)
+    if not walker.is_empty:
+        for _ in range(5):
+            text = walker.sample(rng, steps=20).decode()
+            assert validator.is_valid(json.loads(text)), text
+    for value in values:
+        if walker.accepts_value(value):
+            assert validator.is_valid(value), value
+        elif validator.is_valid(value) and not close and value != 1 and not _has_float(value):
+            assert walker.accepts_in_some_order(value), value
+
+
+def _has_float(value: Any) -> bool:
+    """1.0 is an integer to JSON Schema, but is not written so."""
+    return "1.0" in json.dumps(value)
+
+
+@pytest.mark.skipif(not PROBES.exists(), reason="the probes are not here")
+def test_every_probed_keyword_is_right_or_refused() -> None:
+    wrong, refused = [], []
+    for probe in json.loads(PROBES.read_text()) if PROBES.exists() else []:
+        try:
+            walker = Walker.of(JsonSchema(probe["schema"]))
+        except ConstraintError:
+            refused.append(probe["name"])
+            continue
+        for text in probe["valid"]:
+            if not walker.accepts_in_some_order(json.loads(text)):
+                wrong.append((probe["name"], text))
+        for text in probe["invalid"]:
+            form = json.dumps(json.loads(text), ensure_ascii=False)
+            if probe["name"] != "dup keys" and walker.accepts(form):
+                wrong.append((probe["name"], text))
+    assert wrong == []
+    assert len(refused) <= 17
+
+
+@pytest.mark.skipif(not MASKBENCH.exists(), reason="MaskBench is not here")
+def test_a_sample_of_maskbench_is_sound() -> None:
+    for case in maskbench.load(MASKBENCH)[::40]:
+        outcome = maskbench.judge(case)
+        assert outcome["problems"] == [], outcome
+        assert outcome["result"] != "crash", outcome

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from app.constraint.limits import Limits
+from app.core.constraint import JsonSchema
+from app.core.errors import (
+    ConstraintTooComplex,
+    InvalidSchema,
+    UnsatisfiableSchema,
+    UnsupportedSchema,
+)
+from tests.constraint.walks import Walker
+
+
+def built(schema: Any, limits: Limits | None = None) -> Walker:
+    return Walker.of(JsonSchema(schema, close_objects=True), limits)
+
+
+@pytest.mark.parametrize(
+    ("keyword", "schema"),
+    [
+        ("not", {"not": {"type": "string"}}),
+        ("if", {"if": {}, "then": {"type": "null"}}),
+        ("oneOf", {"oneOf": [{"type": "null"}, {"type": "string"}]}),
+        ("patternProperties", {"patternProperties": {"^x": {}}}),
+        ("propertyNames", {"propertyNames": {"pattern": "^x"}}),
+        ("minProperties", {"minProperties": 1}),
+        ("maxProperties", {"maxProperties": 1}),
+        ("dependentRequired", {"dependentRequired": {"a": ["b"]}}),
+        ("dependentSchemas", {"dependentSchemas": {"a": {}, "b": False}}),
+        ("dependencies", {"dependencies": {"a": ["b"]}}),
+        ("unevaluatedProperties", {"unevaluatedProperties": False}),
+        ("uniqueItems", {"uniqueItems": True}),
+        ("contains", {"contains": {"type": "null"}}),
+        ("unevaluatedItems", {"unevaluatedItems": False}),
+        ("$dynamicRef", {"$dynamicRef": "#a"}),
+    ],
+)
+def test_keywords_that_are_not_enforced_are_refused_by_name_and_place(
+    keyword: str, schema: dict[str, Any]
+) -> None:
+    with pytest.raises(UnsupportedSchema) as caught:
+        built({"type": "object", "properties": {"x": schema}})
+    assert (caught.value.keyword, caught.value.pointer) == (keyword, f"/properties/x/{keyword}")
+    with pytest.raises(UnsupportedSchema):
+        built({"enum": [{"a": 1}, [1]], **schema})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"uniqueItems": False},
+        {"type": "string", "uniqueItems": True, "minProperties": 3, "minimum": 7},
+        {"minProperties": 0, "patternProperties": {}, "propertyNames": True},
+        {"if": {"type": "null"}},
+        {"then": False, "else": False, "minContains": 3},
+        {"x-order": 3, "nullable": True, "discriminator": {"propertyName": "x"}},
+        {"title": "t", "description": "d", "default": 1, "examples": [2], "$comment": "c"},
+        {"format": "int32", "contentEncoding": "base64", "readOnly": True, "deprecated": True},
+        {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "https://e.org/s"},
+        {"oneOf": [{"type": "string"}]},
+    ],
+)
+def test_keywords_that_assert_nothing_are_no_obstacle(schema: dict[str, Any]) -> None:
+    assert built(schema).accepts('"a"')
+
+
+@pytest.mark.parametrize(
+    ("pointer", "schema"),
+    [
+        ("/type", {"type": "text"}),
+        ("/properties", {"properties": []}),
+        ("/properties", {"properties": {"a": 1}}),
+        ("/required", {"required": "a"}),
+        ("/anyOf", {"anyOf": []}),
+        ("/minLength", {"minLength": -1}),
+        ("/minimum", {"minimum": "1"}),
+        ("/multipleOf", {"multipleOf": 0}),
+        ("/enum", {"enum": {}}),
+        ("/allOf/0/items", {"allOf": [{"items": 1}]}),
+        ("", ["not", "a", "schema"]),
+        ("", {"const": float("inf")}),
+    ],
+)
+def test_wrongly_shaped_schemas_are_invalid_at_their_place(pointer: str, schema: Any) -> None:
+    with pytest.raises(InvalidSchema) as caught:
+        built(schema)
+    assert caught.value.pointer == pointer
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        False,
+        {"enum": []},
+        {"type": "string", "const": 1},
+        {"type": "integer", "minimum": 2, "maximum": 1},
+        {"type": "string", "minLength": 2, "maxLength": 1},
+        {"type": "array", "minItems": 2, "maxItems": 1},
+        {"allOf": [{"type": "string"}, {"type": "null"}]},
+    ],
+)
+def test_schemas_that_nothing_satisfies_are_told(schema: Any) -> None:
+    with pytest.raises(UnsatisfiableSchema):
+        built(schema)
+
+
+def test_enum_keeps_the_values_that_its_siblings_admit() -> None:
+    values = ["abc", "b", 5, 1, 1.0, True, None, {"a": 1}, {"a": "x"}, [1], [1, 2]]
+    walker = built(
+        {
+            "enum": values,
+            "pattern": "^a",
+            "minimum": 2,
+            "properties": {"a": {"type": "integer"}},
+            "maxItems": 1,
+        }
+    )
+    kept = ["abc", 5, True, None, {"a": 1}, [1]]
+    assert [value for value in values if walker.accepts_value(value)] == kept
+
+
+def test_enum_tells_true_from_one_and_takes_duplicates() -> None:
+    walker = built({"allOf": [{"enum": [1, 1, True, "a"]}, {"enum": [1.0, "a", "a"]}]})
+    assert [text for text in ("1", "true", '"a"') if walker.accepts(text)] == ["1", '"a"']
+
+
+def test_a_large_enum_is_built_in_time() -> None:
+    schema = {"type": "string", "enum": [f"value-{index}" for index in range(100_000)]}
+    start = time.process_time()
+    walker = built({"allOf": [schema, schema]})
+    assert time.process_time() - start < 5
+    assert walker.accepts('"value-99999"')
+    assert not walker.accepts('"value-100000"')
+
+
+def nested(depth: int) -> Any:
+    schema: Any = {"type": "null"}
+    for _ in range(depth):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        nested(5_000),
+        {"enum": list(range(300_000))},
+        {"const": "x" * (5 << 20)},
+        {"allOf": [{"anyOf": [{"minimum": 2 * n}, {"maximum": n}]} for n in range(20)]},
+    ],
+)
+def test_schemas_beyond_the_limits_are_too_complex(schema: Any) -> None:
+    with pytest.raises(ConstraintTooComplex):
+        built(schema)
+
+
+def test_nesting_within_the_limit_needs_no_deep_stack() -> None:
+    assert built(nested(127)).accepts("[" * 127 + "]" * 127)
