@@ -25,7 +25,7 @@ class Limits:
     """Digits before the point where no bound asks for more."""
     fraction_digits: int = 18
     """Digits after the point."""
-    multiple_of: int = 1_000
-    """Largest ``multipleOf`` that is followed digit by digit."""
+    multiple_states: int = 10_000
+    """``multipleOf`` (without its factors of ten) times digits, where it is followed by digits."""
     nodes: int = 2_000_000
     """Expressions in the pool."""

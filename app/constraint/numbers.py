@@ -67,7 +67,7 @@ def integer(
     """The integers between the bounds that ``multiple_of`` divides.
 
     Without a bound there are ``limits.integer_digits`` digits, or one more than the other bound
-    has. ``multiple_of`` must be at most ``limits.multiple_of``, or the range must be short.
+    has. Ask ``can_follow_multiples`` before.
     """
     low = None if lower is None else least_integer(lower)
     high = None if upper is None else greatest_integer(upper)
@@ -85,11 +85,14 @@ def can_follow_multiples(
     lower: Bound | None, upper: Bound | None, limits: Limits, multiple_of: int
 ) -> bool:
     """Whether ``integer`` takes this ``multiple_of`` with these bounds."""
-    if multiple_of <= limits.multiple_of:
+    low = None if lower is None else least_integer(lower)
+    high = None if upper is None else greatest_integer(upper)
+    low, high = _closed(low, high, limits.integer_digits)
+    if (high - low) // multiple_of < _ENUMERATED:
         return True
-    if lower is None or upper is None:
-        return False
-    return (greatest_integer(upper) - least_integer(lower)) // multiple_of < _ENUMERATED
+    while multiple_of % 10 == 0:
+        multiple_of //= 10
+    return multiple_of * len(str(max(-low, high))) <= limits.multiple_states
 
 
 def number(
@@ -351,6 +354,13 @@ class _Decimals:
 def _multiples(pool: ExpressionPool, first: int, last: int, factor: int) -> Expression:
     """The multiples of ``factor`` among the natural numbers from ``first`` to ``last``."""
     first += -first % factor
+    if factor % 10 == 0 and first > 0:
+        tenths = _multiples(pool, first // 10, last // 10, factor // 10)
+        return pool.concatenate(tenths, pool.literal(b"0"))
+    if factor % 10 == 0:
+        return pool.union((pool.literal(b"0"), _multiples(pool, factor, last, factor)))
+    if factor == 1:
+        return natural(pool, first, last)
     if (last - first) // factor < _ENUMERATED:
         return pool.union(pool.literal(b"%d" % n) for n in range(first, last + 1, factor))
     options = [pool.literal(b"0")] if first == 0 else []

@@ -30,7 +30,7 @@ def build_numbers(
     if integers_only:
         if not can_follow_multiples(lower, upper, limits, factor):
             node = next(node for node in nodes if "multipleOf" in node.schema)
-            reason = f"only up to {limits.multiple_of}, or over a short range"
+            reason = "it is too large to be followed digit by digit over this range"
             raise UnsupportedSchema("multipleOf", node.place("multipleOf"), reason)
         return integer(pool, lower, upper, limits, factor)
     built = number(pool, lower, upper, limits)
