@@ -117,6 +117,7 @@ class _ShapeProbe:
             kv_heads=key.shape[0],
             key_dim=key.shape[2],
             value_dim=value.shape[2],
+            group=query.shape[0] // key.shape[0],
             dtype=key.dtype,
         )
         return query.new_zeros(query.shape[1], query.shape[0], value.shape[2])

@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from app.model.attention import AttentionRoute, LayerAttention
-from app.model.inputs import StepArrays
+from app.model.inputs import Ints, StepArrays
 
 
 class StepAttention(LayerAttention, Protocol):
@@ -34,19 +34,32 @@ class RaggedForward:
         Writes keys and values of all the step's tokens. On CUDA it returns before they are done.
         """
         self._attention.begin(step)
+        return self.compute(
+            self._to_device(step.token_ids).unsqueeze(0),
+            self._to_device(step.positions).unsqueeze(0),
+            self._to_device(step.logits_rows),
+        )
+
+    def compute(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, logits_rows: torch.Tensor | int
+    ) -> torch.Tensor:
+        """The bare pass for the step the attention has begun; ids and positions are [1, T].
+
+        ``logits_rows`` 0 gives logits for all T rows.
+        """
         self._route.target = self._attention
         try:
             out = self._model(
-                input_ids=self._to_device(step.token_ids),
-                position_ids=self._to_device(step.positions),
+                input_ids=token_ids,
+                position_ids=positions,
                 use_cache=False,
-                logits_to_keep=self._to_device(step.logits_rows)[0],
+                logits_to_keep=logits_rows,
             )
         finally:
             self._route.target = None
         logits: torch.Tensor = out.logits[0]
         return logits
 
-    def _to_device(self, values: object) -> torch.Tensor:
-        host = torch.as_tensor(values).unsqueeze(0)
+    def _to_device(self, values: Ints) -> torch.Tensor:
+        host = torch.from_numpy(values)
         return host if self._device.type == "cpu" else host.to(self._device, non_blocking=True)

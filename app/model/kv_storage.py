@@ -25,6 +25,8 @@ class LayerShape:
     key_dim: int
     value_dim: int
     """Differs from ``key_dim`` in multi-head latent attention."""
+    group: int
+    """Query heads for each key head."""
     dtype: torch.dtype
 
     @property

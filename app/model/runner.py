@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from transformers import PreTrainedModel
@@ -14,6 +15,7 @@ from app.core.step import StepPlan, StepResult
 from app.model.architecture import position_limit
 from app.model.attention import AttentionRoute, CpuAttention, probe_layers
 from app.model.config import ModelConfig
+from app.model.device_sampling import DeviceSampler
 from app.model.forward import RaggedForward, StepAttention
 from app.model.inputs import lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate, blocks_within
@@ -21,6 +23,9 @@ from app.model.loading import choose_device, choose_dtype, load_model
 from app.model.packed_linear import can_pack, pack_linears
 from app.model.sampling import CpuSampler, Sampler
 from app.model.self_check import check_ragged_step, make_case, whole_logits
+
+if TYPE_CHECKING:
+    from app.model.cuda_graphs import CudaGraphs
 
 _CPU_CACHE_BYTES = 1 << 30
 _CHECK_BLOCK_SIZE = 16
@@ -36,6 +41,8 @@ class RunnerDescription:
     parameters: int
     packed_linears: int
     """Linear layers repacked for the CPU's matrix units."""
+    cuda_graphs: int
+    """Step shapes captured as CUDA graphs."""
     cache_tokens: int
     """Tokens the cache holds, all sequences together."""
     max_model_len: int
@@ -53,11 +60,13 @@ class TorchRunner:
         self,
         *,
         forward: RaggedForward,
+        graphs: CudaGraphs | None,
         sampler: Sampler,
         storage: KvStorage,
         description: RunnerDescription,
     ) -> None:
         self._forward = forward
+        self._graphs = graphs
         self._sampler = sampler
         self._storage = storage
         self._description = description
@@ -79,9 +88,12 @@ class TorchRunner:
     def description(self) -> RunnerDescription:
         return self._description
 
+    @torch.inference_mode()
     def launch(self, plan: StepPlan) -> None:
         assert self._launched is None, "launch twice without sample between"
-        self._launched = (plan, self._forward.run(lay_out(plan, self.block_size)))
+        step = lay_out(plan, self.block_size)
+        logits = None if self._graphs is None else self._graphs.run(step)
+        self._launched = (plan, self._forward.run(step) if logits is None else logits)
 
     @torch.inference_mode()
     def sample(self, masks: Sequence[Mask | None]) -> StepResult:
@@ -110,12 +122,16 @@ def load_runner(config: ModelConfig) -> TorchRunner:
 
     vocab_size = _vocab_size(model, config.vocab_size)
     num_blocks = blocks_within(_cache_bytes(config, device), shapes, config.block_size)
+    cache_tokens = num_blocks * config.block_size
+    max_model_len = _max_model_len(model, config, cache_tokens)
     storage = allocate(shapes, num_blocks=num_blocks, block_size=config.block_size, device=device)
-    sampler = CpuSampler(vocab_size)
-    sampler.warm_up()
+    attention = _attention(storage, shapes, device)
+    forward = RaggedForward(model, route, attention)
+    graphs = _graphs(forward, attention, storage, config, max_model_len)
     return TorchRunner(
-        forward=RaggedForward(model, route, _attention(storage, device)),
-        sampler=sampler,
+        forward=forward,
+        graphs=graphs,
+        sampler=_sampler(vocab_size, device),
         storage=storage,
         description=RunnerDescription(
             architecture=type(model).__name__,
@@ -123,8 +139,9 @@ def load_runner(config: ModelConfig) -> TorchRunner:
             dtype=str(dtype).removeprefix("torch."),
             parameters=parameters,
             packed_linears=packed,
-            cache_tokens=num_blocks * config.block_size,
-            max_model_len=_max_model_len(model, config, num_blocks * config.block_size),
+            cuda_graphs=0 if graphs is None else graphs.count,
+            cache_tokens=cache_tokens,
+            max_model_len=max_model_len,
         ),
     )
 
@@ -146,13 +163,52 @@ def _prepare(
     packed = pack_linears(model) if config.pack_linears and can_pack(dtype, model.device) else 0
     model.set_attn_implementation(route.name)
     storage = allocate(shapes, num_blocks=case.blocks, block_size=block_size, device=model.device)
-    forward = RaggedForward(model, route, _attention(storage, model.device))
+    forward = RaggedForward(model, route, _attention(storage, shapes, model.device))
     check_ragged_step(model, forward, case, block_size, expected)
     return packed
 
 
-def _attention(storage: KvStorage, device: torch.device) -> StepAttention:
-    return CpuAttention(storage)
+def _attention(
+    storage: KvStorage, shapes: dict[int, LayerShape], device: torch.device
+) -> StepAttention:
+    if device.type == "cpu":
+        return CpuAttention(storage)
+    # Imported where it is needed: triton is there with CUDA builds of torch only.
+    from app.model.triton_attention import TritonAttention
+
+    return TritonAttention(storage, max(shape.group for shape in shapes.values()))
+
+
+def _graphs(
+    forward: RaggedForward,
+    attention: StepAttention,
+    storage: KvStorage,
+    config: ModelConfig,
+    max_model_len: int,
+) -> CudaGraphs | None:
+    if isinstance(attention, CpuAttention) or not config.cuda_graphs:
+        return None
+    from app.model.cuda_graphs import CudaGraphs
+    from app.model.triton_attention import TritonAttention
+
+    assert isinstance(attention, TritonAttention)
+    graphs = CudaGraphs(
+        forward,
+        attention,
+        storage,
+        max_sequences=config.max_graph_sequences,
+        max_model_len=max_model_len,
+    )
+    graphs.capture()
+    return graphs
+
+
+def _sampler(vocab_size: int, device: torch.device) -> Sampler:
+    if device.type != "cpu":
+        return DeviceSampler(vocab_size, device)
+    sampler = CpuSampler(vocab_size)
+    sampler.warm_up()
+    return sampler
 
 
 def _cache_bytes(config: ModelConfig, device: torch.device) -> int:

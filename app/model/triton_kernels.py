@@ -16,35 +16,33 @@ This module needs triton; nothing imports it on a machine without CUDA but its t
 # ruff: noqa: N803 (compile-time constants are written as constants)
 from __future__ import annotations
 
-from typing import Any
-
 import triton
 import triton.language as tl
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def paged_attention(
-    query: Any,
-    keys: Any,
-    values: Any,
-    out: Any,
-    partial_out: Any,
-    partial_max: Any,
-    partial_sum: Any,
-    tile_span: Any,
-    tile_first: Any,
-    span_row: Any,
-    span_length: Any,
-    span_start: Any,
-    table_start: Any,
-    tables: Any,
-    sinks: Any,
-    scale: Any,
-    softcap: Any,
-    window: Any,
-    query_head_stride: Any,
-    query_row_stride: Any,
-    rows: Any,
+    query: tl.tensor,
+    keys: tl.tensor,
+    values: tl.tensor,
+    out: tl.tensor,
+    partial_out: tl.tensor,
+    partial_max: tl.tensor,
+    partial_sum: tl.tensor,
+    tile_span: tl.tensor,
+    tile_first: tl.tensor,
+    span_row: tl.tensor,
+    span_length: tl.tensor,
+    span_start: tl.tensor,
+    table_start: tl.tensor,
+    tables: tl.tensor,
+    sinks: tl.tensor,
+    scale: tl.tensor,
+    softcap: tl.tensor,
+    window: tl.tensor,
+    query_head_stride: tl.tensor,
+    query_row_stride: tl.tensor,
+    rows: tl.tensor,
     GROUP: tl.constexpr,
     KEY_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
@@ -149,11 +147,11 @@ def paged_attention(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def merge_splits(
-    partial_out: Any,
-    partial_max: Any,
-    partial_sum: Any,
-    out: Any,
-    rows: Any,
+    partial_out: tl.tensor,
+    partial_max: tl.tensor,
+    partial_sum: tl.tensor,
+    out: tl.tensor,
+    rows: tl.tensor,
     VALUE_DIM: tl.constexpr,
     VALUE_PAD: tl.constexpr,
     SPLITS: tl.constexpr,

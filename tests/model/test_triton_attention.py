@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -84,7 +86,7 @@ def test_the_kernel_gives_what_the_cpu_attention_gives(
     q_heads, kv_heads, key_dim, value_dim, block_size = SHAPES[shape]
     step = make_step(BATCH, block_size, random.Random(0))
     blocks = 3 + sum(len(span.blocks) for span in step.spans)
-    layer = LayerShape(kv_heads, key_dim, value_dim, torch.float32)
+    layer = LayerShape(kv_heads, key_dim, value_dim, q_heads // kv_heads, torch.float32)
     storage = filled_storage(layer, blocks, block_size)
     copy = on_device(storage)
     tokens = len(step.token_ids)
@@ -118,7 +120,7 @@ def rows(x: torch.Tensor) -> torch.Tensor:
 def test_the_attention_of_a_step_writes_the_cache_and_reads_it() -> None:
     torch.manual_seed(0)
     step = make_step([(2, 3), (1, 0)], 4, random.Random(0))
-    storage = filled_storage(LayerShape(1, 8, 8, torch.float32), 6, 4)
+    storage = filled_storage(LayerShape(1, 8, 8, 2, torch.float32), 6, 4)
     copy = on_device(storage)
     query, key, value = torch.randn(2, 3, 8), torch.randn(1, 3, 8), torch.randn(1, 3, 8)
     cpu, device = CpuAttention(storage), TritonAttention(copy, group=2)
@@ -129,3 +131,35 @@ def test_the_attention_of_a_step_writes_the_cache_and_reads_it() -> None:
     torch.testing.assert_close(found.cpu(), expected, atol=2e-5, rtol=1e-4)
     torch.testing.assert_close(copy.keys[0].cpu(), storage.keys[0])
     torch.testing.assert_close(copy.values[0].cpu(), storage.values[0])
+
+
+COMPILE = """
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+from app.model.triton_kernels import merge_splits, paged_attention
+
+def build(kernel, types, constants):
+    names = kernel.arg_names
+    signature = {n: "constexpr" if n in constants else types.get(n, "*i64") for n in names}
+    values = {(names.index(name),): value for name, value in constants.items()}
+    compile(ASTSource(kernel, signature, values), target=GPUTarget("cuda", 90, 32))
+
+partial = dict.fromkeys(("partial_out", "partial_max", "partial_sum"), "*fp32")
+data = dict.fromkeys(("query", "keys", "values", "out", "sinks"), "*bf16")
+numbers = dict(scale="fp32", softcap="fp32", window="i32", rows="i32")
+numbers |= dict(query_head_stride="i32", query_row_stride="i32")
+sizes = dict(VALUE_DIM=64, VALUE_PAD=64, SPLITS=4)
+tiles = dict(GROUP=7, KEY_DIM=64, KEY_PAD=64, BLOCK=16, TILE=4, TILE_ROWS=32, TILE_KEYS=64)
+flags = dict(WINDOWED=True, CAPPED=True, SINKS=True, PRECISION="tf32")
+build(paged_attention, data | partial | numbers, sizes | tiles | flags)
+build(merge_splits, data | partial | numbers, sizes)
+"""
+
+
+def test_the_kernels_compile_for_an_h100_with_no_gpu_here() -> None:
+    # The interpreter accepts Python that the compiler refuses, so it alone proves too little.
+    environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
