@@ -73,8 +73,9 @@ class Walker:
             after_key = self._step(here, comma + json.dumps(name, ensure_ascii=False) + ": ")
             if after_key != self.pool.empty:
                 others = {key: other for key, other in members.items() if key != name}
-                for end in set(self._ends(after_key, value)) - {self.pool.empty}:
-                    yield from self._after_members(end, others, ", ")
+                for end in self._ends(after_key, value):  # lazily: the first order mostly fits
+                    if end != self.pool.empty:
+                        yield from self._after_members(end, others, ", ")
 
     def _step(self, here: Expression, text: str | bytes) -> Expression:
         for byte in text.encode() if isinstance(text, str) else text:
