@@ -178,6 +178,8 @@ def _readings(engine: Engine, constraints: ConstraintCache) -> list[Reading]:
                 lambda: engine.num_running),
         Reading("num_requests_waiting", "Answers that wait for cache blocks.",
                 lambda: engine.num_waiting),
+        Reading("kv_cache_usage_ratio", "Share of cache blocks that answers hold, 0 to 1.",
+                lambda: engine.kv_usage),
         Reading("num_requests_compiling", "Requests that wait for their schema's compilation.",
                 lambda: cache.waiting),
         Reading("schema_cache_bytes", "Memory of the compiled schemas, as last measured.",

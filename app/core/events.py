@@ -89,8 +89,6 @@ class StepStats:
     """Tokens computed in this step, all spans together."""
     running: int
     waiting: int
-    kv_usage: float
-    """Share of cache blocks in use by live sequences, 0 to 1."""
     preemptions: int
     prefix_queries: int
     """Full prompt blocks looked up in the prefix cache."""

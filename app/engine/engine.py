@@ -69,6 +69,11 @@ class Engine:
     def num_waiting(self) -> int:
         return len(self._scheduler.waiting)
 
+    @property
+    def kv_usage(self) -> float:
+        """Share of cache blocks that live sequences hold, 0 to 1."""
+        return self._scheduler.blocks.usage
+
     def add(self, request: EngineRequest) -> None:
         """Queue a request. Costs O(prompt).
 
@@ -237,7 +242,6 @@ class Engine:
                 batch_tokens=sum(len(part.span.tokens) for part in batch.parts),
                 running=len(scheduler.running),
                 waiting=len(scheduler.waiting),
-                kv_usage=scheduler.blocks.usage,
                 preemptions=batch.preemptions,
                 prefix_queries=batch.prefix_queries,
                 prefix_hits=batch.prefix_hits,

@@ -33,6 +33,10 @@ class Engine(Protocol):
     def num_waiting(self) -> int:
         """Sequences queued for their first or next blocks. Any thread may read it."""
 
+    @property
+    def kv_usage(self) -> float:
+        """Share of cache blocks that live sequences hold, 0 to 1. Any thread may read it."""
+
 
 class ChatTokenizer(Protocol):
     """Messages to tokens through the model's own chat template. Any thread may call it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
@@ -94,11 +94,6 @@ class _StepMetrics:
         self._budget_closed = counter(
             "budget_closed_total", "Answers steered to their end by their token budget."
         )
-        self._kv_usage = Gauge(
-            PREFIX + "kv_cache_usage_ratio",
-            "Share of cache blocks in use by live sequences, after the last step.",
-            registry=registry,
-        )
         self._mask = Histogram(
             PREFIX + "mask_seconds", "Filling the masks of a step.", buckets=_SHORT,
             registry=registry,
@@ -129,7 +124,6 @@ class _StepMetrics:
         self._queries.inc(stats.prefix_queries)
         self._hits.inc(stats.prefix_hits)
         self._budget_closed.inc(stats.budget_closed)
-        self._kv_usage.set(stats.kv_usage)
         self._mask.observe(stats.mask_seconds)
         self._plan.observe(stats.plan_seconds)
         self._launch.observe(stats.launch_seconds)

@@ -74,6 +74,10 @@ class FakeEngine:
     def num_waiting(self) -> int:
         return max(len(self._left) - self.slots, 0)
 
+    @property
+    def kv_usage(self) -> float:
+        return 0.0
+
     def step(self) -> Sequence[TokenChunk]:
         if self.crash is not None:
             raise self.crash

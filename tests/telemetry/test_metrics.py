@@ -20,7 +20,6 @@ STEP = StepStats(
     batch_tokens=12,
     running=2,
     waiting=1,
-    kv_usage=0.25,
     preemptions=1,
     prefix_queries=4,
     prefix_hits=3,
@@ -68,7 +67,6 @@ def test_a_step_counts_its_tokens_by_source() -> None:
     assert values["preemptions_total"] == 2
     assert (values["prefix_cache_queries_total"], values["prefix_cache_hits_total"]) == (8, 6)
     assert values["budget_closed_total"] == 2
-    assert values["kv_cache_usage_ratio"] == 0.25
     assert values["step_tokens_sum"] == 24
     assert values["mask_seconds_count"] == 2
     assert round(values['step_seconds_sum{phase="commit"}'], 6) == 0.01
