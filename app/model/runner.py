@@ -13,8 +13,9 @@ from app.core.constraint import Mask
 from app.core.errors import UnsupportedModel
 from app.core.step import StepPlan, StepResult
 from app.model.architecture import position_limit
-from app.model.attention import AttentionRoute, CpuAttention, probe_layers
+from app.model.attention import AttentionRoute, probe_layers
 from app.model.config import ModelConfig
+from app.model.cpu_attention import CpuAttention
 from app.model.device_sampling import DeviceSampler
 from app.model.forward import RaggedForward, StepAttention
 from app.model.inputs import lay_out

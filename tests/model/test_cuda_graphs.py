@@ -15,7 +15,8 @@ pytest.importorskip("triton", reason="CUDA graphs need triton's kernel, which is
 
 from app.core.request import SamplingParams
 from app.core.step import SampleRow, Span, StepPlan
-from app.model.attention import AttentionOptions, AttentionRoute, CpuAttention, probe_layers
+from app.model.attention import AttentionOptions, AttentionRoute, probe_layers
+from app.model.cpu_attention import CpuAttention
 from app.model.cuda_graphs import Bucket, GraphInputs, choose_bucket, make_buckets, pad
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out

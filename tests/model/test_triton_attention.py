@@ -16,7 +16,8 @@ if not torch.cuda.is_available():
 pytest.importorskip("triton", reason="the CUDA kernel needs triton, which is not installed")
 
 from app.core.step import Span, StepPlan
-from app.model.attention import AttentionOptions, CpuAttention
+from app.model.attention import AttentionOptions
+from app.model.cpu_attention import CpuAttention
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate
 from app.model.triton_attention import TritonAttention, attend_paged, upload

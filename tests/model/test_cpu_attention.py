@@ -1,0 +1,88 @@
+"""The CPU attention against attention written down plainly, one query at a time."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from app.core.step import Span, StepPlan
+from app.model.attention import AttentionOptions
+from app.model.cpu_attention import CpuAttention
+from app.model.inputs import StepArrays, lay_out
+from app.model.kv_storage import KvStorage, LayerShape, allocate
+
+BLOCK_SIZE = 4
+SINKS = torch.tensor([1.0, -1.0, 0.5, 2.0])
+
+OPTIONS = {
+    "plain": AttentionOptions(0.3, None, None, None),
+    "window": AttentionOptions(0.3, 6, None, None),
+    "softcap": AttentionOptions(0.3, None, 2.0, None),
+    "sinks": AttentionOptions(0.3, None, None, SINKS),
+    "everything": AttentionOptions(0.3, 6, 2.0, SINKS),
+}
+
+BATCH = [(1, 0), (1, 30), (1, 7), (1, 8), (5, 3), (5, 12), (2, 0), (20, 9), (20, 0), (1, 31)]
+"""Length and start of each span; several of a length, so that groups form."""
+
+
+def naive(
+    query: torch.Tensor, storage: KvStorage, step: StepArrays, options: AttentionOptions
+) -> torch.Tensor:
+    out = torch.empty(query.shape[1], query.shape[0], storage.values[0].shape[2])
+    group = query.shape[0] // storage.keys[0].shape[1]
+    for span in step.spans:
+        for offset in range(span.length):
+            position = span.start + offset
+            first = 0 if options.window is None else max(0, position - options.window + 1)
+            seen = range(first, position + 1)
+            slots = [int(span.blocks[p // BLOCK_SIZE]) * BLOCK_SIZE + p % BLOCK_SIZE for p in seen]
+            for head in range(query.shape[0]):
+                keys = storage.keys[0][slots, head // group].double()
+                scores = keys @ query[head, span.row + offset].double() * options.scale
+                if options.softcap is not None:
+                    scores = torch.tanh(scores / options.softcap) * options.softcap
+                if options.sinks is not None:
+                    scores = torch.cat([scores, options.sinks[head : head + 1].double()])
+                weights = scores.softmax(0)[: len(slots)]
+                values = storage.values[0][slots, head // group].double()
+                out[span.row + offset, head] = (weights @ values).float()
+    return out
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("gathered_bytes", [0, 2500, 1 << 20])
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_every_way_of_grouping_gives_plain_attention(
+    name: str, gathered_bytes: int, kv_heads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.model.cpu_attention._GATHERED_BYTES", gathered_bytes)
+    torch.manual_seed(0)
+    dice = random.Random(0)
+    pool = list(range(60))
+    dice.shuffle(pool)
+    spans = [
+        Span([0] * length, start, [pool.pop() for _ in range(-(-(start + length) // BLOCK_SIZE))])
+        for length, start in BATCH
+    ]
+    step = lay_out(StepPlan(spans, []), BLOCK_SIZE)
+    shape = LayerShape(kv_heads, 8, 6, 4 // kv_heads, torch.float32)
+    storage = allocate({0: shape}, num_blocks=60, block_size=BLOCK_SIZE, device=torch.device("cpu"))
+    storage.keys[0][:-BLOCK_SIZE].normal_()
+    storage.values[0][:-BLOCK_SIZE].normal_()
+    tokens = len(step.token_ids)
+    query = torch.randn(4, tokens, 8)
+    attention = CpuAttention(storage)
+    attention.begin(step)
+    found = attention.attend(
+        0,
+        query,
+        torch.randn(kv_heads, tokens, 8),
+        torch.randn(kv_heads, tokens, 6),
+        OPTIONS[name],
+    )
+    torch.testing.assert_close(
+        found, naive(query, storage, step, OPTIONS[name]), atol=1e-5, rtol=1e-4
+    )
