@@ -42,13 +42,15 @@ class Plan:
     """Wall-clock minutes after which the schedule has run out, whatever the step."""
     out: Path
     save_every: int
+    begin: Path | None = None
+    """Folder of a model to go on from; None begins anew."""
     vocabulary: int = 2048
     longest: int = 384
     learning_rate: float = 3e-3
-    warm_up: float = 0.02
-    """Share of the schedule in which the learning rate rises."""
     level: float = 0.4
-    """Share of the schedule after which it falls, in a straight line to zero."""
+    """Share of the schedule after which the learning rate falls, in a straight line to zero."""
+    warm_up: float = 0.02
+    """Share of the schedule in which it rises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,10 @@ def _fuse_norms(model: LlamaForCausalLM) -> None:
 
 
 def train(plan: Plan) -> None:
-    """Trains from nothing and writes the folder, now and then on the way and at the end."""
+    """Trains, anew or from a folder, and writes the folder, on the way and at the end."""
     torch.manual_seed(plan.seed)
-    tokenizer = train_tokenizer(plan.vocabulary, count=20_000, seed=plan.seed + 1)
-    model = new_model(tokenizer).train()
+    tokenizer, model = _begin(plan)
+    model.train()
     _fuse_norms(model)
     optimizers = _optimizers(model, plan.learning_rate)
     stages = _stages(plan, tokenizer)
@@ -194,13 +196,24 @@ def _rate(plan: Plan, progress: float) -> float:
     return min(1.0, max(0.0, (1 - progress) / (1 - plan.level)))
 
 
+def _begin(plan: Plan) -> tuple[PreTrainedTokenizerFast, LlamaForCausalLM]:
+    """The tokenizer and the model to train, in float32."""
+    if plan.begin is None:
+        tokenizer = train_tokenizer(plan.vocabulary, count=20_000, seed=plan.seed + 1)
+        return tokenizer, new_model(tokenizer)
+    model = LlamaForCausalLM.from_pretrained(plan.begin, dtype=torch.float32)
+    return PreTrainedTokenizerFast.from_pretrained(plan.begin), model
+
+
 def _progress(plan: Plan, step: int, start: float) -> float:
     """The share of the schedule that is over, by steps or by the clock, whichever is further."""
     return max(step / plan.steps, (time.monotonic() - start) / (60 * plan.minutes))
 
 
 def _stages(plan: Plan, tokenizer: PreTrainedTokenizerFast) -> tuple[Stage, ...]:
-    """Many short notes first, then all kinds as they come."""
+    """Many short notes first, then all kinds as they come; only these where a model goes on."""
+    if plan.begin is not None:
+        return (Stage(1.0, _stream(plan, tokenizer, plan.seed + 3, easy=0.0, batch=4096)),)
     return (
         Stage(0.12, _stream(plan, tokenizer, plan.seed + 2, easy=0.5, batch=2048)),
         Stage(1.0, _stream(plan, tokenizer, plan.seed + 3, easy=0.0, batch=3072)),
@@ -248,12 +261,26 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=600.0, help="end the schedule by then")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--save-every", type=int, default=1000, help="steps between checkpoints")
+    parser.add_argument("--begin", type=Path, help="folder of a model to go on from")
+    parser.add_argument("--rate", type=float, default=3e-3, help="highest learning rate")
+    parser.add_argument("--level", type=float, default=0.4, help="share after which it falls")
     parser.add_argument("--out", type=Path, default=MODEL_PATH)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     # Names CUDA, but holds on a CPU too: attention stays in bfloat16, with no way by float32.
     torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
-    train(Plan(given.seed, given.steps, given.minutes, given.out, given.save_every))
+    train(
+        Plan(
+            seed=given.seed,
+            steps=given.steps,
+            minutes=given.minutes,
+            out=given.out,
+            save_every=given.save_every,
+            begin=given.begin,
+            learning_rate=given.rate,
+            level=given.level,
+        )
+    )
 
 
 if __name__ == "__main__":
