@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+if not Path("/dev/nvidia0").exists():
+    # Before anything imports triton: its own library functions are compiled or interpreted then.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
