@@ -9,9 +9,11 @@ padding of a CUDA graph writes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from app.core.errors import UnsupportedModel
@@ -52,16 +54,12 @@ class KvStorage:
 def allocate(
     shapes: Mapping[int, LayerShape], *, num_blocks: int, block_size: int, device: torch.device
 ) -> KvStorage:
-    """Zeroed storage. On the CPU the system commits pages only as they are first written."""
+    """Zeroed storage. On the CPU the system commits pages only as they are first used."""
     slots = (num_blocks + 1) * block_size
     keys, values = {}, {}
     for layer, shape in shapes.items():
-        keys[layer] = torch.zeros(
-            slots, shape.kv_heads, shape.key_dim, dtype=shape.dtype, device=device
-        )
-        values[layer] = torch.zeros(
-            slots, shape.kv_heads, shape.value_dim, dtype=shape.dtype, device=device
-        )
+        keys[layer] = _zeros((slots, shape.kv_heads, shape.key_dim), shape.dtype, device)
+        values[layer] = _zeros((slots, shape.kv_heads, shape.value_dim), shape.dtype, device)
     return KvStorage(block_size=block_size, num_blocks=num_blocks, keys=keys, values=values)
 
 
@@ -78,3 +76,12 @@ def blocks_within(budget: int, shapes: Mapping[int, LayerShape], block_size: int
             f"give at least {2 * block_bytes}"
         )
     return count
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # torch writes its zeros, which takes a second for every few gigabytes; numpy asks the
+    # system for pages that are zero already.
+    memory = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
+    return torch.from_numpy(memory).view(dtype).view(shape)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from transformers import (
     PretrainedConfig,
     PreTrainedModel,
 )
+from transformers.utils import logging as transformers_logging
 
 from app.core.errors import UnsupportedModel
 from app.model.architecture import check_config, check_forward, settle
@@ -89,14 +92,15 @@ def eos_token_ids(model: str) -> frozenset[int]:
 def _with_stored_weights(model: str, dtype: torch.dtype) -> PreTrainedModel:
     auto: Any = AutoModelForCausalLM
     loaded: PreTrainedModel
-    loaded, report = auto.from_pretrained(
-        model,
-        dtype=dtype,
-        use_safetensors=True,
-        trust_remote_code=False,
-        attn_implementation="eager",
-        output_loading_info=True,
-    )
+    with _no_progress_bars():
+        loaded, report = auto.from_pretrained(
+            model,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            attn_implementation="eager",
+            output_loading_info=True,
+        )
     missing = sorted(report["missing_keys"])
     if missing:
         # transformers fills such weights with noise and only logs it.
@@ -104,6 +108,18 @@ def _with_stored_weights(model: str, dtype: torch.dtype) -> PreTrainedModel:
             f"{model} lacks {len(missing)} weights of its architecture, {missing[0]} among them"
         )
     return loaded
+
+
+@contextlib.contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    """Keep transformers from drawing bars between the lines of the log."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
 
 
 def _with_random_weights(settings: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:

@@ -14,7 +14,6 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from app.core.constraint import Mask
 from app.core.request import SamplingParams
@@ -23,8 +22,8 @@ from app.model import sampling_kernels as kernels
 from app.model.sampling_kernels import Floats, Longs
 
 _LOG2_E = 1.0 / math.log(2.0)
-_FIRST_GUESS = 256
-"""Tokens sorted at first to find the likeliest ``top_p``; eight times more on every miss."""
+_SORTED_WHOLE = 1024
+"""Up to this many values, sorting them is quicker than going over all the buckets."""
 
 
 class Sampler(Protocol):
@@ -69,6 +68,7 @@ class CpuSampler:
         self._totals: Longs = np.empty(len(self._everything), dtype=np.int64)
         self._ids: Longs = np.empty(vocab_size, dtype=np.int64)
         self._weights: Longs = np.empty(vocab_size, dtype=np.int64)
+        self._ranking = _Ranking(vocab_size)
 
     def warm_up(self) -> None:
         """Compile the loops now rather than in the first request."""
@@ -120,13 +120,13 @@ class CpuSampler:
         self, logits: Floats, row: SampleRow, mask: Mask, ceiling: float, best: int
     ) -> int:
         ids = self._allowed(mask)
-        values = logits[ids]
+        values = logits[ids] + np.float32(0.0)  # so that -0.0 ranks as 0.0 does
         sharpness = _LOG2_E / row.params.temperature
         weights = self._weights[: len(ids)]
         total = kernels.weigh(values, ceiling, sharpness, weights)
         if total == 0:
             return best
-        kept = _keep_likeliest(values, weights, total, row.params)
+        kept = self._ranking.keep(values, weights, total, row.params)
         sums = np.cumsum(weights[kept])
         target = _target(row.key, int(sums[-1]))
         return int(ids[kept[np.searchsorted(sums, target, side="right")]])
@@ -135,14 +135,14 @@ class CpuSampler:
         self, token: int, logits: Floats, mask: Mask, alternatives: int
     ) -> SampledToken:
         ids = self._allowed(mask)
-        values = logits[ids].astype(np.float64)
-        values -= values.max()
-        values -= math.log(np.exp(values).sum())
-        top = _likeliest(values, alternatives)
+        values = logits[ids] + np.float32(0.0)
+        top = self._ranking.greatest(values, alternatives)
+        logprobs = values.astype(np.float64) - float(values.max())
+        logprobs -= math.log(np.exp(logprobs).sum())
         return SampledToken(
             token_id=token,
-            logprob=float(values[np.searchsorted(ids, token)]),
-            top=tuple(TokenLogprob(int(ids[i]), float(values[i])) for i in top),
+            logprob=float(logprobs[np.searchsorted(ids, token)]),
+            top=tuple(TokenLogprob(int(ids[i]), float(logprobs[i])) for i in top),
         )
 
     def _allowed(self, mask: Mask) -> Longs:
@@ -175,41 +175,58 @@ def _target(key: int, total: int) -> int:
     return min(int(uniform(key) * total), total - 1)
 
 
-def _keep_likeliest(
-    values: Floats, weights: Longs, total: int, params: SamplingParams
-) -> NDArray[np.intp]:
-    """Positions that top_k, then top_p, then min_p leave, in ascending order; at least one.
+class _Ranking:
+    """Finds the greatest of many values without sorting all of them.
 
-    Equal values rank by position. ``weights`` and ``total`` are those of all ``values``.
+    A pass over the values finds the bucket in which the last one wanted lies; only that bucket
+    is sorted. Equal values rank by position.
     """
-    limit = min(params.top_k or len(values), len(values))
-    count = limit if params.top_p >= 1.0 else min(_FIRST_GUESS, limit)
-    if limit < len(values):
-        total = int(weights[_likeliest(values, limit)].sum())
-    while True:
-        order = np.arange(len(values)) if count == len(values) else _likeliest(values, count)
-        if params.top_p >= 1.0:
-            break
-        order = _likeliest(values, count)
-        sums = np.cumsum(weights[order])
-        needed = params.top_p * total
-        if sums[-1] >= needed or count == limit:
-            order = order[: int(np.searchsorted(sums, needed)) + 1]
-            break
-        count = min(8 * count, limit)
-    if params.min_p > 0.0:
-        heavy = weights[order] >= params.min_p * weights[order].max()
-        order = order[heavy]
-    return np.sort(order)
 
+    def __init__(self, size: int) -> None:
+        self._scratch: Longs = np.empty((2, kernels.BUCKETS), dtype=np.int64)
+        self._above: Longs = np.empty(size, dtype=np.int64)
+        self._within: Longs = np.empty(size, dtype=np.int64)
+        self._zeros: Longs = np.zeros(size, dtype=np.int64)
 
-def _likeliest(values: NDArray[np.floating], count: int) -> NDArray[np.intp]:
-    """Positions of the ``count`` greatest values, greatest first, equal ones by position."""
-    count = min(count, len(values))
-    if count == 0:
-        return np.empty(0, dtype=np.intp)
-    if count == len(values):
-        return np.argsort(-values, kind="stable")
-    floor = np.partition(values, len(values) - count)[len(values) - count]
-    candidates = np.flatnonzero(values >= floor)
-    return candidates[np.argsort(-values[candidates], kind="stable")][:count]
+    def keep(self, values: Floats, weights: Longs, total: int, params: SamplingParams) -> Longs:
+        """Positions that top_k, then top_p, then min_p leave, in ascending order; at least one.
+
+        ``weights`` and their sum, ``total``, are those of all ``values``.
+        """
+        kept: Longs = np.arange(len(values))
+        if 0 < params.top_k < len(values):
+            kept = np.sort(self.greatest(values, params.top_k))
+            total = int(weights[kept].sum())
+        if params.top_p < 1.0:
+            needed = max(1, math.ceil(params.top_p * total))
+            kept = kept[self._heaviest(values[kept], weights[kept], needed)]
+        if params.min_p > 0.0:
+            left = weights[kept]
+            kept = kept[left >= params.min_p * left.max()]
+        return kept
+
+    def greatest(self, values: Floats, count: int) -> Longs:
+        """Positions of the ``count`` greatest values, the greatest first."""
+        if count == 0:
+            return self._above[:0]
+        above, within = self._split(values, self._zeros[: len(values)], count, 1)
+        found = np.concatenate([above, within])
+        return found[np.argsort(-values[found], kind="stable")][:count]
+
+    def _heaviest(self, values: Floats, weights: Longs, needed: int) -> Longs:
+        """Positions of the greatest values that together weigh ``needed``, in ascending order.
+
+        They are as few as can be, and at least one.
+        """
+        above, within = self._split(values, weights, len(values), needed)
+        sums = np.cumsum(weights[within]) + weights[above].sum()
+        return np.sort(np.concatenate([above, within[: int(np.searchsorted(sums, needed)) + 1]]))
+
+    def _split(self, values: Floats, weights: Longs, most: int, needed: int) -> tuple[Longs, Longs]:
+        """Positions surely wanted, in order; and those of which the first few are, ranked."""
+        if len(values) <= _SORTED_WHOLE:
+            return self._above[:0], np.argsort(-values, kind="stable")
+        edge = kernels.boundary(values, weights, most, needed, self._scratch)
+        n_above, n_within = kernels.split(values, edge, self._above, self._within)
+        within = self._within[:n_within]
+        return self._above[:n_above], within[np.argsort(-values[within], kind="stable")]

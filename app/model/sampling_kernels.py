@@ -26,6 +26,9 @@ Longs = NDArray[np.int64]
 WEIGHT_BITS = 44
 """So that the weights of 2 ** 18 tokens still add up within 63 bits."""
 
+BUCKETS = 1 << 16
+"""How many upper halves of a float32 there are."""
+
 _FULL = np.uint32(0xFFFFFFFF)
 _SCALE = float(1 << WEIGHT_BITS)
 _SQRT_HALF_LN2 = math.sqrt(2.0)
@@ -191,3 +194,47 @@ def weigh(values: Floats, ceiling: float, sharpness: float, out: Longs) -> int:
         out[i] = weight
         total += weight
     return total
+
+
+@_compiled
+def _bucket(bits: np.int32) -> int:
+    key = np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+    return int(key >> np.int32(16)) + 0x8000
+
+
+@_compiled
+def boundary(values: Floats, weights: Longs, most: int, needed: int, scratch: Longs) -> int:
+    """The bucket in which the greatest values have come to ``most`` or to ``needed`` weight.
+
+    Values are told apart by their upper 16 bits alone, which makes 2 ** 16 buckets, ascending as
+    the values do. ``scratch`` has shape [2, 2 ** 16]; ``most`` and ``needed`` are positive.
+    """
+    scratch[:] = 0
+    counts, masses = scratch[0], scratch[1]
+    keys = values.view(np.int32)
+    for i in range(len(values)):
+        bucket = _bucket(keys[i])
+        counts[bucket] += 1
+        masses[bucket] += weights[i]
+    for bucket in range(len(counts) - 1, -1, -1):
+        if counts[bucket] >= most or masses[bucket] >= needed:
+            return bucket
+        most -= counts[bucket]
+        needed -= masses[bucket]
+    return 0
+
+
+@_compiled
+def split(values: Floats, boundary: int, above: Longs, within: Longs) -> tuple[int, int]:
+    """Write the positions of values above a bucket, and of those in it; returns how many."""
+    keys = values.view(np.int32)
+    n_above, n_within = 0, 0
+    for i in range(len(values)):
+        bucket = _bucket(keys[i])
+        if bucket > boundary:
+            above[n_above] = i
+            n_above += 1
+        elif bucket == boundary:
+            within[n_within] = i
+            n_within += 1
+    return n_above, n_within
