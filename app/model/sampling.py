@@ -71,11 +71,16 @@ class CpuSampler:
         self._ranking = _Ranking(vocab_size)
 
     def warm_up(self) -> None:
-        """Compile the loops now rather than in the first request."""
-        logits = torch.zeros(2, self._size)
+        """Compile the loops now rather than in the first request.
+
+        Arrays that may be written and those that may not are compiled for separately.
+        """
+        frozen = full_mask(self._size)
+        frozen.flags.writeable = False
         narrow = SamplingParams(top_k=2, top_p=0.9, logprobs=1)
         rows = [SampleRow(0, 0, params, key=0) for params in (SamplingParams(), narrow)]
-        self.sample(logits, rows, [None, None])
+        for mask in (frozen, None):
+            self.sample(torch.zeros(2, self._size), rows, [mask, mask])
 
     def sample(
         self, logits: torch.Tensor, rows: Sequence[SampleRow], masks: Sequence[Mask | None]
