@@ -11,8 +11,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton", reason="the CUDA kernel needs triton, which is not installed")
 
 from app.core.step import Span, StepPlan
