@@ -66,6 +66,7 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
 
     tokenizer = HfTokenizer.load(settings.model)
     vocabulary = RealVocabulary.from_tokenizer(tokenizer.hf, eos_token_ids(settings.model))
+    vocabulary.check_bytes()
     runner = load_runner(settings.model_layer(vocabulary.size))
     engine = RealEngine(runner, vocabulary, tokenizer, settings.engine_layer(), observer)
     description = runner.description

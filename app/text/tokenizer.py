@@ -33,8 +33,14 @@ class HfTokenizer:
 
     @classmethod
     def load(cls, name: str) -> HfTokenizer:
-        """From a folder or a Hub name. Never runs code from the repository."""
-        return cls(AutoTokenizer.from_pretrained(name, trust_remote_code=False))
+        """From a folder or a Hub name. Never runs code from the repository.
+
+        Raises ``UnsupportedModel`` where there is no tokenizer to load.
+        """
+        try:
+            return cls(AutoTokenizer.from_pretrained(name, trust_remote_code=False))
+        except (OSError, ValueError, ImportError, KeyError) as error:
+            raise UnsupportedModel(f"cannot load the tokenizer of {name}: {error}") from error
 
     def encode(self, text: str) -> list[int]:
         """Tokens of answer text: no special tokens, neither added nor read from the text."""

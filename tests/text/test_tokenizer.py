@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from app.core.errors import InvalidRequest
+from app.core.errors import InvalidRequest, UnsupportedModel
 from app.text import HfTokenizer, Vocabulary
 
 TEMPLATE = "{% for m in messages %}<s>{{ m.role }}:{{ m.content }}{% endfor %}<s>"
@@ -53,6 +55,11 @@ def test_a_template_that_refuses_is_the_callers_error() -> None:
     tokenizer = byte_level_tokenizer("{{ raise_exception('only one turn') }}")
     with pytest.raises(InvalidRequest, match="only one turn"):
         tokenizer.render_chat([{"role": "user", "content": "hi"}])
+
+
+def test_a_missing_tokenizer_is_an_unsupported_model(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel, match="cannot load the tokenizer"):
+        HfTokenizer.load(str(tmp_path / "nowhere"))
 
 
 def test_no_space_is_put_before_re_tokenized_text() -> None:

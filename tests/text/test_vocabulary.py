@@ -53,13 +53,18 @@ def test_an_end_of_sequence_outside_the_vocabulary_is_refused() -> None:
         Vocabulary([b"a"], eos_ids=[7])
 
 
+def test_a_vocabulary_that_cannot_spell_every_byte_is_refused() -> None:
+    with pytest.raises(UnsupportedModel, match="single bytes"):
+        Vocabulary.from_json(byte_level({"a": 0, "b": 1})).check_bytes()
+
+
 @pytest.mark.parametrize("name", ["gpt2", "llama3_2", "qwen2_5"])
 def test_the_bytes_of_encoded_text_are_the_text(
     name: str, tokenizer_json: Callable[[str], dict[str, Any]]
 ) -> None:
     content = tokenizer_json(name)
     vocabulary = Vocabulary.from_json(content)
-    assert vocabulary.missing_bytes() == []
+    vocabulary.check_bytes()
     tokenizer = Tokenizer.from_buffer(json.dumps(content).encode())
     for sentence in SENTENCES:
         ids = tokenizer.encode(sentence, add_special_tokens=False).ids
