@@ -138,6 +138,13 @@ def test_hostile_patterns_are_refused_at_once(pattern: str) -> None:
     assert time.process_time() - start < 1
 
 
+@pytest.mark.parametrize("count", ["{9999999999}", "{1,9999999999}", "{0,%s}" % ("9" * 5000)])
+def test_a_count_of_too_many_digits_is_refused_and_no_literal_text(count: str) -> None:
+    with pytest.raises(ConstraintTooComplex, match="digits"):
+        Walker.of(Regex("x" + count))
+    assert Walker.of(Regex("x{%s2}" % ("0" * 5000))).accepts("xx")
+
+
 def test_huge_counts_cost_nothing() -> None:
     walker = Walker.of(JsonSchema({"type": "string", "pattern": "^[a-z]{1,1000000}$"}))
     assert len(walker.pool) < 300

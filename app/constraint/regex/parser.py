@@ -23,7 +23,8 @@ from app.constraint.regex.syntax import (
 )
 from app.core.errors import ConstraintTooComplex
 
-_COUNTS = re.compile(r"\{([0-9]{1,9})(?:(,)([0-9]{1,9})?)?\}")
+_COUNTS = re.compile(r"\{([0-9]+)(?:(,)([0-9]+)?)?\}")
+_COUNT_DIGITS = 9
 _GROUP_NAME = re.compile(r"\?P?<[A-Za-z_$][A-Za-z0-9_$]*>")
 _CONTROL_LETTERS = {"f": 0x0C, "n": 0x0A, "r": 0x0D, "t": 0x09, "v": 0x0B}
 
@@ -129,8 +130,8 @@ class _Parser:
             if found is None:
                 return None
             self.at = found.end()
-            low = int(found[1])
-            high = low if found[2] is None else None if found[3] is None else int(found[3])
+            low = _count(found[1])
+            high = low if found[2] is None else None if found[3] is None else _count(found[3])
             if high is not None and high < low:
                 raise PatternError("the counts of a quantifier are out of order", start)
             counts = (low, high)
@@ -250,6 +251,13 @@ class _Parser:
         digits = self._peek(count)
         self.at += count
         return _hex_value(digits) if len(digits) == count else None
+
+
+def _count(digits: str) -> int:
+    digits = digits.lstrip("0") or "0"
+    if len(digits) > _COUNT_DIGITS:
+        raise ConstraintTooComplex(f"a count of more than {_COUNT_DIGITS} digits in a pattern")
+    return int(digits)
 
 
 def _hex_value(digits: str) -> int | None:
