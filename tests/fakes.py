@@ -195,7 +195,7 @@ class FiniteState:
         rests = [c[len(self._text) :] for c in self._constraint.candidates(self._text)]
         return min(rests, key=len)
 
-    def shortest_tokens(self) -> int:
+    def shortest_tokens(self, limit: int | None = None) -> int:
         return self._constraint.shortest(self._text)
 
     def can_extend(self, tail: bytes) -> bool:

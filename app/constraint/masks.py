@@ -72,25 +72,38 @@ class Masks:
         Cost: a look-up where no allowed token endangers the budget, a walk near its end.
         """
         mask = self.mask(state)
-        if budget > self._far_bytes[state] or budget > self._farthest_tokens(state):
+        far = self._far_bytes[state]
+        if budget > far:
+            return mask
+        if far <= budget * self.index.longest and budget > self._farthest_tokens(state):
             return mask
         found = self._walk(self.index.trie, state)
         near = np.zeros(len(self.automaton), np.bool_)
         for end in _distinct(found[:, 1]):
-            near[end] = self.distance(end) < budget
+            near[end] = self.distance(end, budget - 1) < budget
         return self._pack(state, found[near[found[:, 1]], 0])
 
-    def distance(self, state: State) -> int:
+    def distance(self, state: State, limit: int | None = None) -> int:
         """Tokens that surely suffice from ``state`` to a whole answer; 0 where it is one.
 
         The fewest tokens that spell a shortest completion. From a state of distance n some token
         leads to a state of distance n - 1 at most: the first of those tokens.
+
+        A distance above ``limit`` may come out too small, but above ``limit``: completions that
+        are too long are neither followed nor, where their length says enough, spelled.
         """
         known = self._distances.get(state)
-        if known is None:
-            self._measure(state)
-            known = self._distances[state]
-        return known
+        if known is not None:
+            return known
+        if limit is not None:
+            least = -(-self.automaton.length(state) // self.index.longest)
+            if least > limit:
+                return least
+        text, tokens, lengths = self._spell(state)
+        if limit is not None and tokens[0] > limit:
+            return int(tokens[0])
+        self._follow(state, text, tokens, lengths)
+        return self._distances[state]
 
     def can_extend(self, state: State, tail: bytes) -> bool:
         """Whether some token is ``tail`` and then something that may follow ``state``."""
@@ -162,7 +175,11 @@ class Masks:
         return self._pack(state, found[:, 0])
 
     def _farthest_tokens(self, state: State) -> int:
-        """``distance`` of the farthest state that a token allowed in ``state`` may lead to."""
+        """``distance`` of the farthest state that a token allowed in ``state`` may lead to.
+
+        Inside a string an upper bound: what is left after a token is the end of what ``state``
+        is spelled with, behind the rest of a character. That end begins inside one of the tokens.
+        """
         known = self._far_tokens.get(state)
         if known is None:
             inside = self._in_string(state)
@@ -171,26 +188,35 @@ class Masks:
                 known = 0
             else:
                 found = self._walk(self.index.strings.endings, inside.tail)
-                known = inside.low + self.distance(inside.tail) + _OWED_IN_CHARACTER
+                known = int(self._spell(state)[1][0]) + self.index.longest + _OWED_IN_CHARACTER
             known = max([known, *(self.distance(end) for end in _distinct(found[:, 1]))])
             self._far_tokens[state] = known
         return known
 
-    def _measure(self, state: State) -> None:
-        """Distances of ``state`` and of the states that its fewest tokens pass."""
-        text = np.frombuffer(self.automaton.shortest(state), np.uint8)
+    def _spell(self, state: State) -> tuple[bytes, Int32s, Int32s]:
+        """A shortest completion, and how ``cover`` splits each of its ends."""
+        text = self.automaton.shortest(state)
         tokens = np.empty(len(text) + 1, np.int32)
         lengths = np.zeros(len(text) + 1, np.int32)
         trie = self.index.trie
-        cover(trie.byte, trie.skip, trie.token, text, tokens, lengths)
+        cover(trie.byte, trie.skip, trie.token, np.frombuffer(text, np.uint8), tokens, lengths)
+        return text, tokens, lengths
+
+    def _follow(self, state: State, text: bytes, tokens: Int32s, lengths: Int32s) -> None:
+        """Note the distances of ``state`` and of the states that its fewest tokens pass.
+
+        Stops at a state that is known to be as near: the way on from there is noted already.
+        """
         position = 0
         while True:
             known = self._distances.get(state, _UNREACHABLE)
-            self._distances[state] = min(known, int(tokens[position]))
+            if known <= tokens[position]:
+                return
+            self._distances[state] = int(tokens[position])
             length = int(lengths[position])
             if length == 0:
                 return
-            state = self.automaton.step(state, text[position : position + length].tobytes())
+            state = self.automaton.step(state, text[position : position + length])
             position += length
 
     def _walk(self, trie: Trie, state: State) -> Int32s:

@@ -80,8 +80,8 @@ class AutomatonState:
     def shortest_completion(self) -> bytes:
         return self._automaton.shortest(self._state)
 
-    def shortest_tokens(self) -> int:
-        return self._masks.distance(self._state)
+    def shortest_tokens(self, limit: int | None = None) -> int:
+        return self._masks.distance(self._state, limit)
 
     def can_extend(self, tail: bytes) -> bool:
         return self._masks.can_extend(self._state, tail)

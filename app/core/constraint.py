@@ -126,8 +126,12 @@ class ConstraintState(Protocol):
     def shortest_completion(self) -> bytes:
         """Bytes of a shortest way to a whole answer; b"" when complete."""
 
-    def shortest_tokens(self) -> int:
-        """Upper bound, in tokens, of a shortest way to a whole answer; 0 when complete."""
+    def shortest_tokens(self, limit: int | None = None) -> int:
+        """Upper bound, in tokens, of a shortest way to a whole answer; 0 when complete.
+
+        Above ``limit`` it may come out too small, but above ``limit``: a way too long to be
+        taken costs next to nothing.
+        """
 
     def can_extend(self, tail: bytes) -> bool:
         """Whether some token spells ``tail`` and then goes on with what may follow from here.

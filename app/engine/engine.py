@@ -84,7 +84,7 @@ class Engine:
         self._check(request)
         state = request.constraint.start() if request.constraint is not None else None
         if state is not None and request.on_budget == "finish":
-            needed = state.shortest_tokens()
+            needed = state.shortest_tokens(request.max_tokens)
             if needed > request.max_tokens:
                 raise BudgetTooSmall(max_tokens=request.max_tokens, needed=needed)
         sequence = Sequence(request, state, self._arrivals)

@@ -80,8 +80,8 @@ class Leaper:
         then still right. Changes none of its arguments.
         """
         forced = state.forced()
-        if not forced:
-            return None
+        if not forced or len(forced) > (limit + 1) * self._longest:
+            return None  # nothing to add, or more than fits however it is split
         split = self._split(answer, start, forced)
         if split is None:
             return None
@@ -91,7 +91,8 @@ class Leaper:
         stable = self._stable(split, after)
         leap = self._cut(split, stable, state, after, forced[:covered])
         length = len(answer) - start - leap.dropped + len(leap.tokens)
-        if length > limit or (finish and leap.state.shortest_tokens() > limit - length):
+        left = limit - length
+        if left < 0 or (finish and leap.state.shortest_tokens(left) > left):
             return None
         return leap
 

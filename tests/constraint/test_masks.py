@@ -74,7 +74,7 @@ def random_walk(
     """An answer drawn from the budget's masks; asserts that the budget can always be kept."""
     answer = b""
     while True:
-        assert state.shortest_tokens() <= budget
+        assert state.shortest_tokens(budget) <= budget
         check(state)
         allowed = tokens_of(state.mask(budget=budget))
         assert allowed, (answer, budget)
@@ -212,3 +212,43 @@ def test_a_rejected_token_leaves_the_state_as_it_was(compiler: Compiler) -> None
     with pytest.raises(RejectedToken, match="whole"):
         state.accept(next(iter(small_vocabulary().eos_ids)))
     assert state.forced() == b"name"
+
+
+@pytest.mark.parametrize("length", [30, 320, 1000])
+@pytest.mark.parametrize("spare", [0, 1, 7, 40])
+def test_a_string_that_must_be_long_stays_within_reach_of_long_tokens(
+    length: int, spare: int
+) -> None:
+    """Eight characters at a time it can be finished; one at a time it could not."""
+    singles = [bytes([byte]) for byte in range(256)]
+    vocabulary = Vocabulary([*singles, b"a" * 8, None], eos_ids=[257])
+    compiler = Compiler(vocabulary)
+    constraint = compiler.compile(JsonSchema({"type": "string", "minLength": length}))
+    for seed in range(3):
+        start = constraint.start()
+        budget = start.shortest_tokens() + spare
+        assert budget < length / 8 + 50
+        answer = random_walk(start, vocabulary, random.Random(seed), budget)
+        assert len(json.loads(answer)) >= length
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        {"type": "string", "minLength": 10**12},
+        {"type": "array", "minItems": 10**12},
+        {"type": "string", "pattern": "^x{900000000}$"},
+    ],
+)
+def test_what_no_budget_reaches_is_not_spelled(endless: dict[str, Any], compiler: Compiler) -> None:
+    assert compiler.compile(JsonSchema(endless)).start().shortest_tokens(2000) > 2000
+    either = compiler.compile(JsonSchema({"anyOf": [{"type": "integer"}, endless]}))
+    answer = random_walk(either.start(), small_vocabulary(), random.Random(1), 20)
+    assert isinstance(json.loads(answer), int)
+
+
+def test_what_is_over_the_limit_is_not_followed(compiler: Compiler) -> None:
+    constraint = compiler.compile(JsonSchema({"const": "x" * 3000}))
+    assert constraint.start().shortest_tokens(2000) == 3002
+    assert len(constraint.automaton) < 10
+    assert constraint.start().shortest_tokens() == 3002

@@ -171,3 +171,14 @@ def test_leaps_only_ever_add_forced_text_split_canonically(seed: int) -> None:
         spelled = VOCABULARY.spell([*leap.tokens, *leap.draft]).decode()
         assert tuple(TOKENIZER.encode(spelled)) == leap.tokens + leap.draft
         assert len(tail) >= 1
+
+
+def test_forced_text_that_cannot_fit_is_not_even_tokenized() -> None:
+    class Refusing(ByteTokenizer):
+        def encode(self, text: str) -> list[int]:
+            raise AssertionError("tokenized")
+
+    longest = max(len(data) for data in VOCABULARY.token_bytes if data)
+    state = constraint("x" * (10 * longest + longest + 1)).start()
+    leaper = Leaper(VOCABULARY, Refusing(VOCABULARY))
+    assert leaper.propose((), 0, state, 10, finish=False) is None
