@@ -134,6 +134,27 @@ class ExpressionPool:
             flat.discard(self.epsilon)
         return self._associative(Kind.UNION, flat, self.empty)
 
+    def one_of(self, texts: Iterable[bytes]) -> Expression:
+        """Exactly one of ``texts``, as a tree of their common beginnings.
+
+        A derivative costs the branches at one place; that of a union of literals costs all texts.
+        """
+        ordered = sorted(set(texts))
+        open_nodes: list[tuple[int, list[Expression]]] = [(0, [])]
+        """The way to the current text: bytes before a node, and what may follow there."""
+        for text, following in zip(ordered, [*ordered[1:], b""], strict=False):
+            shared, end, rest = _common_length(text, following), len(text), self.epsilon
+            while True:
+                if open_nodes[-1][0] < shared:
+                    open_nodes.append((shared, []))
+                start, options = open_nodes[-1]
+                options.append(self.concatenate(self.literal(text[start:end]), rest))
+                if start == shared:
+                    break
+                end, rest = start, self.union(options)
+                open_nodes.pop()
+        return self.union(open_nodes[0][1])
+
     def optional(self, expression: Expression) -> Expression:
         return self.union((self.epsilon, expression))
 
@@ -249,3 +270,11 @@ class ExpressionPool:
         self.regular.append(regular)
         self._index[key] = len(self.kinds) - 1
         return len(self.kinds) - 1
+
+
+def _common_length(left: bytes, right: bytes) -> int:
+    """How many bytes ``left`` and ``right`` begin with alike."""
+    size = min(len(left), len(right))
+    if left[:size] == right[:size]:
+        return size
+    return next(index for index in range(size) if left[index] != right[index])

@@ -68,6 +68,6 @@ def _choice(pool: ExpressionPool, spec: Choice, limits: Limits) -> Expression:
     if len(spec.options) > limits.choices:
         raise ConstraintTooComplex(f"more than {limits.choices} options in a choice")
     try:
-        return pool.union(pool.literal(option.encode()) for option in spec.options)
+        return pool.one_of(option.encode() for option in spec.options)
     except UnicodeEncodeError as error:
         raise InvalidSchema("an option holds half of a surrogate pair") from error

@@ -76,9 +76,13 @@ class JsonText:
         self.character = character(pool)
         self._any_value: Expression | None = None
 
+    def written(self, value: Any) -> bytes:
+        """``value`` in the form answers have."""
+        return json_text(value, compact=self.compact)
+
     def constant(self, value: Any) -> Expression:
         """Exactly ``value``."""
-        return self.pool.literal(json_text(value, compact=self.compact))
+        return self.pool.literal(self.written(value))
 
     def string(self, low: int = 0, high: int | None = None) -> Expression:
         """Any string of ``low`` to ``high`` characters."""
@@ -101,7 +105,7 @@ class JsonText:
         name = self.string()
         if taken:
             pool = self.pool
-            others = pool.complement(pool.union(pool.literal(json_text(n)[1:-1]) for n in taken))
+            others = pool.complement(pool.one_of(json_text(name)[1:-1] for name in taken))
             spelled_once = pool.repeat(json_spelling(pool, CHARACTERS))
             name = self.quoted(pool.intersect((spelled_once, others)))
         return self.pool.concatenate(name, self.pool.literal(self.colon), value)

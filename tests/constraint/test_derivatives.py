@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import pickle
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from app.constraint.derivatives import Derivatives
 from app.constraint.expressions import INFINITE, ExpressionPool, byte_range, byte_set
@@ -141,3 +143,22 @@ def test_too_many_nodes_are_an_error() -> None:
     words = [str(number).encode() for number in range(20)]
     with pytest.raises(ConstraintTooComplex, match="10 expression nodes"):
         pool.union(map(pool.literal, words))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sets(st.binary(max_size=5).map(lambda data: bytes(97 + byte % 2 for byte in data))))
+def test_one_of_holds_its_texts_and_no_others(texts: set[bytes]) -> None:
+    pool = ExpressionPool()
+    expression = pool.one_of(texts)
+    candidates = {bytes(letters) for n in range(6) for letters in product(b"ab", repeat=n)}
+    assert {text for text in candidates if accepts(pool, expression, text)} == texts
+
+
+def test_a_derivative_of_many_texts_costs_one_place_and_not_all_of_them() -> None:
+    pool = ExpressionPool()
+    expression = pool.one_of(b"value number %d" % number for number in range(10_000))
+    before = len(pool)
+    derivatives = Derivatives(pool)
+    for byte in b"value number 1":
+        expression = derivatives.derivative(expression, byte)
+    assert len(pool) - before < 1000

@@ -98,8 +98,8 @@ class SchemaBuilder:
         if "const" in schema and "enum" in schema:
             other, own = branch, ()
         distinct = {identity(value): value for value in reversed(values)}
-        return self._pool.union(
-            self._text.constant(value)
+        return self._pool.one_of(
+            self._text.written(value)
             for value in reversed(distinct.values())
             if admits_type(schema, value)
             and self._evaluation.admits_content(own, type_of(value), value)
