@@ -25,7 +25,9 @@ def build_app(
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
 ) -> FastAPI:
     """``lifespan`` starts and stops what ``service`` needs."""
-    app = FastAPI(title="Leapjson", version=config.version, lifespan=lifespan)
+    app = FastAPI(
+        title="Leapjson", version=config.version, lifespan=lifespan, redirect_slashes=False
+    )
     app.include_router(chat_router(service, vocabulary, config))
     app.include_router(meta_router(service, config, render_metrics))
     install_error_handlers(app)

@@ -21,6 +21,8 @@ class Limits:
     """Values of one ``enum``, options of one ``Choice``."""
     pattern_characters: int = 8_192
     pattern_nesting: int = 64
+    nested_counts: int = 100_000
+    """Product of the counts of repetitions inside one another; a count alone is not bounded."""
     integer_digits: int = 18
     """Digits before the point where no bound asks for more."""
     fraction_digits: int = 18

@@ -22,6 +22,8 @@ from app.core.constraint import Mask
 _OWED_IN_CHARACTER = 12
 """Bytes, and so tokens, that a string character may still need once begun: \\ud83d\\ude00."""
 
+_SPELLED_BYTES = 1 << 16
+
 _UNREACHABLE = 1 << 30
 
 
@@ -104,6 +106,16 @@ class Masks:
             return int(tokens[0])
         self._follow(state, text, tokens, lengths)
         return self._distances[state]
+
+    def spelled_tokens(self, state: State) -> int:
+        """Fewest tokens that spell a shortest completion, without following where they lead.
+
+        For the message to a caller whose budget is too small. Beyond 64 KiB a lower bound.
+        """
+        length = self.automaton.length(state)
+        if length > _SPELLED_BYTES:
+            return -(-length // self.index.longest)
+        return int(self._spell(state)[1][0])
 
     def can_extend(self, state: State, tail: bytes) -> bool:
         """Whether some token is ``tail`` and then something that may follow ``state``."""

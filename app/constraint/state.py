@@ -81,7 +81,10 @@ class AutomatonState:
         return self._automaton.shortest(self._state)
 
     def shortest_tokens(self, limit: int | None = None) -> int:
-        return self._masks.distance(self._state, limit)
+        distance = self._masks.distance(self._state, limit)
+        if limit is not None and distance > limit:
+            return max(distance, self._masks.spelled_tokens(self._state))
+        return distance
 
     def can_extend(self, tail: bytes) -> bool:
         return self._masks.can_extend(self._state, tail)

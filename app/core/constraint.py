@@ -129,8 +129,7 @@ class ConstraintState(Protocol):
     def shortest_tokens(self, limit: int | None = None) -> int:
         """Upper bound, in tokens, of a shortest way to a whole answer; 0 when complete.
 
-        Above ``limit`` it may come out too small, but above ``limit``: a way too long to be
-        taken costs next to nothing.
+        Above ``limit`` it costs little, and beyond 64 KiB of text is only a lower bound.
         """
 
     def can_extend(self, tail: bytes) -> bool:

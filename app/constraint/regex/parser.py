@@ -115,7 +115,12 @@ class _Parser:
         counts = self._quantifier()
         if counts is not None:
             low, high = counts
-            node = Repeated(node, low, high)
+            inner, node = node, Repeated(node, low, high)
+            if inner.counts > 1 and node.counts > self.limits.nested_counts:
+                raise ConstraintTooComplex(
+                    "counts inside counts in a pattern that multiply to more than "
+                    f"{self.limits.nested_counts}"
+                )
         self.groups[-1].parts.append(node)
 
     def _quantifier(self) -> tuple[int, int | None] | None:

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from app.constraint.codepoints import Ranges
 
+_UNBOUNDED_TIMES = 10
+"""What a repetition without bound around counted ones counts for in ``counts``."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Characters:
@@ -15,6 +18,7 @@ class Characters:
     anchored: bool = field(default=False, init=False)
     shortest: int = field(default=1, init=False)
     longest: int | None = field(default=1, init=False)
+    counts: int = field(default=1, init=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,6 +29,7 @@ class Anchor:
     anchored: bool = field(default=True, init=False)
     shortest: int = field(default=0, init=False)
     longest: int | None = field(default=0, init=False)
+    counts: int = field(default=1, init=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,6 +40,7 @@ class Sequence:
     anchored: bool = field(init=False)
     shortest: int = field(init=False)
     longest: int | None = field(init=False)
+    counts: int = field(init=False)
 
     def __post_init__(self) -> None:
         longest: int | None = 0
@@ -43,6 +49,7 @@ class Sequence:
         object.__setattr__(self, "anchored", any(part.anchored for part in self.parts))
         object.__setattr__(self, "shortest", sum(part.shortest for part in self.parts))
         object.__setattr__(self, "longest", longest)
+        object.__setattr__(self, "counts", max((part.counts for part in self.parts), default=1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +60,7 @@ class Alternatives:
     anchored: bool = field(init=False)
     shortest: int = field(init=False)
     longest: int | None = field(init=False)
+    counts: int = field(init=False)
 
     def __post_init__(self) -> None:
         longest: int | None = 0
@@ -62,11 +70,15 @@ class Alternatives:
         object.__setattr__(self, "anchored", any(option.anchored for option in self.options))
         object.__setattr__(self, "shortest", min(option.shortest for option in self.options))
         object.__setattr__(self, "longest", longest)
+        object.__setattr__(self, "counts", max(option.counts for option in self.options))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repeated:
-    """``body`` from ``low`` to ``high`` times; ``high`` None is without bound."""
+    """``body`` from ``low`` to ``high`` times; ``high`` None is without bound.
+
+    ``counts``, of any node, is the largest product of times of repetitions inside one another.
+    """
 
     body: Node
     low: int
@@ -74,6 +86,7 @@ class Repeated:
     anchored: bool = field(init=False)
     shortest: int = field(init=False)
     longest: int | None = field(init=False)
+    counts: int = field(init=False)
 
     def __post_init__(self) -> None:
         longest = None
@@ -84,6 +97,9 @@ class Repeated:
         object.__setattr__(self, "anchored", self.body.anchored)
         object.__setattr__(self, "shortest", self.body.shortest * self.low)
         object.__setattr__(self, "longest", longest)
+        unbounded = _UNBOUNDED_TIMES if self.body.counts > 1 else 1
+        times = max(unbounded if self.high is None else self.high, self.low, 1)
+        object.__setattr__(self, "counts", self.body.counts * times)
 
 
 Node = Characters | Anchor | Sequence | Alternatives | Repeated
