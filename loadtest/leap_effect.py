@@ -1,9 +1,9 @@
 """What the leap changes in the answers of the demo model, and what it saves.
 
 ``python -m loadtest.leap_effect`` asks every held-out demo task twice with the same seed, leap on
-and off, at temperature 0 and 0.8, and reports the share of identical texts, the share of identical
-parsed JSON, every difference, and the forward passes of both. The server runs in float32, so that
-the composition of a batch is not another reason for a difference.
+and off, at temperature 0 and 0.8. It reports the share of identical texts and of identical parsed
+JSON, the forward passes of both, the share of fields exactly right, and every difference. The
+server runs in float32, so that the composition of a batch is not another reason for one.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import httpx
 import jsonschema
 
 from app.demo.corpus import Example, Kind, examples
+from app.demo.evaluate import fields
 from loadtest.server import running_server
 
 CLIENTS = 16
@@ -103,6 +104,17 @@ async def measure(url: str, count: int) -> list[Pair]:
         return list(await asyncio.gather(*(pair(*task) for task in tasks)))
 
 
+def fields_right(pairs: Sequence[Pair]) -> tuple[int, int]:
+    """Fields that the leap's greedy answers have exactly right, and all there are."""
+    right = total = 0
+    for pair in pairs:
+        if pair.temperature == 0.0:
+            expected, found = fields(pair.example.answer), fields(json.loads(pair.leap.text))
+            right += sum(path in found and found[path] == leaf for path, leaf in expected.items())
+            total += len(expected)
+    return right, total
+
+
 def report(pairs: Sequence[Pair]) -> str:
     lines = [
         "| temperature | answers | same text | same JSON | tokens an answer | passes, leap "
@@ -120,6 +132,14 @@ def report(pairs: Sequence[Pair]) -> str:
             f"| {temperature} | {len(some)} | {texts:.1%} | {objects:.1%} | {tokens:.1f} "
             f"| {leap:.1f} | {plain:.1f} |"
         )
+    lines += ["", "| kind | fields exactly right, leap, temperature 0 |", "|---|---|"]
+    for kind in KINDS:
+        right, total = fields_right([p for p in pairs if p.example.kind == kind])
+        if kind != "character":  # made up, so no field is right or wrong
+            lines.append(f"| {kind} | {right / total:.1%} of {total} |")
+    extractions = [pair for pair in pairs if pair.example.kind != "character"]
+    right, total = fields_right(extractions)
+    lines.append(f"| all {len(extractions) // 2} extractions | {right / total:.1%} of {total} |")
     different = [pair for pair in pairs if not pair.same_text]
     lines += [
         f"\n{pair.example.kind} at temperature {pair.temperature}:"
