@@ -26,6 +26,18 @@ _FIRST_NAMES: Final = (
     "Nora Olga Oliver Omar Oscar Paul Pedro Peter Priya Rafael Rosa Sam Sara Sofia Thomas Tom Uma "
     "Victor Wei Yara Yuki Zoe Zoë René Jürgen"
 )
+_SURNAMES: Final = (
+    "Adams Becker Brown Carter Costa Dubois Evans Fischer Garcia Hansen Ito Jensen Johnson Jones "
+    "Keller Khan Kim Kowalski Larsen Lee Lopez Martin Meyer Miller Murphy Nakamura Nguyen Novak "
+    "Okafor Olsen Patel Peterson Rossi Sato Schmidt Silva Singh Smith Tanaka Taylor Walker Weber "
+    "Williams Wilson Wright Young Zhang"
+)
+_COMPOUNDS: Final = (
+    "Alder Bay Black Blue Bright Clear Cold East Fair Glen Gold Green High Iron Lake Long North "
+    "Oak Red River Rock Sand Silver South Stone Sun West White Wind Wood",
+    "bank bridge brook burn dale field ford gate ham haven hill house land mark mill port ridge "
+    "shore side stone ton water way well wind wood worth",
+)
 _RARE: Final = "東京 大阪 北京 서울 Ωmega Łódź Москва Kyōto São Åse naïve Ñandú Çelik Đặng"
 
 
@@ -43,6 +55,7 @@ class Words:
         self.split = split
         self._onsets, self._vowels, self._codas = _ONSETS.split(), _VOWELS.split(), _CODAS.split()
         self._first_names = [name for name in _FIRST_NAMES.split() if split_of(name) == split]
+        self._surnames = [name for name in _SURNAMES.split() if split_of(name) == split]
         self._rare = [word for word in _RARE.split() if split_of(word) == split]
 
     def pick(self, *choices: T) -> T:
@@ -61,10 +74,14 @@ class Words:
                 return word
 
     def name(self) -> str:
-        """An invented capitalised word; now and then in another script."""
+        """An invented capitalised word, some of English parts; now and then in another script."""
         if self.chance(0.02):
             return self.pick(*self._rare)
-        return self.word().capitalize()
+        return self._compound() if self.chance(0.12) else self.word().capitalize()
+
+    def surname(self) -> str:
+        """A last name: a common one about a quarter of the time."""
+        return self.pick(*self._surnames) if self.chance(0.25) else self.name()
 
     def first_name(self) -> str:
         """A first name: a common one about half of the time."""
@@ -74,7 +91,7 @@ class Words:
         """A person's full name: two or three words, a few with initials or hyphens."""
         shape = self.rng.random()
         if shape < 0.75:
-            return f"{self.first_name()} {self.name()}"
+            return f"{self.first_name()} {self.surname()}"
         if shape < 0.83:
             return f"{self.first_name()} {self.pick(*'ABCDEFGHJKLMNPRSTVW')}. {self.name()}"
         if shape < 0.92:
@@ -100,6 +117,8 @@ class Words:
             "Foods",
             "Systems",
             "Books",
+            "Traders",
+            "Media",
         )
         if self.chance(0.25):
             return f"{self.name()} {self.name()} {tail}"
@@ -169,6 +188,14 @@ class Words:
             return f"{hour:02}:{minute:02}"
         half = "pm" if hour >= 12 else "am"
         return self.pick(f"{hour % 12 or 12}:{minute:02} {half}", f"{hour % 12 or 12} {half}")
+
+    def _compound(self) -> str:
+        """A word such as "Brightwater"."""
+        first, second = (part.split() for part in _COMPOUNDS)
+        while True:
+            word = self.pick(*first) + self.pick(*second)
+            if split_of(word) == self.split:
+                return word
 
     def _syllable(self) -> str:
         coda = self.pick(*self._codas) if self.chance(0.5) else ""

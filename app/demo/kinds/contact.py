@@ -13,6 +13,16 @@ def record(words: Words) -> Record:
         "sales manager", "engineer", "head of design", "accountant", "director", "architect",
         "office manager", "product owner", f"{words.word()} consultant",
     )  # fmt: skip
+    summary = f"{name} works for {company} and can be reached at {email}."
+    who: list[Fact] = [
+        Field(("name", "full name", "contact name", "person"), STRING, name),
+        Field(("email", "email address", "mail"), STRING, email),
+        Field(("phone", "phone number", "telephone", "tel"), STRING, phone),
+        Field(("company", "organization", "employer", "company name"), STRING, company),
+    ]
+    if words.chance(0.3):
+        text = _sentence(words, name, company, email, phone)
+        return Record("contact", "contact", text, tuple(who), summary)
     with_role = words.chance(0.5)
     text = words.pick(_prose, _prose, _note, _signature)(
         words, name, company, email, phone, f"{street}, {city}", role if with_role else ""
@@ -24,17 +34,25 @@ def record(words: Words) -> Record:
             Field(("city", "town"), STRING, city),
         )
         address = Group(("address", "postal address"), (parts,), many=False)
-    facts: list[Fact] = [
-        Field(("name", "full name", "contact name", "person"), STRING, name),
-        Field(("email", "email address", "mail"), STRING, email),
-        Field(("phone", "phone number", "telephone", "tel"), STRING, phone),
-        Field(("company", "organization", "employer", "company name"), STRING, company),
-        address,
-    ]
+    facts = [*who, address]
     if with_role:
         facts.append(Field(("role", "job title", "position", "job"), STRING, role))
-    summary = f"{name} works for {company} and can be reached at {email}."
     return Record("contact", "contact", text, tuple(facts), summary)
+
+
+def _sentence(words: Words, name: str, company: str, email: str, phone: str) -> str:
+    """All in a sentence or two, without an address."""
+    return words.pick(
+        f"You can reach {name} of {company} at {email} or {phone}.",
+        f"You can reach {name} from {company} at {phone} or by email at {email}.",
+        f"Please call {name} at {company}, phone {phone}, or write to {email}.",
+        f"{name} works for {company}. The email is {email} and the number is {phone}.",
+        f"{name} works at {company}; reach them at {email} or {phone}.",
+        f"Contact {name} ({company}): {email}, {phone}.",
+        f"{name}, {company}, {email}, {phone}",
+        f"I spoke to {name} of {company}. My notes say {phone} and {email}.",
+        f"For questions ask {name}, {email}, tel. {phone}, at {company}.",
+    )
 
 
 def _prose(
