@@ -38,6 +38,8 @@ class FakeEngine:
         self.gate = threading.Event()
         """While it is closed, steps bring nothing."""
         self.gate.set()
+        self.pause_at: int | None = None
+        """Pieces of one request after which the gate closes by itself."""
         self.refusal: Callable[[EngineRequest], Exception | None] = lambda request: None
         self.crash: BaseException | None = None
         self.finish_with: str | None = None
@@ -83,7 +85,10 @@ class FakeEngine:
             raise self.crash
         if not self.gate.wait(timeout=0.002):
             return []
-        return [self._advance(request_id) for request_id in list(self._left)[: self.slots]]
+        chunks = [self._advance(request_id) for request_id in list(self._left)[: self.slots]]
+        if self.pause_at in self._given.values():
+            self.gate.clear()
+        return chunks
 
     def _advance(self, request_id: str) -> TokenChunk:
         request = self._requests[request_id]
