@@ -1,8 +1,8 @@
 """The lazily compiled automaton: states on first visit, tables only where a mask walks.
 
 A state is an expression with a small number. Its table row, all 256 next states, costs 1 KB and is
-computed only where a mask walk or a token passes a branch; a forced path is followed through the
-expressions themselves and costs no rows (the compression of the finite-state machine).
+computed only where a mask walk passes. Tokens and forced paths are followed through the expressions
+themselves and cost no rows (the compression of the finite-state machine).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Automaton:
 
     @property
     def nbytes(self) -> int:
-        """Memory for tables and (estimated) expressions, in bytes."""
+        """Memory for tables and (estimated) expressions, in bytes. Any thread may read it."""
         return self.transitions.nbytes + self.rows.nbytes + 400 * len(self.pool)
 
     def state(self, expression: Expression) -> State:

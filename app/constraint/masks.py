@@ -23,6 +23,7 @@ _OWED_IN_CHARACTER = 12
 """Bytes, and so tokens, that a string character may still need once begun: \\ud83d\\ude00."""
 
 _SPELLED_BYTES = 1 << 16
+"""Completions up to here are spelled only to tell a caller how many tokens they need."""
 
 _UNREACHABLE = 1 << 30
 
@@ -50,13 +51,13 @@ class Masks:
         """The same in tokens; an upper bound inside strings."""
         self._distances: dict[State, int] = {}
         self._stack = np.zeros(index.longest + 2, np.int32)
+        self._distinct_masks = 0
 
     @property
     def nbytes(self) -> int:
-        """Memory for memoised masks, in bytes."""
-        distinct = len({id(mask) for mask in self._masks.values()})
+        """Memory for memoised masks, in bytes. Any thread may read it."""
         entries = len(self._masks) + len(self._distances) + len(self._far_bytes)
-        return distinct * self.index.words * 4 + 150 * entries
+        return self._distinct_masks * self.index.words * 4 + 150 * entries
 
     def mask(self, state: State) -> Mask:
         """Tokens allowed in ``state``, end of sequence included where it is accepting."""
@@ -98,7 +99,7 @@ class Masks:
         if known is not None:
             return known
         if limit is not None:
-            least = -(-self.automaton.length(state) // self.index.longest)
+            least = self._least_tokens(state)
             if least > limit:
                 return least
         text, tokens, lengths = self._spell(state)
@@ -112,10 +113,13 @@ class Masks:
 
         For the message to a caller whose budget is too small. Beyond 64 KiB a lower bound.
         """
-        length = self.automaton.length(state)
-        if length > _SPELLED_BYTES:
-            return -(-length // self.index.longest)
+        if self.automaton.length(state) > _SPELLED_BYTES:
+            return self._least_tokens(state)
         return int(self._spell(state)[1][0])
+
+    def _least_tokens(self, state: State) -> int:
+        """Tokens that a shortest completion takes at least, by its length alone."""
+        return -(-self.automaton.length(state) // self.index.longest)
 
     def can_extend(self, state: State, tail: bytes) -> bool:
         """Whether some token is ``tail`` and then something that may follow ``state``."""
@@ -178,12 +182,14 @@ class Masks:
         crosses = alive[strings.ending] & (strings.characters >= inside.low)
         set_bits(mask, strings.token[crosses & (strings.characters <= inside.high)])
         self._shared[inside] = mask
+        self._distinct_masks += 1
         return mask
 
     def _walked_mask(self, state: State) -> Mask:
         found = self._walk(self.index.trie, state)
         lengths = [self.automaton.length(end) for end in _distinct(found[:, 1])]
         self._far_bytes[state] = max(lengths, default=0)
+        self._distinct_masks += 1
         return self._pack(state, found[:, 0])
 
     def _farthest_tokens(self, state: State) -> int:

@@ -182,6 +182,15 @@ def test_states_of_a_long_string_share_masks(compiler: Compiler) -> None:
     assert constraint.nbytes - before < 2000 * 1500
 
 
+def test_memory_counts_each_mask_once(compiler: Compiler) -> None:
+    vocabulary = small_vocabulary()
+    constraint = compiler.compile(JsonSchema(PERSON))
+    for seed in range(5):
+        random_walk(constraint.start(), vocabulary, random.Random(seed), 80)
+    kept = constraint.masks._masks.values()
+    assert constraint.masks._distinct_masks == len({id(mask) for mask in kept})
+
+
 def test_can_extend_sees_tokens_that_go_on_past_the_end(compiler: Compiler) -> None:
     state = compiler.compile(JsonSchema(PERSON)).start()
     state.accept_bytes(b'{"name": "')
