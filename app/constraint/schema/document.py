@@ -13,10 +13,15 @@ from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSche
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A subschema, known by the JSON Pointer (RFC 6901) to its place."""
+    """A subschema, known by the JSON Pointer (RFC 6901) to its place.
+
+    ``aspect`` is "" for the subschema as it is written; other aspects are made of it, such as its
+    negation, and their ``schema`` may hold nodes in the place of subschemas.
+    """
 
     pointer: str
     schema: Any = field(compare=False)
+    aspect: str = ""
 
     def child(self, *tokens: str | int) -> Node:
         """The subschema below, by keys and indices that are there."""
@@ -24,7 +29,7 @@ class Node:
         for token in tokens:
             pointer += "/" + escape_token(str(token))
             value = value[token]
-        return Node(pointer, value)
+        return value if isinstance(value, Node) else Node(pointer, value)
 
     def place(self, keyword: str) -> str:
         """The pointer to a keyword of this subschema."""

@@ -48,6 +48,18 @@ REFUSED_EVERYWHERE = ("not", "if", "oneOf", "$dynamicRef", "$recursiveRef", "dis
 
 FOR_ALL_TYPES = ("type", "enum", "const")
 
+NOT_INTEGER = ("not", "integer")
+"""Keywords of the negations that ``negation`` makes; tuples, so that no schema can hold them. This
+one, with True: the number is not an integer (``1.0`` is one, as the specification says)."""
+NOT_MULTIPLE_OF = ("not", "multipleOf")
+"""The number is not a multiple of this one."""
+NOT_PATTERN = ("not", "pattern")
+"""The string does not match this pattern."""
+NOT_FORMAT = ("not", "format")
+"""The string does not have this (known) format, however a validator reads it."""
+NOT_ENUM = ("not", "enum")
+"""The value is none of this list of numbers, strings, booleans and nulls."""
+
 _VACUOUS: dict[str, Callable[[Any], bool]] = {
     "uniqueItems": lambda value: value is False,
     "unevaluatedItems": lambda value: value in (True, {}) and value != 1,
