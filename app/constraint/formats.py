@@ -68,7 +68,7 @@ _RELATIVE = (
 _POINTER = r"(?:/(?:[^~/]|~[01])*)*"
 
 PATTERNS: dict[str, str] = {
-    "date": _DATE,
+    "date": r"[\s\S]*\d[\s\S]*",
     "time": _TIME,
     "date-time": rf"{_DATE}T{_TIME}",
     "duration": _DURATION,
@@ -98,3 +98,15 @@ LONGEST: dict[str, str] = {
 
 NOT_REGULAR = frozenset(["regex", "uri-template"])
 """Formats that are known and refused; unknown ones are annotations."""
+
+_LOOSE: dict[str, str] = {
+    "date": r"[\s\S]*\d[\s\S]*",
+    "email": r"[\s\S]*@[\s\S]*",
+    "idn-email": r"[\s\S]*@[\s\S]*",
+    "ipv6": r"[^:]*:[\s\S]*",
+}
+
+
+def loose_pattern(name: str) -> str | None:
+    """A pattern of all that any validator takes for the format ``name``; None if there is none."""
+    return _LOOSE.get(name)

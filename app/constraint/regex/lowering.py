@@ -32,11 +32,18 @@ class _Language:
 
 
 class Lowering:
-    """Translates trees into ``pool``; ``spell`` gives the bytes of one character of a set."""
+    """Translates trees into ``pool``; ``spell`` gives the bytes of one character of a set.
 
-    def __init__(self, pool: ExpressionPool, spell: Callable[[Ranges], Expression]) -> None:
+    Where dialects differ, the texts are those that match in every dialect; with ``loose`` those
+    that match in any of them, whose complement is what matches in none.
+    """
+
+    def __init__(
+        self, pool: ExpressionPool, spell: Callable[[Ranges], Expression], *, loose: bool = False
+    ) -> None:
         self.pool = pool
         self._spell = spell
+        self._loose = loose
         self._spelled: dict[Ranges, Expression] = {}
         self._plain_of: dict[Node, Expression] = {}
         self._nonempty_of: dict[Node, Expression] = {}
@@ -48,7 +55,7 @@ class Lowering:
 
     def search(self, node: Node) -> Expression:
         """The texts that ``node`` matches somewhere in, as the keyword ``pattern`` does."""
-        anything = Repeated(Characters(CHARACTERS), 0, None)
+        anything = Repeated(Characters(CHARACTERS, CHARACTERS), 0, None)
         return self.whole(Sequence((anything, node, anything)))
 
     def _at(self, node: Node, *, first: bool, last: bool) -> _Language:
@@ -145,7 +152,7 @@ class Lowering:
     def _plain_new(self, node: Node) -> Expression:
         pool = self.pool
         if isinstance(node, Characters):
-            return self._character(node.members)
+            return self._character(node.possible if self._loose else node.members)
         if isinstance(node, Sequence):
             return pool.concatenate(*map(self._plain, node.parts))
         if isinstance(node, Alternatives):

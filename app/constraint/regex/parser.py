@@ -98,17 +98,17 @@ class _Parser:
         elif character in "^$":
             self._append(Anchor(at_end=character == "$"))
         elif character == ".":
-            self._append(Characters(DOT.surely))
+            self._append(_characters(DOT))
         elif character == "[":
-            self._append(Characters(self._character_class(start).surely))
+            self._append(_characters(self._character_class(start)))
         elif character == "\\":
-            self._append(Characters(self._escape(start, in_class=False).surely))
+            self._append(_characters(self._escape(start, in_class=False)))
         elif character in "*+?" or (character == "{" and _COUNTS.match(self.text, start)):
             raise PatternError("a quantifier follows nothing that it could repeat", start)
         elif character == "{" and re.match(r"\{,[0-9]+\}", self.text[start:]):
             raise PatternNotSupported("dialects disagree on {,n}; write {0,n}")
         else:
-            self._append(Characters(single(ord(character))))
+            self._append(_characters(exactly(single(ord(character)))))
 
     def _append(self, node: Node) -> None:
         """Put ``node`` into the open group, with the quantifier that follows it."""
@@ -256,6 +256,10 @@ class _Parser:
         digits = self._peek(count)
         self.at += count
         return _hex_value(digits) if len(digits) == count else None
+
+
+def _characters(members: CharacterClass) -> Characters:
+    return Characters(members.surely, members.possibly)
 
 
 def _count(digits: str) -> int:

@@ -12,9 +12,13 @@ _UNBOUNDED_TIMES = 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Characters:
-    """One character of a set. ``members`` may be empty."""
+    """One character of a set, which may be empty.
+
+    ``members`` match in every dialect, ``possible`` in some dialect.
+    """
 
     members: Ranges
+    possible: Ranges
     anchored: bool = field(default=False, init=False)
     shortest: int = field(default=1, init=False)
     longest: int | None = field(default=1, init=False)

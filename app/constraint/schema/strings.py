@@ -1,19 +1,21 @@
-"""Strings with lengths, patterns and formats."""
+"""Strings with lengths, patterns and formats, and without the texts that negations exclude."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
-from app.constraint.codepoints import CHARACTERS, utf8
+from app.constraint.codepoints import CHARACTERS, Ranges, utf8
 from app.constraint.derivatives import Derivatives
 from app.constraint.expressions import Expression
-from app.constraint.formats import LONGEST, NOT_REGULAR, PATTERNS
-from app.constraint.json_text import JsonText, json_spelling_or_any
+from app.constraint.formats import LONGEST, NOT_REGULAR, PATTERNS, loose_pattern
+from app.constraint.json_text import JsonText, json_spelling, json_spelling_or_any, json_text
 from app.constraint.limits import Limits
 from app.constraint.regex import syntax
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import PatternError, PatternNotSupported, parse
 from app.constraint.schema.document import Goal, Node
+from app.constraint.schema.keywords import NOT_ENUM, NOT_FORMAT, NOT_PATTERN
 from app.core.errors import InvalidSchema, UnsupportedSchema
 
 
@@ -30,42 +32,127 @@ class _Lengths:
             return False
         return node.shortest >= self.low
 
+    def admit(self, value: str) -> bool:
+        return self.low <= len(value) and (self.high is None or len(value) <= self.high)
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What some subschemas say about a string, with patterns and formats as trees."""
+
+    lengths: _Lengths
+    patterns: list[syntax.Node] = field(default_factory=list)
+    """Each matches somewhere."""
+    wholes: list[syntax.Node] = field(default_factory=list)
+    """Each matches from end to end."""
+    not_patterns: list[syntax.Node] = field(default_factory=list)
+    not_wholes: list[syntax.Node] = field(default_factory=list)
+    not_values: set[str] = field(default_factory=set)
+
+    @property
+    def negative(self) -> bool:
+        return bool(self.not_patterns or self.not_wholes or self.not_values)
+
+
+class _Dialects:
+    """Two translations of patterns: what matches in every dialect, and what matches in any."""
+
+    def __init__(
+        self, text: JsonText, spell: Callable[[Ranges], Expression], character: Expression
+    ) -> None:
+        self.every = Lowering(text.pool, spell)
+        self.any = Lowering(text.pool, spell, loose=True)
+        self.character = character
+
 
 class Strings:
-    """Builds the strings that a set of subschemas admits, and checks single ones."""
+    """Builds the strings that a set of subschemas admits, and checks single ones.
+
+    A character of a pattern has one spelling, the plain one where JSON has a plain one. Any
+    character, where nothing but lengths is asked, has all the spellings of JSON. Where texts are
+    excluded every character has one spelling, so that none comes back in disguise.
+    """
 
     def __init__(self, text: JsonText, limits: Limits) -> None:
         self._text = text
-        self._pool = text.pool
+        self._pool = pool = text.pool
         self._limits = limits
-        self._spelled = Lowering(self._pool, lambda r: json_spelling_or_any(self._pool, r))
-        self._raw = Lowering(self._pool, lambda members: utf8(self._pool, members))
-        self._derivatives = Derivatives(self._pool)
+        self._freely = _Dialects(text, lambda r: json_spelling_or_any(pool, r), text.character)
+        self._once = _Dialects(
+            text, lambda r: json_spelling(pool, r), json_spelling(pool, CHARACTERS)
+        )
+        self._raw = _Dialects(text, lambda r: utf8(pool, r), utf8(pool, CHARACTERS))
+        self._derivatives = Derivatives(pool)
         self._parsed: dict[str, syntax.Node] = {}
 
     def build(self, nodes: Goal) -> Expression:
-        lengths = self._lengths(nodes)
-        patterns, others = self._patterns(nodes), self._formats(nodes)
-        if not patterns and not others:
-            return self._text.string(lengths.low, lengths.high)
-        if len(patterns) == 1 and not others:
-            fitted = _fit(patterns[0], lengths)
-            if fitted is not None:
-                return self._text.quoted(self._spelled.whole(fitted))
-        parts = [self._spelled.search(pattern) for pattern in patterns]
-        parts += [self._spelled.whole(other) for other in others]
-        within = [lengths.admit_all(node) for node in [*map(_searched, patterns), *others]]
-        if not any(within):
-            parts.append(self._pool.repeat(self._text.character, lengths.low, lengths.high))
-        return self._text.quoted(self._pool.intersect(parts))
+        """The strings that satisfy ``nodes``, with their quotes."""
+        facts = self._facts(nodes)
+        spelling = self._once if facts.negative else self._freely
+        return self._text.quoted(self._language(facts, spelling))
+
+    def content(self, nodes: Goal) -> Expression:
+        """The same without quotes, and in one spelling of every character: for keys of objects.
+
+        May be intersected with complements of other contents.
+        """
+        return self._language(self._facts(nodes), self._once)
+
+    def key_pattern(self, node: Node, pattern: str, *, matches: bool = True) -> Expression:
+        """The contents of keys, spelled once, that surely match ``pattern``, or surely do not.
+
+        The latter is a complement: intersect it with ``content(())``. ``node`` has the keyword
+        ``patternProperties``, which errors name.
+        """
+        tree = self._parse(node, pattern, "patternProperties")
+        if matches:
+            return self._once.every.search(tree)
+        return self._pool.complement(self._once.any.search(tree))
+
+    def key_matches(self, node: Node, pattern: str, name: str) -> bool | None:
+        """Whether ``pattern`` matches ``name``; None where dialects disagree."""
+        tree = self._parse(node, pattern, "patternProperties")
+        if self._matches(self._raw.every.search(tree), name):
+            return True
+        return None if self._matches(self._raw.any.search(tree), name) else False
 
     def admit(self, nodes: Goal, value: str) -> bool:
-        lengths = self._lengths(nodes)
-        if len(value) < lengths.low or (lengths.high is not None and len(value) > lengths.high):
+        """Whether the string ``value`` satisfies ``nodes``."""
+        facts = self._facts(nodes)
+        if not facts.lengths.admit(value) or value in facts.not_values:
             return False
-        parts = [self._raw.search(pattern) for pattern in self._patterns(nodes)]
-        parts += [self._raw.whole(other) for other in self._formats(nodes)]
-        return all(self._matches(part, value) for part in parts)
+        required = self._positive(facts, self._raw)
+        excluded = self._negative(facts, self._raw)
+        if excluded:
+            required.append(self._pool.repeat(self._raw.character))
+        return all(self._matches(part, value) for part in required) and not any(
+            self._matches(part, value) for part in excluded
+        )
+
+    def _language(self, facts: _Facts, spelling: _Dialects) -> Expression:
+        """The contents of strings that ``facts`` describe."""
+        pool, lengths = self._pool, facts.lengths
+        if len(facts.patterns) == 1 and not facts.wholes and not facts.negative:
+            fitted = _fit(facts.patterns[0], lengths)
+            if fitted is not None:
+                return spelling.every.whole(fitted)
+        parts = self._positive(facts, spelling)
+        trees = [*map(_searched, facts.patterns), *facts.wholes]
+        if not any(map(lengths.admit_all, trees)):
+            parts.append(pool.repeat(spelling.character, lengths.low, lengths.high))
+        parts += map(pool.complement, self._negative(facts, spelling))
+        if facts.not_values:
+            texts = (json_text(value)[1:-1] for value in facts.not_values)
+            parts.append(pool.complement(pool.one_of(texts)))
+        return pool.intersect(parts)
+
+    def _positive(self, facts: _Facts, spelling: _Dialects) -> list[Expression]:
+        parts = [spelling.every.search(pattern) for pattern in facts.patterns]
+        return parts + [spelling.every.whole(whole) for whole in facts.wholes]
+
+    def _negative(self, facts: _Facts, spelling: _Dialects) -> list[Expression]:
+        parts = [spelling.any.search(pattern) for pattern in facts.not_patterns]
+        return parts + [spelling.any.whole(whole) for whole in facts.not_wholes]
 
     def _matches(self, expression: Expression, value: str) -> bool:
         for byte in value.encode(errors="surrogatepass"):
@@ -73,42 +160,54 @@ class Strings:
             expression = next((e for bits, e in row if bits >> byte & 1), self._pool.empty)
         return self._pool.nullable[expression]
 
-    def _lengths(self, nodes: Goal) -> _Lengths:
-        lows = [int(node.schema["minLength"]) for node in nodes if "minLength" in node.schema]
-        highs = [int(node.schema["maxLength"]) for node in nodes if "maxLength" in node.schema]
-        return _Lengths(max(lows, default=0), min(highs, default=None))
-
-    def _patterns(self, nodes: Goal) -> list[syntax.Node]:
-        found = []
+    def _facts(self, nodes: Goal) -> _Facts:
+        schemas = [node.schema for node in nodes]
+        lows = [int(schema["minLength"]) for schema in schemas if "minLength" in schema]
+        highs = [int(schema["maxLength"]) for schema in schemas if "maxLength" in schema]
+        facts = _Facts(_Lengths(max(lows, default=0), min(highs, default=None)))
         for node in nodes:
-            if "pattern" in node.schema:
-                found.append(self._parse(node, node.schema["pattern"]))
-        return found
+            schema = node.schema
+            if "pattern" in schema:
+                facts.patterns.append(self._parse(node, schema["pattern"]))
+            if NOT_PATTERN in schema:
+                facts.not_patterns.append(self._parse(node, schema[NOT_PATTERN]))
+            if "format" in schema:
+                facts.wholes += self._format(node, schema["format"])
+            if NOT_FORMAT in schema:
+                facts.not_wholes.append(self._loose_format(node, schema[NOT_FORMAT]))
+            facts.not_values.update(_texts(schema.get(NOT_ENUM, ())))
+        return facts
 
-    def _parse(self, node: Node, pattern: str) -> syntax.Node:
+    def _parse(self, node: Node, pattern: str, keyword: str = "pattern") -> syntax.Node:
         known = self._parsed.get(pattern)
         if known is None:
-            place = node.place("pattern")
+            place = node.place(keyword)
             try:
                 known = parse(pattern, self._limits)
             except PatternError as error:
                 raise InvalidSchema(str(error), pointer=place) from error
             except PatternNotSupported as error:
-                raise UnsupportedSchema("pattern", place, str(error)) from error
+                raise UnsupportedSchema(keyword, place, str(error)) from error
             self._parsed[pattern] = known
         return known
 
-    def _formats(self, nodes: Goal) -> list[syntax.Node]:
-        """What the known formats among ``nodes`` match; unknown ones are annotations."""
-        found = []
-        for node in nodes:
-            name = node.schema.get("format")
-            if name in NOT_REGULAR:
-                raise UnsupportedSchema("format", node.place("format"), f"{name} is not regular")
-            for table in (PATTERNS, LONGEST):
-                if name in table:
-                    found.append(parse(table[name], self._limits))
-        return found
+    def _format(self, node: Node, name: str) -> list[syntax.Node]:
+        """What a known format matches; unknown ones are annotations."""
+        if name in NOT_REGULAR:
+            raise UnsupportedSchema("format", node.place("format"), f"{name} is not regular")
+        return [parse(table[name], self._limits) for table in (PATTERNS, LONGEST) if name in table]
+
+    def _loose_format(self, node: Node, name: str) -> syntax.Node:
+        """More than all that any validator takes for the format ``name``."""
+        pattern = loose_pattern(name)
+        if pattern is None:
+            reason = f"what is not of the format {name} has no sure form"
+            raise UnsupportedSchema("format", node.place("format"), reason)
+        return parse(pattern, self._limits)
+
+
+def _texts(values: Iterable[object]) -> list[str]:
+    return [value for value in values if isinstance(value, str)]
 
 
 def _searched(pattern: syntax.Node) -> syntax.Node:
@@ -120,7 +219,7 @@ def _parts(pattern: syntax.Node) -> list[syntax.Node]:
     parts: list[syntax.Node] = [pattern]
     if isinstance(pattern, syntax.Sequence):
         parts = list(pattern.parts)
-    anything = syntax.Repeated(syntax.Characters(CHARACTERS), 0, None)
+    anything = syntax.Repeated(syntax.Characters(CHARACTERS, CHARACTERS), 0, None)
     parts = parts[1:] if _is_anchor(parts[:1], at_end=False) else [anything, *parts]
     if _is_anchor(parts[-1:], at_end=True):
         return parts[:-1]
@@ -146,7 +245,7 @@ def _fit(pattern: syntax.Node, lengths: _Lengths) -> syntax.Node | None:
     fixed = sum(part.shortest for part in parts if part.shortest == part.longest)
     low = max(lengths.low - fixed, 0)
     high = None if lengths.high is None else lengths.high - fixed
-    nothing = syntax.Characters(())
+    nothing = syntax.Characters((), ())
     if high is not None and high < 0:
         return nothing
     if not varying:
