@@ -68,7 +68,7 @@ _RELATIVE = (
 _POINTER = r"(?:/(?:[^~/]|~[01])*)*"
 
 PATTERNS: dict[str, str] = {
-    "date": r"[\s\S]*\d[\s\S]*",
+    "date": _DATE,
     "time": _TIME,
     "date-time": rf"{_DATE}T{_TIME}",
     "duration": _DURATION,
