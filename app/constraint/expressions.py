@@ -61,6 +61,8 @@ def byte_set(members: Iterable[int]) -> ByteSet:
 class ExpressionPool:
     """Builds and owns expressions; picklable, so that a worker process can send one back.
 
+    The index is pickled, too: reading it takes less time than building it again.
+
     ``max_nodes`` bounds what building *and* taking derivatives may create; passing it raises
     ``ConstraintTooComplex``.
     """
@@ -82,14 +84,6 @@ class ExpressionPool:
 
     def __len__(self) -> int:
         return len(self.kinds)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_index"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        keys = zip(self.kinds, self.operands, strict=True)
-        self._index = {key: number for number, key in enumerate(keys)}
 
     def byte(self, members: ByteSet) -> Expression:
         """Any one byte of ``members``."""

@@ -13,15 +13,19 @@ import logging
 import os
 import pickle
 import sys
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from app.core.constraint import ConstraintSpec
 from app.core.errors import ConstraintError, ConstraintTooComplex, LeapjsonError
 from app.serving.compile_worker import LENGTH, OUT_OF_MEMORY
+from app.serving.unpickling import load_paced
 
 logger = logging.getLogger(__name__)
+
+_BIG_ANSWER = 1 << 15
+"""Bytes from which a worker's answer is read on a thread: less takes under a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,8 @@ class CompilePool:
         self._idle: asyncio.Queue[_Worker | None] = asyncio.Queue()
         self._workers: set[_Worker] = set()
         self._replacing: set[asyncio.Task[None]] = set()
+        # One thread, so that any number of big programs slow the engine no more than one does.
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="leapjson-programs")
 
     async def start(self) -> None:
         """Start every worker and wait until each is ready, so that the first schema is quick."""
@@ -142,6 +148,7 @@ class CompilePool:
         await asyncio.gather(*self._replacing, return_exceptions=True)
         workers, self._workers = self._workers, set()
         await asyncio.gather(*(worker.kill() for worker in workers))
+        self._reader.shutdown(wait=False, cancel_futures=True)
 
     async def compile(self, spec: ConstraintSpec) -> Any:
         """``target(spec)``; raises the ``ConstraintError`` it raised, or ours for a limit."""
@@ -160,7 +167,12 @@ class CompilePool:
                 self._idle.put_nowait(worker)
             else:
                 self._replace(worker)
-        return await _unpack(answer)
+        return _result(await self._read(answer))
+
+    async def _read(self, answer: bytes) -> Any:
+        if len(answer) < _BIG_ANSWER:
+            return pickle.loads(answer)
+        return await asyncio.get_running_loop().run_in_executor(self._reader, load_paced, answer)
 
     async def _take(self) -> _Worker:
         worker = await self._idle.get()
@@ -199,13 +211,8 @@ class CompilePool:
         self._idle.put_nowait(fresh)
 
 
-def _in_thread(size: int) -> bool:
-    return size > 1 << 16
-
-
-async def _unpack(answer: bytes) -> Any:
-    load: Callable[[bytes], Any] = pickle.loads
-    kind, value = await asyncio.to_thread(load, answer) if _in_thread(len(answer)) else load(answer)
+def _result(answer: Any) -> Any:
+    kind, value = answer
     if kind == "refused":
         assert isinstance(value, ConstraintError)
         raise value

@@ -20,6 +20,8 @@ from typing import Any, BinaryIO
 from app.core.errors import ConstraintError, ConstraintTooComplex
 
 LENGTH = struct.Struct(">Q")
+NICENESS = 10
+"""The answers in flight go first: a worker has the cores that the engine leaves."""
 OUT_OF_MEMORY = 77
 """Exit status: with the heap exhausted, not even an answer can be built."""
 
@@ -28,6 +30,7 @@ def main(arguments: list[str]) -> None:
     target, memory_bytes, seconds = arguments
     # The terminal sends an interrupt to the whole process group; the server ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(NICENESS)
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints goes to standard error, not between the messages
