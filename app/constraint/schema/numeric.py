@@ -1,73 +1,208 @@
-"""Numbers with bounds and ``multipleOf``."""
+"""Numbers: bounds, ``multipleOf``, and the negations of these, of ``integer`` and of ``enum``.
+
+Multiples are those of exact decimal arithmetic on the numbers as they are written, so 0.07 is a
+multiple of 0.01. (A validator that divides floats may see it otherwise.)
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Any
 
 from app.constraint.expressions import Expression, ExpressionPool
 from app.constraint.limits import Limits
-from app.constraint.numbers import Bound, can_follow_multiples, integer, number
+from app.constraint.numbers import (
+    Bound,
+    can_follow_multiples,
+    can_follow_non_multiples,
+    integer,
+    multiples,
+    non_integers,
+    non_multiples,
+    number,
+    spellings,
+    written,
+)
 from app.constraint.schema.document import Goal, Node
-from app.core.errors import UnsupportedSchema
+from app.constraint.schema.keywords import NOT_ENUM, NOT_INTEGER, NOT_MULTIPLE_OF, is_number
+from app.core.errors import ConstraintTooComplex, UnsupportedSchema
 
 _EXACT_FLOAT = 10**15
 """Below this every integer and its quotients by integers are told apart by floats."""
+_LARGEST_DIGITS = 400
+"""Digits of an integer in a schema; the largest float has 309."""
+_EXCLUDED_DECIMALS = 100
+"""Values that are cut out of the numbers one by one."""
 
 
 def build_numbers(
     pool: ExpressionPool, nodes: Goal, limits: Limits, *, integers_only: bool
 ) -> Expression:
-    """The numbers that all ``nodes`` admit. Multiples of an integer are written as integers."""
-    lower, upper = lower_bound(nodes), upper_bound(nodes)
-    factor = 1
-    for node in nodes:
-        if "multipleOf" in node.schema:
-            factor = math.lcm(factor, _whole(node))
-            integers_only = True
-            if isinstance(node.schema["multipleOf"], float):
-                lower = _tighter(lower, Bound(-_EXACT_FLOAT, True), upper=False)
-                upper = _tighter(upper, Bound(_EXACT_FLOAT, True), upper=True)
-    if integers_only:
-        if not can_follow_multiples(lower, upper, limits, factor):
-            node = next(node for node in nodes if "multipleOf" in node.schema)
-            reason = "it is too large to be followed digit by digit over this range"
-            raise UnsupportedSchema("multipleOf", node.place("multipleOf"), reason)
-        return integer(pool, lower, upper, limits, factor)
-    built = number(pool, lower, upper, limits)
-    if built == pool.empty and lower and upper and lower.value < upper.value:
-        reason = f"numbers have at most {limits.fraction_digits} digits after the point"
-        for node in nodes:
-            for keyword in ("minimum", "exclusiveMinimum"):
-                if keyword in node.schema:
-                    raise UnsupportedSchema(keyword, node.place(keyword), reason)
-    return built
+    """The numbers that all ``nodes`` admit. Multiples of an integer are written as integers.
+
+    With a negation numbers are written without exponent. Raises ``UnsupportedSchema`` for
+    multiples that need too many states and for bounds that the digits do not reach.
+    """
+    return _Numbers(pool, nodes, limits, integers_only=integers_only).build()
 
 
 def admit_number(nodes: Goal, value: int | float) -> bool:
+    """Whether ``value`` satisfies the keywords of all ``nodes`` for numbers."""
     lower, upper = lower_bound(nodes), upper_bound(nodes)
     if lower is not None and not lower.admits(value, upper=False):
         return False
     if upper is not None and not upper.admits(value, upper=True):
         return False
-    factors = [_whole(node) for node in nodes if "multipleOf" in node.schema]
-    return all(value % factor == 0 for factor in factors)
+    if any(written(value) % factor for factor in _factors(nodes, "multipleOf")):
+        return False
+    if not all(written(value) % factor for factor in _factors(nodes, NOT_MULTIPLE_OF)):
+        return False
+    if any(NOT_INTEGER in node.schema for node in nodes) and value == int(value):
+        return False
+    return value not in _excluded(nodes)
 
 
 def lower_bound(nodes: Goal) -> Bound | None:
+    """The tightest lower bound of ``nodes``."""
     return _bound(nodes, "minimum", "exclusiveMinimum", upper=False)
 
 
 def upper_bound(nodes: Goal) -> Bound | None:
+    """The tightest upper bound of ``nodes``."""
     return _bound(nodes, "maximum", "exclusiveMaximum", upper=True)
 
 
+class _Numbers:
+    """What ``nodes`` say about numbers, put together."""
+
+    def __init__(
+        self, pool: ExpressionPool, nodes: Goal, limits: Limits, *, integers_only: bool
+    ) -> None:
+        self._pool = pool
+        self._nodes = nodes
+        self._limits = limits
+        self._lower, self._upper = lower_bound(nodes), upper_bound(nodes)
+        self._factor = _common_multiple(nodes)
+        self._integers_only = integers_only
+        if self._factor is not None and self._factor.denominator == 1:
+            self._integers_only = True
+        self._not_integer = any(NOT_INTEGER in node.schema for node in nodes)
+        self._excluded = list(filter(self._reaches, _excluded(nodes)))
+        self._negative = self._not_integer or any(
+            NOT_MULTIPLE_OF in node.schema or NOT_ENUM in node.schema for node in nodes
+        )
+
+    def build(self) -> Expression:
+        if self._integers_only and self._not_integer:
+            return self._pool.empty
+        if self._integers_only:
+            self._keep_floats_exact()
+        positive = self._positive()
+        if positive == self._pool.empty and self._has_solution():
+            raise self._out_of_reach()
+        if not self._negative:
+            return positive
+        return self._pool.intersect([positive, *self._negations()])
+
+    def _positive(self) -> Expression:
+        pool, limits, lower, upper = self._pool, self._limits, self._lower, self._upper
+        factor: int | Fraction | None = self._factor
+        if self._integers_only:
+            factor = _whole_multiple(factor)
+        if factor is not None and not can_follow_multiples(lower, upper, limits, factor):
+            raise self._too_large()
+        if isinstance(factor, int):
+            return integer(pool, lower, upper, limits, factor)
+        if factor is not None:
+            return multiples(pool, lower, upper, limits, factor)
+        return number(pool, lower, upper, limits, plain=self._negative)
+
+    def _negations(self) -> list[Expression]:
+        pool, limits, lower, upper = self._pool, self._limits, self._lower, self._upper
+        found = [non_integers(pool, limits)] if self._not_integer else []
+        for node in self._nodes:
+            if NOT_MULTIPLE_OF in node.schema:
+                _check_size(node, NOT_MULTIPLE_OF)
+                factor: int | Fraction = written(node.schema[NOT_MULTIPLE_OF])
+                if self._factor is not None and self._factor % factor == 0:
+                    return [pool.empty]
+                if self._integers_only:
+                    factor = _whole_multiple(factor)
+                if not can_follow_non_multiples(lower, upper, limits, factor):
+                    raise self._too_large(node)
+                found.append(non_multiples(pool, lower, upper, limits, factor))
+        if self._excluded:
+            most = limits.choices if self._integers_only else _EXCLUDED_DECIMALS
+            if len(self._excluded) > most:
+                raise ConstraintTooComplex(f"more than {most} numbers excluded by 'not'")
+            texts = spellings(pool, self._excluded, limits, integers_only=self._integers_only)
+            found.append(pool.complement(texts))
+        return found
+
+    def _keep_floats_exact(self) -> None:
+        """Keep to integers that a reader who divides floats gets right, if a factor is a float."""
+        for node in self._nodes:
+            for keyword in ("multipleOf", NOT_MULTIPLE_OF):
+                factor = node.schema.get(keyword)
+                if isinstance(factor, float) and _whole_multiple(written(factor)) > 1:
+                    if factor >= _EXACT_FLOAT:
+                        raise self._too_large(node)
+                    self._lower = _tighter(self._lower, Bound(-_EXACT_FLOAT, True), upper=False)
+                    self._upper = _tighter(self._upper, Bound(_EXACT_FLOAT, True), upper=True)
+
+    def _reaches(self, value: int | float) -> bool:
+        """Whether the value lies between the bounds and has no more digits than they may have."""
+        lower, upper = self._lower, self._upper
+        return (
+            abs(value) < 10 ** (_LARGEST_DIGITS + 2)
+            and (lower is None or lower.admits(value, upper=False))
+            and (upper is None or upper.admits(value, upper=True))
+        )
+
+    def _has_solution(self) -> bool:
+        """Whether there are numbers between the bounds, and multiples, if all digits are free."""
+        lower, upper = self._lower, self._upper
+        if lower is None or upper is None:
+            return True
+        low, high = written(lower.value), written(upper.value)
+        step: int | Fraction | None = self._factor
+        if self._integers_only:
+            step = _whole_multiple(step)
+        if step is None:
+            return low < high or (low == high and not lower.exclusive and not upper.exclusive)
+        first, last = math.ceil(low / step), math.floor(high / step)
+        first += lower.exclusive and first * step == low
+        last -= upper.exclusive and last * step == high
+        return first <= last
+
+    def _out_of_reach(self) -> UnsupportedSchema:
+        limits = self._limits
+        reason = f"numbers have at most {limits.fraction_digits} digits after the point"
+        if self._factor is not None:
+            reason = "the multiples between the bounds have too many digits"
+        keywords = ("multipleOf", "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+        keyword, node = next((k, n) for k in keywords for n in self._nodes if k in n.schema)
+        return UnsupportedSchema(keyword, node.place(keyword), reason)
+
+    def _too_large(self, node: Node | None = None) -> UnsupportedSchema:
+        reason = "it takes too many states to be followed digit by digit over this range"
+        if node is None:
+            node = next(node for node in self._nodes if "multipleOf" in node.schema)
+        return UnsupportedSchema("multipleOf", node.place("multipleOf"), reason)
+
+
 def _bound(nodes: Goal, inclusive: str, exclusive: str, *, upper: bool) -> Bound | None:
+    """The tightest of the bounds; a boolean ``exclusive`` (draft 4) is about the other one."""
     tightest: Bound | None = None
     for node in nodes:
         for keyword in (inclusive, exclusive):
-            if keyword in node.schema:
-                bound = Bound(node.schema[keyword], keyword == exclusive)
-                tightest = _tighter(tightest, bound, upper=upper)
+            value = node.schema.get(keyword)
+            if is_number(value):
+                _check_size(node, keyword)
+                excludes = keyword == exclusive or node.schema.get(exclusive) is True
+                tightest = _tighter(tightest, Bound(value, excludes), upper=upper)
     return tightest
 
 
@@ -79,9 +214,48 @@ def _tighter(left: Bound | None, right: Bound, *, upper: bool) -> Bound:
     return left if (left.value < right.value) == upper else right
 
 
-def _whole(node: Node) -> int:
-    factor = node.schema["multipleOf"]
-    if factor != int(factor):
-        reason = "only multiples of integers can be followed"
-        raise UnsupportedSchema("multipleOf", node.place("multipleOf"), reason)
-    return int(factor)
+def _factors(nodes: Goal, keyword: Any) -> Iterable[Fraction]:
+    return (written(node.schema[keyword]) for node in nodes if keyword in node.schema)
+
+
+def _common_multiple(nodes: Goal) -> Fraction | None:
+    """The least common multiple of all ``multipleOf``."""
+    common: Fraction | None = None
+    for node in nodes:
+        if "multipleOf" in node.schema:
+            _check_size(node, "multipleOf")
+            factor = written(node.schema["multipleOf"])
+            common = factor if common is None else _least_common(common, factor)
+            if common >= 10**_LARGEST_DIGITS:
+                reason = f"the common multiple has more than {_LARGEST_DIGITS} digits"
+                raise UnsupportedSchema("multipleOf", node.place("multipleOf"), reason)
+    return common
+
+
+def _least_common(left: Fraction, right: Fraction) -> Fraction:
+    return Fraction(
+        math.lcm(left.numerator, right.numerator), math.gcd(left.denominator, right.denominator)
+    )
+
+
+def _whole_multiple(factor: Fraction | int | None) -> int:
+    """The least integer that is a multiple."""
+    return 1 if factor is None else _least_common(Fraction(factor), Fraction(1)).numerator
+
+
+def _excluded(nodes: Goal) -> list[int | float]:
+    """The numbers that are to be left out."""
+    return [
+        value
+        for node in nodes
+        if NOT_ENUM in node.schema
+        for value in node.schema[NOT_ENUM]
+        if is_number(value)
+    ]
+
+
+def _check_size(node: Node, keyword: str | tuple[str, str]) -> None:
+    if abs(node.schema[keyword]) >= 10**_LARGEST_DIGITS:
+        name = keyword if isinstance(keyword, str) else keyword[1]
+        reason = f"it has more than {_LARGEST_DIGITS} digits"
+        raise UnsupportedSchema(name, node.place(name), reason)

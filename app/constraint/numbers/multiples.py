@@ -1,0 +1,299 @@
+"""Multiples, followed digit by digit by what is left of a division.
+
+A number on the grid of ``places`` digits after the point is a count of its last place, and it is a
+multiple where ``step`` divides that count. Digits that are still to come take factors of ten out of
+the step: with n of them only the remainder by step / gcd(step, 10**n) matters, so 6.75, which is
+675 hundredths, needs 27 remainders before the point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from app.constraint.expressions import ByteSet, Expression, ExpressionPool
+from app.constraint.limits import Limits
+from app.constraint.numbers.decimals import Decimals, first_on_grid, last_on_grid
+from app.constraint.numbers.ranges import (
+    Bound,
+    closed,
+    digits,
+    greatest_integer,
+    least_integer,
+    natural,
+    signed,
+)
+
+EXACT_DIGITS = 15
+"""Decimals of so many digits stay apart as floats, and a float's shortest form gives them back."""
+_ENUMERATED = 1_000
+"""Multiples that are listed one by one rather than followed digit by digit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Counts of the last of ``places`` digits after the point, and which of them are multiples."""
+
+    places: int
+    step: int
+    low: int
+    high: int
+
+    @property
+    def states(self) -> int:
+        """Remainders that are told apart, times digits."""
+        whole = len(str(max(-self.low, self.high))) - self.places
+        states = max(whole, 1) * self.modulus(self.places)
+        return states + sum(self.modulus(left) for left in range(self.places))
+
+    @property
+    def count(self) -> int:
+        """Multiples between the ends, or one more."""
+        return (self.high - self.low) // self.step
+
+    def modulus(self, left: int) -> int:
+        """What the step is to a number of which ``left`` digits are still to come."""
+        return self.step // math.gcd(self.step, 10**left)
+
+
+def integer(
+    pool: ExpressionPool,
+    lower: Bound | None,
+    upper: Bound | None,
+    limits: Limits,
+    multiple_of: int = 1,
+) -> Expression:
+    """The integers between the bounds that ``multiple_of`` divides.
+
+    Without a bound there are ``limits.integer_digits`` digits, or one more than the other bound
+    or ``multiple_of`` has. Ask ``can_follow_multiples`` before.
+    """
+    grid = integer_grid(lower, upper, limits, multiple_of)
+
+    def naturals(first: int, last: int) -> Expression:
+        if multiple_of == 1:
+            return natural(pool, first, last)
+        return _natural_multiples(pool, first, last, multiple_of)
+
+    return signed(pool, grid.low, grid.high, naturals)
+
+
+def multiples(
+    pool: ExpressionPool,
+    lower: Bound | None,
+    upper: Bound | None,
+    limits: Limits,
+    multiple_of: Fraction,
+) -> Expression:
+    """The plain decimals between the bounds that are multiples, exactly and as a float reads.
+
+    They have at most the decimal places of ``multiple_of``, and zeros to fill these. Where that is
+    not a power of ten, they have ``EXACT_DIGITS`` digits at most. Ask ``can_follow_multiples``
+    before.
+    """
+    grid = decimal_grid(lower, upper, limits, multiple_of)
+    naturals: Callable[[int, int], Expression]
+    if grid.step == 1:
+        naturals = Decimals(pool, grid.places).between
+    elif grid.states <= limits.multiple_states:
+        naturals = Remainders(pool, grid).between
+    else:
+
+        def naturals(first: int, last: int) -> Expression:
+            return pool.one_of(_listed(first, last, grid))
+
+    return signed(pool, grid.low, grid.high, naturals)
+
+
+def can_follow_multiples(
+    lower: Bound | None, upper: Bound | None, limits: Limits, multiple_of: int | Fraction
+) -> bool:
+    """Whether ``integer``, or ``multiples`` for a fraction, takes these arguments."""
+    if isinstance(multiple_of, Fraction):
+        grid = decimal_grid(lower, upper, limits, multiple_of)
+        followed = grid.step == 1 or grid.states <= limits.multiple_states
+        return followed or grid.count < _ENUMERATED
+    grid = integer_grid(lower, upper, limits, multiple_of)
+    if grid.count < _ENUMERATED:
+        return True
+    while multiple_of % 10 == 0:
+        multiple_of //= 10
+    return Grid(0, multiple_of, grid.low, grid.high).states <= limits.multiple_states
+
+
+def integer_grid(
+    lower: Bound | None, upper: Bound | None, limits: Limits, multiple_of: int
+) -> Grid:
+    """Integers between the bounds."""
+    low = None if lower is None else least_integer(lower)
+    high = None if upper is None else greatest_integer(upper)
+    expected = max(limits.integer_digits, len(str(multiple_of)) + 1)
+    return Grid(0, multiple_of, *closed(low, high, expected))
+
+
+def decimal_grid(
+    lower: Bound | None,
+    upper: Bound | None,
+    limits: Limits,
+    multiple_of: Fraction,
+    least_places: int = 0,
+) -> Grid:
+    """The coarsest grid that has all multiples, of ``limits.fraction_digits`` places at most."""
+    places = min(max(decimal_places(multiple_of), least_places), limits.fraction_digits)
+    scale: int = 10**places
+    step = (
+        math.lcm(multiple_of.numerator * scale, multiple_of.denominator) // multiple_of.denominator
+    )
+    low = None if lower is None else first_on_grid(lower, scale)
+    high = None if upper is None else last_on_grid(upper, scale)
+    low, high = closed(low, high, limits.integer_digits + places)
+    if step > 1:
+        largest = 10**EXACT_DIGITS - 1
+        low, high = max(low, -largest), min(high, largest)
+    return Grid(places, step, low, high)
+
+
+def decimal_places(value: Fraction) -> int:
+    """Digits after the point of a decimal."""
+    places = 0
+    while 10**places % value.denominator:
+        places += 1
+    return places
+
+
+def _natural_multiples(pool: ExpressionPool, first: int, last: int, factor: int) -> Expression:
+    """The multiples of ``factor`` among the natural numbers from ``first`` to ``last``."""
+    first += -first % factor
+    if factor % 10 == 0 and first > 0:
+        tenths = _natural_multiples(pool, first // 10, last // 10, factor // 10)
+        return pool.concatenate(tenths, pool.literal(b"0"))
+    if factor % 10 == 0:
+        return pool.union((pool.literal(b"0"), _natural_multiples(pool, factor, last, factor)))
+    if factor == 1:
+        return natural(pool, first, last)
+    if (last - first) // factor < _ENUMERATED:
+        return pool.one_of(b"%d" % n for n in range(first, last + 1, factor))
+    return Remainders(pool, Grid(0, factor, first, last)).between(first, last)
+
+
+def _listed(first: int, last: int, grid: Grid) -> Iterable[bytes]:
+    """The multiples, with no digit too many, with one after the point, and with all of them."""
+    scale = 10**grid.places
+    for count in range(first + -first % grid.step, last + 1, grid.step):
+        whole, places = divmod(count, scale)
+        padded = str(places).rjust(grid.places, "0")
+        shortest = padded.rstrip("0")
+        yield f"{whole}.{padded}".encode()
+        yield f"{whole}.{shortest or 0}".encode()
+        if not shortest:
+            yield b"%d" % whole
+
+
+class Remainders:
+    """Decimals whose count on the grid ``grid.step`` divides, or does not where ``divisible`` is
+    False. Trailing zeros may be left out after the point, as far as there are ``grid.places``."""
+
+    def __init__(self, pool: ExpressionPool, grid: Grid, *, divisible: bool = True) -> None:
+        self.pool = pool
+        self.grid = grid
+        self.divisible = divisible
+        self._moduli: dict[int, int] = {}
+        self._ends: dict[tuple[int, int], Expression] = {}
+        self._wholes: dict[tuple[int, int, int], Expression] = {}
+
+    def between(self, first: int, last: int) -> Expression:
+        """From ``first`` to ``last``, natural counts of the last place."""
+        if self.divisible:
+            first += -first % self.grid.step
+            last -= last % self.grid.step
+        if first > last:
+            return self.pool.empty
+        shortest = self.grid.places + 1
+        low, high = str(first).rjust(shortest, "0"), str(last).rjust(shortest, "0")
+        options = []
+        if low[0] == "0":  # before the point only 0
+            options.append(self._ending(shortest, 0, low, min(high, "0" + "9" * (shortest - 1))))
+            low = "1" + "0" * (shortest - 1)
+        if int(high) >= int(low):
+            options.append(self._nonzero(low, high))
+        return self.pool.union(options)
+
+    def _nonzero(self, low: str, high: str) -> Expression:
+        """Counts of one digit or more before the point, the first of which is not 0."""
+        if len(low) == len(high):
+            return self._ending(len(low), 0, low, high)
+        step, options = self.grid.step if self.divisible else 1, []
+        shortest, longest = len(low), len(high)
+        if int(low) - step >= 10 ** (shortest - 1):
+            options.append(self._ending(shortest, 0, low, "9" * shortest))
+            shortest += 1
+        if int(high) + step < 10**longest:
+            options.append(self._ending(longest, 0, "1" + "0" * (longest - 1), high))
+            longest -= 1
+        if shortest <= longest:
+            most = longest - self.grid.places - 1
+            for digit in range(1, 10):
+                rest = self._whole(shortest - self.grid.places - 1, most, digit)
+                options.append(self.pool.concatenate(self.pool.literal(b"%d" % digit), rest))
+        return self.pool.union(options)
+
+    def _whole(self, least: int, most: int, remainder: int) -> Expression:
+        """``least`` to ``most`` digits before the point, and the end."""
+        remainder %= self._modulus(self.grid.places)
+        known = self._wholes.get((least, most, remainder))
+        if known is None:
+            by_rest: dict[Expression, ByteSet] = {}
+            for digit in range(10) if most else ():
+                rest = self._whole(max(least - 1, 0), most - 1, 10 * remainder + digit)
+                by_rest[rest] = by_rest.get(rest, 0) | digits(digit, digit)
+            options = [self._ending(self.grid.places, remainder)] if least == 0 else []
+            known = self.pool.union((*options, self._choice(by_rest)))
+            self._wholes[least, most, remainder] = known
+        return known
+
+    def _ending(
+        self, left: int, remainder: int, low: str | None = None, high: str | None = None
+    ) -> Expression:
+        """The last ``left`` digits, the point among them; a bound that is None no longer matters."""
+        remainder %= self._modulus(left)
+        free = low is None and high is None
+        known = self._ends.get((left, remainder)) if free else None
+        if known is None:
+            known = self._ending_new(left, remainder, low, high)
+            if free:
+                self._ends[left, remainder] = known
+        return known
+
+    def _ending_new(
+        self, left: int, remainder: int, low: str | None, high: str | None
+    ) -> Expression:
+        pool = self.pool
+        may_end = (remainder == 0) == self.divisible and (low is None or not low.strip("0"))
+        if left == 0:
+            return pool.epsilon if may_end else pool.empty
+        by_rest: dict[Expression, ByteSet] = {}
+        first = 0 if low is None else int(low[0])
+        last = 9 if high is None else int(high[0])
+        for digit in range(first, last + 1):
+            below = low[1:] if low is not None and digit == first else None
+            above = high[1:] if high is not None and digit == last else None
+            rest = self._ending(left - 1, 10 * remainder + digit, below, above)
+            by_rest[rest] = by_rest.get(rest, 0) | digits(digit, digit)
+        ending = self._choice(by_rest)
+        if left == self.grid.places:
+            ending = pool.concatenate(pool.literal(b"."), ending)
+        return pool.optional(ending) if left <= self.grid.places and may_end else ending
+
+    def _choice(self, by_rest: dict[Expression, ByteSet]) -> Expression:
+        pool = self.pool
+        return pool.union(
+            [pool.concatenate(pool.byte(members), rest) for rest, members in by_rest.items()]
+        )
+
+    def _modulus(self, left: int) -> int:
+        known = self._moduli.get(left)
+        if known is None:
+            known = self._moduli[left] = self.grid.modulus(left)
+        return known
