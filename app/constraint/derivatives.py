@@ -1,104 +1,94 @@
-"""Derivatives of byte expressions, and the length of the shortest string of each.
+"""Derivatives of byte expressions, which of them are alive, and their shortest strings.
 
-The derivative of a language by a byte b holds what may follow b (Brzozowski 1964). ``row`` gives
-all derivatives of an expression at once, as a partition of the bytes into classes (Owens, Reppy
-and Turon 2009, section 4.2). Lengths are exact: those of plain expressions come from their parts,
-those of rules from a fixpoint, those of intersections and complements from an A* search over their
-derivatives, so an intersection that nothing satisfies is found out and pruned.
+Lengths are exact: those of plain expressions come from their parts, those of rules from a
+fixpoint, those of intersections and complements from an A* search over their derivatives. Whether
+an expression has any string at all is asked far more often and costs less: a search that goes
+straight for a state known to be alive.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
-from itertools import count
 from typing import Any
 
-from app.constraint.expressions import (
-    ALL_BYTES,
-    INFINITE,
-    ByteSet,
-    Expression,
-    ExpressionPool,
-    Kind,
-)
+from app.constraint.expressions import INFINITE, ByteSet, Expression, ExpressionPool, Kind
+from app.constraint.rows import Row, Rows
 from app.core.errors import ConstraintTooComplex
 
-Row = list[tuple[ByteSet, Expression]]
-"""Disjoint, non-empty byte classes with different derivatives; bytes in no class lead nowhere."""
+__all__ = ["Derivatives", "Row"]
 
 _PREFERRED = b"a0A _"
 """Bytes a shortest completion is spelled with where several are as short."""
 
 
-class Derivatives:
+class Derivatives(Rows):
     """Derivatives and lengths over one pool, memoised. Picklable together with the pool.
 
     ``measure`` must be called once after all rules are defined. ``max_search`` bounds the states
-    one search for a shortest string may visit; passing it raises ``ConstraintTooComplex``.
+    one search may visit; passing it raises ``ConstraintTooComplex``.
     """
 
     def __init__(self, pool: ExpressionPool, max_search: int = 20_000) -> None:
-        self.pool = pool
+        super().__init__(pool)
         self.max_search = max_search
-        self._rows: dict[Expression, Row] = {}
-        self._open: set[Expression] = set()
         self._lengths: list[int | None] = []
         self._rule_lengths: list[int] = []
-        self._found: dict[Expression, bytes] = {}
-        """Shortest strings of intersections and complements, by search."""
+        self._alive: set[Expression] = set()
+        """Found to have a string, of a length that nobody has asked for."""
+        self._pruned: set[Expression] = set()
+        """Those whose row has no dead derivative left."""
+        self._next: dict[Expression, tuple[int, Expression]] = {}
+        """First byte of a shortest string of an intersection or complement, and what follows."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_rows": {}}
+        return {**super().__getstate__(), "_pruned": set()}
 
-    def row(self, expression: Expression) -> Row:
-        """Every next byte and the derivative it leads to. Memoised."""
-        found = self._rows.get(expression)
-        if found is None:
-            found = self._row(expression)
-            self._rows[expression] = found
-        return found
+    @property
+    def nbytes(self) -> int:
+        known = 9 * len(self._lengths) + 60 * (len(self._alive) + len(self._pruned))
+        return super().nbytes + known + 200 * len(self._next)
 
     def live_row(self, expression: Expression) -> Row:
-        """``row`` without the derivatives from which no string can be finished."""
-        return [(b, e) for b, e in self.row(expression) if self.length(e) < INFINITE]
+        """``row`` without the derivatives from which no string can be finished. Memoised."""
+        row = self.row(expression)
+        if expression not in self._pruned:
+            if not all([self.is_alive(target) for _, target in row]):
+                row = [(bits, target) for bits, target in row if self.is_alive(target)]
+                self._rows[expression] = row
+            self._pruned.add(expression)
+        return row
 
     def derivative(self, expression: Expression, byte: int) -> Expression:
-        """What may follow ``byte``; the pool's ``empty`` if nothing can be finished from there.
+        """What may follow ``byte``; the pool's ``empty`` if nothing can be finished from there."""
+        target = self.derivative_of(expression, byte)
+        return target if self.is_alive(target) else self.pool.empty
 
-        Costs fewer new expressions than ``row`` does inside repetitions and concatenations.
-        """
-        target = self._derivative(expression, byte)
-        return target if self.length(target) < INFINITE else self.pool.empty
-
-    def _derivative(self, expression: Expression, byte: int) -> Expression:
-        pool, targets = self.pool, []
-        while expression not in self._rows and pool.kinds[expression] is Kind.CONCATENATION:
-            head, tail = pool.operands[expression]
-            targets.append(pool.concatenate(self._derivative(head, byte), tail))
-            if not pool.nullable[head]:
-                return pool.union(targets)
-            expression = tail
-        if expression not in self._rows and pool.kinds[expression] is Kind.REPETITION:
-            repetition = pool.operands[expression]
-            after = self._derivative(repetition[0], byte)
-            targets.append(pool.concatenate(after, self._rest(repetition)))
-        else:
-            row = self.row(expression)
-            targets.extend(target for members, target in row if members >> byte & 1)
-        return pool.union(targets)
-
-    def _rest(self, repetition: tuple[Expression, int, int | None]) -> Expression:
-        """What a repetition still is after one time."""
-        inner, low, high = repetition
-        return self.pool.repeat(inner, max(low - 1, 0), None if high is None else high - 1)
+    def is_alive(self, expression: Expression) -> bool:
+        """Whether the language has any string."""
+        pool = self.pool
+        while True:
+            if pool.nullable[expression] or expression in self._alive:
+                return True
+            known = self._known_length(expression)
+            if known is not None:
+                return known < INFINITE
+            kind, operand = pool.kinds[expression], pool.operands[expression]
+            if kind is Kind.CONCATENATION:
+                if not self.is_alive(operand[0]):
+                    return False
+                expression = operand[1]
+            elif kind is Kind.REPETITION:
+                expression = operand[0]
+            elif kind is Kind.UNION:
+                return any(self.is_alive(member) for member in operand)
+            elif kind is Kind.INTERSECTION or kind is Kind.COMPLEMENT:
+                return self._search_alive(expression)
+            else:
+                return self.length(expression) < INFINITE
 
     def length(self, expression: Expression) -> int:
         """Bytes in a shortest string of the language; ``INFINITE`` if there is none."""
-        lengths = self._lengths
-        if expression >= len(lengths):
-            lengths.extend([None] * (len(self.pool) - len(lengths)))
-        known = lengths[expression]
+        known = self._known_length(expression)
         if known is None:
             known = self._length(expression)
             self._set_length(expression, known)
@@ -138,111 +128,31 @@ class Derivatives:
                 expression = min(operand, key=self.length)
             elif kind is Kind.RULE:
                 expression = pool.bodies[operand] or pool.empty
+            elif kind is Kind.INTERSECTION or kind is Kind.COMPLEMENT:
+                self.length(expression)
+                byte, expression = self._next[expression]
+                parts.append(bytes([byte]))
             else:
-                parts.append(self._shortest_of_leaf(expression))
+                parts.append(self._shortest_of_leaf(kind, operand))
                 break
         return b"".join(parts)
 
-    def _shortest_of_leaf(self, expression: Expression) -> bytes:
-        kind, operand = self.pool.kinds[expression], self.pool.operands[expression]
+    def _shortest_of_leaf(self, kind: Kind, operand: Any) -> bytes:
         if kind is Kind.LITERAL:
             text: bytes = operand
             return text
         if kind is Kind.BYTES:
             return bytes([_preferred_byte(operand)])
-        if kind is Kind.REPETITION:
-            return self.shortest(operand[0]) * int(operand[1])
-        self.length(expression)
-        return self._found[expression]
+        assert kind is Kind.REPETITION
+        return self.shortest(operand[0]) * int(operand[1])
 
-    def _row(self, expression: Expression) -> Row:
-        pool = self.pool
-        kind, operand = pool.kinds[expression], pool.operands[expression]
-        if kind is Kind.BYTES:
-            return [(operand, pool.epsilon)]
-        if kind is Kind.LITERAL:
-            return [(1 << operand[0], pool.literal(operand[1:]))]
-        if kind is Kind.CONCATENATION:
-            return self._row_of_concatenation(expression)
-        if kind is Kind.UNION:
-            return self._merge([self.row(member) for member in operand])
-        if kind is Kind.INTERSECTION:
-            return self._row_of_intersection(operand)
-        if kind is Kind.COMPLEMENT:
-            return self._row_of_complement(operand)
-        if kind is Kind.REPETITION:
-            rest = self._rest(operand)
-            return [(b, pool.concatenate(e, rest)) for b, e in self.row(operand[0])]
-        if kind is Kind.RULE:
-            return self._row_of_rule(expression, operand)
-        return []
+    def _known_length(self, expression: Expression) -> int | None:
+        return self._lengths[expression] if expression < len(self._lengths) else None
 
-    def _row_of_concatenation(self, expression: Expression) -> Row:
-        pool, rows = self.pool, []
-        while pool.kinds[expression] is Kind.CONCATENATION:
-            head, tail = pool.operands[expression]
-            rows.append([(b, pool.concatenate(e, tail)) for b, e in self.row(head)])
-            if not pool.nullable[head]:
-                break
-            expression = tail
-        else:
-            rows.append(self.row(expression))
-        return rows[0] if len(rows) == 1 else self._merge(rows)
-
-    def _row_of_intersection(self, members: Sequence[Expression]) -> Row:
-        classes: list[tuple[ByteSet, list[Expression]]] = [(ALL_BYTES, [])]
-        for member in members:
-            classes = [
-                (common, [*targets, target])
-                for bits, targets in classes
-                for member_bits, target in self.row(member)
-                if (common := bits & member_bits)
-            ]
-        return self._by_target((bits, self.pool.intersect(targets)) for bits, targets in classes)
-
-    def _row_of_complement(self, inner: Expression) -> Row:
-        row, rest = [], ALL_BYTES
-        for bits, target in self.row(inner):
-            row.append((bits, self.pool.complement(target)))
-            rest &= ~bits
-        row.append((rest, self.pool.everything))
-        return self._by_target(row)
-
-    def _row_of_rule(self, rule: Expression, index: int) -> Row:
-        if rule in self._open:
-            raise ConstraintTooComplex("a rule that refers to itself before it consumes a byte")
-        body = self.pool.bodies[index]
-        assert body is not None, "a declared rule has no body"
-        self._open.add(rule)
-        try:
-            return self.row(body)
-        finally:
-            self._open.discard(rule)
-
-    def _merge(self, rows: Iterable[Row]) -> Row:
-        """The row of a union, from the rows of its members.
-
-        Single bytes are grouped first, so a union of many literals costs their number and not
-        its square.
-        """
-        single: dict[ByteSet, list[Expression]] = {}
-        wide: list[tuple[ByteSet, list[Expression]]] = []
-        for row in rows:
-            for bits, target in row:
-                if bits & (bits - 1) == 0:
-                    single.setdefault(bits, []).append(target)
-                else:
-                    wide = _refine(wide, bits, [target])
-        for bits, targets in single.items():
-            wide = _refine(wide, bits, targets)
-        return self._by_target((bits, self.pool.union(targets)) for bits, targets in wide)
-
-    def _by_target(self, row: Iterable[tuple[ByteSet, Expression]]) -> Row:
-        merged: dict[Expression, ByteSet] = {}
-        for bits, target in row:
-            if bits and target != self.pool.empty:
-                merged[target] = merged.get(target, 0) | bits
-        return [(bits, target) for target, bits in merged.items()]
+    def _set_length(self, expression: Expression, length: int) -> None:
+        if expression >= len(self._lengths):
+            self._lengths.extend([None] * (len(self.pool) - len(self._lengths)))
+        self._lengths[expression] = length
 
     def _length(self, expression: Expression) -> int:
         pool = self.pool
@@ -267,20 +177,67 @@ class Derivatives:
             return INFINITE
         return self._search(expression)
 
-    def _search(self, start: Expression) -> int:
-        """A* over derivatives to the nearest nullable one; records what it learns on the way."""
+    def _search_alive(self, start: Expression) -> bool:
+        """Whether a string can be finished: best first, to the first state known to be alive.
+
+        Notes what it learns: all on the way are alive, or all that was visited is dead.
+        """
+        came: dict[Expression, Expression] = {start: start}
+        frontier = [(self._bound(start), 0, start)]
+        while frontier:
+            _, order, here = heapq.heappop(frontier)
+            if len(came) > self.max_search:
+                raise ConstraintTooComplex(f"more than {self.max_search} states in a search")
+            for _, target in self.row(here):
+                if target in came:
+                    continue
+                bound = self._bound(target)
+                if bound >= INFINITE:
+                    continue
+                came[target] = here
+                if self._is_plainly_alive(target):
+                    while here not in self._alive:
+                        self._alive.add(here)
+                        here = came[here]
+                    return True
+                heapq.heappush(frontier, (bound, order - 1, target))
+        for expression in came:
+            self._set_length(expression, INFINITE)
+        return False
+
+    def _is_plainly_alive(self, expression: Expression) -> bool:
+        """Whether it is known, or known of its parts, that ``expression`` has a string."""
         pool = self.pool
-        order = count()
-        frontier = [(self._bound(start), 0, next(order), start)]
+        if pool.nullable[expression] or expression in self._alive:
+            return True
+        known = self._known_length(expression)
+        if known is not None:
+            return known < INFINITE
+        kind = pool.kinds[expression]
+        if kind is Kind.INTERSECTION or kind is Kind.COMPLEMENT:
+            return False
+        return self.is_alive(expression)
+
+    def _search(self, start: Expression) -> int:
+        """A* over derivatives to the nearest nullable one; records what it learns on the way.
+
+        Among states as promising the deepest comes first, so that a long string of which the
+        length is plain is found at once. A state of known length ends the search: its bound is
+        exact.
+        """
+        frontier = [(self._bound(start), 0, 0, start)]
         cost: dict[Expression, int] = {start: 0}
         came: dict[Expression, tuple[Expression, ByteSet]] = {}
+        pushed = 0
         while frontier:
-            _, depth, _, here = heapq.heappop(frontier)
+            _, negative_depth, _, here = heapq.heappop(frontier)
+            depth = -negative_depth
             if depth > cost[here]:
                 continue
-            if pool.nullable[here]:
-                self._record_path(start, here, came)
-                return depth
+            known = 0 if self.pool.nullable[here] else self._known_length(here)
+            if known is not None:
+                self._record_path(start, here, known, came)
+                return depth + known
             if len(cost) > self.max_search:
                 raise ConstraintTooComplex(f"more than {self.max_search} states in a search")
             for bits, target in self.row(here):
@@ -289,33 +246,33 @@ class Derivatives:
                     if bound < INFINITE:
                         cost[target] = depth + 1
                         came[target] = (here, bits)
-                        entry = (depth + 1 + bound, depth + 1, next(order), target)
+                        pushed -= 1
+                        entry = (depth + 1 + bound, -depth - 1, pushed, target)
                         heapq.heappush(frontier, entry)
         for expression in cost:
             self._set_length(expression, INFINITE)
         return INFINITE
 
     def _record_path(
-        self, start: Expression, end: Expression, came: dict[Expression, tuple[Expression, ByteSet]]
+        self,
+        start: Expression,
+        end: Expression,
+        length: int,
+        came: dict[Expression, tuple[Expression, ByteSet]],
     ) -> None:
-        text = b""
+        self._set_length(end, length)
         while end != start:
-            end, bits = came[end]
-            text = bytes([_preferred_byte(bits)]) + text
-            self._set_length(end, len(text))
-            self._found[end] = text
-
-    def _set_length(self, expression: Expression, length: int) -> None:
-        if expression >= len(self._lengths):
-            self._lengths.extend([None] * (len(self.pool) - len(self._lengths)))
-        self._lengths[expression] = length
+            before, bits = came[end]
+            length += 1
+            self._set_length(before, length)
+            self._next[before] = (_preferred_byte(bits), end)
+            end = before
 
     def _bound(self, expression: Expression) -> int:
-        """A lower bound of the length, without a search: the A* heuristic."""
-        if expression < len(self._lengths):
-            known = self._lengths[expression]
-            if known is not None:
-                return known
+        """A lower bound of the length, without a search: the A* heuristic. Notes exact ones."""
+        known = self._known_length(expression)
+        if known is not None:
+            return known
         pool = self.pool
         if pool.nullable[expression]:
             return 0
@@ -325,29 +282,20 @@ class Derivatives:
         if kind is Kind.COMPLEMENT:
             return 1
         if kind is Kind.CONCATENATION:
-            return min(INFINITE, self._bound(operand[0]) + self._bound(operand[1]))
-        if kind is Kind.UNION:
-            return min([self._bound(member) for member in operand])
-        if kind is Kind.REPETITION:
-            return min(INFINITE, self._bound(operand[0]) * int(operand[1]))
-        return self._length(expression)
-
-
-def _refine(
-    classes: list[tuple[ByteSet, list[Expression]]], bits: ByteSet, targets: list[Expression]
-) -> list[tuple[ByteSet, list[Expression]]]:
-    """Split ``classes`` so that ``bits`` is a union of whole classes, and add ``targets`` there."""
-    refined = []
-    for class_bits, class_targets in classes:
-        common = class_bits & bits
-        if common:
-            refined.append((common, [*class_targets, *targets]))
-            bits &= ~common
-        if class_bits & ~common:
-            refined.append((class_bits & ~common, class_targets))
-    if bits:
-        refined.append((bits, targets))
-    return refined
+            parts: tuple[Expression, ...] = operand
+            bound = min(INFINITE, self._bound(operand[0]) + self._bound(operand[1]))
+        elif kind is Kind.UNION:
+            bounds = [self._bound(member) for member in operand]
+            bound = min(bounds)
+            parts = (operand[bounds.index(bound)],)
+        elif kind is Kind.REPETITION:
+            parts = operand[:1]
+            bound = min(INFINITE, self._bound(operand[0]) * int(operand[1]))
+        else:
+            return self.length(expression)
+        if all([pool.nullable[e] or self._known_length(e) is not None for e in parts]):
+            self._set_length(expression, bound)
+        return bound
 
 
 def _preferred_byte(bits: ByteSet) -> int:
