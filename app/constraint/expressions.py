@@ -7,9 +7,9 @@ expression can stand for a state of the automaton (Brzozowski 1964; Owens, Reppy
 apart again.
 
 The forms are: the empty language, the empty string, one byte of a set, a literal, concatenation,
-union, intersection, complement, bounded repetition, and reference to a named rule. Rules make
-recursive schemas possible without a depth limit; they may not stand inside an intersection or a
-complement, where emptiness would be undecidable.
+union, intersection, complement, bounded repetition, different items of a finite set, and reference
+to a named rule. Rules make recursive schemas possible without a depth limit; they may not stand
+inside an intersection or a complement, where emptiness would be undecidable.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Kind(IntEnum):
     COMPLEMENT = 7  # expression
     REPETITION = 8  # (expression, low, high); high is None where unbounded
     RULE = 9  # index into pool.bodies
+    DISTINCT = 10  # (items, between, low, high); see pool.distinct
 
 
 def byte_range(first: int, last: int) -> ByteSet:
@@ -202,6 +203,30 @@ class ExpressionPool:
         return self._node(
             Kind.REPETITION, (expression, low, high), nullable=low == 0, regular=regular
         )
+
+    def distinct(
+        self, items: tuple[Expression, ...], between: Expression, low: int, high: int
+    ) -> Expression:
+        """``low`` to ``high`` of ``items``, one or more, each at most once, in any order.
+
+        ``between`` stands between two of them. What is left of the items is worked out as far as
+        an answer goes (``expand_distinct``), so the number of their subsets does not matter.
+        """
+        high = min(high, len(items))
+        if high < max(low, 1):
+            return self.empty
+        operand = (items, between, max(low, 1), high)
+        return self._node(Kind.DISTINCT, operand, nullable=False, regular=False)
+
+    def expand_distinct(self, expression: Expression) -> Expression:
+        """The same language: one of the items, and what is left of the others."""
+        items, between, low, high = self.operands[expression]
+        options = []
+        for index, item in enumerate(items):
+            left = self.distinct(items[:index] + items[index + 1 :], between, low - 1, high - 1)
+            rest = self.concatenate(between, left)
+            options.append(self.concatenate(item, rest if low > 1 else self.optional(rest)))
+        return self.union(options)
 
     def declare_rule(self, *, nullable: bool = False) -> Expression:
         """A reference to a rule whose body comes later; ``nullable`` says if it has b""."""
