@@ -5,7 +5,7 @@ import random
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from app.core.constraint import Choice, JsonSchema, Regex
@@ -42,6 +42,35 @@ def test_patterns_agree_with_re_search_on_random_texts(pattern: str, texts: list
     for text in texts:
         expected = re.search(pattern, text) is not None
         assert (walker is not None and walker.accepts_value(text)) == expected
+
+
+LOOKS = st.tuples(
+    st.sampled_from(["(?=", "(?!"]), st.sampled_from(["", ".*", "^", "b?"]), PATTERNS
+).map(lambda parts: f"{parts[0]}{parts[1]}{parts[2]})")
+BESIDE = LOOKS | st.sampled_from(
+    [r"\b", "(?<=a)", "(?<![ab])", "(?<!^)", "(?:(?!ab).)*$", "(?:(?=a|b$).)+$"]
+)
+FEW = st.sampled_from(["", "", "?", "{2}", "{0,2}", "{1,3}?"])
+
+
+def beside_looks(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    group = st.tuples(inner, FEW).map(lambda pair: f"(?:{pair[0]}){pair[1]}")
+    several = st.lists(inner, min_size=2, max_size=3)
+    return group | several.map("".join) | several.map("|".join)
+
+
+@given(
+    st.recursive(PATTERNS | BESIDE, beside_looks, max_leaves=6),
+    st.lists(TEXTS, max_size=12),
+)
+@settings(max_examples=400, deadline=None)
+def test_look_around_agrees_with_re_search(pattern: str, texts: list[str]) -> None:
+    try:
+        walker = Walker.of(JsonSchema({"type": ["string", "null"], "pattern": pattern}))
+    except UnsupportedSchema:
+        reject()
+    for text in texts:
+        assert walker.accepts_value(text) == (re.search(pattern, text) is not None)
 
 
 @given(PATTERNS, st.integers(0, 3), st.integers(0, 3), st.lists(TEXTS, max_size=12))
@@ -101,6 +130,17 @@ def test_classes_match_in_the_unicode_flavour_of_python_as_well(pattern: str) ->
         (r"x$|^y", ["ax", "ya"], ["xa", "ay"]),
         (r"^[\b]\/$", ["\b/"], ["b/"]),
         (r"a^|^$", [""], ["a"]),
+        (r"^(?=.*\d)(?=.*[a-z]).{4,6}$", ["abc1", "1____z"], ["abcd", "1234", "a1", "abcdef1"]),
+        (r"^(?!pattern$).*$", ["patter", "patterns"], ["pattern"]),
+        (r"^((?!cd).)*$", ["", "c", "dc", "\\"], ["cd", "acdb"]),
+        (r"^\w+(?<!_)$", ["a", "_a"], ["_", "a_"]),
+        (r"\bcat\b", ["cat", "a cat.", "(cat)"], ["cats", "écat", "_cat"]),
+        (r"^\p{Lu}\p{Script=Greek}\P{L}$", ["Éλ1", "Λλ-"], ["éλ1", "Éx1", "ÉλÉ"]),
+        (r"(?i)^hello[^x]$", ["HELLo!", "helloY"], ["hellox", "helloX", "hell"]),
+        (r"(?s)^a.b$", ["a\nb"], ["ab"]),
+        (r"^a[^]$", ["ab", "a\n"], ["a"]),
+        (r"^(a|[])$", ["a"], [""]),
+        (r"^\0$", ["\0"], ["0"]),
     ],
 )
 def test_ecma_escapes_and_anchors(pattern: str, inside: list[str], outside: list[str]) -> None:
@@ -121,7 +161,24 @@ def test_what_is_no_pattern_is_invalid_with_its_position(pattern: str) -> None:
 
 @pytest.mark.parametrize(
     "pattern",
-    [r"\bx", r"(a)\1", "(?=a)", "(?!a)", "(?<=a)", r"\p{L}", "[]", "[^]", r"\Z", "(?i)a", "a{,3}"],
+    [
+        r"a\Bx",
+        r"(a)\1",
+        r"(?<n>a)\k<n>",
+        "(?P<n>a)(?P=n)",
+        "((?=ab).b?)*x",
+        r"(\b\w\b )+",
+        "(?<=ab)c",
+        r"\p{Script=Klingon}",
+        r"\pL",
+        "[]]",
+        "[^]a]",
+        r"\Z",
+        "(?m)a",
+        "x(?i:a)",
+        "(?>a)",
+        "a{,3}",
+    ],
 )
 def test_what_cannot_be_followed_exactly_is_refused_by_name(pattern: str) -> None:
     with pytest.raises(UnsupportedSchema) as caught:

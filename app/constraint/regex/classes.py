@@ -7,10 +7,26 @@ what any dialect matches. The complement swaps them, so what is generated is mat
 
 from __future__ import annotations
 
+import re
+import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from app.constraint.codepoints import Ranges, negate, ranges, single, union, where
+from app.constraint.codepoints import (
+    ASSIGNED_PLANES,
+    CHARACTERS,
+    LAST,
+    Ranges,
+    assigned_planes,
+    clip,
+    common,
+    negate,
+    ranges,
+    runs,
+    single,
+    union,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +56,7 @@ _SPACES = union(
 )
 
 DOT = CharacterClass(negate(_LINE_ENDS), negate(single(0x0A)))
+ANYTHING = exactly(CHARACTERS)
 
 
 @cache
@@ -48,7 +65,183 @@ def shorthand(letter: str) -> CharacterClass:
     if letter.isupper():
         return ~shorthand(letter.lower())
     if letter == "d":
-        return CharacterClass(_ASCII_DIGITS, where(str.isdecimal))
+        return CharacterClass(_ASCII_DIGITS, runs(r"\d"))
     if letter == "w":
-        return CharacterClass(_ASCII_WORD, union(_ASCII_WORD, where(str.isalnum)))
-    return CharacterClass(_SPACES, union(_SPACES, where(str.isspace), single(0xFEFF)))
+        return CharacterClass(_ASCII_WORD, runs(r"\w"))
+    return CharacterClass(_SPACES, union(_SPACES, runs(r"\s"), single(0xFEFF)))
+
+
+_CATEGORY_NAMES = {
+    "Letter": "L",
+    "Cased_Letter": "LC",
+    "Uppercase_Letter": "Lu",
+    "Lowercase_Letter": "Ll",
+    "Titlecase_Letter": "Lt",
+    "Modifier_Letter": "Lm",
+    "Other_Letter": "Lo",
+    "Mark": "M",
+    "Nonspacing_Mark": "Mn",
+    "Spacing_Mark": "Mc",
+    "Enclosing_Mark": "Me",
+    "Number": "N",
+    "Decimal_Number": "Nd",
+    "Letter_Number": "Nl",
+    "Other_Number": "No",
+    "Punctuation": "P",
+    "punct": "P",
+    "Connector_Punctuation": "Pc",
+    "Dash_Punctuation": "Pd",
+    "Open_Punctuation": "Ps",
+    "Close_Punctuation": "Pe",
+    "Initial_Punctuation": "Pi",
+    "Final_Punctuation": "Pf",
+    "Other_Punctuation": "Po",
+    "Symbol": "S",
+    "Math_Symbol": "Sm",
+    "Currency_Symbol": "Sc",
+    "Modifier_Symbol": "Sk",
+    "Other_Symbol": "So",
+    "Separator": "Z",
+    "Space_Separator": "Zs",
+    "Line_Separator": "Zl",
+    "Paragraph_Separator": "Zp",
+    "Other": "C",
+    "Control": "Cc",
+    "cntrl": "Cc",
+    "Format": "Cf",
+    "Private_Use": "Co",
+}
+_SCRIPTS = {
+    "Latin": "LATIN",
+    "Latn": "LATIN",
+    "Greek": "GREEK",
+    "Grek": "GREEK",
+    "Cyrillic": "CYRILLIC",
+    "Cyrl": "CYRILLIC",
+    "Han": "CJK UNIFIED IDEOGRAPH",
+    "Hani": "CJK UNIFIED IDEOGRAPH",
+    "Hiragana": "HIRAGANA LETTER",
+    "Hira": "HIRAGANA LETTER",
+    "Katakana": "KATAKANA LETTER",
+    "Kana": "KATAKANA LETTER",
+    "Hangul": "HANGUL",
+    "Hang": "HANGUL",
+    "Arabic": "ARABIC LETTER",
+    "Arab": "ARABIC LETTER",
+    "Hebrew": "HEBREW LETTER",
+    "Hebr": "HEBREW LETTER",
+    "Thai": "THAI CHARACTER",
+    "Devanagari": "DEVANAGARI LETTER",
+    "Deva": "DEVANAGARI LETTER",
+}
+
+
+@cache
+def unicode_property(name: str) -> CharacterClass | None:
+    r"""The class of ``\p{name}``; None for what is not known.
+
+    General categories (ECMA-262, table 68), and scripts as far as the names of letters tell them.
+    What this version of Unicode does not assign may belong to any class in another version.
+    """
+    key, _, value = name.rpartition("=")
+    if key in ("Script", "sc", "Script_Extensions", "scx"):
+        return _script(value)
+    if key not in ("", "General_Category", "gc"):
+        return None
+    if not key and value == "Any":
+        return ANYTHING
+    if not key and value == "ASCII":
+        return exactly(((0, 0x7F),))
+    short = _CATEGORY_NAMES.get(value, value)
+    if short == "LC":
+        members = union(_category("Lu"), _category("Ll"), _category("Lt"))
+    elif short in _CATEGORY_NAMES.values():
+        members = _category(short)
+    else:
+        return None
+    return CharacterClass(common(members, CHARACTERS), union(members, _category("Cn")))
+
+
+_TAGS = union(single(0xE0001), ranges([(0xE0020, 0xE007F)]))
+_SELECTORS = ranges([(0xE0100, 0xE01EF)])
+_PRIVATE = ranges([(0xF0000, 0xFFFFD), (0x100000, 0x10FFFD)])
+
+
+@cache
+def _categories() -> str:
+    """Two letters for each code point below ``ASSIGNED_PLANES``."""
+    return "".join(map(unicodedata.category, assigned_planes()))
+
+
+@cache
+def _category(name: str) -> Ranges:
+    codes = name if len(name) == 2 else name + "[a-z]"
+    found = re.finditer(f"(?:{codes})+", _categories())  # upper and lower case keep it in step
+    members = ranges((match.start() // 2, match.end() // 2 - 1) for match in found)
+    higher = {"Cf": _TAGS, "Mn": _SELECTORS, "M": _SELECTORS, "Co": _PRIVATE}
+    higher["Cn"] = clip(negate(union(_TAGS, _SELECTORS, _PRIVATE)), ASSIGNED_PLANES, LAST)
+    higher["C"] = union(_TAGS, _PRIVATE, higher["Cn"])
+    return union(members, higher.get(name, ()))
+
+
+@cache
+def _letters_by_script() -> dict[str, Ranges]:
+    prefixes = tuple(set(_SCRIPTS.values()))
+    found: dict[str, list[tuple[int, int]]] = {prefix: [] for prefix in prefixes}
+    for first, last in _category("L"):
+        for code in range(first, last + 1):
+            name = unicodedata.name(chr(code), "")
+            if name.startswith(prefixes):
+                prefix = next(prefix for prefix in prefixes if name.startswith(prefix))
+                found[prefix].append((code, code))
+    return {prefix: ranges(parts) for prefix, parts in found.items()}
+
+
+def _script(name: str) -> CharacterClass | None:
+    prefix = _SCRIPTS.get(name)
+    if prefix is None:
+        return None
+    scripts = _letters_by_script()
+    others = union(*(members for key, members in scripts.items() if key != prefix))
+    return CharacterClass(scripts[prefix], negate(others))
+
+
+def ignoring_case(members: CharacterClass) -> CharacterClass:
+    """With the other cases of the members: the plain pairs surely, all relatives possibly."""
+    surely, possibly = [members.surely], [members.possibly]
+    for code, other, plain in _case_pairs():
+        if plain and _has(members.surely, code):
+            surely.append(single(other))
+        if _has(members.possibly, code):
+            possibly.append(single(other))
+    return CharacterClass(union(*surely), union(*possibly))
+
+
+_CASED = 0x20000
+"""No letter from here on has cases."""
+
+
+@cache
+def _case_pairs() -> tuple[tuple[int, int, bool], ...]:
+    """(code point, one that differs by case, whether the two are a plain pair)."""
+    families: dict[str, set[str]] = {}
+    characters = assigned_planes()[:_CASED]
+    folds = zip(characters, map(str.casefold, characters), map(str.upper, characters), strict=True)
+    for character, folded, upper in folds:
+        if character != folded or character != upper:
+            families.setdefault(folded, {folded}).update((character, upper, character.lower()))
+    return tuple(pair for family in families.values() for pair in _pairs(family))
+
+
+def _pairs(family: set[str]) -> Iterator[tuple[int, int, bool]]:
+    characters = [member for member in family if len(member) == 1]
+    plain = len(family) == 2 and len(characters) == 2
+    for one in characters:
+        for other in characters:
+            if one != other:
+                ascii_pair = one.isascii() and other.isascii()
+                yield ord(one), ord(other), plain or ascii_pair
+
+
+def _has(members: Ranges, code: int) -> bool:
+    return any(first <= code <= last for first, last in members)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from app.constraint.codepoints import CHARACTERS, Ranges
 from app.constraint.expressions import Expression, ExpressionPool
+from app.constraint.regex.lookaround import atoms
+from app.constraint.regex.rests import Rests
 from app.constraint.regex.syntax import (
     Alternatives,
     Anchor,
@@ -43,7 +45,8 @@ class Lowering:
     ) -> None:
         self.pool = pool
         self._spell = spell
-        self._loose = loose
+        self.loose = loose
+        self._opposite: Lowering | None = None
         self._spelled: dict[Ranges, Expression] = {}
         self._plain_of: dict[Node, Expression] = {}
         self._nonempty_of: dict[Node, Expression] = {}
@@ -51,6 +54,8 @@ class Lowering:
 
     def whole(self, node: Node) -> Expression:
         """The texts that ``node`` matches from end to end."""
+        if node.looks:
+            return Rests(self, atoms(node)).whole(node)
         return self._at(node, first=True, last=True).full
 
     def search(self, node: Node) -> Expression:
@@ -58,10 +63,23 @@ class Lowering:
         anything = Repeated(Characters(CHARACTERS, CHARACTERS), 0, None)
         return self.whole(Sequence((anything, node, anything)))
 
+    @property
+    def anything(self) -> Expression:
+        """Any text."""
+        return self.pool.repeat(self.character(CHARACTERS))
+
+    @property
+    def opposite(self) -> Lowering:
+        """The loose one of a strict one, and the other way round."""
+        if self._opposite is None:
+            self._opposite = Lowering(self.pool, self._spell, loose=not self.loose)
+            self._opposite._opposite = self
+        return self._opposite
+
     def _at(self, node: Node, *, first: bool, last: bool) -> _Language:
         """What ``node`` matches where no text comes before (``first``) or after (``last``)."""
         if not node.anchored:
-            return _Language(self._plain(node), self._nonempty(node))
+            return _Language(self.plain(node), self.nonempty(node))
         known = self._anchored_at.get((node, first, last))
         if known is None:
             known = self._anchored_new(node, first=first, last=last)
@@ -142,7 +160,7 @@ class Lowering:
         nullable = low == 0 or pool.nullable[alone.full]
         return _Language(pool.optional(nonempty) if nullable else nonempty, nonempty)
 
-    def _plain(self, node: Node) -> Expression:
+    def plain(self, node: Node) -> Expression:
         """What a node without anchors matches."""
         known = self._plain_of.get(node)
         if known is None:
@@ -152,17 +170,17 @@ class Lowering:
     def _plain_new(self, node: Node) -> Expression:
         pool = self.pool
         if isinstance(node, Characters):
-            return self._character(node.possible if self._loose else node.members)
+            return self.character(node.possible if self.loose else node.members)
         if isinstance(node, Sequence):
-            return pool.concatenate(*map(self._plain, node.parts))
+            return pool.concatenate(*map(self.plain, node.parts))
         if isinstance(node, Alternatives):
-            return pool.union(map(self._plain, node.options))
+            return pool.union(map(self.plain, node.options))
         assert isinstance(node, Repeated)
-        return pool.repeat(self._plain(node.body), node.low, node.high)
+        return pool.repeat(self.plain(node.body), node.low, node.high)
 
-    def _nonempty(self, node: Node) -> Expression:
+    def nonempty(self, node: Node) -> Expression:
         """What a node without anchors matches, without the empty string."""
-        plain = self._plain(node)
+        plain = self.plain(node)
         if not self.pool.nullable[plain]:
             return plain
         known = self._nonempty_of.get(node)
@@ -173,18 +191,19 @@ class Lowering:
     def _nonempty_new(self, node: Node) -> Expression:
         pool = self.pool
         if isinstance(node, Alternatives):
-            return pool.union(map(self._nonempty, node.options))
+            return pool.union(map(self.nonempty, node.options))
         if isinstance(node, Repeated):
-            return pool.repeat(self._nonempty(node.body), 1, node.high)
+            return pool.repeat(self.nonempty(node.body), 1, node.high)
         assert isinstance(node, Sequence)
         nonempty, full = pool.empty, pool.epsilon
         for part in reversed(node.parts):  # all are nullable
-            with_part = pool.concatenate(self._nonempty(part), full)
+            with_part = pool.concatenate(self.nonempty(part), full)
             nonempty = pool.union((with_part, nonempty))
-            full = pool.concatenate(self._plain(part), full)
+            full = pool.concatenate(self.plain(part), full)
         return nonempty
 
-    def _character(self, members: Ranges) -> Expression:
+    def character(self, members: Ranges) -> Expression:
+        """One character of ``members``."""
         known = self._spelled.get(members)
         if known is None:
             known = self._spelled[members] = self._spell(members)

@@ -1,8 +1,9 @@
 """Reads ECMA-262 patterns (with the usual liberties of Annex B) into the tree of ``syntax``.
 
 What the dialects of regular expressions disagree on, and what is not regular, is refused by
-``PatternNotSupported``; what no dialect takes is ``PatternError``. Groups may be of any kind, as
-nothing refers back to them; lazy quantifiers match the same language as greedy ones.
+``PatternNotSupported``; what no dialect takes is ``PatternError``. Groups may be named or not, as
+nothing refers back to them; lazy quantifiers match the same language as greedy ones. Beyond
+ECMA-262, the flags i and s at the start are those of Python's ``re``.
 """
 
 from __future__ import annotations
@@ -10,34 +11,47 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from app.constraint.codepoints import LAST, single
+from app.constraint.codepoints import LAST, common, single
 from app.constraint.limits import Limits
-from app.constraint.regex.classes import DOT, CharacterClass, exactly, shorthand
+from app.constraint.regex.classes import (
+    ANYTHING,
+    DOT,
+    CharacterClass,
+    exactly,
+    ignoring_case,
+    shorthand,
+    unicode_property,
+)
+from app.constraint.regex.errors import PatternError, PatternNotSupported
+from app.constraint.regex.lookaround import (
+    MOST_ROUNDS,
+    MOST_SETS,
+    first_not_followed,
+    is_one_behind,
+    sets_behind,
+)
 from app.constraint.regex.syntax import (
     Alternatives,
     Anchor,
     Characters,
+    Look,
     Node,
     Repeated,
     Sequence,
 )
 from app.core.errors import ConstraintTooComplex
 
+__all__ = ["PatternError", "PatternNotSupported", "parse"]
+
 _COUNTS = re.compile(r"\{([0-9]+)(?:(,)([0-9]+)?)?\}")
 _COUNT_DIGITS = 9
+_COUNT_FROM_NOTHING = re.compile(r"\{,[0-9]+\}")
 _GROUP_NAME = re.compile(r"\?P?<[A-Za-z_$][A-Za-z0-9_$]*>")
+_FLAGS = re.compile(r"\(\?([a-zA-Z]+)\)")
+_PROPERTY = re.compile(r"\{([A-Za-z_]+(?:=[A-Za-z_]+)?)\}")
 _CONTROL_LETTERS = {"f": 0x0C, "n": 0x0A, "r": 0x0D, "t": 0x09, "v": 0x0B}
-
-
-class PatternError(Exception):
-    """The text is not a regular expression."""
-
-    def __init__(self, message: str, position: int) -> None:
-        super().__init__(f"{message}, at character {position} of the pattern")
-
-
-class PatternNotSupported(Exception):
-    """The pattern cannot be followed exactly."""
+_LOOKS = {"?=": (False, False), "?!": (False, True), "?<=": (True, False), "?<!": (True, True)}
+"""Kinds of look-around: (behind, negative)."""
 
 
 @dataclass
@@ -45,6 +59,7 @@ class _Group:
     """A group being read: the alternatives before, and the sequence so far."""
 
     start: int
+    look: tuple[bool, bool] | None = None
     options: list[Node] = field(default_factory=list)
     parts: list[Node] = field(default_factory=list)
 
@@ -66,13 +81,51 @@ class _Parser:
         self.limits = limits
         self.at = 0
         self.groups = [_Group(0)]
+        self.ignore_case = False
+        self.dot = DOT
+        self.places: dict[Node, int] = {}
+        """Where the repetitions stand that errors may name."""
 
     def parse(self) -> Node:
+        self._flags()
         while self.at < len(self.text):
             self._term()
         if len(self.groups) > 1:
-            raise PatternError("a group is not closed", self.groups[-1].start)
-        return self.groups[0].node()
+            raise self._error("a group is not closed", self.groups[-1].start)
+        tree = self.groups[0].node()
+        if tree.looks:
+            self._check_looks(tree)
+        return tree
+
+    def _error(self, message: str, position: int) -> PatternError:
+        return PatternError(message, self.text, position)
+
+    def _refusal(self, reason: str, position: int) -> PatternNotSupported:
+        return PatternNotSupported(reason, self.text, position)
+
+    def _check_looks(self, tree: Node) -> None:
+        if len(sets_behind(tree)) > MOST_SETS:
+            reason = f"look-behind at more than {MOST_SETS} different sets of characters"
+            raise self._refusal(reason, 0)
+        found = first_not_followed(tree)
+        if found is not None:
+            reason = (
+                "look-around and anchors inside a repetition are followed up to "
+                f"{MOST_ROUNDS} rounds only, or as in ((?!x).)*$"
+            )
+            raise self._refusal(reason, self.places.get(found, 0))
+
+    def _flags(self) -> None:
+        """Flags of Python's ``re`` for the whole pattern."""
+        found = _FLAGS.match(self.text)
+        if found is None:
+            return
+        if not set(found[1]) <= set("is"):
+            raise self._refusal("of the flags of a pattern only i and s are followed", 0)
+        self.ignore_case = "i" in found[1]
+        if "s" in found[1]:
+            self.dot = ANYTHING
+        self.at = found.end()
 
     def _peek(self, count: int = 1) -> str:
         return self.text[self.at : self.at + count]
@@ -93,35 +146,50 @@ class _Parser:
             self._open_group(start)
         elif character == ")":
             if len(self.groups) == 1:
-                raise PatternError("a parenthesis closes no group", start)
-            self._append(self.groups.pop().node())
+                raise self._error("a parenthesis closes no group", start)
+            self._append(self._closed(self.groups.pop()), start)
         elif character in "^$":
-            self._append(Anchor(at_end=character == "$"))
+            self._append(Anchor(at_end=character == "$"), start)
         elif character == ".":
-            self._append(_characters(DOT))
+            self._append(_characters(self.dot), start)
         elif character == "[":
-            self._append(_characters(self._character_class(start)))
+            self._append(_characters(self._character_class(start)), start)
+        elif character == "\\" and self._peek() == "b":
+            self.at += 1
+            self._append(_word_boundary(), start)
         elif character == "\\":
-            self._append(_characters(self._escape(start, in_class=False)))
+            self._append(_characters(self._cased(self._escape(start, in_class=False))), start)
         elif character in "*+?" or (character == "{" and _COUNTS.match(self.text, start)):
-            raise PatternError("a quantifier follows nothing that it could repeat", start)
-        elif character == "{" and re.match(r"\{,[0-9]+\}", self.text[start:]):
-            raise PatternNotSupported("dialects disagree on {,n}; write {0,n}")
+            raise self._error("a quantifier follows nothing that it could repeat", start)
+        elif character == "{" and _COUNT_FROM_NOTHING.match(self.text, start):
+            raise self._refusal("dialects disagree on {,n}; write {0,n}", start)
         else:
-            self._append(_characters(exactly(single(ord(character)))))
+            self._append(_characters(self._cased(exactly(single(ord(character))))), start)
 
-    def _append(self, node: Node) -> None:
+    def _cased(self, members: CharacterClass) -> CharacterClass:
+        return ignoring_case(members) if self.ignore_case else members
+
+    def _append(self, node: Node, start: int) -> None:
         """Put ``node`` into the open group, with the quantifier that follows it."""
         counts = self._quantifier()
         if counts is not None:
             low, high = counts
             inner, node = node, Repeated(node, low, high)
+            if node.anchored:
+                self.places[node] = start
             if inner.counts > 1 and node.counts > self.limits.nested_counts:
                 raise ConstraintTooComplex(
                     "counts inside counts in a pattern that multiply to more than "
                     f"{self.limits.nested_counts}"
                 )
-        self.groups[-1].parts.append(node)
+        parts = self.groups[-1].parts
+        while isinstance(node, Characters) and parts:
+            narrowed = _narrowed(parts[-1], node)
+            if narrowed is None:
+                break
+            parts.pop()
+            node = narrowed
+        parts.append(node)
 
     def _quantifier(self) -> tuple[int, int | None] | None:
         start = self.at
@@ -138,12 +206,12 @@ class _Parser:
             low = _count(found[1])
             high = low if found[2] is None else None if found[3] is None else _count(found[3])
             if high is not None and high < low:
-                raise PatternError("the counts of a quantifier are out of order", start)
+                raise self._error("the counts of a quantifier are out of order", start)
             counts = (low, high)
         if self._peek() == "?":
             self.at += 1
         elif self._peek() == "+":
-            raise PatternError("possessive quantifiers are not part of ECMA-262", self.at)
+            raise self._error("possessive quantifiers are not part of ECMA-262", self.at)
         return counts
 
     def _open_group(self, start: int) -> None:
@@ -151,32 +219,49 @@ class _Parser:
             raise ConstraintTooComplex(
                 f"groups nested deeper than {self.limits.pattern_nesting} in a pattern"
             )
+        look = None
         if self._peek() == "?":
             named = _GROUP_NAME.match(self.text, self.at)
+            kind = self._peek(2) if self._peek(2) in _LOOKS else self._peek(3)
             if self._peek(2) == "?:":
                 self.at += 2
             elif named:
                 self.at = named.end()
-            elif self._peek(2) in ("?=", "?!") or self._peek(3) in ("?<=", "?<!"):
-                raise PatternNotSupported("look-around")
-            elif re.match(r"\?[a-zA-Z-]+[:)]", self.text[self.at :]):
-                raise PatternNotSupported("flags inside a pattern")
+            elif kind in _LOOKS:
+                look = _LOOKS[kind]
+                self.at += len(kind)
+            elif re.match(r"\?[a-zA-Z-]+[:)]", self.text[self.at : self.at + 20]):
+                raise self._refusal("flags for a part of a pattern", start)
+            elif self._peek(2) == "?>":
+                raise self._refusal("atomic groups", start)
+            elif self._peek(3) == "?P=":
+                raise self._refusal("references to groups", start)
             else:
-                raise PatternError("this kind of group is unknown", start)
-        self.groups.append(_Group(start))
+                raise self._error("this kind of group is unknown", start)
+        self.groups.append(_Group(start, look))
+
+    def _closed(self, group: _Group) -> Node:
+        node = group.node()
+        if group.look is None:
+            return node
+        behind, negative = group.look
+        if behind and not is_one_behind(node):
+            raise self._refusal("look-behind at more than one character", group.start)
+        return Look(node, behind, negative)
 
     def _character_class(self, start: int) -> CharacterClass:
         """What follows ``[``."""
         negated = self._peek() == "^"
         self.at += negated
-        if self._peek() == "]":
-            raise PatternNotSupported("dialects disagree on an empty character class")
+        if self._peek() == "]" and "]" in self.text[self.at + 1 :]:
+            raise self._refusal("dialects disagree on an empty character class", start)
         members = exactly(())
         while True:
             if self.at >= len(self.text):
-                raise PatternError("a character class is not closed", start)
+                raise self._error("a character class is not closed", start)
             if self._peek() == "]":
                 self.at += 1
+                members = self._cased(members)
                 return ~members if negated else members
             members |= self._class_range()
 
@@ -192,14 +277,14 @@ class _Parser:
         if low is None or high is None:  # Annex B: the hyphen then stands for itself
             return first | last | exactly(single(ord("-")))
         if low > high:
-            raise PatternError("a range in a character class is out of order", start)
+            raise self._error("a range in a character class is out of order", start)
         return exactly(((low, high),))
 
     def _class_atom(self) -> CharacterClass:
         start = self.at
         character = self._take()
         if not character:
-            raise PatternError("a character class is not closed", start)
+            raise self._error("a character class is not closed", start)
         if character == "\\":
             return self._escape(start, in_class=True)
         return exactly(single(ord(character)))
@@ -208,7 +293,7 @@ class _Parser:
         """What follows a backslash."""
         character = self._take()
         if not character:
-            raise PatternError("the pattern ends in a backslash", start)
+            raise self._error("the pattern ends in a backslash", start)
         if character in "dDwWsS":
             return shorthand(character)
         if character in _CONTROL_LETTERS:
@@ -221,15 +306,21 @@ class _Parser:
             return exactly(single(0))
         if character == "b" and in_class:
             return exactly(single(0x08))
-        if character in "bB":
-            raise PatternNotSupported("word boundaries")
         if character.isdecimal() or character == "k":
-            raise PatternNotSupported("references to groups, and octal escapes")
+            raise self._refusal("references to groups, and octal escapes", start)
         if character in "pP":
-            raise PatternNotSupported("Unicode properties")
+            return self._property(character, start)
         if character.isascii() and character.isalpha():
-            raise PatternNotSupported(f"dialects disagree on \\{character}")
+            raise self._refusal(f"dialects disagree on \\{character}", start)
         return exactly(single(ord(character)))
+
+    def _property(self, letter: str, start: int) -> CharacterClass:
+        found = _PROPERTY.match(self.text, self.at)
+        members = unicode_property(found[1]) if found else None
+        if found is None or members is None:
+            raise self._refusal("this Unicode property", start)
+        self.at = found.end()
+        return ~members if letter == "P" else members
 
     def _hexadecimal(self, letter: str, start: int) -> int:
         r"""The code point of ``\xHH``, ``\uHHHH`` (a surrogate pair too) or ``\u{H...}``."""
@@ -239,11 +330,11 @@ class _Parser:
             self.at = end + 1
             code = _hex_value(digits) if len(digits) <= 8 else None
             if code is None or code > LAST:
-                raise PatternError("an escape has no code point", start)
+                raise self._error("an escape has no code point", start)
             return code
         code = self._hex_digits(2 if letter == "x" else 4)
         if code is None:
-            raise PatternError("an escape lacks hexadecimal digits", start)
+            raise self._error("an escape lacks hexadecimal digits", start)
         if 0xD800 <= code <= 0xDBFF and self._peek(2) == "\\u":
             self.at += 2
             low = self._hex_digits(4)
@@ -256,6 +347,25 @@ class _Parser:
         digits = self._peek(count)
         self.at += count
         return _hex_value(digits) if len(digits) == count else None
+
+
+def _word_boundary() -> Node:
+    """A word character on one side and none on the other."""
+    word = _characters(shorthand("w"))
+    starts = Look(word, behind=True, negative=True), Look(word, behind=False, negative=False)
+    ends = Look(word, behind=True, negative=False), Look(word, behind=False, negative=True)
+    return Alternatives((Sequence(starts), Sequence(ends)))
+
+
+def _narrowed(look: Node, node: Characters) -> Characters | None:
+    """The one character that ``(?!x)`` leaves of the one that follows it."""
+    if not isinstance(look, Look) or look.behind or not isinstance(look.body, Characters):
+        return None
+    body = look.body
+    seen = CharacterClass(body.members, body.possible)
+    if look.negative:
+        seen = ~seen
+    return Characters(common(node.members, seen.surely), common(node.possible, seen.possibly))
 
 
 def _characters(members: CharacterClass) -> Characters:

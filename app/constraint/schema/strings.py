@@ -53,6 +53,11 @@ class _Facts:
     def negative(self) -> bool:
         return bool(self.not_patterns or self.not_wholes or self.not_values)
 
+    @property
+    def excludes(self) -> bool:
+        """Whether texts are excluded, here or by look-ahead within a pattern."""
+        return self.negative or any(tree.looks for tree in self.patterns)
+
 
 class _Dialects:
     """Two translations of patterns: what matches in every dialect, and what matches in any."""
@@ -88,7 +93,7 @@ class Strings:
     def build(self, nodes: Goal) -> Expression:
         """The strings that satisfy ``nodes``, with their quotes."""
         facts = self._facts(nodes)
-        spelling = self._once if facts.negative else self._freely
+        spelling = self._once if facts.excludes else self._freely
         return self._text.quoted(self._language(facts, spelling))
 
     def content(self, nodes: Goal) -> Expression:
