@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from typing import Any
 
 from app.constraint.codepoints import CHARACTERS, LAST, Ranges, clip, common, utf8
 from app.constraint.expressions import Expression, ExpressionPool, byte_range, byte_set
+from app.constraint.layout import Layout
 from app.constraint.limits import Limits
 from app.constraint.numbers import number
-from app.core.errors import InvalidSchema
 
 _HEX = byte_set(b"0123456789abcdefABCDEF")
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def character(pool: ExpressionPool) -> Expression:
@@ -54,35 +52,33 @@ def json_spelling_or_any(pool: ExpressionPool, members: Ranges) -> Expression:
     return json_spelling(pool, members)
 
 
-def json_text(value: Any, *, compact: bool = False) -> bytes:
+def json_text(value: Any) -> bytes:
     """``value`` as ``json.dumps`` writes it, in UTF-8. Lone surrogates stay escaped."""
-    separators = (",", ":") if compact else (", ", ": ")
-    try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=separators)
-    except ValueError as error:
-        raise InvalidSchema("a number is not finite") from error
-    return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+    return Layout().written(value)
 
 
 class JsonText:
-    """Builds the values of JSON in one pool, with one kind of separators."""
+    """Builds the values of JSON in one pool, in one layout.
 
-    def __init__(self, pool: ExpressionPool, limits: Limits, *, compact: bool = False) -> None:
+    ``depth`` is that of the value: 0 for the whole answer, ``inside(depth)`` for what a container
+    holds. It matters for indented layouts alone.
+    """
+
+    def __init__(self, pool: ExpressionPool, limits: Limits, layout: Layout | None = None) -> None:
         self.pool = pool
         self.limits = limits
-        self.compact = compact
-        self.comma = pool.literal(b"," if compact else b", ")
-        self.colon = b":" if compact else b": "
+        self.layout = layout or Layout()
         self.character = character(pool)
-        self._any_value: Expression | None = None
+        self.any_content = pool.repeat(json_spelling(pool, CHARACTERS))
+        """Contents of strings in one spelling of every character, as names are written."""
+        self._any_values: dict[int, Expression] = {}
 
-    def written(self, value: Any) -> bytes:
-        """``value`` in the form answers have."""
-        return json_text(value, compact=self.compact)
+    def inside(self, depth: int) -> int:
+        return self.layout.inside(depth)
 
-    def constant(self, value: Any) -> Expression:
+    def constant(self, value: Any, depth: int = 0) -> Expression:
         """Exactly ``value``."""
-        return self.pool.literal(self.written(value))
+        return self.pool.literal(self.layout.written(value, depth))
 
     def string(self, low: int = 0, high: int | None = None) -> Expression:
         """Any string of ``low`` to ``high`` characters."""
@@ -94,55 +90,69 @@ class JsonText:
 
     def member(self, name: str, value: Expression) -> Expression:
         """The member ``name`` of an object."""
-        return self.pool.concatenate(self.pool.literal(json_text(name) + self.colon), value)
+        written = self.pool.literal(json_text(name))
+        return self.pool.concatenate(written, self.layout.after_name(self.pool), value)
 
-    def free_member(self, value: Expression, taken: Iterable[str] = ()) -> Expression:
-        """A member of any name but those ``taken``.
+    def free_member(self, content: Expression | None, value: Expression) -> Expression:
+        """A member with any name of ``content``, which has no quotes; None for any name at all.
 
-        Beside taken names a key has one spelling only, so none can come back in disguise.
+        Beside names that are taken a key must have one spelling only, so that none can come back
+        in disguise: see ``names_but``.
         """
-        taken = list(taken)
-        name = self.string()
-        if taken:
-            pool = self.pool
-            others = pool.complement(pool.one_of(json_text(name)[1:-1] for name in taken))
-            spelled_once = pool.repeat(json_spelling(pool, CHARACTERS))
-            name = self.quoted(pool.intersect((spelled_once, others)))
-        return self.pool.concatenate(name, self.pool.literal(self.colon), value)
+        name = self.string() if content is None else self.quoted(content)
+        return self.pool.concatenate(name, self.layout.after_name(self.pool), value)
 
-    def separated(self, item: Expression, low: int, high: int | None) -> Expression:
-        """``low`` to ``high`` items with commas between them."""
+    def names_but(self, taken: Iterable[str]) -> Expression:
+        """The contents of all names but those ``taken``, in one spelling each."""
         pool = self.pool
-        if high == 0:
-            return pool.epsilon if low == 0 else pool.empty
-        others = pool.repeat(
-            pool.concatenate(self.comma, item), max(low - 1, 0), None if high is None else high - 1
-        )
-        items = pool.concatenate(item, others)
-        return items if low > 0 else pool.optional(items)
+        others = pool.complement(pool.one_of(json_text(name)[1:-1] for name in taken))
+        return pool.intersect((self.any_content, others))
 
-    def array(self, item: Expression, low: int = 0, high: int | None = None) -> Expression:
-        pool = self.pool
-        items = self.separated(item, low, high)
-        return pool.concatenate(pool.literal(b"["), items, pool.literal(b"]"))
+    def array(self, item: Expression, low: int = 0, high: int | None = None, depth: int = 0) -> Any:
+        """``low`` to ``high`` items, each of them an ``item``."""
+        return self.container(b"[]", item, low, high, depth)
 
-    def any_object(self) -> Expression:
-        pool = self.pool
-        members = self.separated(self.free_member(self.any_value()), 0, None)
-        return pool.concatenate(pool.literal(b"{"), members, pool.literal(b"}"))
+    def any_object(self, depth: int = 0) -> Expression:
+        member = self.free_member(None, self.any_value(self.inside(depth)))
+        return self.container(b"{}", member, 0, None, depth)
 
-    def any_value(self) -> Expression:
+    def container(
+        self, bracket: bytes, item: Expression, low: int, high: int | None, depth: int
+    ) -> Expression:
+        """``low`` to ``high`` items between the two brackets of ``bracket``."""
+        pool, layout = self.pool, self.layout
+        if high is not None and low > high:
+            return pool.empty
+        if high == 0 or item == pool.empty:
+            return layout.empty(pool, bracket) if low == 0 else pool.empty
+        more = pool.concatenate(layout.between(pool, depth), item)
+        others = pool.repeat(more, max(low - 1, 0), None if high is None else high - 1)
+        items = pool.concatenate(item, others, layout.end(pool, bracket, depth))
+        return self.begun(bracket, items, may_be_empty=low == 0, depth=depth)
+
+    def begun(
+        self, bracket: bytes, items: Expression, *, may_be_empty: bool, depth: int
+    ) -> Expression:
+        """A container of ``items``, which have the closing bracket at their end, or of nothing."""
+        pool, layout = self.pool, self.layout
+        begin = layout.begin(pool, bracket, depth)
+        if not may_be_empty:
+            return pool.concatenate(begin, items)
+        if begin == pool.literal(bracket[:1]):
+            return pool.concatenate(begin, pool.union((items, pool.literal(bracket[1:]))))
+        return pool.union((pool.concatenate(begin, items), layout.empty(pool, bracket)))
+
+    def any_value(self, depth: int = 0) -> Expression:
         """Any JSON value: a rule, as values hold values."""
-        if self._any_value is None:
+        known = self._any_values.get(depth)
+        if known is None:
             pool = self.pool
-            self._any_value = pool.declare_rule()
+            known = self._any_values[depth] = pool.declare_rule()
             words = [self.constant(word) for word in (None, True, False)]
             plain = [self.string(), number(pool, None, None, self.limits), *words]
-            pool.define_rule(
-                self._any_value,
-                pool.union([*plain, self.array(self._any_value), self.any_object()]),
-            )
-        return self._any_value
+            items = self.array(self.any_value(self.inside(depth)), depth=depth)
+            pool.define_rule(known, pool.union([*plain, items, self.any_object(depth)]))
+        return known
 
 
 def _after_backslash(pool: ExpressionPool) -> Expression:

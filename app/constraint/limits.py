@@ -17,6 +17,10 @@ class Limits:
     """Depth of a schema as JSON; ``$ref`` may go as deep as it likes."""
     branches: int = 2_000
     """Alternatives of one subschema after ``anyOf`` is distributed over its siblings."""
+    counted_members: int = 20_000
+    """Members of an object, or items of an array, times the counts that must be told apart."""
+    different_items: int = 500
+    """Values of a finite set that ``uniqueItems`` tells apart."""
     choices: int = 200_000
     """Values of one ``enum``, options of one ``Choice``."""
     pattern_characters: int = 8_192

@@ -1,47 +1,84 @@
-"""From a goal to its branches: references followed, ``allOf`` and ``anyOf`` distributed.
+"""From a goal to its branches: references followed, applicators and choices distributed.
 
 A goal is a set of subschemas that hold together. Its branches are alternatives, each a set of
 subschemas of which only their own assertions (``type``, ``properties``...) are left to enforce. So
-``anyOf``, ``allOf`` and ``$ref`` beside each other and beside assertions are all exact.
+``anyOf``, ``oneOf``, ``allOf``, ``not``, ``if``, the dependencies and ``$ref`` beside each other
+and beside assertions are all exact: this is the disjunctive normal form, with alternatives left
+out that nothing satisfies.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 from app.constraint.limits import Limits
+from app.constraint.schema import unevaluated
 from app.constraint.schema.document import Document, Goal, Node
-from app.constraint.schema.keywords import (
-    ENFORCED,
-    FOR_ALL_TYPES,
-    REFUSED,
-    check_shapes,
-    refuse_unsupported,
-)
+from app.constraint.schema.keywords import OWN_ASSERTIONS, check_shapes
+from app.constraint.schema.negation import NOT, Alternative, alternatives, negated
 from app.core.errors import ConstraintTooComplex, InvalidSchema
 
 Branch = tuple[Node, ...]
 """Subschemas whose own assertions hold together; () admits every value."""
 
-_ASSERTIONS = frozenset(FOR_ALL_TYPES).union(*ENFORCED.values(), *REFUSED.values())
+_MOST_FOR_OVERLAP = 100
+"""Alternatives that are looked at to tell that two subschemas have nothing in common."""
+
+_OWN = "own "
+"""What the aspects begin with of subschemas of which only their own assertions count."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A node, and the nodes it was reached through inside one value."""
+
+    node: Node
+    above: frozenset[Node] = frozenset()
+    annotates: bool = True
+    """False below a negation: what it evaluates does not count for ``unevaluatedProperties``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Alternatives of which one must hold; ``exclusive``: exactly one, each of one node."""
+
+    options: tuple[Alternative, ...]
+    above: frozenset[Node]
+    annotates: bool
+    exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A branch in the making. ``pending`` are subschemas and those they were reached through."""
+    """A branch in the making: what is still to be looked at, to be chosen, and what is done."""
 
-    pending: tuple[tuple[Node, frozenset[str]], ...]
-    done: tuple[Node, ...]
+    pending: tuple[_Found, ...]
+    choices: tuple[_Choice, ...] = ()
+    done: tuple[_Found, ...] = ()
+
+    @property
+    def branch(self) -> Branch:
+        return tuple(found.node for found in self.done)
 
 
 class Branches:
-    """Computes and remembers the branches of goals in one document."""
+    """Computes and remembers the branches of goals in one document.
 
-    def __init__(self, document: Document, limits: Limits) -> None:
+    ``is_void`` says whether surely nothing satisfies a branch; where it does not know, the
+    branch is kept and turns out empty when it is built.
+    """
+
+    def __init__(
+        self, document: Document, limits: Limits, is_void: Callable[[Branch], bool]
+    ) -> None:
         self._document = document
         self._limits = limits
+        self._is_void = is_void
         self._known: dict[Goal, tuple[Branch, ...]] = {}
         self._checked: set[Node] = set()
+        self._overlaps: dict[Goal, bool] = {}
 
     def of(self, goal: Goal) -> tuple[Branch, ...]:
         """The branches of ``goal``, without repetition, in the order of the schema.
@@ -50,53 +87,232 @@ class Branches:
         """
         known = self._known.get(goal)
         if known is None:
-            known = self._known[goal] = self._expand(goal)
+            known = self._known[goal] = self._expand(goal, self._limits.branches)
         return known
 
-    def _expand(self, goal: Goal) -> tuple[Branch, ...]:
+    def _expand(self, goal: Goal, most: int) -> tuple[Branch, ...]:
         finished: dict[Branch, None] = {}
-        stack = [_Open(tuple((node, frozenset()) for node in goal), ())]
+        stack = [_Open(tuple(map(_Found, goal)))]
+        steps = 0
         while stack:
             branch = stack.pop()
-            if not branch.pending:
-                finished[branch.done] = None
+            steps += 1
+            if branch.pending:
+                ahead = self._look_at(branch)
+                if ahead is not None:
+                    stack.append(ahead)
+            elif len(branch.done) > 1 and self._is_void(branch.branch):
+                continue
+            elif branch.choices:
+                stack.extend(reversed(self._choose(branch)))
             else:
-                stack.extend(reversed(self._step(branch)))
-            if len(finished) + len(stack) > self._limits.branches:
-                raise ConstraintTooComplex(
-                    f"more than {self._limits.branches} alternatives in one place of a schema"
-                )
+                finished[self._finish(branch)] = None
+            if len(finished) + len(stack) > most or steps > 50 * most + 10_000:
+                raise ConstraintTooComplex(f"more than {most} alternatives in a place of a schema")
         return tuple(finished)
 
-    def _step(self, branch: _Open) -> list[_Open]:
-        """Work off the first pending subschema; the branches that this leads to."""
-        (node, above), *rest = branch.pending
-        if node.schema is True:
-            return [_Open(tuple(rest), branch.done)]
-        if node.schema is False:
-            return []
-        if node.pointer in above:
+    def _look_at(self, branch: _Open) -> _Open | None:
+        """Work off the first pending subschema; None where nothing satisfies it."""
+        found, *rest = branch.pending
+        node, schema = found.node, found.node.schema
+        if schema is True:
+            return replace(branch, pending=tuple(rest))
+        if schema is False:
+            return None
+        if node.aspect.startswith(_OWN):
+            return replace(branch, pending=tuple(rest), done=_add(branch.done, found))
+        if node in found.above:
             raise InvalidSchema("a $ref leads back to itself", pointer=node.pointer)
         self._check(node)
-        above |= {node.pointer}
-        schema, together = node.schema, []
-        if "$ref" in schema:
-            together.append((self._document.resolve(node), above))
-        for keyword in ("allOf", "oneOf"):  # a oneOf of one; others are refused
-            for index in range(len(schema.get(keyword, ()))):
-                together.append((node.child(keyword, index), above))
-        done = branch.done
-        if node not in done and not _ASSERTIONS.isdisjoint(schema):
-            done = (*done, node)
-        if "anyOf" not in schema:
-            return [_Open((*together, *rest), done)]
-        return [
-            _Open(((node.child("anyOf", index), above), *together, *rest), done)
-            for index in range(len(schema["anyOf"]))
+        above = found.above | {node}
+        if node.aspect == NOT:
+            choice = _Choice(tuple(alternatives(node, self._document)), above, False)
+            return replace(branch, pending=tuple(rest), choices=(*branch.choices, choice))
+        found = replace(found, node=_with_numbers_for_bounds(node), above=above)
+        together = [
+            _Found(child, above, found.annotates) for child in self._children_that_hold(node)
         ]
+        done, choices = branch.done, branch.choices
+        if not ("$ref" in schema and self._document.dialect.lonely_ref):
+            choices = (*choices, *self._choices_of(found))
+            if not OWN_ASSERTIONS.isdisjoint(schema):
+                done = _add(done, found)
+        return _Open((*together, *rest), choices, done)
+
+    def _children_that_hold(self, node: Node) -> list[Node]:
+        """Subschemas for the same value that hold wherever ``node`` does."""
+        children = self._document.references(node)
+        if children and "$ref" in node.schema and self._document.dialect.lonely_ref:
+            return children
+        for index in range(len(node.schema.get("allOf", ()))):
+            children.append(node.child("allOf", index))
+        if "not" in node.schema:
+            children.append(negated(node.child("not")))
+        return children
+
+    def _choices_of(self, found: _Found) -> list[_Choice]:
+        """The choices that the keywords of a node leave."""
+        node, schema = found.node, found.node.schema
+        choices: list[tuple[Any, bool]] = []
+        watched = found.annotates and any(map(unevaluated.watches, found.above))
+        if "anyOf" in schema:
+            children = [node.child("anyOf", index) for index in range(len(schema["anyOf"]))]
+            choices.append((_subsets(children) if watched else [(c,) for c in children], False))
+        if "oneOf" in schema:
+            children = [node.child("oneOf", index) for index in range(len(schema["oneOf"]))]
+            choices.append(([(child,) for child in children], True))
+        if "if" in schema and (watched or "then" in schema or "else" in schema):
+            condition = node.child("if")
+            then = (node.child("then"),) if "then" in schema else ()
+            otherwise = (node.child("else"),) if "else" in schema else ()
+            choices.append(([(condition, *then), (negated(condition), *otherwise)], False))
+        for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
+            for name, needed in schema.get(keyword, {}).items():
+                choices.append((_dependency(node, keyword, name, needed), False))
+        return [
+            _Choice(tuple(options), found.above, found.annotates, exclusive)
+            for options, exclusive in choices
+        ]
+
+    def _choose(self, branch: _Open) -> list[_Open]:
+        """One branch for each way of making one choice: the one that leaves the fewest."""
+        done = set(branch.branch)
+        best: tuple[_Choice, list[Alternative]] | None = None
+        open_choices = []
+        for choice in branch.choices:
+            options = self._options(branch, choice)
+            if any(done.issuperset(option) for option in options):
+                continue  # holds already, and every other way is a part of this one
+            open_choices.append(choice)
+            if best is None or len(options) < len(best[1]):
+                best = (choice, options)
+        if best is None:
+            return [replace(branch, choices=())]
+        chosen, options = best
+        left = tuple(choice for choice in open_choices if choice is not chosen)
+        return [
+            _Open(
+                tuple(_Found(node, chosen.above, chosen.annotates) for node in option),
+                left,
+                branch.done,
+            )
+            for option in options
+        ]
+
+    def _options(self, branch: _Open, choice: _Choice) -> list[Alternative]:
+        """The ways to make a choice that are not plainly void beside what is done."""
+        options = list(choice.options)
+        if choice.exclusive:
+            options = self._exclusive(branch, [option[0] for option in options])
+        context = branch.branch
+        if len(branch.choices) == 1:
+            return options
+        found = []
+        for option in options:
+            if any(node.schema is False for node in option):
+                continue
+            plain = [node for node in option if node.aspect != NOT and node.schema is not True]
+            for node in plain:
+                self._check(node)
+            plain = [node for node in plain if "$ref" not in node.schema]
+            if not plain or not self._is_void((*context, *plain)):
+                found.append(option)
+        return found
+
+    def _exclusive(self, branch: _Open, children: list[Node]) -> list[Alternative]:
+        """Exactly one of ``children``: it, and the negations of those it overlaps."""
+        context = tuple(node.made(_OWN + node.aspect, node.schema) for node in branch.branch)
+        options: list[Alternative] = []
+        for number, child in enumerate(children):
+            others = [
+                negated(other)
+                for index, other in enumerate(children)
+                if index != number and self._overlap(context, *_in_order(child, other))
+            ]
+            options.append((child, *others))
+        return options
+
+    def _overlap(self, context: Goal, left: Node, right: Node) -> bool:
+        """Whether some value may satisfy both; True where that is not plain."""
+        goal = (*context, left, right)
+        known = self._overlaps.get(goal)
+        if known is None:
+            try:
+                known = bool(self._expand(goal, _MOST_FOR_OVERLAP))
+            except ConstraintTooComplex:
+                known = True
+            self._overlaps[goal] = known
+        return known
 
     def _check(self, node: Node) -> None:
         if node not in self._checked:
             check_shapes(node)
-            refuse_unsupported(node)
             self._checked.add(node)
+
+    def _finish(self, branch: _Open) -> Branch:
+        scopes = {
+            found.node: [
+                other.node
+                for other in branch.done
+                if other is found or (found.node in other.above and other.annotates)
+            ]
+            for found in branch.done
+            if unevaluated.watches(found.node)
+        }
+        contains_counts = self._document.dialect.contains_evaluates
+        made = [
+            node
+            for owner, scope in scopes.items()
+            for node in unevaluated.rest(owner, scope, contains_counts=contains_counts)
+        ]
+        return (*branch.branch, *made)
+
+
+def _in_order(left: Node, right: Node) -> tuple[Node, Node]:
+    return (left, right) if left.pointer <= right.pointer else (right, left)
+
+
+def _add(done: tuple[_Found, ...], found: _Found) -> tuple[_Found, ...]:
+    """``done`` and ``found``; a node reached in two ways is kept once, with both."""
+    for index, other in enumerate(done):
+        if other.node == found.node:
+            above, annotates = other.above | found.above, other.annotates or found.annotates
+            both = _Found(found.node, above, annotates)
+            return (*done[:index], both, *done[index + 1 :])
+    return (*done, found)
+
+
+def _subsets(children: list[Node]) -> list[Alternative]:
+    """Every choice of one or more, the largest first: each may evaluate something."""
+    if len(children) > 8:
+        raise ConstraintTooComplex("anyOf of more than 8 beside unevaluated keywords")
+    bits = sorted(range(1, 1 << len(children)), key=lambda bits: -bits.bit_count())
+    return [
+        tuple(child for index, child in enumerate(children) if chosen >> index & 1)
+        for chosen in bits
+    ]
+
+
+def _dependency(node: Node, keyword: str, name: str, needed: Any) -> list[Alternative]:
+    """The member ``name`` is not there, or what it needs is."""
+    absent = node.made(f"without {name!r}", {"properties": {name: False}})
+    if isinstance(needed, list):
+        there = {"type": "object", "required": [name, *needed]}
+        return [(absent,), (node.made(f"{keyword} {name!r}", there),)]
+    there = {"type": "object", "required": [name]}
+    return [(absent,), (node.made(f"with {name!r}", there), node.child(keyword, name))]
+
+
+def _with_numbers_for_bounds(node: Node) -> Node:
+    """Draft 4's boolean exclusive bounds as those of later drafts."""
+    schema = node.schema
+    pairs = (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
+    if not any(isinstance(schema.get(exclusive), bool) for _, exclusive in pairs):
+        return node
+    schema = dict(schema)
+    for inclusive, exclusive in pairs:
+        if isinstance(schema.get(exclusive), bool):
+            excluded = schema.pop(exclusive)
+            if excluded and inclusive in schema:
+                schema[exclusive] = schema.pop(inclusive)
+    return node.made(node.aspect, schema)

@@ -1,11 +1,12 @@
-"""A schema as a document: nodes named by JSON Pointer, and local references between them."""
+"""A schema as a document: nodes named by JSON Pointer, its dialect, and references within it."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urljoin, urlsplit
 
 from app.constraint.limits import Limits
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
@@ -35,9 +36,43 @@ class Node:
         """The pointer to a keyword of this subschema."""
         return f"{self.pointer}/{escape_token(keyword)}"
 
+    def made(self, aspect: str, schema: Any) -> Node:
+        """Something else made of this node; its keywords are reported at this node's place."""
+        return Node(self.pointer, schema, aspect)
+
 
 Goal = tuple[Node, ...]
 """Subschemas that one value must satisfy all together; () is satisfied by every value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What differs between the drafts. Older forms of ``items``, ``dependencies`` and boolean
+    exclusive bounds are understood in all of them."""
+
+    identifier: str
+    """The keyword that names a resource."""
+    lonely_ref: bool
+    """Whether keywords beside ``$ref`` are ignored."""
+    contains_evaluates: bool = True
+    """Whether items that satisfy ``contains`` are evaluated for ``unevaluatedItems``."""
+
+
+_MODERN = Dialect("$id", lonely_ref=False)
+_DIALECTS = {
+    "draft-04": Dialect("id", lonely_ref=True),
+    "draft-06": Dialect("$id", lonely_ref=True),
+    "draft-07": Dialect("$id", lonely_ref=True),
+    "draft/2019-09": Dialect("$id", lonely_ref=False, contains_evaluates=False),
+    "draft/2020-12": _MODERN,
+}
+_SUBSCHEMA = frozenset(
+    ["additionalItems", "additionalProperties", "contains", "contentSchema", "items", "not"]
+) | frozenset(["if", "then", "else", "propertyNames", "unevaluatedItems", "unevaluatedProperties"])
+_SUBSCHEMA_LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems", "items"])
+_SUBSCHEMA_MAPS = frozenset(
+    ["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"]
+)
 
 
 def escape_token(token: str) -> str:
@@ -50,50 +85,147 @@ class Document:
     def __init__(self, schema: Any, limits: Limits) -> None:
         _check_size(schema, limits)
         self.root = Node("", schema)
-        self._base = _base_of(schema)
+        self.dialect = _dialect(schema)
+        self._index: _Index | None = None
+        self._resolved: dict[tuple[str, str], Node] = {}
 
-    def resolve(self, node: Node) -> Node:
-        """The target of ``node``'s ``$ref``, which must be in this document."""
-        reference, place = node.schema["$ref"], node.place("$ref")
+    def references(self, node: Node) -> list[Node]:
+        """The targets of the references of ``node``, which must be in this document.
+
+        Dynamic references are followed where their target is plain without a dynamic scope.
+        """
+        return [
+            self._resolve(node, keyword)
+            for keyword in ("$ref", "$dynamicRef", "$recursiveRef")
+            if keyword in node.schema
+        ]
+
+    def _resolve(self, node: Node, keyword: str) -> Node:
+        known = self._resolved.get((node.pointer, keyword))
+        if known is None:
+            known = self._resolve_new(node, keyword)
+            self._resolved[node.pointer, keyword] = known
+        return known
+
+    def _resolve_new(self, node: Node, keyword: str) -> Node:
+        reference, place = node.schema[keyword], node.place(keyword)
         if not isinstance(reference, str):
-            raise InvalidSchema("$ref must be a string", pointer=place)
-        base, _, fragment = reference.partition("#")
-        if base and base != self._base:
-            raise UnsupportedSchema("$ref", place, "only references within the schema are followed")
+            raise InvalidSchema(f"{keyword} must be a string", pointer=place)
+        if self._index is None:
+            self._index = _Index(self.root, self.dialect)
+        index = self._index
+        address, _, fragment = reference.partition("#")
+        base = _join(index.base(node.pointer, self.dialect), address)
+        resource = index.resources.get(base)
+        if resource is None:
+            reason = "only references within the schema are followed"
+            raise UnsupportedSchema(keyword, place, reason)
         fragment = unquote(fragment)
-        if fragment and not fragment.startswith("/"):
-            raise UnsupportedSchema("$ref", place, "only JSON Pointers are followed, no anchors")
-        self._check_base(node)
-        target = self.root
+        if keyword == "$dynamicRef" and index.dynamic_anchors.get(fragment, 0) > 1:
+            reason = f"there is more than one $dynamicAnchor {fragment!r}"
+            raise UnsupportedSchema(keyword, place, reason)
+        if keyword == "$recursiveRef" and len(index.resources) > 1:
+            raise UnsupportedSchema(keyword, place, "the schema has embedded resources")
+        if not fragment:
+            return resource
+        if not fragment.startswith("/"):
+            if (base, fragment) not in index.anchors:
+                raise InvalidSchema(f"{keyword} names an anchor that is not there", pointer=place)
+            return index.anchors[base, fragment]
+        target = resource
         for token in fragment.split("/")[1:]:
-            target = self._step(target, token.replace("~1", "/").replace("~0", "~"), place)
+            target = _below(target, token.replace("~1", "/").replace("~0", "~"), place)
         return target
 
-    def _step(self, node: Node, token: str, place: str) -> Node:
-        value = node.schema
-        if isinstance(value, dict) and token in value:
-            return node.child(token)
-        if isinstance(value, list) and token.isascii() and token.isdecimal():
-            index = int(token[:9])
-            if index < len(value) and str(index) == token:
-                return node.child(index)
-        raise InvalidSchema("$ref points to nothing", pointer=place)
 
-    def _check_base(self, node: Node) -> None:
-        """Refuse references that an ``$id`` on the way down would send elsewhere."""
-        here = self.root
-        for token in node.pointer.split("/")[1:]:
-            here = self._step(here, token.replace("~1", "/").replace("~0", "~"), node.pointer)
-            if isinstance(here.schema, dict):
-                own = here.schema.get("$id")
-                if isinstance(own, str) and not own.startswith("#"):
-                    reason = "references below an embedded $id are not followed"
-                    raise UnsupportedSchema("$id", here.place("$id"), reason)
+class _Index:
+    """Resources (``$id``) and anchors of a document, by their absolute addresses."""
+
+    def __init__(self, root: Node, dialect: Dialect) -> None:
+        self.resources: dict[str, Node] = {"": root}
+        self.anchors: dict[tuple[str, str], Node] = {}
+        self.dynamic_anchors: dict[str, int] = {}
+        self._bases: dict[str, str] = {}
+        """Addresses of the nodes that change it."""
+        stack = [(root, "")]
+        while stack:
+            node, base = stack.pop()
+            if isinstance(node.schema, dict):
+                base = self._add(node, base, dialect)
+                stack.extend((child, base) for child in _subschemas(node))
+
+    def base(self, pointer: str, dialect: Dialect) -> str:
+        """The address that references at ``pointer`` are relative to."""
+        while pointer not in self._bases and pointer:
+            pointer = pointer.rpartition("/")[0]
+        return self._bases.get(pointer, "")
+
+    def _add(self, node: Node, base: str, dialect: Dialect) -> str:
+        schema = node.schema
+        own = schema.get(dialect.identifier)
+        if isinstance(own, str) and not (dialect.lonely_ref and "$ref" in schema):
+            address, _, fragment = own.partition("#")
+            if address:
+                base = _join(base, address)
+                self.resources.setdefault(base, node)
+                self._bases[node.pointer] = base
+            if fragment:
+                self.anchors.setdefault((base, fragment), node)
+        for keyword in ("$anchor", "$dynamicAnchor"):
+            name = schema.get(keyword)
+            if isinstance(name, str):
+                self.anchors.setdefault((base, name), node)
+                if keyword == "$dynamicAnchor":
+                    self.dynamic_anchors[name] = self.dynamic_anchors.get(name, 0) + 1
+        return base
 
 
-def _base_of(schema: Any) -> str | None:
-    own = schema.get("$id", schema.get("id")) if isinstance(schema, dict) else None
-    return own.partition("#")[0] if isinstance(own, str) else None
+def _subschemas(node: Node) -> Iterator[Node]:
+    """The subschemas right below, where the specification puts subschemas."""
+    for keyword, value in node.schema.items():
+        if keyword in _SUBSCHEMA and isinstance(value, dict):
+            yield node.child(keyword)
+        elif keyword in _SUBSCHEMA_LISTS and isinstance(value, list):
+            yield from (node.child(keyword, index) for index in range(len(value)))
+        elif keyword in _SUBSCHEMA_MAPS and isinstance(value, dict):
+            yield from (node.child(keyword, name) for name in value)
+
+
+def _below(node: Node, token: str, place: str) -> Node:
+    value = node.schema
+    if isinstance(value, dict) and token in value:
+        return node.child(token)
+    if isinstance(value, list) and token.isascii() and token.isdecimal():
+        index = int(token[:9])
+        if index < len(value) and str(index) == token:
+            return node.child(index)
+    raise InvalidSchema("$ref points to nothing", pointer=place)
+
+
+def _join(base: str, address: str) -> str:
+    """RFC 3986 section 5.2, also for schemes that Python's ``urljoin`` does not know."""
+    if not address:
+        return base
+    try:
+        return address if urlsplit(address).scheme else urljoin(base, address)
+    except ValueError:
+        return address
+
+
+def _dialect(schema: Any) -> Dialect:
+    if not isinstance(schema, dict) or "$schema" not in schema:
+        return _MODERN
+    address = schema["$schema"]
+    if not isinstance(address, str):
+        raise InvalidSchema("$schema must be a string", pointer="/$schema")
+    host, _, rest = address.partition("://")[2].partition("/")
+    if host != "json-schema.org" or rest.startswith("draft-03"):
+        reason = "name a draft from draft-04 to 2020-12, or leave $schema out"
+        raise UnsupportedSchema("$schema", "/$schema", reason)
+    for name, dialect in _DIALECTS.items():
+        if rest.startswith(name):
+            return dialect
+    return _MODERN
 
 
 def _check_size(schema: Any, limits: Limits) -> None:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
+from app.constraint.schema.arrays import array_shape, item_goal
 from app.constraint.schema.branches import Branch, Branches
 from app.constraint.schema.document import Goal, Node
-from app.constraint.schema.keywords import is_number, refuse_unsupported
+from app.constraint.schema.keywords import NOT_ENUM, SOME_MEMBER, is_number, types_of
 from app.constraint.schema.numeric import admit_number
-from app.constraint.schema.objects import array_shape, item_goal, member_goal, object_shape
+from app.constraint.schema.objects import (
+    is_that_member,
+    member_goal,
+    property_counts,
+)
 from app.constraint.schema.strings import Strings
 
 
@@ -35,11 +40,11 @@ def type_of(value: Any) -> str:
     return "array" if isinstance(value, list) else "object"
 
 
-def admits_type(schema: dict[str, Any], value: Any) -> bool:
-    """Whether the keyword ``type`` of ``schema``, if there, admits ``value``."""
-    if "type" not in schema:
+def admits_type(node: Node, value: Any) -> bool:
+    """Whether the keyword ``type`` of ``node``, if there, admits ``value``."""
+    names = types_of(node)
+    if names is None:
         return True
-    names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     kind = type_of(value)
     return kind in names or (kind == "number" and "integer" in names and value == int(value))
 
@@ -53,46 +58,77 @@ class Evaluation:
         self._identities: dict[Node, frozenset[Hashable]] = {}
 
     def admits(self, goal: Goal, value: Any) -> bool:
+        """Whether ``value`` satisfies all of ``goal``."""
         return any(self.branch_admits(branch, value) for branch in self._branches.of(goal))
 
     def branch_admits(self, branch: Branch, value: Any) -> bool:
-        kind = type_of(value)
+        """Whether ``value`` satisfies the assertions of ``branch``."""
         for node in branch:
-            schema = node.schema
-            if not admits_type(schema, value):
+            if not admits_type(node, value):
                 return False
-            if "const" in schema and identity(schema["const"]) != identity(value):
+            if "const" in node.schema and identity(node.schema["const"]) != identity(value):
                 return False
-            if "enum" in schema and identity(value) not in self._listed(node):
+            if "enum" in node.schema and identity(value) not in self._listed(node, "enum"):
                 return False
-        return self.admits_content(branch, kind, value)
+            if NOT_ENUM in node.schema and identity(value) in self._listed(node, NOT_ENUM):
+                return False
+        return self.admits_content(branch, value)
 
-    def _listed(self, node: Node) -> frozenset[Hashable]:
+    def _listed(self, node: Node, keyword: Any) -> frozenset[Hashable]:
         known = self._identities.get(node)
         if known is None:
-            known = self._identities[node] = frozenset(map(identity, node.schema["enum"]))
+            known = self._identities[node] = frozenset(map(identity, node.schema[keyword]))
         return known
 
-    def admits_content(self, branch: Branch, kind: str, value: Any) -> bool:
+    def admits_content(self, branch: Branch, value: Any) -> bool:
         """Whether the keywords for the value's own type admit it."""
-        for node in branch:
-            refuse_unsupported(node, kind)
+        kind = type_of(value)
         if kind == "number":
             return admit_number(branch, value)
         if kind == "string":
             return self._strings.admit(branch, value)
         if kind == "array":
-            shape = array_shape(branch)
-            if len(value) < shape.low or (shape.high is not None and len(value) > shape.high):
-                return False
-            return all(
-                self.admits(item_goal(branch, index), item) for index, item in enumerate(value)
-            )
+            return self._admits_array(branch, value)
         if kind == "object":
-            members = object_shape(branch, close=False).members
-            if not all(member.name in value for member in members if member.required):
-                return False
-            return all(
-                self.admits(member_goal(branch, name), member) for name, member in value.items()
-            )
+            return self._admits_object(branch, value)
         return True
+
+    def _admits_array(self, branch: Branch, value: list[Any]) -> bool:
+        shape = array_shape(branch)
+        if len(value) < shape.low or (shape.high is not None and len(value) > shape.high):
+            return False
+        if shape.unique is not None and len(set(map(identity, value))) < len(value):
+            return False
+        for wanted in shape.wanted:
+            count = sum(self.admits((wanted.node,), item) for item in value[wanted.start :])
+            if count < wanted.low or (wanted.high is not None and count > wanted.high):
+                return False
+        return all(self.admits(item_goal(branch, index), item) for index, item in enumerate(value))
+
+    def _admits_object(self, branch: Branch, value: dict[str, Any]) -> bool:
+        matches = self._strings.key_matches
+        low, high = property_counts(branch)
+        if len(value) < low or (high is not None and len(value) > high):
+            return False
+        for node in branch:
+            if not all(name in value for name in node.schema.get("required", ())):
+                return False
+            if SOME_MEMBER in node.schema and not self._has_that_member(node, value):
+                return False
+            if "propertyNames" in node.schema and not all(
+                self.admits((node.child("propertyNames"),), name) for name in value
+            ):
+                return False
+        return all(
+            self.admits(member_goal(branch, name, matches), member)
+            for name, member in value.items()
+        )
+
+    def _has_that_member(self, node: Node, value: dict[str, Any]) -> bool:
+        some = node.schema[SOME_MEMBER]
+        return any(
+            is_that_member(node, name, self._strings.key_matches)
+            and (some.name is None or self.admits((some.name,), name))
+            and self.admits((some.value,), member)
+            for name, member in value.items()
+        )

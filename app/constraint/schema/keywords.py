@@ -1,8 +1,7 @@
 """The vocabulary: which keywords assert what about which type, and what shape they must have.
 
 Keywords of no vocabulary, and those that only annotate, are ignored on purpose, as the
-specification asks. Keywords that assert something and are not enforced here are refused by name
-where they would apply.
+specification asks. What cannot be enforced is refused by name where it would apply.
 """
 
 from __future__ import annotations
@@ -11,42 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from app.constraint.schema.document import Node
-from app.core.errors import InvalidSchema, UnsupportedSchema
+from app.core.errors import InvalidSchema
 
 TYPES = ("null", "boolean", "number", "string", "array", "object")
 """The types of JSON values; ``integer`` is a part of ``number``."""
-
-ENFORCED: dict[str, tuple[str, ...]] = {
-    "null": (),
-    "boolean": (),
-    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-    "string": ("minLength", "maxLength", "pattern", "format"),
-    "array": ("items", "prefixItems", "additionalItems", "minItems", "maxItems"),
-    "object": ("properties", "required", "additionalProperties"),
-}
-"""Keywords that restrict values of one type."""
-
-REFUSED: dict[str, tuple[str, ...]] = {
-    "null": (),
-    "boolean": (),
-    "number": ("divisibleBy",),
-    "string": (),
-    "array": ("uniqueItems", "contains", "unevaluatedItems"),
-    "object": (
-        "patternProperties",
-        "propertyNames",
-        "minProperties",
-        "maxProperties",
-        "dependentRequired",
-        "dependentSchemas",
-        "dependencies",
-        "unevaluatedProperties",
-    ),
-}
-
-REFUSED_EVERYWHERE = ("not", "if", "oneOf", "$dynamicRef", "$recursiveRef", "disallow", "extends")
-
-FOR_ALL_TYPES = ("type", "enum", "const")
 
 NOT_INTEGER = ("not", "integer")
 """Keywords of the negations that ``negation`` makes; tuples, so that no schema can hold them. This
@@ -59,33 +26,86 @@ NOT_FORMAT = ("not", "format")
 """The string does not have this (known) format, however a validator reads it."""
 NOT_ENUM = ("not", "enum")
 """The value is none of this list of numbers, strings, booleans and nulls."""
+SOME_MEMBER = ("some", "member")
+"""The object has a member as this ``objects.SomeMember`` describes."""
+SOME_ITEM = ("some", "item")
+"""The array has, from the index ``[0]`` on, an item that satisfies the node ``[1]``."""
 
-_VACUOUS: dict[str, Callable[[Any], bool]] = {
-    "uniqueItems": lambda value: value is False,
-    "unevaluatedItems": lambda value: value in (True, {}) and value != 1,
-    "unevaluatedProperties": lambda value: value is True or value == {},
-    "patternProperties": lambda value: value == {},
-    "propertyNames": lambda value: value is True or value == {},
-    "minProperties": lambda value: value == 0 and value is not False,
-    "dependentRequired": lambda value: value == {},
-    "dependentSchemas": lambda value: value == {},
-    "dependencies": lambda value: value == {},
+ASSERTIONS: dict[str, tuple[Any, ...]] = {
+    "null": (NOT_ENUM,),
+    "boolean": (NOT_ENUM,),
+    "number": (
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "multipleOf",
+        NOT_INTEGER,
+        NOT_MULTIPLE_OF,
+        NOT_ENUM,
+    ),
+    "string": (
+        "minLength",
+        "maxLength",
+        "pattern",
+        "format",
+        NOT_PATTERN,
+        NOT_FORMAT,
+        NOT_ENUM,
+    ),
+    "array": (
+        "items",
+        "prefixItems",
+        "additionalItems",
+        "minItems",
+        "maxItems",
+        "uniqueItems",
+        "contains",
+        "unevaluatedItems",
+        SOME_ITEM,
+    ),
+    "object": (
+        "properties",
+        "required",
+        "additionalProperties",
+        "patternProperties",
+        "propertyNames",
+        "minProperties",
+        "maxProperties",
+        "unevaluatedProperties",
+        SOME_MEMBER,
+    ),
 }
-"""Values with which a refused keyword asserts nothing."""
+"""Keywords that restrict values of one type."""
+
+FOR_ALL_TYPES = ("type", "enum", "const")
+
+OWN_ASSERTIONS = frozenset(FOR_ALL_TYPES).union(*ASSERTIONS.values())
+"""Keywords that ``branches`` leaves in place; the others it follows and distributes."""
 
 
 def restricts(node: Node, kind: str) -> bool:
     """Whether ``node`` says anything about values of the type ``kind`` beyond ``type``."""
     schema = node.schema
-    return any(keyword in schema for keyword in (*ENFORCED[kind], *REFUSED[kind]))
+    return any(keyword in schema for keyword in ASSERTIONS[kind])
 
 
-def refuse_unsupported(node: Node, kind: str | None = None) -> None:
-    """Raise ``UnsupportedSchema`` for a keyword that applies to ``kind`` (None: to any value)."""
-    schema = node.schema
-    for keyword in REFUSED_EVERYWHERE if kind is None else REFUSED[kind]:
-        if keyword in schema and not _is_vacuous(node, keyword):
-            raise UnsupportedSchema(keyword, node.place(keyword))
+def types_of(node: Node) -> list[str] | None:
+    """The names in the keyword ``type``, None where it is not there."""
+    names = node.schema.get("type")
+    return [names] if isinstance(names, str) else names
+
+
+def admits_kind(node: Node, kind: str) -> bool:
+    """Whether ``type`` leaves any value of the type ``kind``."""
+    names = types_of(node)
+    return names is None or kind in names or (kind == "number" and "integer" in names)
+
+
+def integers_only(node: Node) -> bool:
+    """Whether ``type`` leaves integers alone of the numbers."""
+    names = types_of(node)
+    return names is not None and "number" not in names and "integer" in names
 
 
 def check_shapes(node: Node) -> None:
@@ -97,16 +117,6 @@ def check_shapes(node: Node) -> None:
         shape, expected = _SHAPES[keyword]
         if not shape(schema[keyword]):
             raise InvalidSchema(f"{keyword} must be {expected}", pointer=node.place(keyword))
-
-
-def _is_vacuous(node: Node, keyword: str) -> bool:
-    schema = node.schema
-    if keyword == "if":
-        return "then" not in schema and "else" not in schema
-    if keyword == "oneOf":
-        return isinstance(schema[keyword], list) and len(schema[keyword]) == 1
-    vacuous = _VACUOUS.get(keyword)
-    return vacuous is not None and vacuous(schema[keyword])
 
 
 def is_number(value: Any) -> bool:
@@ -136,11 +146,20 @@ def _is_type(value: Any) -> bool:
     return isinstance(value, list) and len(value) > 0 and all(name in names for name in value)
 
 
+def _is_map_of(shape: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(map(shape, value.values()))
+
+
 _Shape = tuple[Callable[[Any], bool], str]
 _NUMBER: _Shape = (is_number, "a number")
+_BOUND: _Shape = (
+    lambda value: is_number(value) or isinstance(value, bool),
+    "a number, or a boolean in draft 4",
+)
 _COUNT: _Shape = (_is_count, "a non-negative integer")
 _SCHEMA: _Shape = (_is_schema, "a schema")
 _SCHEMAS: _Shape = (_is_schemas, "a list of schemas, one or more")
+_SCHEMA_MAP: _Shape = (_is_map_of(_is_schema), "an object whose values are schemas")
 _TEXT: _Shape = (lambda value: isinstance(value, str), "a string")
 
 _SHAPES: dict[str, _Shape] = {
@@ -148,8 +167,8 @@ _SHAPES: dict[str, _Shape] = {
     "enum": (lambda value: isinstance(value, list), "a list"),
     "minimum": _NUMBER,
     "maximum": _NUMBER,
-    "exclusiveMinimum": _NUMBER,
-    "exclusiveMaximum": _NUMBER,
+    "exclusiveMinimum": _BOUND,
+    "exclusiveMaximum": _BOUND,
     "multipleOf": (lambda value: is_number(value) and value > 0, "a number above 0"),
     "minLength": _COUNT,
     "maxLength": _COUNT,
@@ -161,15 +180,32 @@ _SHAPES: dict[str, _Shape] = {
     ),
     "prefixItems": _SCHEMAS,
     "additionalItems": _SCHEMA,
+    "unevaluatedItems": _SCHEMA,
+    "contains": _SCHEMA,
     "minItems": _COUNT,
     "maxItems": _COUNT,
-    "properties": (
-        lambda value: isinstance(value, dict) and all(map(_is_schema, value.values())),
-        "an object whose values are schemas",
+    "minContains": _COUNT,
+    "maxContains": _COUNT,
+    "uniqueItems": (lambda value: isinstance(value, bool), "a boolean"),
+    "properties": _SCHEMA_MAP,
+    "patternProperties": _SCHEMA_MAP,
+    "dependentSchemas": _SCHEMA_MAP,
+    "dependentRequired": (_is_map_of(_is_strings), "an object whose values are lists of strings"),
+    "dependencies": (
+        _is_map_of(lambda value: _is_schema(value) or _is_strings(value)),
+        "an object whose values are schemas or lists of strings",
     ),
     "required": (_is_strings, "a list of strings"),
     "additionalProperties": _SCHEMA,
+    "unevaluatedProperties": _SCHEMA,
+    "propertyNames": _SCHEMA,
+    "minProperties": _COUNT,
+    "maxProperties": _COUNT,
     "anyOf": _SCHEMAS,
     "allOf": _SCHEMAS,
     "oneOf": _SCHEMAS,
+    "not": _SCHEMA,
+    "if": _SCHEMA,
+    "then": _SCHEMA,
+    "else": _SCHEMA,
 }

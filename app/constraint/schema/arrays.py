@@ -1,0 +1,81 @@
+"""What several subschemas together ask of an array."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.constraint.schema.document import Goal, Node
+from app.constraint.schema.keywords import SOME_ITEM
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Among the items from the index ``start`` on, ``low`` to ``high`` satisfy ``node``."""
+
+    node: Node
+    start: int
+    low: int
+    high: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayShape:
+    """The first items one by one, then all others; ``high`` is None without bound."""
+
+    prefix: tuple[Goal, ...]
+    rest: Goal
+    low: int
+    high: int | None
+    wanted: tuple[Wanted, ...]
+    unique: Node | None
+    """A node that asks for ``uniqueItems``."""
+
+
+def array_shape(nodes: Goal) -> ArrayShape:
+    """What ``nodes`` together ask of an array."""
+    lows = [int(node.schema["minItems"]) for node in nodes if "minItems" in node.schema]
+    highs = [int(node.schema["maxItems"]) for node in nodes if "maxItems" in node.schema]
+    longest = max((len(_prefix(node)[1]) for node in nodes), default=0)
+    unique = [node for node in nodes if node.schema.get("uniqueItems") is True]
+    return ArrayShape(
+        tuple(item_goal(nodes, index) for index in range(longest)),
+        item_goal(nodes, longest),
+        max(lows, default=0),
+        min(highs, default=None),
+        tuple(wanted for node in nodes for wanted in _wanted(node)),
+        unique[0] if unique else None,
+    )
+
+
+def item_goal(nodes: Goal, index: int) -> Goal:
+    """What ``nodes`` ask of the item at ``index``."""
+    goal: list[Node] = []
+    for node in nodes:
+        keyword, prefix = _prefix(node)
+        rest = "additionalItems" if keyword == "items" else "items"
+        if index < len(prefix):
+            goal.append(node.child(keyword, index))
+        elif rest in node.schema:
+            goal.append(node.child(rest))
+    return tuple(goal)
+
+
+def _wanted(node: Node) -> list[Wanted]:
+    found = []
+    if "contains" in node.schema:
+        low, high = int(node.schema.get("minContains", 1)), node.schema.get("maxContains")
+        if low > 0 or high is not None:
+            high = None if high is None else int(high)
+            found.append(Wanted(node.child("contains"), 0, low, high))
+    if SOME_ITEM in node.schema:
+        start, wanted = node.schema[SOME_ITEM]
+        found.append(Wanted(wanted, start, 1, None))
+    return found
+
+
+def _prefix(node: Node) -> tuple[str, list[object]]:
+    """The keyword that lists the first items, and its list (``items`` in older drafts)."""
+    items = node.schema.get("items")
+    if isinstance(items, list):
+        return "items", items
+    return "prefixItems", node.schema.get("prefixItems", [])
