@@ -12,7 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from app.core.constraint import Choice, JsonObject, JsonSchema, Regex
+from app.core.constraint import Choice, Grammar, JsonObject, JsonSchema, Regex
 
 if TYPE_CHECKING:
     from app.constraint.compiler import Compiler
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Choice",
     "Compiler",
+    "Grammar",
     "JsonObject",
     "JsonSchema",
     "Limits",

@@ -69,7 +69,22 @@ class Choice:
         return "choice:" + json.dumps(list(self.options))
 
 
-ConstraintSpec = JsonSchema | JsonObject | Regex | Choice
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """Answers are texts of a context-free grammar.
+
+    ``syntax``: ``"gbnf"`` (llama.cpp, from the rule ``root``), ``"lark"`` (a subset of Lark's, from
+    ``start``), or ``"auto"``: a line that starts with ``name ::=`` makes it GBNF.
+    """
+
+    text: str
+    syntax: str = "auto"
+
+    def cache_key(self) -> str:
+        return f"grammar:{self.syntax}:{self.text}"
+
+
+ConstraintSpec = JsonSchema | JsonObject | Regex | Choice | Grammar
 
 
 class Vocabulary(Protocol):

@@ -13,6 +13,7 @@ from app.core.constraint import (
     Choice,
     Constraint,
     ConstraintSpec,
+    Grammar,
     JsonObject,
     JsonSchema,
     Regex,
@@ -25,6 +26,7 @@ KINDS: dict[type, str] = {
     JsonObject: "object",
     Regex: "regex",
     Choice: "choice",
+    Grammar: "grammar",
 }
 
 

@@ -1,0 +1,169 @@
+"""Reads GBNF, the notation of llama.cpp's grammars (grammars/README.md there).
+
+Line ends mean nothing: a rule goes on until the next ``name ::=``, so alternatives may stand on
+lines of their own. Names may have letters, digits, hyphens and underscores. Characters are Unicode
+code points; ``.`` and negated sets include the line end.
+"""
+
+from __future__ import annotations
+
+import re
+
+from app.constraint.codepoints import CHARACTERS, LAST, Ranges, negate, ranges
+from app.constraint.grammar.groups import QUANTIFIERS, Groups, count
+from app.constraint.grammar.source import Source
+from app.constraint.grammar.syntax import NOTHING, Characters, Name, Node, Rule, Rules, Text
+from app.constraint.limits import Limits
+
+_ITEM = re.compile(
+    r"""(?P<space>(?:\s|\#[^\n]*+)++)
+    | (?P<rule>[A-Za-z0-9_-]++)(?:\s|\#[^\n]*+)*+::=
+    | (?P<name>[A-Za-z0-9_-]++)
+    | "(?P<text>(?:[^"\\]|\\.)*+)"
+    | \[(?P<negated>\^?)(?P<set>(?:[^\]\\]|\\.)*+)\]
+    | (?P<quantifier>[*+?])
+    | \{\s*(?P<low>[0-9]+)\s*(?P<comma>,)?\s*(?P<high>[0-9]+)?\s*\}
+    | (?P<mark>[|().])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_CHARACTER = re.compile(
+    r"""\\x(?P<byte>[0-9A-Fa-f]{2}) | \\u(?P<short>[0-9A-Fa-f]{4}) | \\U(?P<long>[0-9A-Fa-f]{8})
+    | \\(?P<letter>[nrt]) | \\(?P<mark>["'\\\[\]^./-]) | (?P<plain>[^\\])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_LETTERS = {"n": 0x0A, "r": 0x0D, "t": 0x09}
+_UNCLOSED = {'"': "this text is not closed", "[": "this set of characters is not closed"}
+
+
+def parse(source: Source, limits: Limits) -> Rules:
+    """Raises ``InvalidSchema``, ``UnsupportedSchema`` or ``ConstraintTooComplex``.
+
+    Time is linear in the length of the text.
+    """
+    return _Parser(source, limits).parse()
+
+
+class _Parser:
+    def __init__(self, source: Source, limits: Limits) -> None:
+        self._source = source
+        self._limits = limits
+        self._rules: dict[str, Rule] = {}
+        self._name: str | None = None
+        self._position = 0
+        self._groups = Groups(source, limits)
+
+    def parse(self) -> Rules:
+        text, at = self._source.text, 0
+        while at < len(text):
+            found = _ITEM.match(text, at)
+            if found is None:
+                raise self._unexpected(at)
+            self._item(found)
+            at = found.end()
+        self._end_rule()
+        if "root" not in self._rules:
+            raise self._source.invalid("the grammar has no rule named root", 0)
+        return Rules(self._source, "root", self._rules)
+
+    def _item(self, found: re.Match[str]) -> None:
+        at, groups = found.start(), self._groups
+        if found["space"] is not None:
+            return
+        if found["rule"] is not None:
+            self._end_rule()
+            self._begin_rule(found["rule"], at)
+            return
+        if self._name is None:
+            raise self._source.invalid("a grammar starts with a rule: name ::= ...", at)
+        if found["name"] is not None:
+            groups.append(Name(found["name"], at))
+        elif found["text"] is not None:
+            groups.append(self._text(found))
+        elif found["set"] is not None:
+            groups.append(Characters(self._set(found)))
+        elif found["quantifier"] is not None:
+            groups.repeat(*QUANTIFIERS[found["quantifier"]], at)
+        elif found["low"] is not None:
+            groups.repeat(*_counts(found), at)
+        elif found["mark"] == "|":
+            groups.next_option()
+        elif found["mark"] == "(":
+            groups.open("(", at)
+        elif found["mark"] == ")":
+            groups.close(")", at)
+        else:
+            groups.append(Characters(CHARACTERS))
+
+    def _begin_rule(self, name: str, position: int) -> None:
+        if name in self._rules:
+            raise self._source.invalid(f"the rule {name} is defined twice", position)
+        self._name, self._position = name, position
+        self._groups = Groups(self._source, self._limits)
+
+    def _end_rule(self) -> None:
+        if self._name is not None:
+            self._rules[self._name] = Rule(self._groups.finish(), self._position)
+
+    def _text(self, found: re.Match[str]) -> Node:
+        codes = self._characters(found["text"], found.start("text"))
+        value = "".join(chr(code) for code, _ in codes).encode()
+        return Text(value) if value else NOTHING
+
+    def _set(self, found: re.Match[str]) -> Ranges:
+        inside = self._characters(found["set"], found.start("set"))
+        if not inside:
+            raise self._source.invalid("a set of characters is empty", found.start())
+        members, at = [], 0
+        while at < len(inside):
+            first, position = inside[at]
+            last = first
+            if at + 2 < len(inside) and self._source.text[inside[at + 1][1]] == "-":
+                last = inside[at + 2][0]
+                at += 2
+            if last < first:
+                raise self._source.invalid("a range is out of order", position)
+            members.append((first, last))
+            at += 1
+        return negate(ranges(members)) if found["negated"] else ranges(members)
+
+    def _characters(self, text: str, start: int) -> list[tuple[int, int]]:
+        """Code points and where they stand."""
+        result, at = [], 0
+        while at < len(text):
+            found = _CHARACTER.match(text, at)
+            if found is None:
+                raise self._source.invalid("this escape is unknown", start + at)
+            code = _code(found)
+            if code > LAST or 0xD800 <= code <= 0xDFFF:
+                raise self._source.invalid("this is no character", start + at)
+            result.append((code, start + at))
+            at = found.end()
+        return result
+
+    def _unexpected(self, at: int) -> Exception:
+        character = self._source.text[at]
+        if character in "<!":
+            return self._source.unsupported(
+                "token reference", "a grammar is made of characters, not of tokens", at
+            )
+        if character == "{":
+            return self._source.invalid("counts are {m}, {m,} or {m,n}", at)
+        reason = _UNCLOSED.get(character, f"{character!r} is not expected here")
+        return self._source.invalid(reason, at)
+
+
+def _code(found: re.Match[str]) -> int:
+    if found["plain"] is not None or found["mark"] is not None:
+        return ord(found["plain"] or found["mark"])
+    if found["letter"] is not None:
+        return _LETTERS[found["letter"]]
+    return int(found["byte"] or found["short"] or found["long"], 16)
+
+
+def _counts(found: re.Match[str]) -> tuple[int, int | None]:
+    low = count(found["low"])
+    if found["high"] is not None:
+        return low, count(found["high"])
+    return low, None if found["comma"] else low

@@ -1,0 +1,263 @@
+"""Reads a subset of Lark's grammar notation (Lark's documentation, "Grammar Reference").
+
+Followed: rules and terminals, alternatives, groups, ``[optional]``, ``? * + ~n ~n..m``, strings
+with the flag ``i``, regular expressions, ranges, ``%import common.X``, ``%ignore``, comments, and
+``%json {...}``: a JSON value valid against an inline schema, its objects closed as the server
+closes them. Priorities, aliases and the prefixes ``?``, ``!`` and ``_`` shape Lark's tree or choose
+between parses; they do not change the language and mean nothing here. Refused by name:
+``%declare``, ``%override``, ``%extend``, templates, and other modules' imports.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from ast import literal_eval
+
+from app.constraint.grammar.common import COMMON
+from app.constraint.grammar.groups import QUANTIFIERS, Groups, count
+from app.constraint.grammar.regexes import both_cases, regex_node
+from app.constraint.grammar.source import Source
+from app.constraint.grammar.syntax import (
+    Characters,
+    Json,
+    Name,
+    Node,
+    Rule,
+    Rules,
+    Series,
+    Text,
+    Token,
+)
+from app.constraint.limits import Limits
+from app.constraint.regex.parser import PatternError, PatternNotSupported
+from app.core.errors import ConstraintTooComplex
+
+_ITEM = re.compile(
+    r"""(?P<space>(?:\s|//[^\n]*+|\#[^\n]*+)++)
+    | (?P<rule>[?!]*(?P<defined>_?[A-Za-z][A-Za-z0-9_]*+)
+        (?:\.-?[0-9]+)?[ \t]*(?P<template>\{[^}\n]*\}[ \t]*)?:)
+    | (?P<name>_?[A-Za-z][A-Za-z0-9_]*+)(?P<arguments>\{)?
+    | "(?P<first>(?:[^"\\\n]|\\[^\n])++)"\s*\.\.\s*"(?P<last>(?:[^"\\\n]|\\[^\n])++)"
+    | "(?P<text>(?:[^"\\\n]|\\[^\n])*+)"(?P<ignorecase>i?)
+    | /(?P<regex>(?:[^/\\]|\\.)++)/(?P<flags>[a-z]*)
+    | (?P<quantifier>[*+?])
+    | ~\s*(?P<low>[0-9]+)(?:\s*\.\.\s*(?P<high>[0-9]+))?
+    | ->\s*(?P<alias>[A-Za-z_][A-Za-z0-9_]*)
+    | %(?P<directive>[a-z_]+)
+    | (?P<mark>[|()\[\]])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_IMPORT = re.compile(
+    r"""[ \t]*(?P<path>\.?[A-Za-z_][A-Za-z0-9_.]*)[ \t]*
+    (?:\((?P<names>[^)]*)\)|(?:->[ \t]*(?P<alias>[A-Za-z_][A-Za-z0-9_]*))?)""",
+    re.VERBOSE,
+)
+_REFUSED = {
+    "declare": "a declared terminal has no text",
+    "override": "write the rule itself",
+    "extend": "write the rule itself",
+}
+
+
+def parse(source: Source, limits: Limits) -> Rules:
+    """Raises ``InvalidSchema``, ``UnsupportedSchema`` or ``ConstraintTooComplex``.
+
+    Time is linear in the length of the text.
+    """
+    return _Parser(source, limits).parse()
+
+
+class _Parser:
+    def __init__(self, source: Source, limits: Limits) -> None:
+        self._source = source
+        self._limits = limits
+        self._rules: dict[str, Rule] = {}
+        self._ignored: list[Node] = []
+        self._groups = Groups(source, limits)
+        self._name: str | None = None
+        """The rule that is being read; "" for the body of ``%ignore``."""
+        self._position = 0
+
+    @property
+    def _in_terminal(self) -> bool:
+        return self._name is not None and _is_terminal(self._name)
+
+    def parse(self) -> Rules:
+        text, at = self._source.text, 0
+        while at < len(text):
+            found = _ITEM.match(text, at)
+            if found is None:
+                raise self._unexpected(at)
+            at = self._item(found)
+        self._end_rule()
+        if "start" not in self._rules:
+            raise self._source.invalid("the grammar has no rule named start", 0)
+        return Rules(self._source, "start", self._rules, tuple(self._ignored))
+
+    def _item(self, found: re.Match[str]) -> int:
+        """Take an item in; where the next one starts."""
+        at, groups = found.start(), self._groups
+        if found["rule"] is not None:
+            self._begin_rule(found)
+        elif found["directive"] is not None:
+            return self._directive(found["directive"], at, found.end())
+        elif found["space"] is None:
+            if self._name is None:
+                raise self._source.invalid("a rule, as in name: ..., is expected here", at)
+            if found["quantifier"] is not None:
+                groups.repeat(*QUANTIFIERS[found["quantifier"]], at)
+            elif found["low"] is not None:
+                low = count(found["low"])
+                groups.repeat(low, count(found["high"]) if found["high"] else low, at)
+            elif found["mark"] == "|":
+                groups.next_option()
+            elif found["mark"] is not None:
+                (groups.open if found["mark"] in "([" else groups.close)(found["mark"], at)
+            elif found["alias"] is None:
+                groups.append(self._part(found, at))
+        return found.end()
+
+    def _part(self, found: re.Match[str], at: int) -> Node:
+        if found["name"] is not None:
+            return self._reference(found, at)
+        if found["regex"] is not None:
+            node = self._regex(found, at)
+        elif found["first"] is not None:
+            node = self._range(found)
+        else:
+            node = self._text(found, at)
+        return node if self._in_terminal else Token(node)
+
+    def _reference(self, found: re.Match[str], at: int) -> Node:
+        name = found["name"]
+        if found["arguments"] is not None:
+            raise self._source.unsupported("template", "templates are not followed", at)
+        if not _is_terminal(name) and self._in_terminal:
+            raise self._source.invalid("a terminal cannot refer to a rule", at)
+        if _is_terminal(name) and not self._in_terminal:
+            return Token(Name(name, at))
+        return Name(name, at)
+
+    def _begin_rule(self, found: re.Match[str]) -> None:
+        self._end_rule()
+        name, at = found["defined"], found.start("defined")
+        if found["template"] is not None:
+            raise self._source.unsupported("template", "templates are not followed", at)
+        self._start(name, at)
+
+    def _start(self, name: str, at: int) -> None:
+        if name in self._rules:
+            raise self._source.invalid(f"{name} is defined twice", at)
+        self._name, self._position = name, at
+        self._groups = Groups(self._source, self._limits)
+
+    def _end_rule(self) -> None:
+        if self._name is None:
+            return
+        body = self._groups.finish()
+        if self._name:
+            self._rules[self._name] = Rule(body, self._position, _is_terminal(self._name))
+        else:
+            self._ignored.append(body)
+        self._name = None
+
+    def _directive(self, directive: str, at: int, end: int) -> int:
+        if directive == "json":
+            return self._json(at, end)
+        self._end_rule()
+        if directive == "ignore":
+            self._start("", at)
+            return end
+        if directive == "import":
+            return self._import(at, end)
+        if directive in _REFUSED:
+            raise self._source.unsupported("%" + directive, _REFUSED[directive], at)
+        raise self._source.unsupported("%" + directive, "this directive is unknown", at)
+
+    def _import(self, at: int, end: int) -> int:
+        found = _IMPORT.match(self._source.text, end)
+        if found is None:
+            raise self._source.invalid("%import takes module.NAME or module (NAME, ...)", at)
+        module, _, name = found["path"].rpartition(".")
+        names = [name]
+        if found["names"] is not None:
+            module, names = found["path"], [each.strip() for each in found["names"].split(",")]
+        if module != "common":
+            raise self._source.unsupported("%import", "only common can be imported", at)
+        for each in names:
+            if each not in COMMON:
+                raise self._source.unsupported("%import", f"common.{each} is unknown", at)
+            self._start(found["alias"] or each, at)
+            if not self._in_terminal:
+                raise self._source.invalid("a terminal's name is in upper case", at)
+            self._groups.append(regex_node(COMMON[each], "", self._limits))
+            self._end_rule()
+        return found.end()
+
+    def _json(self, at: int, end: int) -> int:
+        if self._name is None or self._in_terminal:
+            raise self._source.invalid("%json stands in a rule", at)
+        text = self._source.text
+        end += len(text[end:]) - len(text[end:].lstrip())
+        try:
+            schema, end = json.JSONDecoder().raw_decode(text, end)
+        except json.JSONDecodeError as error:
+            raise self._source.invalid("the schema after %json is not JSON", error.pos) from None
+        except RecursionError:
+            raise ConstraintTooComplex("the schema after %json is nested too deeply") from None
+        self._groups.append(Token(Json(schema)))
+        return end
+
+    def _text(self, found: re.Match[str], at: int) -> Node:
+        text = self._unescape(found["text"], at)
+        if not text:
+            raise self._source.invalid("a terminal cannot be empty", at)
+        if not found["ignorecase"]:
+            return Text(text.encode())
+        try:
+            return Series(tuple(Characters(both_cases(character)) for character in text))
+        except PatternNotSupported as error:
+            raise self._source.unsupported("i", str(error), at) from None
+
+    def _range(self, found: re.Match[str]) -> Node:
+        at = found.start()
+        first, last = (self._unescape(found[end], at) for end in ("first", "last"))
+        if len(first) != 1 or len(last) != 1:
+            raise self._source.invalid("a range goes from one character to another", at)
+        if last < first:
+            raise self._source.invalid("a range is out of order", at)
+        return Characters(((ord(first), ord(last)),))
+
+    def _regex(self, found: re.Match[str], at: int) -> Node:
+        pattern, flags = found["regex"], found["flags"]
+        if "\n" in pattern and "x" not in flags:
+            raise self._source.invalid("a regular expression on several lines needs flag x", at)
+        try:
+            return regex_node(pattern, flags, self._limits)
+        except PatternError as error:
+            raise self._source.invalid(str(error), at) from None
+        except PatternNotSupported as error:
+            raise self._source.unsupported("regex", str(error), at) from None
+
+    def _unescape(self, text: str, at: int) -> str:
+        r"""As Lark reads strings: Python's ``\n \r \t \f \x \u \U \\ \"``, others as they are."""
+        text = re.sub(r"\\(.)", lambda e: e[0] if e[1] in 'Uuxnftr\\"' else "\\\\" + e[1], text)
+        try:
+            value: str = literal_eval('"' + text + '"')
+            value.encode()
+        except (SyntaxError, ValueError):
+            raise self._source.invalid("this string has a bad escape", at) from None
+        return value
+
+    def _unexpected(self, at: int) -> Exception:
+        character = self._source.text[at]
+        what = {'"': "this string is not closed", "/": "this regular expression is not closed"}
+        reason = what.get(character, f"{character!r} is not expected here")
+        return self._source.invalid(reason, at)
+
+
+def _is_terminal(name: str) -> bool:
+    """Whether ``name`` is a terminal's; the body of ``%ignore`` ("") counts as one."""
+    return not name or name.lstrip("_")[:1].isupper()

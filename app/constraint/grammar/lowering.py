@@ -1,0 +1,395 @@
+"""From rules to expressions.
+
+A derivative of a rule that refers to itself before it consumes a byte would never end, so left
+recursion is taken out. The rules of a component form a left-linear system
+
+    X_i = X_1 R_i1 | ... | X_n R_in | B_i
+
+where no B begins with one of them; it is solved as systems of regular languages are, by
+elimination and Arden's lemma: X = X R | B has the solution B R*. The R and B may themselves refer
+to the rules further inside. A rule could still hide behind an empty beginning, so a rule stands
+for its *non-empty* texts, and references to one that may be empty say so.
+
+``E: E b E | E c | m E | a`` (binary, postfix and prefix operators) is turned into
+``m* a (c | b m* a)*`` first, the same texts: an ambiguous grammar would otherwise add a way to
+read the text with every operator, and never come back to a state it has been in.
+
+Rules that do not reach themselves are put in where they are referred to, so the automaton shares
+and compresses them like any other expression.
+
+Ignored text may stand before every token but the first. Every node is therefore lowered in two
+ways: as it is within a text, and ``leading``, where its first token is the first of the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from app.constraint.codepoints import utf8
+from app.constraint.expressions import (
+    ALL_BYTES,
+    Expression,
+    ExpressionPool,
+    Kind,
+)
+from app.constraint.grammar.depth import check_depth
+from app.constraint.grammar.operators import without_operator_ambiguity
+from app.constraint.grammar.rules import Facts, components, references, strongly_connected
+from app.constraint.grammar.syntax import (
+    Alternatives,
+    Characters,
+    Json,
+    Name,
+    Node,
+    Repeated,
+    Rules,
+    Series,
+    Text,
+    Token,
+)
+from app.constraint.limits import Limits
+from app.core.errors import ConstraintTooComplex, UnsatisfiableSchema
+
+IGNORED_BYTES = 32
+"""The longest run of ignored text between two tokens, so that no answer runs on in white space."""
+
+_MAX_RECURSIVE_RULES = 1_000
+_MAX_LEFT_RECURSIVE_RULES = 64
+_MAX_MEASURE = 3_000_000
+"""Nodes times rounds that finding the lengths of all rules may cost."""
+_MAX_PARTS = 200
+"""Parts of one concatenation: the pool joins them by recursion. What is longer becomes a rule."""
+_MAX_LITERAL = 4_096
+"""Bytes that are joined into one literal."""
+
+System = dict[str, Expression]
+"""Of a rule's equation: what follows each rule that it may begin with."""
+
+
+def lower(
+    pool: ExpressionPool, grammar: Rules, limits: Limits, json: Callable[[Any], Expression]
+) -> Expression:
+    """The texts of ``grammar`` in ``pool``; ``json`` gives those of an inline schema.
+
+    Raises ``InvalidSchema``, ``UnsatisfiableSchema`` if no finite text is derived, and
+    ``ConstraintTooComplex``. Time is linear in the grammar's size, except for left recursion: cubic
+    in the number of rules that are left-recursive through each other.
+    """
+    lowering = _Lowering(pool, grammar, limits, json)
+    root = lowering.root()
+    if lowering.facts.rounds * len(pool) > _MAX_MEASURE:
+        raise ConstraintTooComplex("the shortest texts of a grammar nest too many rules")
+    check_depth(pool)
+    return root
+
+
+class _Lowering:
+    def __init__(
+        self,
+        pool: ExpressionPool,
+        grammar: Rules,
+        limits: Limits,
+        json: Callable[[Any], Expression],
+    ) -> None:
+        self.pool = pool
+        self.grammar = grammar
+        self.facts = Facts(grammar, limits)
+        self._json = json
+        self._gap: Expression | None = None
+        """What may stand between tokens; None where nothing is ignored."""
+        self._rules: dict[tuple[str, bool], Expression] = {}
+        """The non-empty texts of every rule, within a text and leading."""
+        self._component: frozenset[str] = frozenset()
+        """The recursive rules that are being lowered."""
+        self._fulls: dict[Node, Expression] = {}
+        self._nonempties: dict[tuple[Node, bool], Expression] = {}
+        self._spelled: dict[Any, Expression] = {}
+        self._parts: dict[Expression, int] = {}
+        self._wrapped: dict[Expression, Expression] = {}
+
+    def root(self) -> Expression:
+        order = components(self.grammar)
+        terminals = [c for c in order if self.grammar.rules[c[0]].is_terminal]
+        rest = [c for c in order if not self.grammar.rules[c[0]].is_terminal]
+        for component in order:
+            self.facts.learn(component)
+        self._refuse_endless(order)
+        for component in terminals:
+            self._lower_terminal(component)
+        self._gap = self._between_tokens()
+        for component in rest:
+            self._lower_component(component)
+        leading = self._gap is not None
+        start = self._rules[self.grammar.start, leading]
+        return self.pool.optional(start) if self.facts.nullable(self._start()) else start
+
+    def _start(self) -> Name:
+        return Name(self.grammar.start, self.grammar.rules[self.grammar.start].position)
+
+    def _refuse_endless(self, order: Iterable[Sequence[str]]) -> None:
+        if not self.facts.has_text(self.grammar.start):
+            raise UnsatisfiableSchema("the grammar has no finite text")
+        for component in order:
+            for name in component:
+                if not self.facts.has_text(name):
+                    position = self.grammar.rules[name].position
+                    raise self.grammar.source.invalid(f"{name} has no finite text", position)
+
+    def _lower_terminal(self, component: Sequence[str]) -> None:
+        name = component[0]
+        rule = self.grammar.rules[name]
+        if any(reference.name in component for reference in references(rule.body)):
+            raise self.grammar.source.invalid(
+                f"the terminal {name} refers to itself", rule.position
+            )
+        self._rules[name, False] = self._nonempty(rule.body, leading=False)
+
+    def _lower_component(self, component: Sequence[str]) -> None:
+        bodies = {name: self.grammar.rules[name].body for name in component}
+        modes = (False, True) if self._gap is not None else (False,)
+        if len(component) == 1:
+            (name,) = component
+            if all(reference.name != name for reference in references(bodies[name])):
+                for leading in modes:
+                    self._rules[name, leading] = self._nonempty(bodies[name], leading=leading)
+                return
+        if len(component) > _MAX_RECURSIVE_RULES:
+            raise ConstraintTooComplex(f"more than {_MAX_RECURSIVE_RULES} rules in one recursion")
+        bodies = without_operator_ambiguity(bodies)
+        self._component = frozenset(component)
+        for name in component:
+            for leading in modes:
+                self._rules[name, leading] = self.pool.declare_rule()
+        for leading in modes:
+            self._define(bodies, leading=leading)
+        self._component = frozenset()
+
+    def _define(self, bodies: dict[str, Node], *, leading: bool) -> None:
+        """Give the rules of a component their bodies, without left recursion."""
+        systems: dict[str, System] = {}
+        bases: dict[str, Expression] = {}
+        for name, body in bodies.items():
+            systems[name], bases[name] = self._split(body, leading=leading)
+        for left in strongly_connected(list(bodies), {n: list(s) for n, s in systems.items()}):
+            self._solve(left, systems, bases, leading=leading)
+        for name, base in bases.items():
+            self.pool.define_rule(self._rules[name, leading], base)
+
+    def _solve(
+        self,
+        left: Sequence[str],
+        systems: dict[str, System],
+        bases: dict[str, Expression],
+        *,
+        leading: bool,
+    ) -> None:
+        """Eliminate the rules ``left``, which begin with each other, from their equations."""
+        pool = self.pool
+        if len(left) > _MAX_LEFT_RECURSIVE_RULES:
+            raise ConstraintTooComplex(
+                f"more than {_MAX_LEFT_RECURSIVE_RULES} rules that begin with each other"
+            )
+        for name in left:  # rules outside begin with none of these: they stay references
+            outside = [
+                self._concatenate(self._rules[other, leading], systems[name].pop(other))
+                for other in list(systems[name])
+                if other not in left
+            ]
+            bases[name] = pool.union((bases[name], *outside))
+        for index, name in enumerate(left):
+            loop = systems[name].pop(name, None)
+            if loop is not None:
+                again = pool.repeat(loop)
+                bases[name] = self._concatenate(bases[name], again)
+                for other, after in systems[name].items():
+                    systems[name][other] = self._concatenate(after, again)
+            for user in (*left[:index], *left[index + 1 :]):
+                after = systems[user].pop(name, None)
+                if after is None:
+                    continue
+                bases[user] = pool.union((bases[user], self._concatenate(bases[name], after)))
+                for other, between in systems[name].items():
+                    joined = self._concatenate(between, after)
+                    systems[user][other] = pool.union(
+                        (systems[user].get(other, pool.empty), joined)
+                    )
+
+    def _split(self, node: Node, *, leading: bool) -> tuple[System, Expression]:
+        """The non-empty texts of ``node``: what follows each rule it may begin with, and others."""
+        pool = self.pool
+        if not any(reference.name in self._component for reference in references(node)):
+            return {}, self._nonempty(node, leading=leading)
+        match node:
+            case Name(name=name):
+                return {name: pool.epsilon}, pool.empty
+            case Alternatives(options=options):
+                return self._merge(self._split(option, leading=leading) for option in options)
+            case Repeated(body=body, low=low, high=high):
+                again = self._again(body, low, high)
+                return self._then(self._split(body, leading=leading), again)
+        assert isinstance(node, Series)
+        result: tuple[System, Expression] = ({}, pool.empty)
+        rest = pool.epsilon
+        for part in reversed(node.parts):
+            here = self._then(self._split(part, leading=leading), rest)
+            result = self._merge((here, result)) if self.facts.nullable(part) else here
+            rest = self._concatenate(self._full(part), rest)
+        return result
+
+    def _then(
+        self, split: tuple[System, Expression], rest: Expression
+    ) -> tuple[System, Expression]:
+        system, base = split
+        following = {name: self._concatenate(after, rest) for name, after in system.items()}
+        return following, self._concatenate(base, rest)
+
+    def _merge(self, splits: Iterable[tuple[System, Expression]]) -> tuple[System, Expression]:
+        merged: dict[str, list[Expression]] = {}
+        bases = []
+        for system, base in splits:
+            bases.append(base)
+            for name, after in system.items():
+                merged.setdefault(name, []).append(after)
+        return (
+            {name: self.pool.union(afters) for name, afters in merged.items()},
+            self.pool.union(bases),
+        )
+
+    def _again(self, body: Node, low: int, high: int | None) -> Expression:
+        """What a repetition still is after one time."""
+        more = None if high is None else high - 1
+        return self.pool.repeat(self._full(body), max(low - 1, 0), more)
+
+    def _full(self, node: Node) -> Expression:
+        """The texts of ``node`` within a text."""
+        known = self._fulls.get(node)
+        if known is None:
+            known = self._fulls[node] = self._full_new(node)
+        return known
+
+    def _full_new(self, node: Node) -> Expression:
+        pool = self.pool
+        match node:
+            case Series(parts=parts):
+                result = pool.epsilon
+                for part in reversed(parts):
+                    result = self._concatenate(self._full(part), result)
+                return result
+            case Repeated(body=body, low=low, high=high):
+                return pool.repeat(self._full(body), low, high)
+        nonempty = self._nonempty(node, leading=False)
+        return pool.optional(nonempty) if self.facts.nullable(node) else nonempty
+
+    def _nonempty(self, node: Node, *, leading: bool) -> Expression:
+        """The texts of ``node`` without the empty one."""
+        known = self._nonempties.get((node, leading))
+        if known is None:
+            known = self._nonempties[node, leading] = self._nonempty_new(node, leading=leading)
+        return known
+
+    def _nonempty_new(self, node: Node, *, leading: bool) -> Expression:
+        pool = self.pool
+        match node:
+            case Text(value=value):
+                return pool.literal(value)
+            case Characters(members=members):
+                if members not in self._spelled:
+                    self._spelled[members] = utf8(pool, members)
+                return self._spelled[members]
+            case Json(schema=schema):
+                return self._json(schema)
+            case Name(name=name):
+                return self._rules[name, leading and not self.grammar.rules[name].is_terminal]
+            case Token(body=body):
+                return self._tokens([body], leading=leading)
+            case Alternatives(options=options):
+                tokens = [option.body for option in options if isinstance(option, Token)]
+                others = [option for option in options if not isinstance(option, Token)]
+                together = [self._tokens(tokens, leading=leading)] if tokens else []
+                return pool.union([*together, *self._one_of(others, leading=leading)])
+            case Repeated(body=body, low=low, high=high):
+                if high == 0:
+                    return pool.empty
+                first = self._nonempty(body, leading=leading)
+                return self._concatenate(first, self._again(body, low, high))
+        result, rest = pool.empty, pool.epsilon
+        for part in reversed(node.parts):
+            here = self._concatenate(self._nonempty(part, leading=leading), rest)
+            result = pool.union((here, result)) if self.facts.nullable(part) else here
+            rest = self._concatenate(self._full(part), rest)
+        return result
+
+    def _tokens(self, bodies: Sequence[Node], *, leading: bool) -> Expression:
+        """Any of some tokens, with what may stand before them."""
+        token = self.pool.union(self._one_of(bodies, leading=False))
+        if leading or self._gap is None:
+            return token
+        return self._concatenate(self._gap, token)
+
+    def _one_of(self, nodes: Sequence[Node], *, leading: bool) -> list[Expression]:
+        """The non-empty texts of each; plain texts among them as one tree."""
+        texts = [node.value for node in nodes if isinstance(node, Text)]
+        others = [node for node in nodes if not isinstance(node, Text)]
+        result = [self._nonempty(node, leading=leading) for node in others]
+        return [self.pool.one_of(texts), *result] if texts else result
+
+    def _between_tokens(self) -> Expression | None:
+        if not self.grammar.ignored:
+            return None
+        pool = self.pool
+        kinds = [self._nonempty(node, leading=False) for node in self.grammar.ignored]
+        members = [_repeated_bytes(pool, kind) for kind in kinds]
+        if all(bits is not None for bits in members):
+            every = pool.union(pool.byte(bits) for bits in members if bits is not None)
+            return pool.repeat(every, 0, IGNORED_BYTES)
+        run = pool.repeat(pool.union(kinds))
+        if not pool.regular[run]:
+            raise ConstraintTooComplex("what %ignore names is too long")
+        return pool.intersect((run, pool.repeat(pool.byte(ALL_BYTES), 0, IGNORED_BYTES)))
+
+    def _concatenate(self, head: Expression, tail: Expression) -> Expression:
+        """``head`` and then ``tail``; a rule of its own stands for a tail that is very long."""
+        pool = self.pool
+        count = self._count(head) + self._count(tail)
+        last, first = _last_literal(pool, head), _first_literal(pool, tail)
+        if count > _MAX_PARTS or (last and first and last + first > _MAX_LITERAL):
+            if tail not in self._wrapped:
+                rule = pool.declare_rule(nullable=pool.nullable[tail])
+                pool.define_rule(rule, tail)
+                self._wrapped[tail] = rule
+            tail, count = self._wrapped[tail], self._count(head) + 1
+        result = pool.concatenate(head, tail)
+        self._parts.setdefault(result, count)
+        return result
+
+    def _count(self, expression: Expression) -> int:
+        """Parts of a concatenation, at most."""
+        return self._parts.get(expression, 1)
+
+
+def _repeated_bytes(pool: ExpressionPool, expression: Expression) -> int | None:
+    """B where the expression is a byte of B, or a run of such of any length; else None."""
+    kind, operand = pool.kinds[expression], pool.operands[expression]
+    if kind is Kind.CONCATENATION:  # as B B*, the non-empty runs
+        head, tail = operand
+        if pool.kinds[tail] is Kind.REPETITION and pool.operands[tail] == (head, 0, None):
+            return _repeated_bytes(pool, head)
+    if kind is Kind.REPETITION and operand[1] <= 1 and operand[2] is None:
+        return _repeated_bytes(pool, operand[0])
+    if kind is Kind.LITERAL and len(operand) == 1:
+        return 1 << int(operand[0])
+    return int(operand) if kind is Kind.BYTES else None
+
+
+def _last_literal(pool: ExpressionPool, expression: Expression) -> int:
+    """Bytes of the literal that the expression ends with, 0 if with none."""
+    while pool.kinds[expression] is Kind.CONCATENATION:
+        expression = pool.operands[expression][1]
+    return _first_literal(pool, expression)
+
+
+def _first_literal(pool: ExpressionPool, expression: Expression) -> int:
+    if pool.kinds[expression] is Kind.CONCATENATION:
+        expression = pool.operands[expression][0]
+    return len(pool.operands[expression]) if pool.kinds[expression] is Kind.LITERAL else 0

@@ -1,0 +1,192 @@
+"""Regular expressions inside Lark grammars: Python's ``re``, rewritten for our ECMA-262 parser.
+
+The flags ``i``, ``s``, ``x`` and ``u`` are followed exactly (``i`` for the case of ASCII letters
+and the characters Python takes for equal to them); ``m`` changes only anchors, and those are
+refused: a terminal stands in the middle of a text. So is look-around, which would see text beyond
+the terminal.
+"""
+
+from __future__ import annotations
+
+import re
+
+from app.constraint.codepoints import LAST, Ranges, ranges
+from app.constraint.grammar.syntax import (
+    NOTHING,
+    Alternatives,
+    Characters,
+    Node,
+    Repeated,
+    Series,
+)
+from app.constraint.limits import Limits
+from app.constraint.regex import syntax as regex_tree
+from app.constraint.regex.parser import PatternError, PatternNotSupported, parse
+
+_PIECE = re.compile(
+    r"""\((?P<group>\?(?:P?<[=!]?|[^:<P]|P=)?)
+    | \\(?P<escape>x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)
+    | (?P<class>\[\^?\]?(?:[^\]\\]|\\.)*+\])
+    | (?P<plain>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ATOM = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)|(.)", re.DOTALL)
+_PLAIN = " _-,:;<>=!@#%&~'\"`"
+"""Characters without a meaning outside of classes, beyond letters and digits."""
+_CONTROLS = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
+_SAME_CASE = {"i": "\u0130\u0131", "k": "\u212a", "s": "\u017f"}
+"""What Python's IGNORECASE takes for an ASCII letter, beyond its two cases."""
+
+
+def regex_node(pattern: str, flags: str, limits: Limits) -> Node:
+    """The texts that ``pattern`` matches as a whole.
+
+    Raises ``PatternError`` or ``PatternNotSupported`` of ``app.constraint.regex``, or
+    ``ConstraintTooComplex``.
+    """
+    leading = re.match(r"\(\?([a-z]+)\)", pattern)
+    if leading:
+        pattern, flags = pattern[leading.end() :], flags + leading[1]
+    if set(flags) - set("imsux"):
+        raise PatternNotSupported(f"the flags {flags!r}")
+    rewritten = "".join(_rewrite(pattern, set(flags)))
+    tree = parse(rewritten, limits)
+    if tree.anchored:
+        raise PatternNotSupported("anchors in a terminal")
+    return _convert(tree)
+
+
+def both_cases(character: str) -> Ranges:
+    """The characters equal to ``character`` when case is ignored; exact for ASCII."""
+    if not character.isascii() and character.lower() != character.upper():
+        raise PatternNotSupported("ignoring the case of letters beyond ASCII")
+    low = character.lower()
+    return ranges((ord(c), ord(c)) for c in low + low.upper() + _SAME_CASE.get(low, ""))
+
+
+def _rewrite(pattern: str, flags: set[str]) -> list[str]:
+    out: list[str] = []
+    at, in_comment = 0, False
+    while at < len(pattern):
+        found = _PIECE.match(pattern, at)
+        assert found is not None
+        at = found.end()
+        plain = found["plain"]
+        if in_comment:
+            at = found.start() + 1
+            in_comment = pattern[found.start()] != "\n"
+        elif "x" in flags and plain is not None and (plain.isspace() or plain == "#"):
+            in_comment = plain == "#"
+        else:
+            out.append(_piece(found, flags))
+    return out
+
+
+def _piece(found: re.Match[str], flags: set[str]) -> str:
+    if found["group"] is not None:
+        return _group(found["group"])
+    if found["escape"] is not None:
+        escape = found["escape"]
+        code = _code(escape)
+        return "\\" + escape if code is None else _character(chr(code), flags)
+    if found["class"] is not None:
+        return _class(found["class"], flags)
+    plain = found["plain"]
+    if plain == "[":
+        raise PatternError("a character class is not closed", found.start())
+    if plain == ".":
+        return rf"[\u{{0}}-\u{{{LAST:x}}}]" if "s" in flags else r"[^\n]"
+    if plain in "^$":
+        raise PatternNotSupported("anchors in a terminal")
+    if plain in "()|*+?{}":
+        return plain
+    return _character(plain, flags)
+
+
+def _group(opening: str) -> str:
+    if opening in ("?P<", "?<"):
+        return "(" + opening
+    if opening == "?":
+        return "(?"
+    if opening in ("?=", "?!", "?<=", "?<!"):
+        raise PatternNotSupported("look-around in a terminal")
+    raise PatternNotSupported(f"groups that start with ({opening}")
+
+
+def _character(character: str, flags: set[str]) -> str:
+    members = both_cases(character) if "i" in flags else ((ord(character), ord(character)),)
+    if members != ((ord(character), ord(character)),):
+        return f"[{_spell(members)}]"
+    return character if character.isalnum() or character in _PLAIN else _spell(members)
+
+
+def _class(text: str, flags: set[str]) -> str:
+    """A character class; with ``i``, both cases of its members *before* it is negated."""
+    negated = text.startswith("[^")
+    atoms: list[int | str] = []
+    for found in _ATOM.finditer(text[2 if negated else 1 : -1]):
+        code = ord(found[2]) if found[2] else _code(found[1])
+        hyphen = found[2] == "-"
+        atoms.append("-" if hyphen else "\\" + found[1] if code is None else code)
+    out, at = [], 0
+    while at < len(atoms):
+        first = _hyphen_code(atoms[at])
+        is_range = at + 2 < len(atoms) and atoms[at + 1] == "-"
+        last = _hyphen_code(atoms[at + 2]) if is_range else first
+        at += 3 if is_range else 1
+        if isinstance(first, str) and first == last:
+            out.append(first)
+        elif isinstance(first, str) or isinstance(last, str):
+            raise PatternNotSupported("a range that ends in a class of characters")
+        else:
+            out.append(_spell(_range(first, last, flags)))
+    return f"[{'^' if negated else ''}{''.join(out)}]"
+
+
+def _hyphen_code(atom: int | str) -> int | str:
+    return ord("-") if atom == "-" else atom
+
+
+def _range(first: int, last: int, flags: set[str]) -> Ranges:
+    if last < first or "i" not in flags:
+        return ((first, last),)
+    parts = [(first, last)]
+    for code in range(first, min(last, 0x7F) + 1):
+        parts.extend(both_cases(chr(code)))
+    if last > 0x7F:
+        if (max(first, 0x80), last) != (0x80, LAST):
+            raise PatternNotSupported("ignoring the case of letters beyond ASCII")
+        parts.extend(((0x41, 0x5A), (0x61, 0x7A)))
+    return ranges(parts)
+
+
+def _spell(members: Ranges) -> str:
+    return "".join(
+        rf"\u{{{low:x}}}" if low == high else rf"\u{{{low:x}}}-\u{{{high:x}}}"
+        for low, high in members
+    )
+
+
+def _code(escape: str) -> int | None:
+    """The code point of what follows a backslash; None for classes and what is refused later."""
+    if len(escape) > 1:
+        return int(escape[1:], 16)
+    if escape in _CONTROLS:
+        return _CONTROLS[escape]
+    if escape.isdecimal():
+        raise PatternNotSupported("references to groups, and octal escapes")
+    return None if escape.isalnum() else ord(escape)
+
+
+def _convert(tree: regex_tree.Node) -> Node:
+    match tree:
+        case regex_tree.Characters(members=members):
+            return Characters(members)
+        case regex_tree.Sequence(parts=parts):
+            return Series(tuple(map(_convert, parts))) if parts else NOTHING
+        case regex_tree.Alternatives(options=options):
+            return Alternatives(tuple(map(_convert, options)))
+        case regex_tree.Repeated(body=body, low=low, high=high):
+            return Repeated(_convert(body), low, high)
+    raise PatternNotSupported("anchors in a terminal")

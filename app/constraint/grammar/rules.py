@@ -1,0 +1,212 @@
+"""What refers to what in a grammar, and what is known of every rule before it is lowered.
+
+Rules are looked at in components: sets of rules that reach each other, those they refer to first
+(Tarjan 1972). Facts are least fixpoints, found with a worklist; the nodes looked at are bounded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+
+from app.constraint.expressions import INFINITE
+from app.constraint.grammar.syntax import (
+    Alternatives,
+    Characters,
+    Json,
+    Name,
+    Node,
+    Repeated,
+    Rules,
+    Series,
+    Text,
+    Token,
+    children,
+)
+from app.constraint.limits import Limits
+from app.core.errors import ConstraintTooComplex
+
+_MAX_STEPS = 1_000_000
+_MAX_SHORTEST = 1 << 26
+_UNBOUNDED_TIMES = 10
+"""What a repetition without bound around counted ones counts for."""
+
+
+def references(node: Node) -> Iterator[Name]:
+    """Every reference in ``node``."""
+    pending = [node]
+    while pending:
+        here = pending.pop()
+        if isinstance(here, Name):
+            yield here
+        pending.extend(children(here))
+
+
+def components(grammar: Rules) -> list[list[str]]:
+    """The rules that the start needs, in components, each after those it refers to.
+
+    Raises ``InvalidSchema`` where any rule refers to one that is not defined.
+    """
+    targets = {name: _targets(grammar, rule.body) for name, rule in grammar.rules.items()}
+    for node in grammar.ignored:
+        _targets(grammar, node)
+    starts = [grammar.start, *(n.name for node in grammar.ignored for n in references(node))]
+    return strongly_connected(starts, targets)
+
+
+def _targets(grammar: Rules, body: Node) -> list[str]:
+    names: dict[str, None] = {}
+    for reference in references(body):
+        if reference.name not in grammar.rules:
+            reason = f"{reference.name} is not defined"
+            raise grammar.source.invalid(reason, reference.position)
+        names[reference.name] = None
+    return list(names)
+
+
+def strongly_connected(
+    starts: Sequence[str], targets: Mapping[str, Sequence[str]]
+) -> list[list[str]]:
+    """Tarjan's components of what ``starts`` reach, targets first; without recursion."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    on_stack: set[str] = set()
+    result: list[list[str]] = []
+    for start in starts:
+        if start in order:
+            continue
+        work: list[tuple[str, Iterator[str]]] = []
+
+        def enter(name: str, work: list[tuple[str, Iterator[str]]]) -> None:
+            order[name] = low[name] = len(order)
+            stack.append(name)
+            on_stack.add(name)
+            work.append((name, iter(targets[name])))
+
+        enter(start, work)
+        while work:
+            name, rest = work[-1]
+            following = next(rest, None)
+            if following is not None:
+                if following not in order:
+                    enter(following, work)
+                elif following in on_stack:
+                    low[name] = min(low[name], order[following])
+                continue
+            work.pop()
+            if work:
+                parent = work[-1][0]
+                low[parent] = min(low[parent], low[name])
+            if low[name] == order[name]:
+                component = []
+                while name not in component[-1:]:
+                    component.append(stack.pop())
+                on_stack.difference_update(component)
+                result.append(component)
+    return result
+
+
+class Facts:
+    """What is known of nodes and rules; ``learn`` takes the components in their order."""
+
+    def __init__(self, grammar: Rules, limits: Limits) -> None:
+        self._rules = grammar.rules
+        self._limits = limits
+        self._steps = 0
+        self._nullable: dict[str, bool] = {}
+        self._shortest: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
+        self.rounds = 1
+        """How deep shortest texts nest rules, at most."""
+
+    def learn(self, component: Sequence[str]) -> None:
+        """Raises ``ConstraintTooComplex`` where counts multiply beyond the limit, a shortest text
+        is longer than 64 MiB, or too much has to be looked at."""
+        for name in component:
+            self._nullable[name], self._shortest[name] = False, INFINITE
+            self._counts[name] = 1
+        users: dict[str, list[str]] = {name: [] for name in component}
+        for name in component:
+            for reference in references(self._rules[name].body):
+                if reference.name in users:
+                    users[reference.name].append(name)
+        pending, waiting = deque((name, 1) for name in component), set(component)
+        while pending:
+            name, depth = pending.popleft()
+            waiting.discard(name)
+            body = self._rules[name].body
+            known = self.nullable(body), self.shortest(body)
+            if known != (self._nullable[name], self._shortest[name]):
+                self._nullable[name], self._shortest[name] = known
+                self.rounds = max(self.rounds, depth)
+                for user in users[name]:
+                    if user not in waiting:
+                        waiting.add(user)
+                        pending.append((user, depth + 1))
+        for name in component:
+            self._counts[name] = self._counts_of(self._rules[name].body)
+            if _MAX_SHORTEST < self._shortest[name] < INFINITE:
+                raise ConstraintTooComplex(
+                    f"the shortest text of {name} has more than {_MAX_SHORTEST} bytes"
+                )
+
+    def has_text(self, name: str) -> bool:
+        """Whether the rule derives any finite text."""
+        return self._shortest[name] < INFINITE
+
+    def nullable(self, node: Node) -> bool:
+        """Whether the empty text is among those of ``node``."""
+        match node:
+            case Series(parts=parts):
+                return all(self.nullable(part) for part in parts)
+            case Alternatives(options=options):
+                return any(self.nullable(option) for option in options)
+            case Repeated(body=body, low=low):
+                return low == 0 or self.nullable(body)
+            case Token(body=body):
+                return self.nullable(body)
+            case Name(name=name):
+                return self._nullable[name]
+        return False
+
+    def shortest(self, node: Node) -> int:
+        """Bytes of a shortest text, about; ``INFINITE`` where there is none."""
+        self._steps += 1
+        if self._steps > _MAX_STEPS:
+            raise ConstraintTooComplex(
+                "the rules of a grammar depend on each other in too many ways"
+            )
+        match node:
+            case Text(value=value):
+                return len(value)
+            case Characters(members=members):
+                return 1 if members else INFINITE
+            case Json():
+                return 1
+            case Name(name=name):
+                return self._shortest[name]
+            case Series(parts=parts):
+                return min(INFINITE, sum(self.shortest(part) for part in parts))
+            case Alternatives(options=options):
+                return min(self.shortest(option) for option in options)
+            case Repeated(body=body, low=low):
+                return min(INFINITE, low * self.shortest(body)) if low else 0
+            case Token(body=body):
+                return self.shortest(body)
+
+    def _counts_of(self, node: Node) -> int:
+        """The largest product of times of repetitions inside one another."""
+        if isinstance(node, Name):
+            return self._counts[node.name]
+        inside = max((self._counts_of(child) for child in children(node)), default=1)
+        if not isinstance(node, Repeated):
+            return inside
+        unbounded = _UNBOUNDED_TIMES if inside > 1 else 1
+        product = inside * max(unbounded if node.high is None else node.high, node.low, 1)
+        if inside > 1 and product > self._limits.nested_counts:
+            raise ConstraintTooComplex(
+                "counts inside counts in a grammar that multiply to more than "
+                f"{self._limits.nested_counts}"
+            )
+        return product

@@ -1,0 +1,47 @@
+"""The text of a grammar, and complaints that point into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.core.errors import InvalidSchema, UnsupportedSchema
+
+_WIDTH = 72
+"""Characters of a line that a complaint shows at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A grammar's text. Positions are offsets into it, in characters."""
+
+    text: str
+
+    def invalid(self, reason: str, position: int) -> InvalidSchema:
+        """An error that quotes the line at ``position`` with a mark under the place."""
+        return InvalidSchema(
+            f"{reason}:\n{self._excerpt(position)}\n", pointer=self.place(position)
+        )
+
+    def unsupported(self, what: str, reason: str, position: int) -> UnsupportedSchema:
+        return UnsupportedSchema(
+            what, self.place(position), f"{reason}:\n{self._excerpt(position)}"
+        )
+
+    def place(self, position: int) -> str:
+        """``line 3, column 7``, both counted from 1."""
+        before = self.text[:position]
+        return (
+            f"line {before.count(chr(10)) + 1}, column {position - self._line_start(position) + 1}"
+        )
+
+    def _line_start(self, position: int) -> int:
+        return self.text.rfind("\n", 0, position) + 1
+
+    def _excerpt(self, position: int) -> str:
+        start = self._line_start(position)
+        end = self.text.find("\n", start)
+        end = len(self.text) if end < 0 else end
+        first = max(start, min(position - _WIDTH // 2, end - _WIDTH))
+        line = self.text[first : min(end, first + _WIDTH)]
+        shown = "".join(character if character.isprintable() else " " for character in line)
+        return f"    {shown}\n    {' ' * (position - first)}^"
