@@ -22,10 +22,13 @@ State = int
 
 START: State = 1
 
+_FORCED_BYTES = 4096
+"""A forced path is cut here; what follows is the forced path of its end."""
+
 
 @dataclass(frozen=True, slots=True)
 class ForcedPath:
-    """The longest path from a state along which every byte is the only one."""
+    """A path along which every byte is the only one: the longest, or the first 4 KiB of it."""
 
     text: bytes
     end: State
@@ -47,6 +50,7 @@ class Automaton:
         self.transitions: NDArray[np.int32] = np.zeros((16, 256), np.int32)
         """Shape [R, 256]: the next state for each byte, ``DEAD`` where there is none."""
         self._row_count = 0
+        self._members: dict[ByteSet, NDArray[np.intp]] = {}
         self._expressions: list[Expression] = [self.pool.empty]
         self._states: dict[Expression, State] = {self.pool.empty: DEAD}
         self._forced: dict[State, ForcedPath] = {}
@@ -99,9 +103,13 @@ class Automaton:
             return
         if self._row_count == len(self.transitions):
             self.transitions = np.concatenate([self.transitions, np.zeros_like(self.transitions)])
+        live = self.derivatives.live_row(self._expressions[state])
         row = self.transitions[self._row_count]
-        for members, target in self.derivatives.live_row(self._expressions[state]):
-            row[_members(members)] = self.state(target)
+        for members, target in live:
+            indices = self._members.get(members)
+            if indices is None:
+                indices = self._members[members] = _members(members)
+            row[indices] = self._states.get(target) or self.state(target)
         self.rows[state] = self._row_count
         self._row_count += 1
 
@@ -130,17 +138,20 @@ class Automaton:
         pool = self.pool
         here = self._expressions[state]
         parts: list[bytes] = []
-        while not pool.nullable[here]:
+        size = 0
+        while not pool.nullable[here] and size < _FORCED_BYTES:
             literal = self._leading_literal(here)
             if literal:
                 parts.append(literal)
                 here = self._skip_literal(here, len(literal))
+                size += len(literal)
                 continue
             row = self.derivatives.live_row(here)
             if len(row) != 1 or row[0][0] & (row[0][0] - 1):
                 break
             members, here = row[0]
             parts.append(bytes([members.bit_length() - 1]))
+            size += 1
         return ForcedPath(b"".join(parts), self.state(here)) if parts else ForcedPath(b"", state)
 
     def _leading_literal(self, expression: Expression) -> bytes:
@@ -165,7 +176,7 @@ class Automaton:
         return pool.concatenate(pool.literal(pool.operands[head][count:]), tail)
 
 
-def _members(members: ByteSet) -> NDArray[np.bool_]:
-    """A byte set as 256 booleans."""
+def _members(members: ByteSet) -> NDArray[np.intp]:
+    """The bytes of a set, as indices."""
     raw = np.frombuffer(members.to_bytes(32, "little"), np.uint8)
-    return np.unpackbits(raw, bitorder="little").view(np.bool_)
+    return np.flatnonzero(np.unpackbits(raw, bitorder="little"))

@@ -33,8 +33,8 @@ class Derivatives(Rows):
         self.max_search = max_search
         self._lengths: list[int | None] = []
         self._rule_lengths: list[int] = []
-        self._alive: set[Expression] = set()
-        """Found to have a string, of a length that nobody has asked for."""
+        self._alive = bytearray()
+        """1 for each expression found to have a string; 0 where that is not known."""
         self._pruned: set[Expression] = set()
         """Those whose row has no dead derivative left."""
         self._next: dict[Expression, tuple[int, Expression]] = {}
@@ -45,7 +45,7 @@ class Derivatives(Rows):
 
     @property
     def nbytes(self) -> int:
-        known = 9 * len(self._lengths) + 60 * (len(self._alive) + len(self._pruned))
+        known = 9 * len(self._lengths) + 60 * len(self._pruned)
         return super().nbytes + known + 200 * len(self._next)
 
     def live_row(self, expression: Expression) -> Row:
@@ -64,10 +64,20 @@ class Derivatives(Rows):
         return target if self.is_alive(target) else self.pool.empty
 
     def is_alive(self, expression: Expression) -> bool:
-        """Whether the language has any string."""
+        """Whether the language has any string. Memoised where it has."""
+        if expression >= len(self._alive):
+            self._alive.extend(bytes(len(self.pool) + 256 - len(self._alive)))
+        elif self._alive[expression]:
+            return True
+        alive = self._is_alive(expression)
+        if alive:
+            self._alive[expression] = 1
+        return alive
+
+    def _is_alive(self, expression: Expression) -> bool:
         pool = self.pool
         while True:
-            if pool.nullable[expression] or expression in self._alive:
+            if pool.nullable[expression]:
                 return True
             known = self._known_length(expression)
             if known is not None:
@@ -77,6 +87,8 @@ class Derivatives(Rows):
                 if not self.is_alive(operand[0]):
                     return False
                 expression = operand[1]
+                if expression < len(self._alive) and self._alive[expression]:
+                    return True
             elif kind is Kind.REPETITION:
                 expression = operand[0]
             elif kind is Kind.UNION:
@@ -128,6 +140,8 @@ class Derivatives(Rows):
                 expression = min(operand, key=self.length)
             elif kind is Kind.RULE:
                 expression = pool.bodies[operand] or pool.empty
+            elif kind is Kind.DISTINCT:
+                expression = pool.expand_distinct(expression)
             elif kind is Kind.INTERSECTION or kind is Kind.COMPLEMENT:
                 self.length(expression)
                 byte, expression = self._next[expression]
@@ -175,6 +189,10 @@ class Derivatives(Rows):
             return self._rule_lengths[int(operand)]
         if kind is Kind.EMPTY:
             return INFINITE
+        if kind is Kind.DISTINCT:
+            items, between, least, _ = operand
+            nearest = sorted(map(self.length, items))[:least]
+            return min(INFINITE, sum(nearest) + self.length(between) * (least - 1))
         return self._search(expression)
 
     def _search_alive(self, start: Expression) -> bool:
@@ -196,21 +214,26 @@ class Derivatives(Rows):
                     continue
                 came[target] = here
                 if self._is_plainly_alive(target):
-                    while here not in self._alive:
-                        self._alive.add(here)
-                        here = came[here]
+                    self._note_alive(here, came)
                     return True
                 heapq.heappush(frontier, (bound, order - 1, target))
         for expression in came:
             self._set_length(expression, INFINITE)
         return False
 
+    def _note_alive(self, end: Expression, came: dict[Expression, Expression]) -> None:
+        """All on the way to ``end``, the last state that was visited, are alive."""
+        self._alive.extend(bytes(len(self.pool) - min(len(self._alive), len(self.pool))))
+        while not self._alive[end]:
+            self._alive[end] = 1
+            end = came[end]
+
     def _is_plainly_alive(self, expression: Expression) -> bool:
         """Whether it is known, or known of its parts, that ``expression`` has a string."""
-        pool = self.pool
-        if pool.nullable[expression] or expression in self._alive:
+        if expression < len(self._alive) and self._alive[expression]:
             return True
-        known = self._known_length(expression)
+        pool = self.pool
+        known = 0 if pool.nullable[expression] else self._known_length(expression)
         if known is not None:
             return known < INFINITE
         kind = pool.kinds[expression]

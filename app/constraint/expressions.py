@@ -31,13 +31,17 @@ INFINITE: int = 1 << 60
 """Length of the shortest string of a language that has none."""
 
 
+LONGEST_LITERAL = 256
+"""Bytes of one literal; longer texts are concatenations of them."""
+
+
 class Kind(IntEnum):
     """Form of an expression; ``pool.operands[e]`` holds what the comment says."""
 
     EMPTY = 0  # None: no string at all
     EPSILON = 1  # None: the empty string
     BYTES = 2  # ByteSet of two or more bytes
-    LITERAL = 3  # bytes, one or more
+    LITERAL = 3  # bytes, 1 to LONGEST_LITERAL
     CONCATENATION = 4  # (head, tail); head is never itself a concatenation
     UNION = 5  # sorted tuple of two or more expressions
     INTERSECTION = 6  # sorted tuple of two or more expressions
@@ -95,10 +99,15 @@ class ExpressionPool:
         return self._node(Kind.BYTES, members, nullable=False, regular=True)
 
     def literal(self, text: bytes) -> Expression:
-        """Exactly ``text``."""
+        """Exactly ``text``; a long one in pieces, so that a derivative does not copy all of it."""
         if not text:
             return self.epsilon
-        return self._node(Kind.LITERAL, text, nullable=False, regular=True)
+        size, result = LONGEST_LITERAL, self.epsilon
+        for start in range((len(text) - 1) // size * size, -1, -size):
+            piece = text[start : start + size]
+            one = self._node(Kind.LITERAL, piece, nullable=False, regular=True)
+            result = one if result == self.epsilon else self._prepend(one, result)
+        return result
 
     def concatenate(self, *parts: Expression) -> Expression:
         """The parts one after the other. Adjacent literals become one."""
@@ -243,22 +252,31 @@ class ExpressionPool:
     def _concatenate_two(self, head: Expression, tail: Expression) -> Expression:
         if tail == self.epsilon:
             return head
+        parts = []
+        while self.kinds[head] is Kind.CONCATENATION:
+            first, head = self.operands[head]
+            parts.append(first)
+        tail = self._prepend(head, tail)
+        for part in reversed(parts):
+            tail = self._prepend(part, tail)
+        return tail
+
+    def _prepend(self, head: Expression, tail: Expression) -> Expression:
+        """``head``, which is no concatenation, and then ``tail``, which is not empty text."""
         kind = self.kinds[head]
         if kind is Kind.EPSILON:
             return tail
         if kind is Kind.EMPTY or tail == self.empty:
             return self.empty
-        if kind is Kind.CONCATENATION:
-            first, rest = self.operands[head]
-            return self._concatenate_two(first, self._concatenate_two(rest, tail))
         if kind is Kind.LITERAL:
-            if self.kinds[tail] is Kind.LITERAL:
-                return self.literal(self.operands[head] + self.operands[tail])
-            if self.kinds[tail] is Kind.CONCATENATION:
-                first, rest = self.operands[tail]
-                if self.kinds[first] is Kind.LITERAL:
-                    head = self.literal(self.operands[head] + self.operands[first])
-                    tail = rest
+            tail_kind, text = self.kinds[tail], self.operands[head]
+            first, rest = self.operands[tail] if tail_kind is Kind.CONCATENATION else (tail, None)
+            if self.kinds[first] is Kind.LITERAL:
+                both = text + self.operands[first]
+                if len(both) <= LONGEST_LITERAL:
+                    if rest is None:
+                        return self.literal(both)
+                    head, tail = self.literal(both), rest
         nullable = self.nullable[head] and self.nullable[tail]
         regular = self.regular[head] and self.regular[tail]
         return self._node(Kind.CONCATENATION, (head, tail), nullable=nullable, regular=regular)

@@ -111,6 +111,8 @@ class Rows:
             return [(b, pool.concatenate(e, rest)) for b, e in self.row(operand[0])]
         if kind is Kind.RULE:
             return self._row_of_rule(expression, operand)
+        if kind is Kind.DISTINCT:
+            return self.row(pool.expand_distinct(expression))
         return []
 
     def _row_of_concatenation(self, expression: Expression) -> Row:
