@@ -1,0 +1,136 @@
+"""The official JSON-Schema-Test-Suite: ``python -m tests.conformance.suite [--write FILE]``.
+
+Every case is compiled (``JsonSchema``, the specification's open objects) and each of its instances
+tried; see ``verdicts`` for what a verdict means. A schema without ``$schema`` gets that of its
+draft. Random texts of each language are validated by the ``jsonschema`` library as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from app.core.constraint import JsonSchema
+from app.core.errors import ConstraintError, UnsatisfiableSchema
+from tests.conformance import shared, suite_report
+from tests.conformance.trials import validator_of
+from tests.conformance.verdicts import Verdict, judge, refusal
+from tests.constraint.walks import Walker
+
+DRAFTS = {
+    "draft7": "http://json-schema.org/draft-07/schema#",
+    "draft2019-09": "https://json-schema.org/draft/2019-09/schema",
+    "draft2020-12": "https://json-schema.org/draft/2020-12/schema",
+}
+
+
+@dataclass
+class Record:
+    """What came of one file of the suite, which holds the cases of one keyword."""
+
+    draft: str
+    keyword: str
+    counts: Counter[Verdict] = field(default_factory=Counter)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    """Cases refused: (the keyword at fault, the case's description)."""
+    exceptions: list[tuple[Verdict, str]] = field(default_factory=list)
+    """Instances that are neither right nor refused: (verdict, where and what)."""
+
+
+def run(folder: Path, drafts: list[str], *, optional: bool = False) -> list[Record]:
+    """The records of all files, in order."""
+    return [
+        _judge_file(draft, path, folder / draft)
+        for draft in drafts
+        for path in _files(folder / draft, optional)
+    ]
+
+
+def _files(folder: Path, optional: bool) -> Iterator[Path]:
+    if not optional:
+        yield from sorted(folder.glob("*.json"))
+    else:
+        yield from sorted((folder / "optional").rglob("*.json"))
+
+
+def _judge_file(draft: str, path: Path, folder: Path) -> Record:
+    record = Record(draft, str(path.relative_to(folder).with_suffix("")))
+    for case in json.loads(path.read_text()):
+        _judge_case(record, case)
+    return record
+
+
+def _judge_case(record: Record, case: dict[str, Any]) -> None:
+    schema = case["schema"]
+    if isinstance(schema, dict):
+        schema = {"$schema": DRAFTS[record.draft], **schema}
+    walker = None
+    try:
+        walker = Walker.of(JsonSchema(schema))
+        if walker.is_empty:
+            walker = None
+    except UnsatisfiableSchema:
+        pass
+    except Exception as error:  # a crash is wrong as well
+        keyword = refusal(error) if isinstance(error, ConstraintError) else None
+        if keyword is None:
+            record.exceptions.append((Verdict.WRONG, f"{case['description']}: {error!r}"))
+            record.counts[Verdict.WRONG] += len(case["tests"])
+        else:
+            record.refused.append((keyword, case["description"]))
+            record.counts[Verdict.REFUSED] += len(case["tests"])
+        return
+    for test in case["tests"]:
+        verdict = judge(schema, test["data"], valid=test["valid"], walker=walker)
+        record.counts[verdict] += 1
+        if verdict is not Verdict.RIGHT:
+            record.exceptions.append((verdict, f"{case['description']}: {test['description']}"))
+    for text in _wrong_samples(schema, walker) if walker else []:
+        record.counts[Verdict.WRONG] += 1
+        record.exceptions.append((Verdict.WRONG, f"{case['description']}: our answer {text}"))
+
+
+def _wrong_samples(schema: Any, walker: Walker) -> list[str]:
+    """Texts of the language that the ``jsonschema`` library rejects, or that are no JSON."""
+    rng = random.Random(0)
+    texts = [walker.sample(rng, steps).decode() for steps in (0, 8, 30)]
+    try:
+        validator = validator_of(schema)
+        return [text for text in texts if not validator.is_valid(json.loads(text))]
+    except json.JSONDecodeError:
+        return texts
+    except Exception:  # the library cannot use the schema: a remote reference
+        return []
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.suite")
+    parser.add_argument("--data", type=Path, default=shared.SUITE, help="the folder tests/")
+    parser.add_argument("--write", type=Path, help="write the table of keywords here")
+    parser.add_argument("--optional", action="store_true", help="list the optional part's cases")
+    options = parser.parse_args(arguments)
+    drafts = [draft for draft in DRAFTS if (options.data / draft).is_dir()]
+    required = run(options.data, drafts)
+    optional = run(options.data, drafts, optional=True)
+    for record in required + (optional if options.optional else []):
+        for keyword, what in record.refused:
+            print(f"refused   {record.draft} {record.keyword}: {what} (by {keyword})")
+        for verdict, what in record.exceptions:
+            print(f"{verdict:9} {record.draft} {record.keyword}: {what}")
+    for name, records in (("required", required), ("optional", optional)):
+        totals = sum((record.counts for record in records), Counter[Verdict]())
+        print(name, {str(verdict): totals[verdict] for verdict in Verdict if totals[verdict]})
+    if options.write:
+        options.write.write_text(suite_report.markdown(required, optional))
+    return 1 if any(record.counts[Verdict.WRONG] for record in required) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""Is our language right about an instance, given that answers have one written form?
+
+JSON has many spellings of a value, and answers use one of them: numbers
+without exponent and without a fraction of zeros, with a bounded number of digits, object members in
+the order of ``properties``. A valid instance may be missing for that reason alone; each such reason
+has a name here and is shown to be the only one, by trying again without it.
+"""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+from app.constraint.limits import Limits
+from app.core.constraint import JsonSchema
+from app.core.errors import ConstraintError, ConstraintTooComplex, UnsupportedSchema
+from tests.constraint.walks import Walker
+
+_DIGITS = 400
+"""More digits than any finite float has before its point."""
+
+
+class Verdict(StrEnum):
+    """What came of one instance."""
+
+    RIGHT = "right"
+    REFUSED = "refused"
+    SPELLING = "other spelling"
+    DIGITS = "too many digits"
+    SURROGATE = "lone surrogate"
+    FORMAT = "format asserted"
+    DIALECT = "own meta-schema"
+    WRONG = "wrong"
+
+
+def judge(schema: Any, instance: Any, *, valid: bool, walker: Walker | None) -> Verdict:
+    """The verdict on an instance; ``walker`` walks the language of ``schema``, None if empty."""
+    accepted = walker is not None and accepts(walker, instance)
+    plain = plainly_spelled(instance)
+    if not valid:
+        accepted = accepted or (walker is not None and accepts(walker, plain))
+        return Verdict.WRONG if accepted else Verdict.RIGHT
+    if accepted:
+        return Verdict.RIGHT
+    if walker is None:
+        return Verdict.WRONG
+    if _has_lone_surrogate(instance):
+        return Verdict.SURROGATE
+    if accepts(walker, plain) or accepts(walker, _with_fractions(instance)):
+        return Verdict.SPELLING
+    if _language_accepts(schema, plain, Limits(integer_digits=_DIGITS, fraction_digits=_DIGITS)):
+        return Verdict.DIGITS
+    if _language_accepts(without_formats(schema), plain, Limits()):
+        return Verdict.FORMAT
+    return Verdict.DIALECT if _has_own_dialect(schema) else Verdict.WRONG
+
+
+def refusal(error: ConstraintError) -> str | None:
+    """The keyword by which a schema was refused; None if it was not a refusal."""
+    if isinstance(error, UnsupportedSchema):
+        return error.keyword
+    return "(limits)" if isinstance(error, ConstraintTooComplex) else None
+
+
+def accepts(walker: Walker, instance: Any) -> bool:
+    """Whether the language has the instance, its members in whatever order it asks for."""
+    try:
+        return walker.accepts_value(instance) or walker.accepts_in_some_order(instance)
+    except UnicodeEncodeError:
+        return False
+
+
+def plainly_spelled(instance: Any) -> Any:
+    """The same value with its numbers as answers write them: 1 for 1.0 and for 1e0, 0 for -0.0."""
+    if isinstance(instance, dict):
+        return {name: plainly_spelled(value) for name, value in instance.items()}
+    if isinstance(instance, list):
+        return [plainly_spelled(value) for value in instance]
+    if isinstance(instance, float):
+        return int(instance) if instance.is_integer() else _Plain(instance)
+    return instance
+
+
+def _with_fractions(instance: Any) -> Any:
+    """The same value with 1.0 for 1, as a ``const`` may have it."""
+    if isinstance(instance, dict):
+        return {name: _with_fractions(value) for name, value in instance.items()}
+    if isinstance(instance, list):
+        return [_with_fractions(value) for value in instance]
+    is_small = type(instance) is int and abs(instance) < 1 << 53
+    return float(instance) if is_small else instance
+
+
+class _Plain(float):
+    """A float that ``json.dumps`` writes without an exponent."""
+
+    def __repr__(self) -> str:
+        return format(Decimal(float.__repr__(self)), "f")
+
+
+def without_formats(schema: Any) -> Any:
+    """A schema without its ``format`` keywords."""
+    if isinstance(schema, dict):
+        return {
+            key: without_formats(value)
+            for key, value in schema.items()
+            if key != "format" or not isinstance(value, str)
+        }
+    return [without_formats(part) for part in schema] if isinstance(schema, list) else schema
+
+
+def _language_accepts(schema: Any, instance: Any, limits: Limits) -> bool:
+    try:
+        return accepts(Walker.of(JsonSchema(schema), limits), instance)
+    except ConstraintError:
+        return False
+
+
+def _has_own_dialect(schema: Any) -> bool:
+    """Whether ``$schema`` names none of the published drafts."""
+    dialect = schema.get("$schema", "") if isinstance(schema, dict) else ""
+    return bool(dialect) and not str(dialect).split("//")[-1].startswith("json-schema.org/")
+
+
+def _has_lone_surrogate(instance: Any) -> bool:
+    try:
+        json.dumps(instance, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
