@@ -2,10 +2,18 @@
 
 Each matches a part of its format that every validator accepts, and nearly all that anyone writes:
 letters such as the T and Z of times are upper case, leap seconds and quoted local parts are left
-out, fractions of seconds have at most nine digits.
+out, fractions of seconds have at most nine digits. ``loose_formats`` has the opposite.
 """
 
 from __future__ import annotations
+
+from functools import cache
+
+from app.constraint.limits import Limits
+from app.constraint.loose_formats import LOOSE
+from app.constraint.regex.parser import parse
+from app.constraint.regex.regex_format import regex_tree
+from app.constraint.regex.syntax import Node
 
 # RFC 3339 section 5.6 and appendix A; years start at 1
 _YEAR = r"(?:000[1-9]|00[1-9]\d|0[1-9]\d\d|[1-9]\d{3})"
@@ -51,19 +59,45 @@ _IPV6 = (
 # RFC 3986 appendix A
 _PERCENT = r"%[0-9A-Fa-f]{2}"
 _UNRESERVED = r"A-Za-z0-9\-._~!$&'()*+,;="
-_PCHAR = rf"(?:[{_UNRESERVED}:@]|{_PERCENT})"
 _AUTHORITY = (
     rf"(?:(?:[{_UNRESERVED}:]|{_PERCENT})*@)?(?:\[{_IPV6}\]|(?:[{_UNRESERVED}]|{_PERCENT})*)"
     r"(?::\d{0,5})?"
 )
-_HIERARCHY = rf"(?://{_AUTHORITY}(?:/{_PCHAR}*)*|/?(?:{_PCHAR}+(?:/{_PCHAR}*)*)?)"
-_QUERY = rf"(?:\?(?:{_PCHAR}|[/?])*)?(?:#(?:{_PCHAR}|[/?])*)?"
-_URI = rf"[A-Za-z][A-Za-z0-9+.-]*:{_HIERARCHY}{_QUERY}"
-_SEGMENT_WITHOUT_COLON = rf"(?:[{_UNRESERVED}@]|{_PERCENT})+"
-_RELATIVE = (
-    rf"(?://{_AUTHORITY}(?:/{_PCHAR}*)*|/(?:{_PCHAR}+(?:/{_PCHAR}*)*)?"
-    rf"|(?:{_SEGMENT_WITHOUT_COLON}(?:/{_PCHAR}*)*)?){_QUERY}"
+# RFC 3987 section 2.2, less white space and marks that some take for it; no private use
+_UCS = (
+    r"\u00a1-\u167f\u1681-\u1fff\u2070-\u2fff\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufefe\uff00-\uffef"
+    r"\u{10000}-\u{1fffd}\u{20000}-\u{2fffd}"
 )
+
+
+def _uri(more: str = "") -> str:
+    """An absolute URI; ``more`` characters may stand outside the authority."""
+    path, query = _path_and_query(more)
+    character = rf"(?:[{_UNRESERVED}:@{more}]|{_PERCENT})"
+    hierarchy = rf"(?://{_AUTHORITY}{path}|/?(?:{character}+{path})?)"
+    return rf"[A-Za-z][A-Za-z0-9+.-]*:{hierarchy}{query}"
+
+
+def _uri_reference(more: str = "") -> str:
+    """An absolute or a relative one."""
+    path, query = _path_and_query(more)
+    character = rf"(?:[{_UNRESERVED}:@{more}]|{_PERCENT})"
+    without_colon = rf"(?:[{_UNRESERVED}@{more}]|{_PERCENT})+"
+    relative = rf"(?://{_AUTHORITY}{path}|/(?:{character}+{path})?|(?:{without_colon}{path})?)"
+    return rf"(?:{_uri(more)}|{relative}{query})"
+
+
+def _path_and_query(more: str) -> tuple[str, str]:
+    path = rf"(?:/(?:[{_UNRESERVED}:@/{more}]|{_PERCENT})*)?"
+    characters = rf"(?:[{_UNRESERVED}:@/?{more}]|{_PERCENT})*"
+    return path, rf"(?:\?{characters})?(?:#{characters})?"
+
+
+# RFC 6570 section 2; no dots in names and no apostrophes, which some refuse
+_NAME = rf"(?:[A-Za-z0-9_]|{_PERCENT})+"
+_VARIABLE = rf"{_NAME}(?::[1-9]\d{{0,3}}|\*)?"
+_LITERAL = rf"(?:[!#$&(-;=?-\[\]_a-z~{_UCS}]|{_PERCENT})"
+_URI_TEMPLATE = rf"(?:{_LITERAL}|\{{[+#./;?&]?{_VARIABLE}(?:,{_VARIABLE})*\}})*"
 
 _POINTER = r"(?:/(?:[^~/]|~[01])*)*"
 
@@ -79,10 +113,11 @@ PATTERNS: dict[str, str] = {
     "ipv4": _IPV4,
     "ipv6": _IPV6,
     "uuid": r"[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}",
-    "uri": _URI,
-    "iri": _URI,
-    "uri-reference": rf"(?:{_URI}|{_RELATIVE})",
-    "iri-reference": rf"(?:{_URI}|{_RELATIVE})",
+    "uri": _uri(),
+    "iri": _uri(_UCS),
+    "uri-reference": _uri_reference(),
+    "iri-reference": _uri_reference(_UCS),
+    "uri-template": _URI_TEMPLATE,
     "json-pointer": _POINTER,
     "relative-json-pointer": rf"(?:0|[1-9]\d{{0,8}})(?:#|{_POINTER})",
 }
@@ -96,17 +131,27 @@ LONGEST: dict[str, str] = {
 }
 """Lengths that the whole must keep to as well (RFC 1035 section 2.3.4, RFC 5321 section 4.5.3)."""
 
-NOT_REGULAR = frozenset(["regex", "uri-template"])
-"""Formats that are known and refused; unknown ones are annotations."""
 
-_LOOSE: dict[str, str] = {
-    "date": r"[\s\S]*\d[\s\S]*",
-    "email": r"[\s\S]*@[\s\S]*",
-    "idn-email": r"[\s\S]*@[\s\S]*",
-    "ipv6": r"[^:]*:[\s\S]*",
-}
+def known_formats() -> frozenset[str]:
+    """The formats that are enforced; all others are annotations."""
+    return frozenset([*PATTERNS, "regex"])
 
 
-def loose_pattern(name: str) -> str | None:
-    """A pattern of all that any validator takes for the format ``name``; None if there is none."""
-    return _LOOSE.get(name)
+@cache
+def strict_format(name: str) -> tuple[Node, ...]:
+    """Trees that match, each from end to end, what every validator takes for the format ``name``.
+
+    None for a format that is not known.
+    """
+    if name == "regex":
+        return (regex_tree(),)
+    return tuple(parse(table[name], Limits()) for table in (PATTERNS, LONGEST) if name in table)
+
+
+@cache
+def loose_format(name: str) -> Node | None:
+    """A tree that matches all that any validator takes for the format ``name``.
+
+    None for a format that is not known, and where there is no such tree.
+    """
+    return parse(LOOSE[name], Limits()) if name in LOOSE else None

@@ -116,9 +116,9 @@ def tempered(node: Repeated) -> tuple[tuple[Look, ...], Characters] | None:
 
 def _anchors_repeated(node: Node) -> Node | None:
     """The first of many rounds with anchors inside."""
-    if isinstance(node, Repeated) and node.anchored:
-        if node.high is None or node.counts > MOST_ROUNDS:
-            return node
+    many = isinstance(node, Repeated) and (node.high is None or node.counts > MOST_ROUNDS)
+    if many and node.anchored:
+        return node
     found = map(_anchors_repeated, _below(node))
     return next((one for one in found if one is not None), None)
 

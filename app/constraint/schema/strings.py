@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from app.constraint.codepoints import CHARACTERS, Ranges, utf8
 from app.constraint.derivatives import Derivatives
 from app.constraint.expressions import Expression
-from app.constraint.formats import LONGEST, NOT_REGULAR, PATTERNS, loose_pattern
+from app.constraint.formats import loose_format, strict_format
 from app.constraint.json_text import JsonText, json_spelling, json_spelling_or_any, json_text
 from app.constraint.limits import Limits
 from app.constraint.regex import syntax
@@ -177,7 +177,7 @@ class Strings:
             if NOT_PATTERN in schema:
                 facts.not_patterns.append(self._parse(node, schema[NOT_PATTERN]))
             if "format" in schema:
-                facts.wholes += self._format(node, schema["format"])
+                facts.wholes += strict_format(schema["format"])  # none where it is an annotation
             if NOT_FORMAT in schema:
                 facts.not_wholes.append(self._loose_format(node, schema[NOT_FORMAT]))
             facts.not_values.update(_texts(schema.get(NOT_ENUM, ())))
@@ -196,19 +196,12 @@ class Strings:
             self._parsed[pattern] = known
         return known
 
-    def _format(self, node: Node, name: str) -> list[syntax.Node]:
-        """What a known format matches; unknown ones are annotations."""
-        if name in NOT_REGULAR:
-            raise UnsupportedSchema("format", node.place("format"), f"{name} is not regular")
-        return [parse(table[name], self._limits) for table in (PATTERNS, LONGEST) if name in table]
-
     def _loose_format(self, node: Node, name: str) -> syntax.Node:
-        """More than all that any validator takes for the format ``name``."""
-        pattern = loose_pattern(name)
-        if pattern is None:
+        tree = loose_format(name)
+        if tree is None:
             reason = f"what is not of the format {name} has no sure form"
             raise UnsupportedSchema("format", node.place("format"), reason)
-        return parse(pattern, self._limits)
+        return tree
 
 
 def _texts(values: Iterable[object]) -> list[str]:
