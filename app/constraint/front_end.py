@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from app.constraint.codepoints import utf8
 from app.constraint.expressions import Expression, ExpressionPool
+from app.constraint.grammar import lower, read
 from app.constraint.json_text import JsonText
+from app.constraint.layout import Layout
 from app.constraint.limits import Limits
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import PatternError, PatternNotSupported, parse
 from app.constraint.schema.builder import SchemaBuilder
-from app.core.constraint import Choice, ConstraintSpec, JsonObject, JsonSchema, Regex
+from app.core.constraint import Choice, ConstraintSpec, Grammar, JsonObject, JsonSchema, Regex
 from app.core.errors import (
     ConstraintTooComplex,
     InvalidSchema,
@@ -36,6 +38,8 @@ def build(spec: ConstraintSpec, limits: Limits | None = None) -> tuple[Expressio
         root = _regex(pool, spec.pattern, limits)
     elif isinstance(spec, Choice):
         root = _choice(pool, spec, limits)
+    elif isinstance(spec, Grammar):
+        root = _grammar(pool, spec, limits)
     else:
         root = _json(pool, spec, limits)
     if root == pool.empty:
@@ -44,9 +48,7 @@ def build(spec: ConstraintSpec, limits: Limits | None = None) -> tuple[Expressio
 
 
 def _json(pool: ExpressionPool, spec: JsonSchema | JsonObject, limits: Limits) -> Expression:
-    if spec.whitespace not in ("spaced", "compact"):
-        raise InvalidSchema(f"whitespace is spaced or compact, not {spec.whitespace!r}")
-    text = JsonText(pool, limits, compact=spec.whitespace == "compact")
+    text = JsonText(pool, limits, Layout.named(spec.whitespace))
     if isinstance(spec, JsonObject):
         return text.any_object()
     return SchemaBuilder(spec.schema, text, limits, close=spec.close_objects).build()
@@ -71,3 +73,14 @@ def _choice(pool: ExpressionPool, spec: Choice, limits: Limits) -> Expression:
         return pool.one_of(option.encode() for option in spec.options)
     except UnicodeEncodeError as error:
         raise InvalidSchema("an option holds half of a surrogate pair") from error
+
+
+def _grammar(pool: ExpressionPool, spec: Grammar, limits: Limits) -> Expression:
+    rules = read(spec.text, spec.syntax, limits)
+    text = JsonText(pool, limits, Layout.named("spaced"))
+    return lower(
+        pool,
+        rules,
+        limits,
+        json=lambda schema: SchemaBuilder(schema, text, limits, close=True).build(),
+    )

@@ -11,6 +11,9 @@ from app.core.errors import ConstraintTooComplex
 
 MAX_DEPTH = 120
 
+Below = tuple[Sequence[Expression], Sequence[Expression]]
+"""What following an expression calls itself for, and what it goes on with in the same call."""
+
 
 def check_depth(pool: ExpressionPool) -> None:
     """Raises ``ConstraintTooComplex`` where following an expression would nest too many calls.
@@ -39,46 +42,41 @@ class _Depth:
         pending = [expression]
         while pending:
             here = pending[-1]
-            below = self._first_below(here) if self._first else self._shortest_below(here)
-            missing = [each for each in below if each not in self._known]
-            if not missing:
-                self._known[here] = 1 + max((self._known[each] for each in below), default=0)
-                pending.pop()
-            pending.extend(missing)
-            if len(pending) > 100 * len(self._pool):
-                raise AssertionError("left recursion is left")
+            calls, goes_on = self._first_below(here) if self._first else self._shortest_below(here)
+            missing = [each for each in (*calls, *goes_on) if each not in self._known]
+            if missing:
+                pending.extend(missing)
+                assert len(pending) < 100 * len(self._pool), "left recursion is left"
+                continue
+            called = max((self._known[each] for each in calls), default=0)
+            self._known[here] = max(1 + called, *(self._known[each] for each in goes_on), 1)
+            pending.pop()
         return self._known[expression]
 
-    def _first_below(self, expression: Expression) -> Sequence[Expression]:
+    def _first_below(self, expression: Expression) -> Below:
         pool = self._pool
         kind, operand = pool.kinds[expression], pool.operands[expression]
         if kind is Kind.CONCATENATION:
-            heads = [operand[0]]
-            while pool.nullable[operand[0]] and pool.kinds[operand[1]] is Kind.CONCATENATION:
-                operand = pool.operands[operand[1]]
-                heads.append(operand[0])
-            if pool.nullable[operand[0]]:
-                heads.append(operand[1])
-            return heads
-        return self._inside(kind, operand)
+            head, tail = operand
+            if not pool.nullable[head]:
+                return (head,), ()
+            if pool.kinds[tail] is Kind.CONCATENATION:
+                return (head,), (tail,)
+            return (head, tail), ()
+        return self._inside(kind, operand), ()
 
-    def _shortest_below(self, expression: Expression) -> Sequence[Expression]:
-        """What ``Derivatives.shortest`` calls itself for, or goes on with."""
+    def _shortest_below(self, expression: Expression) -> Below:
         pool = self._pool
         kind, operand = pool.kinds[expression], pool.operands[expression]
-        if pool.nullable[expression]:
-            return ()
+        if pool.nullable[expression] or kind in (Kind.INTERSECTION, Kind.COMPLEMENT):
+            return (), ()
         if kind is Kind.CONCATENATION:
-            heads = [operand[0]]
-            while pool.kinds[operand[1]] is Kind.CONCATENATION:
-                operand = pool.operands[operand[1]]
-                heads.append(operand[0])
-            return [*heads, operand[1]]
+            return operand[:1], operand[1:]
         if kind is Kind.UNION:
-            return (min(operand, key=self._lengths.length),)
-        if kind in (Kind.INTERSECTION, Kind.COMPLEMENT):
-            return ()
-        return self._inside(kind, operand)
+            return (), (min(operand, key=self._lengths.length),)
+        if kind is Kind.RULE:
+            return (), self._inside(kind, operand)
+        return self._inside(kind, operand), ()
 
     def _inside(self, kind: Kind, operand: Any) -> Sequence[Expression]:
         if kind in (Kind.UNION, Kind.INTERSECTION):

@@ -55,13 +55,9 @@ IGNORED_BYTES = 32
 """The longest run of ignored text between two tokens, so that no answer runs on in white space."""
 
 _MAX_RECURSIVE_RULES = 1_000
-_MAX_LEFT_RECURSIVE_RULES = 64
-_MAX_MEASURE = 3_000_000
+_MAX_LEFT_RECURSIVE_RULES = 32
+_MAX_MEASURE = 500_000
 """Nodes times rounds that finding the lengths of all rules may cost."""
-_MAX_PARTS = 200
-"""Parts of one concatenation: the pool joins them by recursion. What is longer becomes a rule."""
-_MAX_LITERAL = 4_096
-"""Bytes that are joined into one literal."""
 
 System = dict[str, Expression]
 """Of a rule's equation: what follows each rule that it may begin with."""
@@ -105,8 +101,6 @@ class _Lowering:
         self._fulls: dict[Node, Expression] = {}
         self._nonempties: dict[tuple[Node, bool], Expression] = {}
         self._spelled: dict[Any, Expression] = {}
-        self._parts: dict[Expression, int] = {}
-        self._wrapped: dict[Expression, Expression] = {}
 
     def root(self) -> Expression:
         order = components(self.grammar)
@@ -192,25 +186,24 @@ class _Lowering:
             )
         for name in left:  # rules outside begin with none of these: they stay references
             outside = [
-                self._concatenate(self._rules[other, leading], systems[name].pop(other))
+                self.pool.concatenate(self._rules[other, leading], systems[name].pop(other))
                 for other in list(systems[name])
                 if other not in left
             ]
             bases[name] = pool.union((bases[name], *outside))
         for index, name in enumerate(left):
-            loop = systems[name].pop(name, None)
-            if loop is not None:
-                again = pool.repeat(loop)
-                bases[name] = self._concatenate(bases[name], again)
+            if name in systems[name]:
+                again = pool.repeat(systems[name].pop(name))
+                bases[name] = self.pool.concatenate(bases[name], again)
                 for other, after in systems[name].items():
-                    systems[name][other] = self._concatenate(after, again)
+                    systems[name][other] = self.pool.concatenate(after, again)
             for user in (*left[:index], *left[index + 1 :]):
-                after = systems[user].pop(name, None)
-                if after is None:
+                if name not in systems[user]:
                     continue
-                bases[user] = pool.union((bases[user], self._concatenate(bases[name], after)))
+                after = systems[user].pop(name)
+                bases[user] = pool.union((bases[user], self.pool.concatenate(bases[name], after)))
                 for other, between in systems[name].items():
-                    joined = self._concatenate(between, after)
+                    joined = self.pool.concatenate(between, after)
                     systems[user][other] = pool.union(
                         (systems[user].get(other, pool.empty), joined)
                     )
@@ -234,15 +227,15 @@ class _Lowering:
         for part in reversed(node.parts):
             here = self._then(self._split(part, leading=leading), rest)
             result = self._merge((here, result)) if self.facts.nullable(part) else here
-            rest = self._concatenate(self._full(part), rest)
+            rest = self.pool.concatenate(self._full(part), rest)
         return result
 
     def _then(
         self, split: tuple[System, Expression], rest: Expression
     ) -> tuple[System, Expression]:
         system, base = split
-        following = {name: self._concatenate(after, rest) for name, after in system.items()}
-        return following, self._concatenate(base, rest)
+        following = {name: self.pool.concatenate(after, rest) for name, after in system.items()}
+        return following, self.pool.concatenate(base, rest)
 
     def _merge(self, splits: Iterable[tuple[System, Expression]]) -> tuple[System, Expression]:
         merged: dict[str, list[Expression]] = {}
@@ -274,7 +267,7 @@ class _Lowering:
             case Series(parts=parts):
                 result = pool.epsilon
                 for part in reversed(parts):
-                    result = self._concatenate(self._full(part), result)
+                    result = self.pool.concatenate(self._full(part), result)
                 return result
             case Repeated(body=body, low=low, high=high):
                 return pool.repeat(self._full(body), low, high)
@@ -312,12 +305,12 @@ class _Lowering:
                 if high == 0:
                     return pool.empty
                 first = self._nonempty(body, leading=leading)
-                return self._concatenate(first, self._again(body, low, high))
+                return self.pool.concatenate(first, self._again(body, low, high))
         result, rest = pool.empty, pool.epsilon
         for part in reversed(node.parts):
-            here = self._concatenate(self._nonempty(part, leading=leading), rest)
+            here = self.pool.concatenate(self._nonempty(part, leading=leading), rest)
             result = pool.union((here, result)) if self.facts.nullable(part) else here
-            rest = self._concatenate(self._full(part), rest)
+            rest = self.pool.concatenate(self._full(part), rest)
         return result
 
     def _tokens(self, bodies: Sequence[Node], *, leading: bool) -> Expression:
@@ -325,7 +318,7 @@ class _Lowering:
         token = self.pool.union(self._one_of(bodies, leading=False))
         if leading or self._gap is None:
             return token
-        return self._concatenate(self._gap, token)
+        return self.pool.concatenate(self._gap, token)
 
     def _one_of(self, nodes: Sequence[Node], *, leading: bool) -> list[Expression]:
         """The non-empty texts of each; plain texts among them as one tree."""
@@ -348,25 +341,6 @@ class _Lowering:
             raise ConstraintTooComplex("what %ignore names is too long")
         return pool.intersect((run, pool.repeat(pool.byte(ALL_BYTES), 0, IGNORED_BYTES)))
 
-    def _concatenate(self, head: Expression, tail: Expression) -> Expression:
-        """``head`` and then ``tail``; a rule of its own stands for a tail that is very long."""
-        pool = self.pool
-        count = self._count(head) + self._count(tail)
-        last, first = _last_literal(pool, head), _first_literal(pool, tail)
-        if count > _MAX_PARTS or (last and first and last + first > _MAX_LITERAL):
-            if tail not in self._wrapped:
-                rule = pool.declare_rule(nullable=pool.nullable[tail])
-                pool.define_rule(rule, tail)
-                self._wrapped[tail] = rule
-            tail, count = self._wrapped[tail], self._count(head) + 1
-        result = pool.concatenate(head, tail)
-        self._parts.setdefault(result, count)
-        return result
-
-    def _count(self, expression: Expression) -> int:
-        """Parts of a concatenation, at most."""
-        return self._parts.get(expression, 1)
-
 
 def _repeated_bytes(pool: ExpressionPool, expression: Expression) -> int | None:
     """B where the expression is a byte of B, or a run of such of any length; else None."""
@@ -380,16 +354,3 @@ def _repeated_bytes(pool: ExpressionPool, expression: Expression) -> int | None:
     if kind is Kind.LITERAL and len(operand) == 1:
         return 1 << int(operand[0])
     return int(operand) if kind is Kind.BYTES else None
-
-
-def _last_literal(pool: ExpressionPool, expression: Expression) -> int:
-    """Bytes of the literal that the expression ends with, 0 if with none."""
-    while pool.kinds[expression] is Kind.CONCATENATION:
-        expression = pool.operands[expression][1]
-    return _first_literal(pool, expression)
-
-
-def _first_literal(pool: ExpressionPool, expression: Expression) -> int:
-    if pool.kinds[expression] is Kind.CONCATENATION:
-        expression = pool.operands[expression][0]
-    return len(pool.operands[expression]) if pool.kinds[expression] is Kind.LITERAL else 0

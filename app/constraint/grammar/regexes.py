@@ -34,6 +34,7 @@ _PIECE = re.compile(
 _ATOM = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)|(.)", re.DOTALL)
 _PLAIN = " _-,:;<>=!@#%&~'\"`"
 """Characters without a meaning outside of classes, beyond letters and digits."""
+_BEYOND_ASCII = "ignoring the case of letters beyond ASCII"
 _CONTROLS = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
 _SAME_CASE = {"i": "\u0130\u0131", "k": "\u212a", "s": "\u017f"}
 """What Python's IGNORECASE takes for an ASCII letter, beyond its two cases."""
@@ -49,18 +50,18 @@ def regex_node(pattern: str, flags: str, limits: Limits) -> Node:
     if leading:
         pattern, flags = pattern[leading.end() :], flags + leading[1]
     if set(flags) - set("imsux"):
-        raise PatternNotSupported(f"the flags {flags!r}")
+        raise PatternNotSupported(f"the flags {flags!r}", pattern, 0)
     rewritten = "".join(_rewrite(pattern, set(flags)))
     tree = parse(rewritten, limits)
     if tree.anchored:
-        raise PatternNotSupported("anchors in a terminal")
+        raise PatternNotSupported("anchors in a terminal", pattern, 0)
     return _convert(tree)
 
 
 def both_cases(character: str) -> Ranges:
     """The characters equal to ``character`` when case is ignored; exact for ASCII."""
     if not character.isascii() and character.lower() != character.upper():
-        raise PatternNotSupported("ignoring the case of letters beyond ASCII")
+        raise PatternNotSupported(_BEYOND_ASCII, character, 0)
     low = character.lower()
     return ranges((ord(c), ord(c)) for c in low + low.upper() + _SAME_CASE.get(low, ""))
 
@@ -85,33 +86,34 @@ def _rewrite(pattern: str, flags: set[str]) -> list[str]:
 
 def _piece(found: re.Match[str], flags: set[str]) -> str:
     if found["group"] is not None:
-        return _group(found["group"])
+        return _group(found)
     if found["escape"] is not None:
         escape = found["escape"]
-        code = _code(escape)
+        code = _code(escape, found)
         return "\\" + escape if code is None else _character(chr(code), flags)
     if found["class"] is not None:
-        return _class(found["class"], flags)
+        return _class(found, flags)
     plain = found["plain"]
     if plain == "[":
-        raise PatternError("a character class is not closed", found.start())
+        raise PatternError("a character class is not closed", found.string, found.start())
     if plain == ".":
         return rf"[\u{{0}}-\u{{{LAST:x}}}]" if "s" in flags else r"[^\n]"
     if plain in "^$":
-        raise PatternNotSupported("anchors in a terminal")
+        raise PatternNotSupported("anchors in a terminal", found.string, found.start())
     if plain in "()|*+?{}":
         return plain
     return _character(plain, flags)
 
 
-def _group(opening: str) -> str:
+def _group(found: re.Match[str]) -> str:
+    opening: str = found["group"]
     if opening in ("?P<", "?<"):
         return "(" + opening
     if opening == "?":
         return "(?"
     if opening in ("?=", "?!", "?<=", "?<!"):
-        raise PatternNotSupported("look-around in a terminal")
-    raise PatternNotSupported(f"groups that start with ({opening}")
+        raise PatternNotSupported("look-around in a terminal", found.string, found.start())
+    raise PatternNotSupported(f"groups that start with ({opening}", found.string, found.start())
 
 
 def _character(character: str, flags: set[str]) -> str:
@@ -121,12 +123,13 @@ def _character(character: str, flags: set[str]) -> str:
     return character if character.isalnum() or character in _PLAIN else _spell(members)
 
 
-def _class(text: str, flags: set[str]) -> str:
+def _class(piece: re.Match[str], flags: set[str]) -> str:
     """A character class; with ``i``, both cases of its members *before* it is negated."""
+    text: str = piece["class"]
     negated = text.startswith("[^")
     atoms: list[int | str] = []
     for found in _ATOM.finditer(text[2 if negated else 1 : -1]):
-        code = ord(found[2]) if found[2] else _code(found[1])
+        code = ord(found[2]) if found[2] else _code(found[1], piece)
         hyphen = found[2] == "-"
         atoms.append("-" if hyphen else "\\" + found[1] if code is None else code)
     out, at = [], 0
@@ -138,7 +141,8 @@ def _class(text: str, flags: set[str]) -> str:
         if isinstance(first, str) and first == last:
             out.append(first)
         elif isinstance(first, str) or isinstance(last, str):
-            raise PatternNotSupported("a range that ends in a class of characters")
+            reason = "a range that ends in a class of characters"
+            raise PatternNotSupported(reason, piece.string, piece.start())
         else:
             out.append(_spell(_range(first, last, flags)))
     return f"[{'^' if negated else ''}{''.join(out)}]"
@@ -156,7 +160,7 @@ def _range(first: int, last: int, flags: set[str]) -> Ranges:
         parts.extend(both_cases(chr(code)))
     if last > 0x7F:
         if (max(first, 0x80), last) != (0x80, LAST):
-            raise PatternNotSupported("ignoring the case of letters beyond ASCII")
+            raise PatternNotSupported(_BEYOND_ASCII, chr(first), 0)
         parts.extend(((0x41, 0x5A), (0x61, 0x7A)))
     return ranges(parts)
 
@@ -168,14 +172,15 @@ def _spell(members: Ranges) -> str:
     )
 
 
-def _code(escape: str) -> int | None:
+def _code(escape: str, piece: re.Match[str]) -> int | None:
     """The code point of what follows a backslash; None for classes and what is refused later."""
     if len(escape) > 1:
         return int(escape[1:], 16)
     if escape in _CONTROLS:
         return _CONTROLS[escape]
     if escape.isdecimal():
-        raise PatternNotSupported("references to groups, and octal escapes")
+        reason = "references to groups, and octal escapes"
+        raise PatternNotSupported(reason, piece.string, piece.start())
     return None if escape.isalnum() else ord(escape)
 
 
@@ -187,6 +192,5 @@ def _convert(tree: regex_tree.Node) -> Node:
             return Series(tuple(map(_convert, parts))) if parts else NOTHING
         case regex_tree.Alternatives(options=options):
             return Alternatives(tuple(map(_convert, options)))
-        case regex_tree.Repeated(body=body, low=low, high=high):
-            return Repeated(_convert(body), low, high)
-    raise PatternNotSupported("anchors in a terminal")
+    assert isinstance(tree, regex_tree.Repeated)
+    return Repeated(_convert(tree.body), tree.low, tree.high)

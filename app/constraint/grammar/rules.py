@@ -6,7 +6,6 @@ Rules are looked at in components: sets of rules that reach each other, those th
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from app.constraint.expressions import INFINITE
@@ -99,7 +98,7 @@ def strongly_connected(
                 parent = work[-1][0]
                 low[parent] = min(low[parent], low[name])
             if low[name] == order[name]:
-                component = []
+                component: list[str] = []
                 while name not in component[-1:]:
                     component.append(stack.pop())
                 on_stack.difference_update(component)
@@ -118,7 +117,7 @@ class Facts:
         self._shortest: dict[str, int] = {}
         self._counts: dict[str, int] = {}
         self.rounds = 1
-        """How deep shortest texts nest rules, at most."""
+        """Rounds that a fixpoint over the lengths of all rules takes."""
 
     def learn(self, component: Sequence[str]) -> None:
         """Raises ``ConstraintTooComplex`` where counts multiply beyond the limit, a shortest text
@@ -131,19 +130,18 @@ class Facts:
             for reference in references(self._rules[name].body):
                 if reference.name in users:
                     users[reference.name].append(name)
-        pending, waiting = deque((name, 1) for name in component), set(component)
-        while pending:
-            name, depth = pending.popleft()
-            waiting.discard(name)
-            body = self._rules[name].body
-            known = self.nullable(body), self.shortest(body)
-            if known != (self._nullable[name], self._shortest[name]):
-                self._nullable[name], self._shortest[name] = known
-                self.rounds = max(self.rounds, depth)
-                for user in users[name]:
-                    if user not in waiting:
-                        waiting.add(user)
-                        pending.append((user, depth + 1))
+        pending, rounds = list(component), 0
+        while pending:  # all at once, as ``Derivatives.measure`` does, to count its rounds
+            rounds += 1
+            bodies = {name: self._rules[name].body for name in pending}
+            found = {n: (self.nullable(body), self.shortest(body)) for n, body in bodies.items()}
+            changed = [
+                n for n, new in found.items() if new != (self._nullable[n], self._shortest[n])
+            ]
+            for name in changed:
+                self._nullable[name], self._shortest[name] = found[name]
+            pending = list(dict.fromkeys(user for name in changed for user in users[name]))
+        self.rounds = max(self.rounds, rounds)
         for name in component:
             self._counts[name] = self._counts_of(self._rules[name].body)
             if _MAX_SHORTEST < self._shortest[name] < INFINITE:
