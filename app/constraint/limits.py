@@ -27,11 +27,12 @@ class Limits:
     pattern_nesting: int = 64
     nested_counts: int = 100_000
     """Product of the counts of repetitions inside one another; a count alone is not bounded."""
-    integer_digits: int = 18
-    """Digits before the point where no bound asks for more."""
+    integer_digits: int = 20
+    """Digits before the point where no bound asks for more: 64-bit identifiers fit."""
     fraction_digits: int = 18
     """Digits after the point."""
-    multiple_states: int = 10_000
-    """``multipleOf`` (without its factors of ten) times digits, where it is followed by digits."""
+    multiple_states: int = 2_500
+    """``multipleOf`` (without its factors of ten) times digits, where it is followed by digits.
+    Each costs about ten expressions."""
     nodes: int = 2_000_000
     """Expressions in the pool."""

@@ -17,9 +17,9 @@ from app.constraint.expressions import ByteSet, Expression, ExpressionPool
 from app.constraint.limits import Limits
 from app.constraint.numbers.decimals import Decimals, first_on_grid, last_on_grid
 from app.constraint.numbers.ranges import (
+    DIGITS,
     Bound,
     closed,
-    digits,
     greatest_integer,
     least_integer,
     natural,
@@ -42,11 +42,20 @@ class Grid:
     high: int
 
     @property
+    def tail(self) -> int:
+        """Digits at the end that take all the factors of ten out of the step."""
+        left = self.places
+        while (modulus := self.modulus(left)) % 2 == 0 or modulus % 5 == 0:
+            left += 1
+        return left
+
+    @property
     def states(self) -> int:
-        """Remainders that are told apart, times digits."""
-        whole = len(str(max(-self.low, self.high))) - self.places
-        states = max(whole, 1) * self.modulus(self.places)
-        return states + sum(self.modulus(left) for left in range(self.places))
+        """Remainders that are told apart, at each digit of the longest number."""
+        length = max(len(str(max(-self.low, self.high))), self.places + 1)
+        tail = min(self.tail, length)
+        states = (length - tail) * self.modulus(tail)
+        return states + sum(min(self.modulus(left), 10**left + 1) for left in range(tail))
 
     @property
     def count(self) -> int:
@@ -193,15 +202,18 @@ def _listed(first: int, last: int, grid: Grid) -> Iterable[bytes]:
 
 class Remainders:
     """Decimals whose count on the grid ``grid.step`` divides, or does not where ``divisible`` is
-    False. Trailing zeros may be left out after the point, as far as there are ``grid.places``."""
+    False. Trailing zeros may be left out after the point, as far as there are ``grid.places``.
+
+    The last ``grid.tail`` digits are followed knowing how many are left, those before without.
+    """
 
     def __init__(self, pool: ExpressionPool, grid: Grid, *, divisible: bool = True) -> None:
         self.pool = pool
         self.grid = grid
         self.divisible = divisible
         self._moduli: dict[int, int] = {}
-        self._ends: dict[tuple[int, int], Expression] = {}
-        self._wholes: dict[tuple[int, int, int], Expression] = {}
+        self._tails: dict[tuple[int, int], Expression] = {}
+        self._heads: dict[tuple[int, int], list[Expression]] = {}
 
     def between(self, first: int, last: int) -> Expression:
         """From ``first`` to ``last``, natural counts of the last place."""
@@ -214,7 +226,7 @@ class Remainders:
         low, high = str(first).rjust(shortest, "0"), str(last).rjust(shortest, "0")
         options = []
         if low[0] == "0":  # before the point only 0
-            options.append(self._ending(shortest, 0, low, min(high, "0" + "9" * (shortest - 1))))
+            options.append(self._tail(shortest, 0, low, min(high, "0" + "9" * (shortest - 1))))
             low = "1" + "0" * (shortest - 1)
         if int(high) >= int(low):
             options.append(self._nonzero(low, high))
@@ -222,71 +234,80 @@ class Remainders:
 
     def _nonzero(self, low: str, high: str) -> Expression:
         """Counts of one digit or more before the point, the first of which is not 0."""
-        if len(low) == len(high):
-            return self._ending(len(low), 0, low, high)
-        step, options = self.grid.step if self.divisible else 1, []
         shortest, longest = len(low), len(high)
+        if shortest == longest:
+            return self._tail(shortest, 0, low, high)
+        step, tail, options = self.grid.step if self.divisible else 1, self.grid.tail, []
         if int(low) - step >= 10 ** (shortest - 1):
-            options.append(self._ending(shortest, 0, low, "9" * shortest))
+            options.append(self._tail(shortest, 0, low, "9" * shortest))
             shortest += 1
         if int(high) + step < 10**longest:
-            options.append(self._ending(longest, 0, "1" + "0" * (longest - 1), high))
+            options.append(self._tail(longest, 0, "1" + "0" * (longest - 1), high))
             longest -= 1
+        while shortest <= min(tail, longest):
+            options.append(self._tail(shortest, 0, "1" + "0" * (shortest - 1), "9" * shortest))
+            shortest += 1
         if shortest <= longest:
-            most = longest - self.grid.places - 1
-            for digit in range(1, 10):
-                rest = self._whole(shortest - self.grid.places - 1, most, digit)
-                options.append(self.pool.concatenate(self.pool.literal(b"%d" % digit), rest))
+            after_first = self._head(shortest - tail - 1, longest - tail - 1)
+            modulus = len(after_first)
+            options.append(
+                self._choice((after_first[digit % modulus] for digit in range(1, 10)), 1)
+            )
         return self.pool.union(options)
 
-    def _whole(self, least: int, most: int, remainder: int) -> Expression:
-        """``least`` to ``most`` digits before the point, and the end."""
-        remainder %= self._modulus(self.grid.places)
-        known = self._wholes.get((least, most, remainder))
-        if known is None:
-            by_rest: dict[Expression, ByteSet] = {}
-            for digit in range(10) if most else ():
-                rest = self._whole(max(least - 1, 0), most - 1, 10 * remainder + digit)
-                by_rest[rest] = by_rest.get(rest, 0) | digits(digit, digit)
-            options = [self._ending(self.grid.places, remainder)] if least == 0 else []
-            known = self.pool.union((*options, self._choice(by_rest)))
-            self._wholes[least, most, remainder] = known
-        return known
+    def _head(self, least: int, most: int) -> list[Expression]:
+        """``least`` to ``most`` digits and the tail, by the remainder of the digits before."""
+        tail = self.grid.tail
+        modulus = self._modulus(tail)
+        ends = [self._tail(tail, remainder) for remainder in range(modulus)]
+        if modulus == 1:
+            pool = self.pool
+            return [pool.concatenate(pool.repeat(pool.byte(DIGITS), least, most), ends[0])]
+        head = ends
+        for digits_left in range(1, most + 1):
+            needed = max(least - (most - digits_left), 0)
+            known = self._heads.get((needed, digits_left))
+            if known is None:
+                rests = head * (10 // modulus + 2)  # as the remainders go round
+                starts = [10 * remainder % modulus for remainder in range(modulus)]
+                known = [self._choice(rests[n : n + 10], 0) for n in starts]
+                if needed == 0:
+                    known = [self.pool.union(pair) for pair in zip(ends, known, strict=True)]
+                self._heads[needed, digits_left] = known
+            head = known
+        return head
 
-    def _ending(
+    def _tail(
         self, left: int, remainder: int, low: str | None = None, high: str | None = None
     ) -> Expression:
-        """The last ``left`` digits, the point among them; a bound that is None no longer matters."""
+        """The last ``left`` digits, with the point; a bound that is None no longer matters."""
         remainder %= self._modulus(left)
         free = low is None and high is None
-        known = self._ends.get((left, remainder)) if free else None
-        if known is None:
-            known = self._ending_new(left, remainder, low, high)
-            if free:
-                self._ends[left, remainder] = known
-        return known
-
-    def _ending_new(
-        self, left: int, remainder: int, low: str | None, high: str | None
-    ) -> Expression:
-        pool = self.pool
+        if free and (left, remainder) in self._tails:
+            return self._tails[left, remainder]
+        pool, places = self.pool, self.grid.places
         may_end = (remainder == 0) == self.divisible and (low is None or not low.strip("0"))
-        if left == 0:
-            return pool.epsilon if may_end else pool.empty
-        by_rest: dict[Expression, ByteSet] = {}
-        first = 0 if low is None else int(low[0])
-        last = 9 if high is None else int(high[0])
-        for digit in range(first, last + 1):
-            below = low[1:] if low is not None and digit == first else None
-            above = high[1:] if high is not None and digit == last else None
-            rest = self._ending(left - 1, 10 * remainder + digit, below, above)
-            by_rest[rest] = by_rest.get(rest, 0) | digits(digit, digit)
-        ending = self._choice(by_rest)
-        if left == self.grid.places:
-            ending = pool.concatenate(pool.literal(b"."), ending)
-        return pool.optional(ending) if left <= self.grid.places and may_end else ending
+        found = pool.epsilon if may_end else pool.empty
+        if left > 0:
+            first, last = int(low[0]) if low else 0, int(high[0]) if high else 9
+            rests = []
+            for digit in range(first, last + 1):
+                below = low[1:] if low is not None and digit == first else None
+                above = high[1:] if high is not None and digit == last else None
+                rests.append(self._tail(left - 1, 10 * remainder + digit, below, above))
+            more = self._choice(rests, first)
+            if left == places:
+                more = pool.concatenate(pool.literal(b"."), more)
+            found = pool.union((found, more)) if left <= places else more
+        if free:
+            self._tails[left, remainder] = found
+        return found
 
-    def _choice(self, by_rest: dict[Expression, ByteSet]) -> Expression:
+    def _choice(self, rests: Iterable[Expression], first: int) -> Expression:
+        """The digits from ``first`` on, each with what follows it."""
+        by_rest: dict[Expression, ByteSet] = {}
+        for digit, rest in enumerate(rests, 0x30 + first):
+            by_rest[rest] = by_rest.get(rest, 0) | 1 << digit
         pool = self.pool
         return pool.union(
             [pool.concatenate(pool.byte(members), rest) for rest, members in by_rest.items()]

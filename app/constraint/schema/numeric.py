@@ -163,7 +163,7 @@ class _Numbers:
 
     def _has_solution(self) -> bool:
         """Whether there are numbers between the bounds, and multiples, if all digits are free."""
-        lower, upper = self._lower, self._upper
+        lower, upper = lower_bound(self._nodes), upper_bound(self._nodes)
         if lower is None or upper is None:
             return True
         low, high = written(lower.value), written(upper.value)
