@@ -1,4 +1,4 @@
-"""The command line: ``leapjson serve``."""
+"""The command line: ``leapjson serve``, ``check`` and ``explain``."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ def main(arguments: list[str] | None = None) -> int:
 
     parser = build_parser()
     options = parser.parse_args(arguments)
+    if options.command in ("check", "explain"):
+        from app.cli import check, explain
+
+        return {"check": check.run, "explain": explain.run}[options.command](options)
     settings = _settings(parser, options)
     from app.main import serve
 
@@ -33,6 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """Every setting is a flag of ``serve``; a flag goes before its environment variable."""
+    from app.cli.options import add_check, add_explain
     from app.config import Settings
 
     parser = argparse.ArgumentParser(
@@ -52,6 +57,8 @@ def build_parser() -> argparse.ArgumentParser:
             )
         else:
             serve.add_argument(flag, metavar="VALUE", help=text, default=argparse.SUPPRESS)
+    add_check(commands)
+    add_explain(commands)
     return parser
 
 

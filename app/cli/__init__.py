@@ -1,0 +1,1 @@
+"""Commands that need no server: ``check`` and ``explain``."""

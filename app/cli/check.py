@@ -1,0 +1,100 @@
+"""``leapjson check``: whether texts are answers that a constraint admits, and where they stop."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from app.cli.specification import (
+    BAD_CONSTRAINT,
+    UnusableInput,
+    compile_or_complain,
+    complain,
+    read_bytes,
+    read_specification,
+)
+from app.constraint.explain.check import Checker, Verdict
+from app.constraint.explain.spelling import spell_bytes
+
+
+def run(options: argparse.Namespace) -> int:
+    """The exit status."""
+    try:
+        constrained = read_specification(options)
+        texts = {name: read_bytes(name) for name in options.instance}
+    except UnusableInput as error:
+        complain(str(error), as_json=options.json)
+        return BAD_CONSTRAINT
+    program = compile_or_complain(constrained, as_json=options.json)
+    if program is None:
+        return BAD_CONSTRAINT
+    checker = Checker(program, constrained.schema)
+    reports: list[dict[str, Any]] = []
+    for name, text in texts.items():
+        text = text.removesuffix(b"\n").removesuffix(b"\r")
+        verdict = checker.check(text)
+        other = None
+        if constrained.is_json and not verdict.valid:
+            other = checker.rewritten(text, constrained.whitespace)
+        if options.json:
+            reports.append(_as_json(name, verdict, other))
+        else:
+            print("\n".join(_as_text(name, verdict, other)))
+            reports.append({"valid": verdict.valid})
+    if options.json:
+        print(json.dumps(reports, ensure_ascii=False, indent=2))
+    return 0 if all(report["valid"] for report in reports) else 1
+
+
+def _as_text(name: str, verdict: Verdict, other: bytes | None) -> list[str]:
+    if verdict.valid:
+        return [f"{name}: valid"]
+    place = f"byte {verdict.offset}, line {verdict.line}, column {verdict.column}"
+    if verdict.incomplete:
+        lines = [f"{name}: incomplete: the beginning of an answer, which ends at {place}"]
+    else:
+        lines = [f"{name}: not valid: it stops at {place}"]
+    before = spell_bytes(verdict.before)
+    lines.append(f"  text before  {'...' if verdict.offset > len(verdict.before) else ''}{before}")
+    if not verdict.incomplete:
+        lines.append(f"  found        {spell_bytes(verdict.found)}")
+    lines.append(f"  allowed      {_allowed(verdict)}")
+    if verdict.incomplete:
+        spelled = verdict.completion
+        rest = "longer than 2,000 bytes" if spelled is None else spell_bytes(spelled)
+        lines.append(f"  shortest end {rest}")
+    if other is not None:
+        lines.append("  The value is valid, but written in another form. Answers are written as")
+        lines.append(f"  {other.decode('utf-8', 'backslashreplace')}")
+    return lines
+
+
+def _allowed(verdict: Verdict) -> str:
+    if verdict.forced:
+        return f"only {spell_bytes(verdict.forced)}"
+    end = ["the end of the text"] if verdict.may_end else []
+    return " or ".join([part for part in [verdict.allowed, *end] if part])
+
+
+def _as_json(name: str, verdict: Verdict, other: bytes | None) -> dict[str, Any]:
+    report: dict[str, Any] = {"instance": name, "valid": verdict.valid}
+    if verdict.valid:
+        return report
+    report |= {
+        "incomplete": verdict.incomplete,
+        "offset": verdict.offset,
+        "line": verdict.line,
+        "column": verdict.column,
+        "before": verdict.before.decode("utf-8", "replace"),
+        "found": verdict.found.decode("utf-8", "replace"),
+        "allowed": verdict.allowed,
+        "may_end": verdict.may_end,
+        "forced": verdict.forced.decode("utf-8", "replace"),
+        "valid_in_other_form": other is not None,
+    }
+    if verdict.incomplete and verdict.completion is not None:
+        report["completion"] = verdict.completion.decode("utf-8", "replace")
+    if other is not None:
+        report["suggestion"] = other.decode("utf-8", "replace")
+    return report

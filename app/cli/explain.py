@@ -1,0 +1,207 @@
+"""``leapjson explain``: what a constraint became, in figures, in words and as a picture."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from app.cli.specification import (
+    BAD_CONSTRAINT,
+    Constrained,
+    UnusableInput,
+    complain,
+    print_bad_constraint,
+    read_specification,
+)
+from app.constraint.automaton import START, Automaton
+from app.constraint.explain.graph import Graph, explore
+from app.constraint.explain.keywords import KeywordUse, keyword_uses
+from app.constraint.explain.measures import Measures
+from app.constraint.explain.spelling import spell_bytes
+from app.constraint.explain.svg import draw
+from app.constraint.program import Program, compile_program
+from app.core.errors import ConstraintError, UnsupportedSchema
+
+_SHOWN = 200
+"""Characters of a text in the report."""
+_WAYS = 60
+"""Lines that list ways."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """The exit status."""
+    try:
+        constrained = read_specification(options)
+        report = _report(constrained, options)
+    except UnusableInput as error:
+        complain(str(error), as_json=options.json)
+        return BAD_CONSTRAINT
+    except RecursionError:
+        complain("the schema is nested too deeply", as_json=options.json)
+        return BAD_CONSTRAINT
+    except ConstraintError as error:
+        if isinstance(error, UnsupportedSchema) and not options.json:
+            print("\n".join(_keyword_lines(keyword_uses(constrained.schema, error))))
+        print_bad_constraint(error, as_json=options.json)
+        return BAD_CONSTRAINT
+    if options.json:
+        print(json.dumps(report, ensure_ascii=False, indent=2))
+    return 0
+
+
+def _report(constrained: Constrained, options: argparse.Namespace) -> dict[str, Any]:
+    """Everything, as JSON; printed on the way where it is for people."""
+    program = compile_program(constrained.spec)
+    report = _lengths(program)
+    if options.tokenizer is not None:
+        report |= _in_tokens(constrained, options.tokenizer)
+    graph = explore(program, json=constrained.is_json, max_nodes=max(2, options.max_nodes))
+    uses = keyword_uses(constrained.schema)
+    report |= _of_graph(graph)
+    report["keywords"] = [
+        {"keyword": use.keyword, "pointer": use.pointer, "fate": use.fate, "note": use.note}
+        for use in uses
+    ]
+    if options.svg is not None:
+        try:
+            Path(options.svg).write_text(draw(graph, constrained.title), encoding="utf-8")
+        except OSError as error:
+            raise UnusableInput(f"{options.svg}: {error.strerror}") from None
+    if not options.json:
+        lines = [constrained.title, "", *_figure_lines(report), "", *_way_lines(graph)]
+        if uses:
+            lines += ["", *_keyword_lines(uses)]
+        if options.svg is not None:
+            lines += ["", f"picture: {options.svg}"]
+        print("\n".join(lines))
+    return report
+
+
+def _lengths(program: Program) -> dict[str, Any]:
+    automaton = Automaton(program)
+    shortest = automaton.shortest(START)
+    longest, exact = Measures(program.derivatives).longest(program.root)
+    state, position, forced, states = START, 0, 0, 1
+    while position < len(shortest):
+        path = automaton.forced(state)
+        # A path ends where the answer may end, and so never beyond a shortest answer.
+        step = path.text or shortest[position : position + 1]
+        forced += len(path.text)
+        state = automaton.step(state, step)
+        position += len(step)
+        states += 1
+    return {
+        "shortest": shortest.decode("utf-8", "replace"),
+        "shortest_bytes": len(shortest),
+        "longest_bytes": longest,
+        "longest_is_exact": exact,
+        "shortest_forced_bytes": forced,
+        "shortest_states": states,
+    }
+
+
+def _in_tokens(constrained: Constrained, tokenizer: str) -> dict[str, Any]:
+    """Figures that need a vocabulary, in a constraint of its own."""
+    from app.constraint.compiler import Compiler
+    from app.text.vocabulary import Vocabulary
+
+    path = Path(tokenizer)
+    try:
+        vocabulary = Vocabulary.from_file(str(path / "tokenizer.json" if path.is_dir() else path))
+    except Exception as error:  # the tokenizers library raises bare Exceptions
+        raise UnusableInput(f"{tokenizer}: {error}") from None
+    constraint = Compiler(vocabulary).compile(constrained.spec)
+    state = constraint.start()
+    allowed = sum(int(word).bit_count() for word in state.mask())
+    return {
+        "vocabulary": vocabulary.size,
+        "shortest_tokens": state.shortest_tokens(),
+        "first_mask_tokens": allowed,
+    }
+
+
+def _of_graph(graph: Graph) -> dict[str, Any]:
+    edges = graph.edges
+    return {
+        "branch_points": len(graph.nodes),
+        "ways": len(edges),
+        "leaps": sum(1 for edge in edges if edge.leap),
+        "leap_bytes": sum(len(edge.leap) for edge in edges),
+        "graph_forced_share": round(graph.forced_share, 4),
+        "graph_is_whole": graph.whole,
+        "edges": [
+            {
+                "source": edge.source,
+                "target": edge.target,
+                "kind": edge.kind,
+                "choice": edge.choice,
+                "leap": edge.leap.decode("utf-8", "replace"),
+            }
+            for edge in edges
+        ],
+    }
+
+
+def _figure_lines(report: dict[str, Any]) -> list[str]:
+    longest = report["longest_bytes"]
+    spelled = "unbounded" if longest is None else f"{longest} bytes"
+    if longest is not None and not report["longest_is_exact"]:
+        spelled = "at most " + spelled
+    size, forced = report["shortest_bytes"], report["shortest_forced_bytes"]
+    share = f"{forced / size:.0%}" if size else "nothing"
+    lines = [
+        f"shortest answer  {size} bytes: {_cut(report['shortest'])}",
+        f"longest answer   {spelled}",
+        f"forced           {share} of the shortest answer's bytes; it visits "
+        f"{report['shortest_states']} states",
+        f"                 {report['graph_forced_share']:.0%} of the graph's bytes, each way once "
+        "and free text at its shortest",
+        f"graph            {report['branch_points']} branch points, {report['ways']} ways, "
+        f"{report['leaps']} leaps of {report['leap_bytes']} bytes"
+        + ("" if report["graph_is_whole"] else "; the limit was reached, there is more"),
+    ]
+    if "vocabulary" in report:
+        lines.append(
+            f"tokens           {report['shortest_tokens']} for the shortest answer; "
+            f"{report['first_mask_tokens']} of {report['vocabulary']} allowed at the start"
+        )
+    return lines
+
+
+def _way_lines(graph: Graph) -> list[str]:
+    """The ways from each branch point: the choice in angle brackets, then the leap."""
+    lines = ["ways, as: from -> to  <choice> leap"]
+    for edge in graph.edges[:_WAYS]:
+        node = graph.nodes[edge.source]
+        notes = [f"rule {node.rule}"] if node.rule is not None and edge is node.edges[0] else []
+        if node.repeats and edge is node.edges[0]:
+            notes.append(node.repeats)
+        choice = f"<{edge.choice}> " if edge.choice else ""
+        target = "..." if edge.target is None else str(edge.target)
+        text = f"{choice}{_cut(spell_bytes(edge.leap))}".rstrip("\n")
+        note = f"   ({', '.join(notes)})" if notes else ""
+        lines.append(f"  {edge.source:>3} -> {target:<3}  {text}{note}")
+    if len(graph.edges) > _WAYS:
+        lines.append(f"  ... and {len(graph.edges) - _WAYS} more")
+    ends = [str(number) for number, node in enumerate(graph.nodes) if node.accepting]
+    lines.append(f"  an answer or a rule may end at {', '.join(ends)}")
+    return lines
+
+
+def _keyword_lines(uses: list[KeywordUse]) -> list[str]:
+    """One line for each keyword and what it became; places are counted, the first one named."""
+    groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for use in uses:
+        groups[use.keyword, use.fate, use.note].append(use.pointer)
+    lines = ["keywords"]
+    for (keyword, fate, note), pointers in groups.items():
+        times = f"{len(pointers)} times, first at " if len(pointers) > 1 else ""
+        lines.append(f"  {keyword:<22} {fate}: {note} ({times}{_cut(pointers[0])})")
+    return lines
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

@@ -1,0 +1,66 @@
+"""The options of ``check`` and ``explain``. Imports nothing of them: ``serve`` parses, too."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+_CHECK = """Check texts against a constraint in the form that answers have: one order of keys,
+one kind of white space. A newline at the end of a text does not count. Exit status: 0 if all are
+valid, 1 if some are not, 2 if the constraint cannot be used or a file cannot be read."""
+
+_EXPLAIN = """Show the compressed automaton of a constraint: branch points, the choices there,
+and the leaps, which are the forced bytes after each choice. The insides of strings, numbers and
+rules are one choice each. Exit status: 0, or 2 if the constraint cannot be used."""
+
+
+def add_check(commands: Any) -> None:
+    parser = commands.add_parser(
+        "check", help="check texts against a constraint, without a model", description=_CHECK
+    )
+    _add_constraint(parser)
+    parser.add_argument(
+        "--instance", metavar="FILE", nargs="+", required=True, help="texts; - reads standard input"
+    )
+
+
+def add_explain(commands: Any) -> None:
+    parser = commands.add_parser(
+        "explain", help="show what a constraint is compiled to", description=_EXPLAIN
+    )
+    _add_constraint(parser)
+    parser.add_argument("--tokenizer", metavar="FILE", help="a tokenizer.json: counts in tokens")
+    parser.add_argument("--svg", metavar="FILE", help="draw the graph")
+    parser.add_argument(
+        "--max-nodes", type=int, default=120, metavar="N", help="branch points shown (default 120)"
+    )
+
+
+def _add_constraint(parser: argparse.ArgumentParser) -> None:
+    """``--schema``, ``--regex`` or ``--grammar-file``, and the form of the answers."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--schema", metavar="FILE", help="a JSON Schema; - reads standard input")
+    source.add_argument("--regex", metavar="PATTERN", help="a regular expression (ECMA-262)")
+    source.add_argument("--grammar-file", metavar="FILE", help="a grammar (GBNF or Lark)")
+    keys = parser.add_mutually_exclusive_group()
+    keys.add_argument(
+        "--closed",
+        dest="closed",
+        action="store_true",
+        default=True,
+        help="no keys but those that the schema names, where it leaves that open; as the server "
+        "does (default)",
+    )
+    keys.add_argument(
+        "--open",
+        dest="closed",
+        action="store_false",
+        help="further keys, as the specification has it",
+    )
+    parser.add_argument(
+        "--whitespace",
+        default="spaced",
+        metavar="FORM",
+        help="spaced (default, as json.dumps writes), compact, indent:N or flexible",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, for scripts")

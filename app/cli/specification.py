@@ -1,0 +1,90 @@
+"""What the options ask to enforce, read and compiled; shared by the commands."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.constraint.program import Program, compile_program
+from app.core.constraint import ConstraintSpec, Grammar, JsonSchema, Regex
+from app.core.errors import ConstraintError
+
+BAD_CONSTRAINT = 2
+"""Exit status: the schema, pattern or grammar itself cannot be used."""
+
+
+class UnusableInput(Exception):
+    """A file cannot be read, or a schema is not JSON. ``str`` says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constrained:
+    """What the options ask for, compiled."""
+
+    spec: ConstraintSpec
+    schema: Any
+    """The parsed schema, None for patterns and grammars."""
+    is_json: bool
+    whitespace: str
+    title: str
+
+
+def read_specification(options: argparse.Namespace) -> Constrained:
+    """Raises ``UnusableInput``."""
+    if options.regex is not None:
+        return Constrained(Regex(options.regex), None, False, "spaced", options.regex)
+    if options.grammar_file is not None:
+        text = read_bytes(options.grammar_file).decode("utf-8", "replace")
+        return Constrained(Grammar(text), None, False, "spaced", Path(options.grammar_file).name)
+    try:
+        schema = json.loads(read_bytes(options.schema))
+    except RecursionError:
+        raise UnusableInput(f"{options.schema}: nested too deeply") from None
+    except ValueError as error:
+        raise UnusableInput(f"{options.schema}: not JSON: {error}") from None
+    spec = JsonSchema(schema, close_objects=options.closed, whitespace=options.whitespace)
+    title = schema.get("title") if isinstance(schema, dict) else None
+    name = title if isinstance(title, str) else Path(options.schema).name
+    return Constrained(spec, schema, True, options.whitespace, name)
+
+
+def compile_or_complain(constrained: Constrained, *, as_json: bool) -> Program | None:
+    """The program; None after an error was printed."""
+    try:
+        return compile_program(constrained.spec)
+    except ConstraintError as error:
+        print_bad_constraint(error, as_json=as_json)
+    except RecursionError:
+        complain("the schema is nested too deeply", as_json=as_json)
+    return None
+
+
+def print_bad_constraint(error: ConstraintError, *, as_json: bool) -> None:
+    details = {
+        name: getattr(error, name)
+        for name in ("keyword", "pointer")
+        if isinstance(getattr(error, name, None), str)
+    }
+    complain(str(error), as_json=as_json, code=error.code, **details)
+
+
+def complain(message: str, *, as_json: bool, **details: str) -> None:
+    """An error, on standard error for people and on standard output for scripts."""
+    if as_json:
+        print(json.dumps({"error": {"message": message, **details}}))
+    else:
+        print(f"leapjson: {message}", file=sys.stderr)
+
+
+def read_bytes(name: str) -> bytes:
+    """A file, or standard input for ``-``. Raises ``UnusableInput``."""
+    if name == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise UnusableInput(f"{name}: {error.strerror}") from None
