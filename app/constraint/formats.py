@@ -31,14 +31,36 @@ _HOURS = rf"T(?:{_COUNT}H(?:{_COUNT}M(?:{_COUNT}S)?)?|{_COUNT}M(?:{_COUNT}S)?|{_
 _DAYS_AND_MORE = rf"(?:{_COUNT}Y(?:{_COUNT}M(?:{_COUNT}D)?)?|{_COUNT}M(?:{_COUNT}D)?|{_COUNT}D)"
 _DURATION = rf"P(?:{_DAYS_AND_MORE}(?:{_HOURS})?|{_HOURS}|{_COUNT}W)"
 
-# RFC 1123 section 2.1: labels of at most 63; no two hyphens in a row, which internationalised
-# names give a meaning
-_LABEL = r"(?:[A-Za-z0-9]{1,63}|[A-Za-z0-9](?:-?[A-Za-z0-9]){0,31})"
-_HOSTNAME = rf"{_LABEL}(?:\.{_LABEL})*"
+# RFC 1123 section 2.1; no two hyphens in a row, which internationalised names give a meaning.
+# Whole names have at most 253 characters (RFC 1035 section 2.3.4): four labels of the full 63, or
+# eight that are shorter but for the first. To count over the whole name would make every position
+# a state of its own.
+_LETTER_OR_DIGIT = "[A-Za-z0-9]"
 
-# RFC 5321 section 4.1.2, dot-string only; the domain has a dot and ends in letters
-_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
-_EMAIL = rf"{_ATOM}(?:\.{_ATOM})*@(?:{_LABEL}\.)+[A-Za-z]{{2,63}}"
+
+def _label(longest: int) -> str:
+    rounds = (longest - 1) // 2
+    many = f"{_LETTER_OR_DIGIT}{{1,{longest}}}"
+    return f"(?:{many}|{_LETTER_OR_DIGIT}(?:-?{_LETTER_OR_DIGIT}){{0,{rounds}}})"
+
+
+_HOSTNAME = (
+    rf"(?:{_label(63)}(?:\.{_label(63)}){{0,2}}(?:\.{_label(61)})?"
+    rf"|{_label(63)}(?:\.{_label(26)}){{0,7}})"
+)
+
+# RFC 5321 section 4.1.2, dot-string only, of at most 64 characters; the domain has a dot and ends
+# in letters. The whole has at most 254 (section 4.5.3), so 189 are left for the domain.
+_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]"
+_LOCAL = (
+    rf"(?:{_ATOM}{{1,64}}|{_ATOM}{{1,31}}\.{_ATOM}{{1,32}}|{_ATOM}{{1,20}}(?:\.{_ATOM}{{1,20}}){{2}}"
+    rf"|{_ATOM}(?:\.?{_ATOM}){{0,31}})"
+)
+_DOMAIN = (
+    rf"(?:(?:{_label(63)}\.){{1,2}}[A-Za-z]{{2,61}}"
+    rf"|{_label(63)}\.(?:{_label(26)}\.){{0,4}}[A-Za-z]{{2,17}})"
+)
+_EMAIL = rf"{_LOCAL}@{_DOMAIN}"
 
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 _IPV4 = rf"(?:{_OCTET}\.){{3}}{_OCTET}"
@@ -123,14 +145,6 @@ PATTERNS: dict[str, str] = {
 }
 """Patterns that the whole string matches. Internationalised formats keep to ASCII."""
 
-LONGEST: dict[str, str] = {
-    "hostname": r".{1,253}",
-    "idn-hostname": r".{1,253}",
-    "email": r"[^@]{1,64}@.{1,253}",
-    "idn-email": r"[^@]{1,64}@.{1,253}",
-}
-"""Lengths that the whole must keep to as well (RFC 1035 section 2.3.4, RFC 5321 section 4.5.3)."""
-
 
 def known_formats() -> frozenset[str]:
     """The formats that are enforced; all others are annotations."""
@@ -138,14 +152,14 @@ def known_formats() -> frozenset[str]:
 
 
 @cache
-def strict_format(name: str) -> tuple[Node, ...]:
-    """Trees that match, each from end to end, what every validator takes for the format ``name``.
+def strict_format(name: str) -> Node | None:
+    """A tree that matches, from end to end, what every validator takes for the format ``name``.
 
     None for a format that is not known.
     """
     if name == "regex":
-        return (regex_tree(),)
-    return tuple(parse(table[name], Limits()) for table in (PATTERNS, LONGEST) if name in table)
+        return regex_tree()
+    return parse(PATTERNS[name], Limits()) if name in PATTERNS else None
 
 
 @cache

@@ -13,7 +13,7 @@ from app.constraint.limits import Limits
 from app.constraint.regex.parser import parse
 from app.constraint.regex.syntax import Alternatives, Node, Repeated, Sequence
 
-_DEEPEST = 6
+_DEEPEST = 4
 
 _SYNTAX = r"\^$\\.*+?()\[\]{}|/"
 """The characters that Unicode mode lets one escape, inside a character class."""

@@ -144,12 +144,21 @@ class Strings:
         parts = self._positive(facts, spelling)
         trees = [*map(_searched, facts.patterns), *facts.wholes]
         if not any(map(lengths.admit_all, trees)):
-            parts.append(pool.repeat(spelling.character, lengths.low, lengths.high))
+            parts.append(self._of_length(lengths, spelling, alone=not parts))
         parts += map(pool.complement, self._negative(facts, spelling))
         if facts.not_values:
             texts = (json_text(value)[1:-1] for value in facts.not_values)
             parts.append(pool.complement(pool.one_of(texts)))
         return pool.intersect(parts)
+
+    def _of_length(self, lengths: _Lengths, spelling: _Dialects, *, alone: bool) -> Expression:
+        """Texts within ``lengths``; not ``alone``, where others say what texts are made of."""
+        pool = self._pool
+        if alone or lengths.high is not None:
+            return pool.repeat(spelling.character, lengths.low, lengths.high)
+        # once it is long enough nothing is left of this part
+        long_enough = pool.repeat(spelling.character, lengths.low, lengths.low)
+        return pool.concatenate(long_enough, pool.everything)
 
     def _positive(self, facts: _Facts, spelling: _Dialects) -> list[Expression]:
         parts = [spelling.every.search(pattern) for pattern in facts.patterns]
@@ -176,8 +185,9 @@ class Strings:
                 facts.patterns.append(self._parse(node, schema["pattern"]))
             if NOT_PATTERN in schema:
                 facts.not_patterns.append(self._parse(node, schema[NOT_PATTERN]))
-            if "format" in schema:
-                facts.wholes += strict_format(schema["format"])  # none where it is an annotation
+            format_tree = strict_format(schema["format"]) if "format" in schema else None
+            if format_tree is not None:  # others are annotations
+                facts.wholes.append(format_tree)
             if NOT_FORMAT in schema:
                 facts.not_wholes.append(self._loose_format(node, schema[NOT_FORMAT]))
             facts.not_values.update(_texts(schema.get(NOT_ENUM, ())))
