@@ -8,7 +8,7 @@ out is left out as well.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection
 from fractions import Fraction
 
 from app.constraint.expressions import Expression, ExpressionPool
@@ -68,12 +68,13 @@ def can_follow_non_multiples(
 
 
 def spellings(
-    pool: ExpressionPool, values: Iterable[int | float], limits: Limits, *, integers_only: bool
+    pool: ExpressionPool, values: Collection[int | float], limits: Limits, *, integers_only: bool
 ) -> Expression:
     """Every plain decimal, or integer, that is one of ``values`` to some reader."""
     if integers_only:
-        texts = {b"%d" % int(value) for value in values if value == int(value)}
-        texts |= {b"%d" % int(written(value)) for value in values if value == int(value)}
+        whole = {int(value) for value in values if value == int(value)}
+        rounded = [value for value in values if isinstance(value, float) and value.is_integer()]
+        texts = {b"%d" % value for value in whole.union(map(int, map(written, rounded)))}
         return pool.one_of(texts)
     decimals = Decimals(pool, limits.fraction_digits)
     options = []

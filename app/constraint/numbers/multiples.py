@@ -55,7 +55,7 @@ class Grid:
         length = max(len(str(max(-self.low, self.high))), self.places + 1)
         tail = min(self.tail, length)
         states = (length - tail) * self.modulus(tail)
-        return states + sum(min(self.modulus(left), 10**left + 1) for left in range(tail))
+        return states + sum(min(self.modulus(left), int(10**left) + 1) for left in range(tail))
 
     @property
     def count(self) -> int:

@@ -33,6 +33,10 @@ _EXACT_FLOAT = 10**15
 """Below this every integer and its quotients by integers are told apart by floats."""
 _LARGEST_DIGITS = 400
 """Digits of an integer in a schema; the largest float has 309."""
+_BEYOND_DIGITS: int = 10 ** (_LARGEST_DIGITS + 2)
+"""No answer has so large a number."""
+_NEGATED_FACTORS = 8
+"""Factors that one number may not be a multiple of; their states multiply."""
 _EXCLUDED_DECIMALS = 100
 """Values that are cut out of the numbers one by one."""
 
@@ -122,17 +126,19 @@ class _Numbers:
     def _negations(self) -> list[Expression]:
         pool, limits, lower, upper = self._pool, self._limits, self._lower, self._upper
         found = [non_integers(pool, limits)] if self._not_integer else []
-        for node in self._nodes:
-            if NOT_MULTIPLE_OF in node.schema:
-                _check_size(node, NOT_MULTIPLE_OF)
-                factor: int | Fraction = written(node.schema[NOT_MULTIPLE_OF])
-                if self._factor is not None and self._factor % factor == 0:
-                    return [pool.empty]
-                if self._integers_only:
-                    factor = _whole_multiple(factor)
-                if not can_follow_non_multiples(lower, upper, limits, factor):
-                    raise self._too_large(node)
-                found.append(non_multiples(pool, lower, upper, limits, factor))
+        negated = [node for node in self._nodes if NOT_MULTIPLE_OF in node.schema]
+        if len(negated) > _NEGATED_FACTORS:
+            raise ConstraintTooComplex(f"more than {_NEGATED_FACTORS} negations of multipleOf")
+        for node in negated:
+            _check_size(node, NOT_MULTIPLE_OF)
+            factor: int | Fraction = written(node.schema[NOT_MULTIPLE_OF])
+            if self._factor is not None and self._factor % factor == 0:
+                return [pool.empty]
+            if self._integers_only:
+                factor = _whole_multiple(factor)
+            if not can_follow_non_multiples(lower, upper, limits, factor):
+                raise self._too_large(node)
+            found.append(non_multiples(pool, lower, upper, limits, factor))
         if self._excluded:
             most = limits.choices if self._integers_only else _EXCLUDED_DECIMALS
             if len(self._excluded) > most:
@@ -156,7 +162,7 @@ class _Numbers:
         """Whether the value lies between the bounds and has no more digits than they may have."""
         lower, upper = self._lower, self._upper
         return (
-            abs(value) < 10 ** (_LARGEST_DIGITS + 2)
+            abs(value) < _BEYOND_DIGITS
             and (lower is None or lower.admits(value, upper=False))
             and (upper is None or upper.admits(value, upper=True))
         )
