@@ -117,6 +117,14 @@ class FiniteConstraint:
     def nbytes(self) -> int:
         return sum(mask.nbytes for mask in self._masks.values())
 
+    @property
+    def num_states(self) -> int:
+        return len(self._candidates)
+
+    @property
+    def num_masks(self) -> int:
+        return len(self._masks)
+
     def candidates(self, prefix: bytes) -> tuple[bytes, ...]:
         if prefix not in self._candidates:
             self._candidates[prefix] = tuple(

@@ -53,6 +53,9 @@ async def test_the_assembled_server_answers_compiles_and_counts(
     for line in (
         "leapjson_schema_cache_hits_total 1.0",
         "leapjson_schema_cache_misses_total 2.0",
+        "leapjson_schema_cache_entries 1.0",
+        "leapjson_schema_cache_states 3.0",
+        "leapjson_schema_cache_masks 2.0",
         "leapjson_num_requests_running 0.0",
         'leapjson_schema_compile_seconds_count{kind="regex",result="unsupported_schema"} 1.0',
         f'leapjson_requests_total{{endpoint="{CHAT}",finish_reason="stop",status="200"}} 2.0',

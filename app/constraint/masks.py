@@ -53,6 +53,10 @@ class Masks:
         self._stack = np.zeros(index.longest + 2, np.int32)
         self._distinct_masks = 0
 
+    def __len__(self) -> int:
+        """States whose mask is memoised. Any thread may ask."""
+        return len(self._masks)
+
     @property
     def nbytes(self) -> int:
         """Memory for memoised masks, in bytes. Any thread may read it."""

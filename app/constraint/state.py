@@ -29,6 +29,14 @@ class CompiledConstraint:
     def nbytes(self) -> int:
         return self.automaton.nbytes + self.masks.nbytes
 
+    @property
+    def num_states(self) -> int:
+        return len(self.automaton)
+
+    @property
+    def num_masks(self) -> int:
+        return len(self.masks)
+
 
 class AutomatonState:
     """Where one answer stands. See ``app.core.constraint.ConstraintState``."""

@@ -170,3 +170,11 @@ class Constraint(Protocol):
     @property
     def nbytes(self) -> int:
         """Memory held for states and masks, in bytes; grows as states are visited."""
+
+    @property
+    def num_states(self) -> int:
+        """States that were visited. Any thread may ask."""
+
+    @property
+    def num_masks(self) -> int:
+        """States whose mask is kept. Any thread may ask."""

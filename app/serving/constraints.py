@@ -83,6 +83,16 @@ class ConstraintCache:
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def num_states(self) -> int:
+        """States that the kept constraints have visited. Cost: the constraints."""
+        return sum(entry.constraint.num_states for entry in self._entries.values())
+
+    @property
+    def num_masks(self) -> int:
+        """Masks that the kept constraints hold. Cost: the constraints."""
+        return sum(entry.constraint.num_masks for entry in self._entries.values())
+
     async def get(self, spec: ConstraintSpec) -> Constraint:
         """The compiled constraint; raises ``ConstraintError`` if it cannot be compiled."""
         key = hashlib.blake2b(spec.cache_key().encode(), digest_size=16).digest()

@@ -113,6 +113,8 @@ class FakeConstraint:
 
     def __init__(self, nbytes: int = 1) -> None:
         self.nbytes = nbytes
+        self.num_states = 3
+        self.num_masks = 2
 
     def start(self) -> Any:
         raise NotImplementedError

@@ -162,3 +162,11 @@ async def test_an_unplanned_error_is_not_remembered() -> None:
         await shop.get("a")
     shop.error = None
     assert (await shop.get("a")).nbytes == 10
+
+
+async def test_states_and_masks_are_counted_for_what_is_kept() -> None:
+    shop = Workshop()
+    constraint = await shop.get("a")
+    await shop.get("b")
+    constraint.num_states = 100
+    assert (shop.cache.num_states, shop.cache.num_masks) == (103, 4)
