@@ -17,7 +17,7 @@ def main(arguments: list[str] | None = None) -> int:
     # Read by OpenMP when torch loads it. Its threads otherwise spin between steps, and take the
     # cores from the event loop and from whoever shares the machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from app.core.errors import UnsupportedModel
+    from app.core.errors import LeapjsonError
 
     parser = build_parser()
     options = parser.parse_args(arguments)
@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     try:
         return serve(settings)
-    except UnsupportedModel as error:
+    except LeapjsonError as error:
         print(f"leapjson: {error}", file=sys.stderr)
         return 1
 
@@ -56,7 +56,10 @@ def build_parser() -> argparse.ArgumentParser:
                 flag, action=argparse.BooleanOptionalAction, help=text, default=argparse.SUPPRESS
             )
         else:
-            serve.add_argument(flag, metavar="VALUE", help=text, default=argparse.SUPPRESS)
+            action = "append" if field.annotation == tuple[str, ...] else "store"
+            serve.add_argument(
+                flag, action=action, metavar="VALUE", help=text, default=argparse.SUPPRESS
+            )
     add_check(commands)
     add_explain(commands)
     return parser

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.demo import MODEL_PATH
 from app.engine.config import EngineConfig
@@ -80,6 +81,13 @@ class Settings(BaseSettings):
     compile_memory_bytes: Annotated[
         Bytes, Field(description="Memory limit for compiling one schema, in bytes.")
     ] = 1024 * MIB
+    preload: Annotated[
+        tuple[str, ...],
+        NoDecode,
+        Field(
+            description="Python types (module:Type) compiled at start-up; commas between several."
+        ),
+    ] = ()
 
     max_body_bytes: Annotated[Bytes, Field(description="Size of a request body.")] = 4 * MIB
     max_body_nesting: Annotated[
@@ -92,6 +100,13 @@ class Settings(BaseSettings):
         Literal["debug", "info", "warning", "error"], Field(description="Least level logged.")
     ] = "info"
     log_format: Annotated[LogFormat, Field(description="Log lines as JSON or text.")] = "json"
+
+    @field_validator("preload", mode="before")
+    @classmethod
+    def _split_at_commas(cls, value: str | Iterable[str]) -> tuple[str, ...]:
+        given = [value] if isinstance(value, str) else value
+        names = (name.strip() for each in given for name in each.split(","))
+        return tuple(name for name in names if name)
 
     @property
     def served_model(self) -> str:

@@ -8,7 +8,7 @@ import hashlib
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from types import FrameType
@@ -23,6 +23,7 @@ from app.api.errors import status_of
 from app.config import Settings
 from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
 from app.core.events import StepObserver
+from app.preload import Preload, load_types, warm
 from app.serving.admission import Admission
 from app.serving.compile_pool import CompilePool
 from app.serving.constraints import ConstraintCache
@@ -102,8 +103,10 @@ class Assembly:
             self.worker.fail_all("the server was shut down before the answer was finished")
 
 
-def assemble(settings: Settings, backend: Backend, metrics: Metrics) -> Assembly:
-    """Put the parts together."""
+def assemble(
+    settings: Settings, backend: Backend, metrics: Metrics, preloads: Sequence[Preload] = ()
+) -> Assembly:
+    """Put the parts together. ``preloads`` are compiled before the first request is taken."""
     clock = time.perf_counter
     worker = EngineWorker(backend.engine, clock=clock)
     admission = Admission(settings.max_running + settings.max_queue, clock=clock)
@@ -140,6 +143,9 @@ def assemble(settings: Settings, backend: Backend, metrics: Metrics) -> Assembly
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await pool.start()
+        for preload in preloads:
+            warm(await constraints.get(preload.spec))
+            logger.info("preloaded", extra={"type": preload.name})
         worker.start()
         try:
             yield
@@ -248,8 +254,9 @@ def serve(settings: Settings) -> int:
     """Load, listen, serve until told to stop; the process's exit status."""
     configure_logging(sys.stderr, level=settings.log_level, log_format=settings.log_format)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    preloads = load_types(settings.preload)
     metrics = Metrics()
-    assembly = assemble(settings, load_backend(settings, metrics), metrics)
+    assembly = assemble(settings, load_backend(settings, metrics), metrics, preloads)
     config = uvicorn.Config(
         assembly.app,
         host=settings.host,

@@ -14,6 +14,7 @@ from app.api.wire import (
     NEUTRAL,
     ChatCompletionRequest,
     ChoiceResponse,
+    GrammarResponse,
     JsonObjectResponse,
     JsonSchemaResponse,
     Message,
@@ -21,7 +22,7 @@ from app.api.wire import (
     ResponseFormat,
     unsupported_field,
 )
-from app.core.constraint import Choice, ConstraintSpec, JsonObject, JsonSchema, Regex
+from app.core.constraint import Choice, ConstraintSpec, Grammar, JsonObject, JsonSchema, Regex
 from app.core.errors import InvalidRequest, UnknownModel
 from app.core.request import GenerationRequest, SamplingParams
 
@@ -165,6 +166,8 @@ def _constraint(response_format: ResponseFormat | None) -> ConstraintSpec | None
             return Regex(pattern)
         case ChoiceResponse(choices=choices):
             return Choice(tuple(choices))
+        case GrammarResponse(grammar=text, syntax=syntax):
+            return Grammar(text, syntax)
     return None
 
 

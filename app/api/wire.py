@@ -97,8 +97,21 @@ class ChoiceResponse(_Wire):
     choices: Annotated[list[str], Field(min_length=1)]
 
 
+class GrammarResponse(_Wire):
+    """``syntax`` is found by itself: a line ``name ::= ...`` makes it GBNF, else it is Lark."""
+
+    type: Literal["grammar"]
+    grammar: str
+    syntax: Literal["auto", "gbnf", "lark"] = "auto"
+
+
 ResponseFormat = Annotated[
-    TextResponse | JsonObjectResponse | JsonSchemaResponse | RegexResponse | ChoiceResponse,
+    TextResponse
+    | JsonObjectResponse
+    | JsonSchemaResponse
+    | RegexResponse
+    | ChoiceResponse
+    | GrammarResponse,
     Field(discriminator="type"),
 ]
 

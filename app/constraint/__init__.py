@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from app.constraint.compiler import Compiler
     from app.constraint.front_end import Limits
     from app.constraint.program import Program, compile_program
+    from app.constraint.python_types import from_python_type
 
 __all__ = [
     "Choice",
@@ -29,6 +30,7 @@ __all__ = [
     "Program",
     "Regex",
     "compile_program",
+    "from_python_type",
 ]
 
 _HOMES = {
@@ -36,6 +38,7 @@ _HOMES = {
     "Limits": "front_end",
     "Program": "program",
     "compile_program": "program",
+    "from_python_type": "python_types",
 }
 
 

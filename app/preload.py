@@ -1,0 +1,88 @@
+"""Python types that are compiled before the first request: ``--preload module:Type``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from app.core.constraint import Constraint, ConstraintSpec
+from app.core.errors import ConstraintError, LeapjsonError
+
+_WARM_STEPS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Preload:
+    """A type to compile at start-up, as the request for it will ask for it."""
+
+    name: str
+    spec: ConstraintSpec
+
+
+def load_types(names: Sequence[str]) -> list[Preload]:
+    """Import the types and compile each once, to learn early that they can be used.
+
+    ``module:Type``, the module found from the working directory too. A pydantic model becomes the
+    schema that OpenAI's SDK sends for it. Raises ``LeapjsonError`` that names ``module:Type``.
+    """
+    if not names:
+        return []
+    from app.constraint import compile_program, from_python_type
+
+    loaded = []
+    for name in names:
+        try:
+            spec = from_python_type(_import(name), strict=True, close_objects=True)
+            compile_program(spec)
+        except ConstraintError as error:
+            raise LeapjsonError(f"cannot preload {name}: {error.message}") from error
+        except ImportError as error:
+            raise LeapjsonError(f"cannot preload {name}: {error}") from error
+        loaded.append(Preload(name, spec))
+    return loaded
+
+
+def warm(constraint: Constraint) -> None:
+    """Compute the first masks along a shortest answer, so that no request waits for them."""
+    state = constraint.start()
+    for _ in range(_WARM_STEPS):
+        state.mask()
+        onward = state.forced() or state.shortest_completion()[:1]
+        if not onward:
+            return
+        state.accept_bytes(onward)
+
+
+def _import(name: str) -> Any:
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        raise LeapjsonError(f"cannot preload {name}: it is not of the form module:Type")
+    with _working_directory_first():
+        try:
+            found = import_module(module)
+        except ImportError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise LeapjsonError(f"cannot preload {name}: importing it failed: {reason}") from error
+    try:
+        return attrgetter(attribute)(found)
+    except AttributeError as error:
+        raise LeapjsonError(f"cannot preload {name}: {error}") from error
+
+
+@contextmanager
+def _working_directory_first() -> Iterator[None]:
+    """As ``python -m`` finds modules, also where the ``leapjson`` command runs."""
+    directory = str(Path.cwd())
+    sys.path.insert(0, directory)
+    try:
+        yield
+    finally:
+        sys.path.remove(directory)
