@@ -89,6 +89,7 @@ class Strings:
         self._raw = _Dialects(text, lambda r: utf8(pool, r), utf8(pool, CHARACTERS))
         self._derivatives = Derivatives(pool)
         self._parsed: dict[str, syntax.Node] = {}
+        self._key_searches: dict[str, tuple[Expression, Expression]] = {}
 
     def build(self, nodes: Goal) -> Expression:
         """The strings that satisfy ``nodes``, with their quotes."""
@@ -116,10 +117,14 @@ class Strings:
 
     def key_matches(self, node: Node, pattern: str, name: str) -> bool | None:
         """Whether ``pattern`` matches ``name``; None where dialects disagree."""
-        tree = self._parse(node, pattern, "patternProperties")
-        if self._matches(self._raw.every.search(tree), name):
+        searches = self._key_searches.get(pattern)
+        if searches is None:
+            tree = self._parse(node, pattern, "patternProperties")
+            searches = (self._raw.every.search(tree), self._raw.any.search(tree))
+            self._key_searches[pattern] = searches
+        if self._matches(searches[0], name):
             return True
-        return None if self._matches(self._raw.any.search(tree), name) else False
+        return None if self._matches(searches[1], name) else False
 
     def admit(self, nodes: Goal, value: str) -> bool:
         """Whether the string ``value`` satisfies ``nodes``."""
