@@ -1,0 +1,188 @@
+"""Us against the ``jsonschema`` library: ``python -m tests.conformance.agreement --count 10000``.
+
+Random schemas and values near them: a value is in our language exactly where the library finds it
+valid, but for refusals and for the spellings that ``verdicts`` names; and every random text of our
+language is valid. A disagreement is made as small as it gets before it is shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jsonschema
+
+from app.core.constraint import JsonSchema
+from app.core.errors import ConstraintError, UnsatisfiableSchema
+from tests.conformance.random_schemas import mutated, random_schema, random_value
+from tests.conformance.verdicts import Verdict, judge, refusal
+from tests.constraint.walks import Walker
+
+VALUES = 12
+SAMPLES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """``kind``: ``accepts invalid``, ``rejects valid`` or ``crash``."""
+
+    kind: str
+    schema: Any
+    value: Any
+    note: str = ""
+
+    def __str__(self) -> str:
+        schema, value = json.dumps(self.schema), json.dumps(self.value, ensure_ascii=False)
+        return f"{self.kind}: {schema}   {value}   {self.note}"
+
+
+class TooSlow(Exception):
+    """Building or walking one schema takes longer than it may."""
+
+
+def check(schema: Any, rng: random.Random, counts: Counter[str]) -> Disagreement | None:
+    """The first disagreement about a schema, over values drawn from ``rng``."""
+    validator = _validator(schema)
+    try:
+        walker = _walker(schema)
+    except ConstraintError as error:
+        keyword = refusal(error)
+        counts[f"refused by {keyword}"] += 1
+        return None if keyword else Disagreement("crash", schema, None, repr(error))
+    except TooSlow:
+        raise
+    except Exception as error:  # a crash is a disagreement
+        return Disagreement("crash", schema, None, repr(error))
+    counts["unsatisfiable" if walker is None else "built"] += 1
+    for value in _values(walker, rng):
+        valid = validator.is_valid(value)
+        verdict = judge(schema, value, valid=valid, walker=walker)
+        counts[f"{'valid' if valid else 'invalid'}: {verdict}"] += 1
+        if verdict is Verdict.WRONG:
+            return Disagreement("rejects valid" if valid else "accepts invalid", schema, value)
+    return None
+
+
+def smallest(found: Disagreement) -> Disagreement:
+    """The same kind of disagreement about less: parts of schema and value are left out in turn."""
+    schema, value = found.schema, found.value
+    progress = True
+    while progress:
+        progress = False
+        pairs = [(smaller, value) for smaller in _without_a_part(schema)]
+        pairs += [(schema, smaller) for smaller in _without_a_part(value)]
+        for candidate in pairs:
+            if _disagrees(*candidate) == found.kind:
+                (schema, value), progress = candidate, True
+                break
+    return Disagreement(found.kind, schema, value, found.note)
+
+
+def _disagrees(schema: Any, value: Any) -> str:
+    try:
+        valid = _validator(schema).is_valid(value)
+    except Exception:  # no schema any more
+        return ""
+    try:
+        walker = _walker(schema)
+        wrong = judge(schema, value, valid=valid, walker=walker) is Verdict.WRONG
+    except ConstraintError:
+        return ""
+    except Exception:  # the crash that is made smaller
+        return "crash"
+    return ("rejects valid" if valid else "accepts invalid") if wrong else ""
+
+
+def _validator(schema: Any) -> Any:
+    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    kind.check_schema(schema)
+    return kind(schema)
+
+
+def _walker(schema: Any) -> Walker | None:
+    try:
+        walker = Walker.of(JsonSchema(schema))
+    except UnsatisfiableSchema:
+        return None
+    return None if walker.is_empty else walker
+
+
+def _values(walker: Walker | None, rng: random.Random) -> Iterator[Any]:
+    """Values of the language, values one or two changes away, and any values."""
+    near = []
+    for _ in range(SAMPLES if walker else 0):
+        assert walker is not None
+        near.append(json.loads(walker.sample(rng, rng.choice([0, 5, 20]))))
+    yield from near
+    for _ in range(VALUES):
+        if near and rng.random() < 0.6:
+            value = mutated(rng.choice(near), rng)
+            yield mutated(value, rng) if rng.random() < 0.3 else value
+        else:
+            yield random_value(rng)
+
+
+def _without_a_part(value: Any) -> Iterator[Any]:
+    """All values that lack one member or item somewhere, the largest parts first."""
+    if isinstance(value, dict):
+        for key in value:
+            yield {other: part for other, part in value.items() if other != key}
+        for key, part in value.items():
+            yield from ({**value, key: smaller} for smaller in _without_a_part(part))
+    elif isinstance(value, list):
+        for place, part in enumerate(value):
+            yield value[:place] + value[place + 1 :]
+            for smaller in _without_a_part(part):
+                yield [*value[:place], smaller, *value[place + 1 :]]
+
+
+def _alarm(*_: Any) -> None:
+    raise TooSlow
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.agreement")
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0, help="the first of --count seeds")
+    parser.add_argument("--depth", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=5, help="limit for one schema")
+    parser.add_argument("--show", type=int, default=30)
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGALRM, _alarm)
+    counts, found, slow = Counter[str](), list[Disagreement](), list[str]()
+    start = time.monotonic()
+    for seed in range(options.seed, options.seed + options.count):
+        rng = random.Random(seed)
+        schema = random_schema(rng, options.depth)
+        signal.alarm(options.seconds)
+        try:
+            disagreement = check(schema, rng, counts)
+            if disagreement and len(found) < options.show:
+                signal.alarm(0)
+                print(smallest(disagreement), flush=True)
+        except TooSlow:
+            slow.append(json.dumps(schema))
+            continue
+        finally:
+            signal.alarm(0)
+        if disagreement:
+            found.append(disagreement)
+    for schema in slow[: options.show]:
+        print("slow:", schema)
+    for name, count in sorted(counts.items()):
+        print(f"{count:8} {name}")
+    seconds = time.monotonic() - start
+    print(f"{len(found)} disagreements, {len(slow)} slow, {options.count} schemas, {seconds:.0f} s")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+"""Random schemas over all keywords, small enough to disagree about, and values near them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+NAMES = ["a", "b", "ab", "é"]
+STRINGS = ["", "a", "b", "ab", "abc", "aab", "é", "1", "x\ny", "😀"]
+LEAVES: list[Any] = [None, True, False, 0, 1, 2, -1, 3, 10, 2.5, -0.5, 1.0, *STRINGS]
+PATTERNS = ["a", "^a", "b$", "^[ab]*$", "^a?b+$", "^(?!ab)", "^.{2}$", "é|1", "^$"]
+TYPES = ["string", "integer", "number", "object", "array", "null", "boolean"]
+
+Keywords = dict[str, Any]
+Maker = Callable[[random.Random, int], Keywords]
+
+
+def random_schema(rng: random.Random, depth: int = 3) -> Any:
+    """A schema of draft 2020-12, or of draft 7 for one in four (then ``$schema`` says so)."""
+    if rng.random() < 0.25:
+        schema = _subschema(rng, depth, _DRAFT_7)
+        return {"$schema": "http://json-schema.org/draft-07/schema#", **_object(schema)}
+    schema = _object(_subschema(rng, depth, _DRAFT_2020))
+    if "$ref" in str(schema):
+        schema["$defs"] = {
+            "t": _subschema(rng, 1, _FLAT),
+            "r": {"type": ["array", "null"], "items": {"$ref": "#/$defs/r"}, "maxItems": 2},
+        }
+    return schema
+
+
+def _object(schema: Any) -> Keywords:
+    return schema if isinstance(schema, dict) else {"allOf": [schema]}
+
+
+def _subschema(rng: random.Random, depth: int, makers: list[Maker]) -> Any:
+    if rng.random() < 0.06:
+        return rng.random() < 0.6
+    usable = makers if depth > 0 else _FLAT
+    schema: Keywords = {}
+    for make in rng.sample(usable, min(len(usable), rng.choice([1, 1, 2, 2, 3]))):
+        schema.update(make(rng, depth - 1))
+    if depth <= 0:
+        return schema
+    return {key: _grown(value, rng, depth - 1, makers) for key, value in schema.items()}
+
+
+class _Hole:
+    """Where a subschema goes, until it is known of which draft."""
+
+
+_HOLE = _Hole()
+
+
+def _grown(value: Any, rng: random.Random, depth: int, makers: list[Maker]) -> Any:
+    if isinstance(value, _Hole):
+        return _subschema(rng, depth, makers)
+    if isinstance(value, dict):
+        return {key: _grown(part, rng, depth, makers) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_grown(part, rng, depth, makers) for part in value]
+    return value
+
+
+def random_value(rng: random.Random, depth: int = 2) -> Any:
+    """Any small value."""
+    kind = rng.random()
+    if depth > 0 and kind < 0.3:
+        names = rng.sample(NAMES, rng.randint(0, 3))
+        return {name: random_value(rng, depth - 1) for name in names}
+    if depth > 0 and kind < 0.5:
+        return [random_value(rng, depth - 1) for _ in range(rng.randint(0, 3))]
+    return rng.choice(LEAVES)
+
+
+def mutated(value: Any, rng: random.Random) -> Any:
+    """A value that differs from ``value`` in one place."""
+    if isinstance(value, dict) and value and rng.random() < 0.8:
+        name = rng.choice(list(value))
+        change = rng.random()
+        if change < 0.25:
+            return {key: part for key, part in value.items() if key != name}
+        if change < 0.4:
+            return dict(rng.sample(list(value.items()), len(value)))
+        if change < 0.6:
+            return {**value, rng.choice(NAMES): random_value(rng, 1)}
+        return {**value, name: mutated(value[name], rng)}
+    if isinstance(value, list) and value and rng.random() < 0.8:
+        place = rng.randrange(len(value))
+        change = rng.random()
+        if change < 0.3:
+            return value[:place] + value[place + 1 :]
+        if change < 0.6:
+            return [*value, rng.choice([value[place], random_value(rng, 1)])]
+        return [*value[:place], mutated(value[place], rng), *value[place + 1 :]]
+    if isinstance(value, str) and rng.random() < 0.6:
+        place = rng.randint(0, len(value))
+        return value[:place] + rng.choice(["a", "b", "é", ""]) + value[place + 1 :]
+    if type(value) in (int, float) and rng.random() < 0.6:
+        return value + rng.choice([1, -1, 0.5])
+    return random_value(rng)
+
+
+def _count(rng: random.Random) -> int:
+    return rng.choice([0, 1, 1, 2, 2, 3])
+
+
+def _either(low: str, high: str) -> Maker:
+    """A lower bound, an upper one or both."""
+
+    def make(rng: random.Random, depth: int) -> Keywords:
+        kept = rng.choice([[low], [high], [low, high]])
+        return {name: _count(rng) + (name == high) for name in kept}
+
+    return make
+
+
+def _numeric(rng: random.Random, depth: int) -> Keywords:
+    bounds = {
+        "minimum": rng.choice([-1, 0, 1, 0.5]),
+        "exclusiveMinimum": rng.choice([-1, 0, 0.5]),
+        "maximum": rng.choice([0, 2, 3, 2.5]),
+        "exclusiveMaximum": rng.choice([1, 3, 2.5]),
+        "multipleOf": rng.choice([1, 2, 3, 0.5]),
+    }
+    kept = rng.sample(list(bounds), rng.choice([1, 1, 2]))
+    return {"type": rng.choice(["integer", "number"]), **{name: bounds[name] for name in kept}}
+
+
+def _type(rng: random.Random, depth: int) -> Keywords:
+    kinds = rng.choice(TYPES) if rng.random() < 0.7 else rng.sample(TYPES, 2)
+    return {"type": kinds}
+
+
+def _properties(rng: random.Random, depth: int) -> Keywords:
+    made: Keywords = {"properties": dict.fromkeys(rng.sample(NAMES, rng.randint(1, 3)), _HOLE)}
+    if rng.random() < 0.5:
+        made["required"] = rng.sample(NAMES, rng.randint(1, 2))
+    if rng.random() < 0.3:
+        made["additionalProperties"] = rng.choice([False, _HOLE])
+    if rng.random() < 0.6:
+        made["type"] = "object"
+    return made
+
+
+def _contains(rng: random.Random, depth: int) -> Keywords:
+    made: Keywords = {"contains": _HOLE}
+    if rng.random() < 0.4:
+        made["minContains"] = rng.choice([0, 1, 2])
+    if rng.random() < 0.4:
+        made["maxContains"] = rng.choice([1, 2])
+    return made
+
+
+def _conditional(rng: random.Random, depth: int) -> Keywords:
+    made: Keywords = {"if": _HOLE}
+    if rng.random() < 0.7:
+        made["then"] = _HOLE
+    if rng.random() < 0.6:
+        made["else"] = _HOLE
+    return made
+
+
+def _unique(rng: random.Random, depth: int) -> Keywords:
+    values = rng.sample([1, 2, "a", "b", None, True], rng.randint(1, 4))
+    return {"type": "array", "uniqueItems": True, "items": {"enum": values}}
+
+
+def _dependencies(rng: random.Random, depth: int) -> Keywords:
+    return {"dependencies": {rng.choice(NAMES): rng.choice([rng.sample(NAMES, 1), _HOLE])}}
+
+
+def _one(keyword: str) -> Maker:
+    return lambda rng, depth: {keyword: _HOLE}
+
+
+def _several(keyword: str) -> Maker:
+    return lambda rng, depth: {keyword: [_HOLE] * rng.randint(1, 3)}
+
+
+_SIMPLE: list[Maker] = [
+    _type,
+    _numeric,
+    _either("minLength", "maxLength"),
+    lambda rng, depth: {"pattern": rng.choice(PATTERNS)},
+    lambda rng, depth: {"enum": [random_value(rng, 1) for _ in range(rng.randint(1, 4))]},
+    lambda rng, depth: {"const": random_value(rng, 1)},
+    _either("minItems", "maxItems"),
+    _either("minProperties", "maxProperties"),
+    lambda rng, depth: {"required": rng.sample(NAMES, rng.randint(1, 2))},
+    _unique,
+]
+_FLAT = _SIMPLE
+_NESTED: list[Maker] = [
+    _properties,
+    _properties,
+    lambda rng, depth: {"patternProperties": {rng.choice(PATTERNS): _HOLE}},
+    lambda rng, depth: {"additionalProperties": _HOLE},
+    lambda rng, depth: {"propertyNames": {"pattern": rng.choice(PATTERNS)}},
+    _one("items"),
+    _one("not"),
+    _several("anyOf"),
+    _several("oneOf"),
+    _several("allOf"),
+    _conditional,
+]
+_DRAFT_7: list[Maker] = [
+    *_SIMPLE,
+    *_NESTED,
+    _dependencies,
+    lambda rng, depth: {"contains": _HOLE},
+    lambda rng, depth: {"items": [_HOLE] * rng.randint(1, 2), "additionalItems": _HOLE},
+]
+_DRAFT_2020: list[Maker] = [
+    *_SIMPLE,
+    *_NESTED,
+    _several("prefixItems"),
+    _contains,
+    lambda rng, depth: {"dependentRequired": {rng.choice(NAMES): rng.sample(NAMES, 1)}},
+    lambda rng, depth: {"dependentSchemas": {rng.choice(NAMES): _HOLE}},
+    lambda rng, depth: {"$ref": rng.choice(["#/$defs/t", "#/$defs/r"])},
+    lambda rng, depth: {"unevaluatedProperties": rng.choice([False, _HOLE])},
+    lambda rng, depth: {"unevaluatedItems": rng.choice([False, _HOLE])},
+]
