@@ -23,7 +23,7 @@ from app.constraint.explain.measures import Measures
 from app.constraint.explain.spelling import spell_bytes
 from app.constraint.explain.svg import draw
 from app.constraint.program import Program, compile_program
-from app.core.errors import ConstraintError, UnsupportedSchema
+from app.core.errors import ConstraintError, UnsupportedModel, UnsupportedSchema
 
 _SHOWN = 200
 """Characters of a text in the report."""
@@ -110,9 +110,9 @@ def _in_tokens(constrained: Constrained, tokenizer: str) -> dict[str, Any]:
 
     path = Path(tokenizer)
     try:
-        vocabulary = Vocabulary.from_file(str(path / "tokenizer.json" if path.is_dir() else path))
-    except Exception as error:  # the tokenizers library raises bare Exceptions
-        raise UnusableInput(f"{tokenizer}: {error}") from None
+        vocabulary = Vocabulary.from_file(path / "tokenizer.json" if path.is_dir() else path)
+    except (OSError, ValueError, LookupError, UnsupportedModel) as error:
+        raise UnusableInput(f"{tokenizer}: not a tokenizer.json: {error}") from None
     constraint = Compiler(vocabulary).compile(constrained.spec)
     state = constraint.start()
     allowed = sum(int(word).bit_count() for word in state.mask())

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import app.demo
 from app.__main__ import main
 from app.constraint.explain.graph import Graph, explore
 from app.constraint.explain.keywords import keyword_uses
@@ -224,6 +225,20 @@ def test_the_command_prints_json_for_scripts(
     assert report["shortest"] == "[true, null]"
     assert report["shortest_forced_bytes"] == report["longest_bytes"] == report["leap_bytes"] == 12
     assert report["graph_forced_share"] == 1.0
+
+
+def test_with_a_tokenizer_the_shortest_answer_is_counted_in_tokens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = tmp_path / "s.json"
+    schema.write_text('{"const": true}')
+    demo = Path(app.demo.__file__).parent / "weights"
+    options = ["explain", "--schema", str(schema), "--json", "--tokenizer"]
+    assert main([*options, str(demo)]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert 1 <= report["shortest_tokens"] <= 4
+    assert 1 <= report["first_mask_tokens"] <= 4
+    assert main([*options, str(tmp_path / "none")]) == 2
 
 
 def test_a_refused_schema_is_status_2_and_shows_which_keyword_it_was(

@@ -1,0 +1,163 @@
+"""Thousands of distinct schemas through one process: does its memory stay bounded?
+
+``python -m loadtest.soak`` compiles variants of real schemas (their properties renamed) in worker
+processes, keeps them in the server's own cache, and walks a random answer through each, as an
+engine would. It prints a Markdown table of memory over time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gzip
+import json
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.constraint import Compiler
+from app.core.constraint import Constraint, ConstraintSpec, JsonSchema, Vocabulary
+from app.core.errors import ConstraintError
+from app.demo import MODEL_PATH
+from app.serving.compile_pool import CompileLimits, CompilePool
+from app.serving.constraints import ConstraintCache
+from app.text import Vocabulary as TextVocabulary
+
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+class NoObserver:
+    """Nobody counts these requests."""
+
+    def observe_request(self, stats: Any) -> None: ...
+
+    def observe_rejection(self, reason: str) -> None: ...
+
+    def observe_compile(self, kind: str, result: str, seconds: float) -> None: ...
+
+
+def distinct_schemas(path: Path) -> Iterator[Any]:
+    """Without end: every schema of the file, then every one with other names, and so on."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        schemas = [json.loads(line)["schema"] for line in lines]
+    for variant in count():
+        for number, schema in enumerate(schemas):
+            # Equal schemas occur in the file; their variants are to be distinct as well.
+            yield renamed(schema, f" {number}.{variant}")
+
+
+def renamed(schema: Any, suffix: str) -> Any:
+    """``schema`` with the suffix at every property's name, required ones included."""
+    if isinstance(schema, list):
+        return [renamed(member, suffix) for member in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = {keyword: renamed(value, suffix) for keyword, value in schema.items()}
+    properties, required = schema.get("properties"), schema.get("required")
+    if isinstance(properties, dict):
+        result["properties"] = {
+            name + suffix: renamed(value, suffix) for name, value in properties.items()
+        }
+        if isinstance(required, list):
+            result["required"] = [
+                name + suffix if name in properties else name for name in required
+            ]
+    return result
+
+
+def walk(constraint: Constraint, vocabulary: Vocabulary, tokens: int, rng: random.Random) -> int:
+    """A random answer of at most ``tokens`` tokens, leaps included; how many it took."""
+    state = constraint.start()
+    for taken in range(tokens):
+        if forced := state.forced():
+            state.accept_bytes(forced)
+        mask = state.mask(budget=max(tokens - taken, state.shortest_tokens()))
+        allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
+        token = int(rng.choice(allowed)) if len(allowed) else None
+        if token is None or token in vocabulary.eos_ids:
+            return taken
+        state.accept(token)
+    return tokens
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in RAM."""
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def soak(arguments: argparse.Namespace) -> None:
+    vocabulary = TextVocabulary.from_json(read_tokenizer(arguments.tokenizer), arguments.eos)
+    compiler = Compiler(vocabulary)
+    pool = CompilePool("app.constraint:compile_program", workers=2, limits=CompileLimits())
+    await pool.start()
+
+    async def compile(spec: ConstraintSpec) -> Constraint:
+        return compiler.link(await pool.compile(spec))
+
+    cache = ConstraintCache(
+        compile,
+        max_bytes=arguments.cache_mib << 20,
+        observer=NoObserver(),
+        clock=time.perf_counter,
+    )
+    results: Counter[str] = Counter()
+    rng = random.Random(0)
+    print("| schemas | seconds | resident MiB | cache MiB | kept | evicted | states | masks |")
+    print("|---|---|---|---|---|---|---|---|")
+    started, most = time.perf_counter(), 0
+    schemas = islice(distinct_schemas(arguments.schemas), arguments.count)
+    for number, schema in enumerate(schemas, start=1):
+        try:
+            constraint = await cache.get(JsonSchema(schema, close_objects=True))
+            await asyncio.to_thread(walk, constraint, vocabulary, arguments.tokens, rng)
+            results["walked"] += 1
+        except ConstraintError as error:
+            results[error.code] += 1
+        most = max(most, resident_bytes())
+        if number % arguments.every == 0 or number == 1:
+            row = (
+                number,
+                round(time.perf_counter() - started),
+                resident_bytes() >> 20,
+                cache.nbytes >> 20,
+                len(cache),
+                cache.evictions,
+                cache.num_states,
+                cache.num_masks,
+            )
+            print("| " + " | ".join(map(str, row)) + " |", flush=True)
+    print(f"\nmost resident: {most >> 20} MiB; {dict(results)}")
+    await cache.close()
+    await pool.close()
+
+
+def read_tokenizer(path: Path) -> Mapping[str, Any]:
+    """A folder's ``tokenizer.json``, packed or not."""
+    packed = path / "tokenizer.json.gz"
+    data = gzip.decompress(packed.read_bytes()) if packed.exists() else None
+    content: dict[str, Any] = json.loads(data or (path / "tokenizer.json").read_bytes())
+    return content
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--schemas", type=Path, default=SHARED / "maskbench" / "dev.jsonl.gz")
+    parser.add_argument("--tokenizer", type=Path, default=MODEL_PATH, help="a folder")
+    parser.add_argument("--eos", type=int, nargs="+", default=[4], help="ids of end of sequence")
+    parser.add_argument("--count", type=int, default=5_000)
+    parser.add_argument("--tokens", type=int, default=32, help="of each walk")
+    parser.add_argument("--cache-mib", type=int, default=256)
+    parser.add_argument("--every", type=int, default=250, help="schemas between two rows")
+    asyncio.run(soak(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
