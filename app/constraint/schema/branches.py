@@ -15,6 +15,7 @@ from typing import Any
 
 from app.constraint.limits import Limits
 from app.constraint.schema import unevaluated
+from app.constraint.schema.disjointness import Outlines
 from app.constraint.schema.document import Document, Goal, Node
 from app.constraint.schema.keywords import OWN_ASSERTIONS, check_shapes
 from app.constraint.schema.negation import NOT, Alternative, alternatives, negated
@@ -25,6 +26,12 @@ Branch = tuple[Node, ...]
 
 _MOST_FOR_OVERLAP = 100
 """Alternatives that are looked at to tell that two subschemas have nothing in common."""
+
+_FOLLOWED = OWN_ASSERTIONS.union(
+    ["$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if"],
+    ["dependentRequired", "dependentSchemas", "dependencies"],
+)
+"""All keywords that say something about a value, beside ``$ref``."""
 
 _OWN = "own "
 """What the aspects begin with of subschemas of which only their own assertions count."""
@@ -79,6 +86,9 @@ class Branches:
         self._known: dict[Goal, tuple[Branch, ...]] = {}
         self._checked: set[Node] = set()
         self._overlaps: dict[Goal, bool] = {}
+        self._pairs: dict[Node, list[tuple[int, int]]] = {}
+        """Pairs of a ``oneOf`` that may overlap, by its first subschema."""
+        self._outlines = Outlines(document)
 
     def of(self, goal: Goal) -> tuple[Branch, ...]:
         """The branches of ``goal``, without repetition, in the order of the schema.
@@ -87,8 +97,26 @@ class Branches:
         """
         known = self._known.get(goal)
         if known is None:
-            known = self._known[goal] = self._expand(goal, self._limits.branches)
+            target = self._target(goal)
+            known = self._known.get(target)
+            if known is None:
+                known = self._known[target] = self._expand(target, self._limits.branches)
+            self._known[goal] = known
         return known
+
+    def _target(self, goal: Goal) -> Goal:
+        """What a goal that is nothing but a reference refers to, so that this is done once."""
+        passed: set[Node] = set()
+        while len(goal) == 1 and goal[0].aspect == "" and isinstance(goal[0].schema, dict):
+            (node,) = goal
+            alone = self._document.dialect.lonely_ref or _FOLLOWED.isdisjoint(node.schema)
+            if "$ref" not in node.schema or not alone:
+                break
+            if node in passed:
+                raise InvalidSchema("a $ref leads back to itself", pointer=node.pointer)
+            passed.add(node)
+            goal = (self._document.references(node)[0],)
+        return goal
 
     def _expand(self, goal: Goal, most: int) -> tuple[Branch, ...]:
         finished: dict[Branch, None] = {}
@@ -222,18 +250,29 @@ class Branches:
     def _exclusive(self, branch: _Open, children: list[Node]) -> list[Alternative]:
         """Exactly one of ``children``: it, and the negations of those it overlaps."""
         context = tuple(node.made(_OWN + node.aspect, node.schema) for node in branch.branch)
-        options: list[Alternative] = []
-        for number, child in enumerate(children):
-            others = [
-                negated(other)
-                for index, other in enumerate(children)
-                if index != number and self._overlap(context, *_in_order(child, other))
+        others: list[list[Node]] = [[] for _ in children]
+        for left, right in self._maybe_overlapping(children):
+            if self._overlap(context, children[left], children[right]):
+                others[left].append(negated(children[right]))
+                others[right].append(negated(children[left]))
+        return [(child, *apart) for child, apart in zip(children, others, strict=True)]
+
+    def _maybe_overlapping(self, children: list[Node]) -> list[tuple[int, int]]:
+        """The pairs that are not plainly disjoint whatever holds beside them."""
+        known = self._pairs.get(children[0])
+        if known is None:
+            known = self._pairs[children[0]] = [
+                (left, right)
+                for right, child in enumerate(children)
+                for left, other in enumerate(children[:right])
+                if not self._outlines.are_disjoint((), other, child)
             ]
-            options.append((child, *others))
-        return options
+        return known
 
     def _overlap(self, context: Goal, left: Node, right: Node) -> bool:
         """Whether some value may satisfy both; True where that is not plain."""
+        if self._outlines.are_disjoint(context, left, right):
+            return False
         goal = (*context, left, right)
         known = self._overlaps.get(goal)
         if known is None:
@@ -245,7 +284,8 @@ class Branches:
         return known
 
     def _check(self, node: Node) -> None:
-        if node not in self._checked:
+        """The shapes of keywords, where they are as the schema has them."""
+        if node.aspect in ("", NOT) and node not in self._checked:
             check_shapes(node)
             self._checked.add(node)
 
@@ -266,10 +306,6 @@ class Branches:
             for node in unevaluated.rest(owner, scope, contains_counts=contains_counts)
         ]
         return (*branch.branch, *made)
-
-
-def _in_order(left: Node, right: Node) -> tuple[Node, Node]:
-    return (left, right) if left.pointer <= right.pointer else (right, left)
 
 
 def _add(done: tuple[_Found, ...], found: _Found) -> tuple[_Found, ...]:

@@ -12,7 +12,7 @@ from app.constraint.schema.arrays import array_shape
 from app.constraint.schema.branches import Branch, Branches
 from app.constraint.schema.document import Document, Goal
 from app.constraint.schema.emptiness import Emptiness
-from app.constraint.schema.evaluation import Evaluation, admits_type, identity
+from app.constraint.schema.evaluation import Evaluation, admits_type
 from app.constraint.schema.free_names import FreeNames
 from app.constraint.schema.keywords import (
     NOT_ENUM,
@@ -25,6 +25,7 @@ from app.constraint.schema.numeric import build_numbers
 from app.constraint.schema.object_text import ObjectWriter
 from app.constraint.schema.objects import object_shape
 from app.constraint.schema.strings import Strings
+from app.constraint.schema.values import identity
 from app.core.errors import ConstraintTooComplex
 
 _DEEPEST = 24

@@ -24,12 +24,22 @@ class Node:
     schema: Any = field(compare=False)
     aspect: str = ""
 
+    def __hash__(self) -> int:
+        return hash(self.pointer)  # cheap, and aspects of one place are few
+
+    @classmethod
+    def of_boolean(cls, pointer: str, schema: bool) -> Node:
+        """A boolean schema; made nodes have them where the schema may have something else."""
+        return cls(pointer, schema, str(schema))
+
     def child(self, *tokens: str | int) -> Node:
         """The subschema below, by keys and indices that are there."""
         pointer, value = self.pointer, self.schema
         for token in tokens:
             pointer += "/" + escape_token(str(token))
             value = value[token]
+        if isinstance(value, bool):
+            return Node.of_boolean(pointer, value)
         return value if isinstance(value, Node) else Node(pointer, value)
 
     def place(self, keyword: str) -> str:

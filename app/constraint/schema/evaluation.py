@@ -8,7 +8,7 @@ from typing import Any
 from app.constraint.schema.arrays import array_shape, item_goal
 from app.constraint.schema.branches import Branch, Branches
 from app.constraint.schema.document import Goal, Node
-from app.constraint.schema.keywords import NOT_ENUM, SOME_MEMBER, is_number, types_of
+from app.constraint.schema.keywords import NOT_ENUM, SOME_MEMBER, types_of
 from app.constraint.schema.numeric import admit_number
 from app.constraint.schema.objects import (
     is_that_member,
@@ -16,28 +16,7 @@ from app.constraint.schema.objects import (
     property_counts,
 )
 from app.constraint.schema.strings import Strings
-
-
-def identity(value: Any) -> Hashable:
-    """Equal exactly for values that JSON Schema calls equal (core, section 4.2.2)."""
-    if isinstance(value, dict):
-        return ("object", frozenset((name, identity(member)) for name, member in value.items()))
-    if isinstance(value, list):
-        return ("array", tuple(map(identity, value)))
-    return (type_of(value), value)
-
-
-def type_of(value: Any) -> str:
-    """The JSON type of a parsed value."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if is_number(value):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"
+from app.constraint.schema.values import identity, type_of
 
 
 def admits_type(node: Node, value: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.constraint.formats import NOT_REGULAR, PATTERNS
+from app.constraint.formats import known_formats
 from app.constraint.schema.document import Document, Node
 from app.constraint.schema.keywords import (
     NOT_ENUM,
@@ -35,7 +35,7 @@ Alternative = tuple[Node, ...]
 def negated(node: Node) -> Node:
     """The node that exactly the values satisfy which do not satisfy ``node``."""
     if isinstance(node.schema, bool):
-        return node.made(NOT if node.aspect != NOT else "", not node.schema)
+        return Node.of_boolean(node.pointer, not node.schema)
     assert node.aspect in ("", NOT)
     return node.made("" if node.aspect == NOT else NOT, node.schema)
 
@@ -83,7 +83,7 @@ def _other_arrays(node: Node, aspect: str, value: list[Any]) -> list[dict[Any, A
 
 
 def _other_objects(node: Node, aspect: str, value: dict[str, Any]) -> list[dict[Any, Any]]:
-    anything = node.made(f"{aspect} any", True)
+    anything = Node.of_boolean(node.pointer, True)
     ways: list[dict[Any, Any]] = [{SOME_MEMBER: SomeMember(frozenset(value), (), None, anything)}]
     for name, member in value.items():
         ways.append({"properties": {name: False}})
@@ -149,7 +149,7 @@ def _exclusive_upper(node: Node) -> list[Alternative]:
 
 def _format(node: Node) -> list[Alternative]:
     name = node.schema["format"]
-    known = name in PATTERNS or name in NOT_REGULAR
+    known = name in known_formats()
     return _one(node, "string", NOT_FORMAT, name, "format") if known else []
 
 
@@ -234,7 +234,7 @@ def _additional_properties(node: Node) -> list[Alternative]:
 
 
 def _property_names(node: Node) -> list[Alternative]:
-    anything = node.made("any", True)
+    anything = Node.of_boolean(node.pointer, True)
     name = negated(node.child("propertyNames"))
     some = SomeMember(frozenset(), (), None, anything, name)
     return _one(node, "object", SOME_MEMBER, some, "propertyNames")

@@ -53,7 +53,10 @@ def build_numbers(
 
 
 def admit_number(nodes: Goal, value: int | float) -> bool:
-    """Whether ``value`` satisfies the keywords of all ``nodes`` for numbers."""
+    """Whether ``value`` satisfies the keywords of all ``nodes`` for numbers.
+
+    ``NOT_ENUM`` is left to ``Evaluation``, which looks values up rather than through a list.
+    """
     lower, upper = lower_bound(nodes), upper_bound(nodes)
     if lower is not None and not lower.admits(value, upper=False):
         return False
@@ -63,9 +66,7 @@ def admit_number(nodes: Goal, value: int | float) -> bool:
         return False
     if not all(written(value) % factor for factor in _factors(nodes, NOT_MULTIPLE_OF)):
         return False
-    if any(NOT_INTEGER in node.schema for node in nodes) and value == int(value):
-        return False
-    return value not in _excluded(nodes)
+    return not (any(NOT_INTEGER in node.schema for node in nodes) and value == int(value))
 
 
 def lower_bound(nodes: Goal) -> Bound | None:

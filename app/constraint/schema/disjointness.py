@@ -1,0 +1,102 @@
+"""Whether two subschemas plainly have no value in common: by type, constants or a discriminator.
+
+A look at each subschema by itself, so that a ``oneOf`` of a hundred tagged objects costs a hundred
+looks and comparisons of small sets. What it does not see, ``branches`` works out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+from app.constraint.schema.document import Document, Node
+from app.constraint.schema.keywords import TYPES, admits_kind
+from app.constraint.schema.values import identity
+from app.core.errors import ConstraintError
+
+_MOST_NODES = 32
+"""Subschemas of one conjunction that are looked at."""
+
+
+@dataclass(slots=True)
+class Outline:
+    """What every value of a subschema is like; each part may be looser than the truth."""
+
+    kinds: frozenset[str] = frozenset(TYPES)
+    values: frozenset[Hashable] | None = None
+    """The only values there are, where ``enum`` or ``const`` lists them."""
+    required: set[str] = field(default_factory=set)
+    members: dict[str, frozenset[Hashable]] = field(default_factory=dict)
+    """The only values of members, if they are there."""
+
+
+class Outlines:
+    """Outlines of the subschemas of one document, each made once."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._known: dict[Node, Outline] = {}
+
+    def of(self, node: Node) -> Outline:
+        known = self._known.get(node)
+        if known is None:
+            known = self._known[node] = self._outline(self._conjunction(node))
+        return known
+
+    def are_disjoint(self, context: Iterable[Node], left: Node, right: Node) -> bool:
+        """Whether surely no value satisfies both and what ``context`` itself asserts."""
+        one, other = self.of(left), self.of(right)
+        kinds = one.kinds & other.kinds
+        required = one.required | other.required
+        for node in context:
+            kinds &= {kind for kind in kinds if admits_kind(node, kind)}
+            required.update(node.schema.get("required", ()))
+        if not kinds:
+            return True
+        if one.values is not None and other.values is not None:
+            return one.values.isdisjoint(other.values)
+        if kinds != {"object"}:
+            return False
+        return any(
+            name in required and one.members[name].isdisjoint(other.members[name])
+            for name in one.members.keys() & other.members.keys()
+        )
+
+    def _outline(self, nodes: list[Node], *, deep: bool = True) -> Outline:
+        outline = Outline()
+        for node in nodes:
+            schema = node.schema
+            outline.kinds &= {kind for kind in outline.kinds if admits_kind(node, kind)}
+            listed = [schema["const"]] if "const" in schema else schema.get("enum")
+            if isinstance(listed, list):
+                values = frozenset(map(identity, listed))
+                outline.values = values if outline.values is None else outline.values & values
+            if deep:
+                outline.required.update(schema.get("required", ()))
+                for name in schema.get("properties", ()):
+                    member = self._outline(
+                        self._conjunction(node.child("properties", name)), deep=False
+                    ).values
+                    if member is not None:
+                        known = outline.members.get(name, member)
+                        outline.members[name] = known & member
+        return outline
+
+    def _conjunction(self, node: Node) -> list[Node]:
+        """Subschemas that hold wherever ``node`` does."""
+        found: list[Node] = []
+        stack = [node]
+        while stack and len(found) < _MOST_NODES:
+            here = stack.pop()
+            if here.aspect or not isinstance(here.schema, dict) or here in found:
+                continue
+            try:
+                stack.extend(self._document.references(here))
+            except ConstraintError:
+                continue  # reported where the reference is followed to be enforced
+            if "$ref" in here.schema and self._document.dialect.lonely_ref:
+                continue
+            found.append(here)
+            subschemas = here.schema.get("allOf", ())
+            stack.extend(here.child("allOf", index) for index in range(len(subschemas)))
+        return found
