@@ -3,13 +3,20 @@ from __future__ import annotations
 import ipaddress
 import json
 import random
+import re
 import uuid
 from collections.abc import Callable
 from datetime import date, datetime, time
+from functools import cache
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
+from app.constraint.formats import known_formats
 from app.core.constraint import JsonSchema
 from app.core.errors import UnsupportedSchema
 from tests.constraint.walks import Walker
@@ -22,6 +29,7 @@ ORACLES: dict[str, Callable[[str], object]] = {
     "ipv6": ipaddress.IPv6Address,
     "uuid": uuid.UUID,
     "uri": urlsplit,
+    "iri": urlsplit,
 }
 GOOD = {
     "date": ["2024-02-29", "2000-02-29", "1999-12-31", "0001-01-01"],
@@ -37,6 +45,23 @@ GOOD = {
     "uri-reference": ["/a/b", "../x?y", "#z", "", "//host/p", "a:b"],
     "json-pointer": ["", "/a~1b/0", "/é"],
     "relative-json-pointer": ["0", "1/a", "2#"],
+    "iri": ["https://a.b/ä?ö=ü#ß", "https://a.b/"],
+    "iri-reference": ["/ä", "日本"],
+    "uri-template": ["", "/a/{b}{?c,d*}", "{+x:3}/{#y}", "a%41é"],
+    "regex": [
+        "",
+        "^a+?$",
+        r"\d{2,4}|[^\w.-]*",
+        "(?:(a|b)c){3}",
+        "(?=x)y(?!z)",
+        r"(?<!a)b",
+        r"[a-zA-Z0-9_-]",
+        r"[\]\-\\]",
+        r"^\$\{.*\}$",
+        r"[ -~]",
+        r"[\x00-\x7F]",
+        "((((a))))",
+    ],
 }
 BAD = {
     "date": ["2023-02-29", "1900-02-29", "2024-13-01", "2024-04-31", "0000-01-01", "24-01-01"],
@@ -52,6 +77,35 @@ BAD = {
     "uri-reference": ["a b", "\\", "1:b"],
     "json-pointer": ["a", "/~2"],
     "relative-json-pointer": ["", "01", "-1"],
+    "iri": ["ä", "http://a b/"],
+    "iri-reference": ["a b", "1:ä"],
+    "uri-template": ["{", "}", "{}", "{a", "{a,}", "a b", "{a:0}", "{a:12345}", "{=a}"],
+    "regex": [
+        "(",
+        ")",
+        "[",
+        "a**",
+        "*",
+        "[z-a]",
+        "a{2,1}",
+        "a{3,2}",
+        "a{30,20}",
+        "(?",
+        "\\",
+        "a{",
+        "]",
+        "^*",
+        "(?=a)*",
+        "a++",
+        r"\1",
+        "(?<n>a)",
+        r"\cA",
+        r"\p{L}",
+        "[]",
+        "[^]",
+        r"\_",
+        r"\u12",
+    ],
 }
 
 
@@ -82,7 +136,86 @@ def test_a_format_holds_together_with_lengths_and_patterns() -> None:
     assert not walker.accepts('"xyz@bb.co"')
 
 
-def test_unknown_formats_are_annotations_and_irregular_ones_are_refused() -> None:
-    assert of_format("int32").accepts('"anything"')
-    with pytest.raises(UnsupportedSchema, match="format"):
-        of_format("regex")
+@pytest.mark.parametrize("name", ["int32", "int64", "double", "byte", "binary", "password", "x"])
+def test_unknown_formats_are_annotations(name: str) -> None:
+    assert name not in known_formats()
+    assert of_format(name).accepts('"anything"')
+
+
+def test_random_regular_expressions_compile() -> None:
+    walker, rng = of_format("regex"), random.Random(5)
+    for _ in range(300):
+        re.compile(json.loads(walker.sample(rng, rng.randrange(60))))
+
+
+def outside(name: str) -> Walker | None:
+    """What has not the format for sure; None where nothing is sure."""
+    try:
+        return Walker.of(JsonSchema({"type": "string", "not": {"format": name}}))
+    except UnsupportedSchema:
+        return None
+
+
+@pytest.mark.parametrize("name", sorted(known_formats()))
+def test_no_text_of_a_format_is_outside_it(name: str) -> None:
+    inside, other, rng = of_format(name), outside(name), random.Random(6)
+    assert (other is None) == (name == "regex")
+    if other is not None:
+        texts = [*GOOD.get(name, []), *(json.loads(inside.sample(rng)) for _ in range(50))]
+        assert [text for text in texts if other.accepts_value(text)] == []
+
+
+CHECKED = sorted(known_formats() & set(Draft202012Validator.FORMAT_CHECKER.checkers))
+NEARLY = st.one_of(
+    st.text(max_size=8),
+    st.text(alphabet="0123456789-:.WwTZ+", max_size=12),
+    st.text(alphabet="abf0:.%1", max_size=14),
+    st.sampled_from([text for texts in GOOD.values() for text in texts]),
+    st.dates().map(lambda day: day.strftime("%Y%m%d")),
+    st.dates().map(lambda day: "-W".join(map(str, day.isocalendar()[:2]))),
+    st.uuids().map(lambda one: "{" + str(one).upper() + "}"),
+    st.emails(),
+    st.ip_addresses().map(str),
+)
+
+
+@given(st.sampled_from(CHECKED), NEARLY)
+@settings(max_examples=500, deadline=None)
+def test_what_jsonschema_takes_is_not_outside_and_what_it_refuses_is_not_inside(
+    name: str, text: str
+) -> None:
+    taken = Draft202012Validator.FORMAT_CHECKER.conforms(text, name)
+    if taken:
+        other = cached(outside, name)
+        assert other is None or not other.accepts_value(text)
+    else:
+        inside = cached(of_format, name)
+        assert inside is not None
+        assert not inside.accepts_value(text)
+
+
+@cache
+def cached(language: Callable[[str], Walker | None], name: str) -> Walker | None:
+    return language(name)
+
+
+SUITE = Path(__file__).parents[3] / "shared/data/json-schema-test-suite/tests"
+
+
+@pytest.mark.parametrize("draft", ["draft2020-12", "draft7"])
+@pytest.mark.parametrize("name", [*sorted(known_formats()), "ecmascript-regex"])
+def test_the_official_cases_of_formats_are_never_accepted_wrongly(draft: str, name: str) -> None:
+    path = SUITE / draft / "optional/format" / f"{name}.json"
+    if not SUITE.exists():
+        pytest.skip("the JSON-Schema-Test-Suite is not in ../shared/data")
+    if not path.exists():
+        pytest.skip("a format of a later draft")
+    for group in json.loads(path.read_text()):
+        inside, other = of_format(group["schema"]["format"]), outside(group["schema"]["format"])
+        for test in group["tests"]:
+            if not isinstance(test["data"], str):
+                continue
+            if not test["valid"]:
+                assert not inside.accepts_value(test["data"]), test["description"]
+            elif other is not None:
+                assert not other.accepts_value(test["data"]), test["description"]
