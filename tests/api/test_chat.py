@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.core.constraint import Choice, ConstraintSpec, JsonObject, JsonSchema, Regex
+from app.core.constraint import Choice, ConstraintSpec, Grammar, JsonObject, JsonSchema, Regex
 from app.core.errors import LeapjsonError
 from app.core.request import EngineRequest, SamplingParams
 from tests.api.harness import CHAT, chat, client_of, events
@@ -188,6 +188,11 @@ SCHEMA = {"type": "object", "properties": {"b": {}, "a": {}}}
         ({"type": "regex", "pattern": "a+"}, Regex("a+")),
         ({"type": "regex", "regex": "a+"}, Regex("a+")),
         ({"type": "choice", "choices": ["a", "b"]}, Choice(("a", "b"))),
+        ({"type": "grammar", "grammar": 'root ::= "a"'}, Grammar('root ::= "a"')),
+        (
+            {"type": "grammar", "grammar": 'start: "a"', "syntax": "lark"},
+            Grammar('start: "a"', syntax="lark"),
+        ),
     ],
 )
 async def test_a_response_format_is_a_constraint(
