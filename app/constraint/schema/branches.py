@@ -24,6 +24,9 @@ from app.core.errors import ConstraintTooComplex, InvalidSchema
 Branch = tuple[Node, ...]
 """Subschemas whose own assertions hold together; () admits every value."""
 
+_MOST_REFERENCES = 8
+"""References one behind the other that are followed to see a contradiction."""
+
 _MOST_FOR_OVERLAP = 100
 """Alternatives that are looked at to tell that two subschemas have nothing in common."""
 
@@ -64,6 +67,8 @@ class _Open:
     pending: tuple[_Found, ...]
     choices: tuple[_Choice, ...] = ()
     done: tuple[_Found, ...] = ()
+    held: frozenset[Node] = frozenset()
+    """Subschemas looked at, and their negations: what contradicts one of them is void."""
 
     @property
     def branch(self) -> Branch:
@@ -85,6 +90,7 @@ class Branches:
         self._is_void = is_void
         self._known: dict[Goal, tuple[Branch, ...]] = {}
         self._checked: set[Node] = set()
+        self._steps = 0
         self._overlaps: dict[Goal, bool] = {}
         self._pairs: dict[Node, list[tuple[int, int]]] = {}
         """Pairs of a ``oneOf`` that may overlap, by its first subschema."""
@@ -121,10 +127,9 @@ class Branches:
     def _expand(self, goal: Goal, most: int) -> tuple[Branch, ...]:
         finished: dict[Branch, None] = {}
         stack = [_Open(tuple(map(_Found, goal)))]
-        steps = 0
         while stack:
             branch = stack.pop()
-            steps += 1
+            self._steps += 1
             if branch.pending:
                 ahead = self._look_at(branch)
                 if ahead is not None:
@@ -135,8 +140,10 @@ class Branches:
                 stack.extend(reversed(self._choose(branch)))
             else:
                 finished[self._finish(branch)] = None
-            if len(finished) + len(stack) > most or steps > 50 * most + 10_000:
+            if len(finished) + len(stack) > most:
                 raise ConstraintTooComplex(f"more than {most} alternatives in a place of a schema")
+            if self._steps > self._limits.branch_steps:
+                raise ConstraintTooComplex("too many combinations of alternatives in the schema")
         return tuple(finished)
 
     def _look_at(self, branch: _Open) -> _Open | None:
@@ -151,11 +158,15 @@ class Branches:
             return replace(branch, pending=tuple(rest), done=_add(branch.done, found))
         if node in found.above:
             raise InvalidSchema("a $ref leads back to itself", pointer=node.pointer)
+        if _opposite(node) in branch.held:
+            return None
         self._check(node)
         above = found.above | {node}
         if node.aspect == NOT:
             choice = _Choice(tuple(alternatives(node, self._document)), above, False)
-            return replace(branch, pending=tuple(rest), choices=(*branch.choices, choice))
+            choices = (*branch.choices, choice)
+            held = branch.held | {node}
+            return replace(branch, pending=tuple(rest), choices=choices, held=held)
         found = replace(found, node=_with_numbers_for_bounds(node), above=above)
         together = [
             _Found(child, above, found.annotates) for child in self._children_that_hold(node)
@@ -165,7 +176,8 @@ class Branches:
             choices = (*choices, *self._choices_of(found))
             if not OWN_ASSERTIONS.isdisjoint(schema):
                 done = _add(done, found)
-        return _Open((*together, *rest), choices, done)
+        held = branch.held if node.aspect else branch.held | {node}
+        return _Open((*together, *rest), choices, done, held)
 
     def _children_that_hold(self, node: Node) -> list[Node]:
         """Subschemas for the same value that hold wherever ``node`` does."""
@@ -223,6 +235,7 @@ class Branches:
                 tuple(_Found(node, chosen.above, chosen.annotates) for node in option),
                 left,
                 branch.done,
+                branch.held,
             )
             for option in options
         ]
@@ -237,7 +250,7 @@ class Branches:
             return options
         found = []
         for option in options:
-            if any(node.schema is False for node in option):
+            if any(self._contradicts(node, branch.held) for node in option):
                 continue
             plain = [node for node in option if node.aspect != NOT and node.schema is not True]
             for node in plain:
@@ -246,6 +259,21 @@ class Branches:
             if not plain or not self._is_void((*context, *plain)):
                 found.append(option)
         return found
+
+    def _contradicts(self, node: Node, held: frozenset[Node]) -> bool:
+        """Whether ``node`` is plainly impossible beside what is held."""
+        for _ in range(_MOST_REFERENCES):
+            if node.schema is False or _opposite(node) in held:
+                return True
+            if not isinstance(node.schema, dict) or node.aspect not in ("", NOT):
+                return False
+            plain = node.made("", node.schema)
+            alone = self._document.dialect.lonely_ref or _FOLLOWED.isdisjoint(node.schema)
+            if "$ref" not in node.schema or not alone:
+                return False
+            (target,) = self._document.references(plain)
+            node = negated(target) if node.aspect == NOT else target
+        return False
 
     def _exclusive(self, branch: _Open, children: list[Node]) -> list[Alternative]:
         """Exactly one of ``children``: it, and the negations of those it overlaps."""
@@ -306,6 +334,11 @@ class Branches:
             for node in unevaluated.rest(owner, scope, contains_counts=contains_counts)
         ]
         return (*branch.branch, *made)
+
+
+def _opposite(node: Node) -> Node | None:
+    """The node that nothing satisfies together with this one."""
+    return negated(node) if node.aspect in ("", NOT) else None
 
 
 def _add(done: tuple[_Found, ...], found: _Found) -> tuple[_Found, ...]:

@@ -7,7 +7,7 @@ have the same goal. A class is a regular language, so ``additionalProperties`` b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from app.constraint.derivatives import Derivatives
@@ -57,19 +57,25 @@ class FreeNames:
         return all(self.admits(names, name) for names in _property_names(nodes))
 
     def classes(
-        self, nodes: Goal, declared: Sequence[str], wanted: Sequence[Node] = ()
+        self,
+        nodes: Goal,
+        declared: Sequence[str],
+        wanted: Sequence[Node] = (),
+        unwanted: Sequence[Node] = (),
     ) -> list[tuple[Expression | None, Goal]]:
         """Classes of names, none of them ``declared``, and the goals of their values.
 
-        None stands for all names. ``wanted``: nodes with ``SOME_MEMBER``; only names that are
-        right for all of them.
+        None stands for all names. ``wanted`` and ``unwanted`` are nodes with ``SOME_MEMBER``; only
+        names that are right for all of the former, and for none of the latter.
         """
         patterns: dict[str, Node] = {}
         for node in nodes:
             for pattern in node.schema.get("patternProperties", ()):
                 patterns.setdefault(pattern, node)
-        some: list[tuple[Node, SomeMember]] = [(node, node.schema[SOME_MEMBER]) for node in wanted]
-        classes = [_Class(self._common_parts(nodes, declared, some), frozenset())]
+        parts = self._common_parts(nodes, declared)
+        parts += [part for node in wanted for part in self._right_names(node)]
+        parts += [self._wrong_names(node) for node in unwanted]
+        classes = [_Class(tuple(parts), frozenset())]
         if not classes[0].parts and not patterns:
             return [(None, _goal(nodes, frozenset()))]
         for pattern, node in patterns.items():
@@ -82,22 +88,25 @@ class FreeNames:
             by_goal.setdefault(_goal(nodes, found.matched), []).append(content)
         return [(self._pool.union(contents), goal) for goal, contents in by_goal.items()]
 
-    def _common_parts(
-        self, nodes: Goal, declared: Iterable[str], some: list[tuple[Node, SomeMember]]
-    ) -> tuple[Expression, ...]:
-        parts = []
-        taken = {*declared}.union(*(each.names for _, each in some))
-        if taken:
-            parts.append(self._text.names_but(taken))
-        parts += [self._contents((names,)) for names in _property_names(nodes)]
-        for node, each in some:
-            if each.matching is not None:
-                parts.append(self._strings.key_pattern(node, each.matching))
-            for pattern in each.patterns:
-                parts.append(self._strings.key_pattern(node, pattern, matches=False))
-            if each.name is not None:
-                parts.append(self._contents((each.name,)))
-        return tuple(parts)
+    def _common_parts(self, nodes: Goal, declared: Sequence[str]) -> list[Expression]:
+        parts = [self._contents((names,)) for names in _property_names(nodes)]
+        return [self._text.names_but(declared), *parts] if declared else parts
+
+    def _right_names(self, node: Node) -> list[Expression]:
+        """What holds together for names that are right for a node with ``SOME_MEMBER``."""
+        some: SomeMember = node.schema[SOME_MEMBER]
+        parts = [self._text.names_but(some.names)] if some.names else []
+        if some.matching is not None:
+            parts.append(self._strings.key_pattern(node, some.matching))
+        for pattern in some.patterns:
+            parts.append(self._strings.key_pattern(node, pattern, matches=False))
+        if some.name is not None:
+            parts.append(self._contents((some.name,)))
+        return parts
+
+    def _wrong_names(self, node: Node) -> Expression:
+        right = self._pool.intersect((self._text.any_content, *self._right_names(node)))
+        return self._pool.complement(right)
 
     def _split(self, whole: _Class, pattern: str, node: Node) -> list[_Class]:
         """The names of a class that match ``pattern`` and those that do not, if there are any."""

@@ -206,10 +206,14 @@ def _contains(node: Node) -> list[Alternative]:
 
 
 def _properties(node: Node) -> list[Alternative]:
+    """A member is wrong; one that is required may as well be missing."""
+    required = node.schema.get("required", ())
     found: list[Alternative] = []
     for name in node.schema["properties"]:
         other = negated(node.child("properties", name))
-        way = {"type": "object", "required": [name], "properties": {name: other}}
+        way = {"type": "object", "properties": {name: other}}
+        if name not in required:
+            way["required"] = [name]
         found.append((node.made(f"not properties {name!r}", way),))
     return found
 
@@ -241,9 +245,11 @@ def _property_names(node: Node) -> list[Alternative]:
 
 
 def _required(node: Node) -> list[Alternative]:
+    """A member is missing, where ``_properties`` has not said so."""
     return [
         (node.made(f"not required {name!r}", {"type": "object", "properties": {name: False}}),)
         for name in node.schema["required"]
+        if name not in node.schema.get("properties", ())
     ]
 
 

@@ -22,7 +22,7 @@ from app.core.errors import ConstraintTooComplex, UnsupportedSchema
 Value = Callable[[Goal], Expression]
 """Builds the values that satisfy a goal."""
 
-_MOST_WANTED = 3
+_MOST_WANTED = 4
 """Nodes with ``SOME_MEMBER`` in one branch; each doubles what must be told apart."""
 
 Missing = int
@@ -69,10 +69,7 @@ class ObjectWriter:
         members = [m for m in members if m.required or m.plain != self.pool.empty or m.claims]
         free = self._free(nodes, shape) if shape.open else self.pool.empty
         everything = (1 << len(wanted)) - 1
-        last = {
-            missing: self._wanted_free(nodes, shape, missing) if shape.open else self.pool.empty
-            for missing in range(1, everything + 1)
-        }
+        last = _Last(self, {} if not shape.open else self._wanted_free(nodes, shape, everything))
         self._check_counts(nodes, shape, members, free)
         items = _Tails(self, members, free, last, shape).build(everything)
         may_be_empty = (
@@ -118,16 +115,32 @@ class ObjectWriter:
             ]
         )
 
-    def _wanted_free(self, nodes: Goal, shape: ObjectShape, missing: Missing) -> Expression:
-        """A free member that is all of the ``missing`` wanted ones."""
+    def _wanted_free(
+        self, nodes: Goal, shape: ObjectShape, everything: Missing
+    ) -> dict[tuple[Missing, Missing], Expression]:
+        """A free member that is all of some wanted ones, by these and all that are missing.
+
+        Its name is not right for the others that are missing, so that theirs differ from it: of
+        two members of one name a reader keeps the last alone.
+        """
         declared = [member.name for member in shape.members]
-        chosen = [node for bit, node in enumerate(shape.some) if missing >> bit & 1]
-        options = []
-        for names, goal in self._free_names.classes(nodes, declared, chosen):
-            value = self._value((*goal, *_values(shape.some, missing)))
-            if value != self.pool.empty:
-                options.append(self._text.free_member(names, value))
-        return self.pool.union(options)
+        found = {}
+        for missing in range(1, everything + 1):
+            for block in range(1, missing + 1):
+                if block & missing != block:
+                    continue
+                options = []
+                for names, goal in self._free_names.classes(
+                    nodes,
+                    declared,
+                    _chosen(shape.some, block),
+                    _chosen(shape.some, missing ^ block),
+                ):
+                    value = self._value((*goal, *_values(shape.some, block)))
+                    if value != self.pool.empty:
+                        options.append(self._text.free_member(names, value))
+                found[missing, block] = self.pool.union(options)
+        return found
 
     def _check_counts(
         self, nodes: Goal, shape: ObjectShape, members: list[_Written], free: Expression
@@ -138,6 +151,37 @@ class ObjectWriter:
         node = next(node for node in nodes if "minProperties" in node.schema)
         reason = "names that the schema leaves open are not known to differ from one another"
         raise UnsupportedSchema("minProperties", node.place("minProperties"), reason)
+
+
+class _Last:
+    """The wanted members that have no name of their own, at the end of an object."""
+
+    def __init__(
+        self, writer: ObjectWriter, blocks: dict[tuple[Missing, Missing], Expression]
+    ) -> None:
+        self._pool = writer.pool
+        self._writer = writer
+        self._blocks = blocks
+        self._known: dict[tuple[Missing, int], Expression] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._blocks)
+
+    def of(self, missing: Missing, count: int) -> Expression:
+        """``count`` members that together are all of the ``missing``, and the end."""
+        pool = self._pool
+        if missing == 0 or count == 0:
+            return self._writer.end if missing == count == 0 else pool.empty
+        known = self._known.get((missing, count))
+        if known is None:
+            options = []
+            for (all_missing, block), member in self._blocks.items():
+                if all_missing == missing:
+                    rest = self.of(missing ^ block, count - 1)
+                    between = self._writer.between if count > 1 else pool.epsilon
+                    options.append(pool.concatenate(member, between, rest))
+            known = self._known[missing, count] = pool.union(options)
+        return known
 
 
 class _Tails:
@@ -151,7 +195,7 @@ class _Tails:
         writer: ObjectWriter,
         members: list[_Written],
         free: Expression,
-        last: dict[Missing, Expression],
+        last: _Last,
         shape: ObjectShape,
     ) -> None:
         self._pool = writer.pool
@@ -166,7 +210,7 @@ class _Tails:
         if shape.high is not None and named_only and shape.high >= len(members):
             self._high = None
         self._cap = self._high if self._high is not None else max(self._low, 1)
-        size = len(members) * (self._cap + 1) * (len(last) + 1)
+        size = len(members) * (self._cap + 1) << len(shape.some)
         if size > writer.limits.counted_members or (
             self._cap > 1 and size * len(members) > 50 * writer.limits.counted_members
         ):
@@ -237,11 +281,7 @@ class _Tails:
         more = pool.concatenate(self._writer.between, self._free)
         low, high = self._left(count)
         if missing:
-            last = pool.concatenate(self._writer.between, self._last[missing], end)
-            if high is not None and high < 1:
-                return pool.empty
-            some = pool.repeat(more, 0, None if high is None else high - 1)
-            return pool.concatenate(some, last) if low <= 1 else pool.empty
+            return self._wanted_ending(more, missing, low, high)
         if low > 1 or (high is not None and high < low):
             return pool.empty
         return pool.concatenate(pool.repeat(more, low, high), end)
@@ -253,16 +293,29 @@ class _Tails:
         low, high = self._left(0)
         if low > 1 or (high is not None and high < 1):
             return pool.empty
-        others = None if high is None else high - 1
         if not missing:
-            return pool.concatenate(self._free, pool.repeat(more, 0, others), end)
-        last = self._last[missing]
-        alone = pool.concatenate(last, end)
-        if others == 0:
-            return alone
-        some = pool.repeat(more, 0, None if others is None else others - 1)
-        after = pool.concatenate(self._free, some, self._writer.between, last, end)
-        return pool.union((alone, after))
+            others = pool.repeat(more, 0, None if high is None else high - 1)
+            return pool.concatenate(self._free, others, end)
+        options = []
+        for count in range(1, missing.bit_count() + 1):
+            if high is None or high >= count:
+                last = self._last.of(missing, count)
+                others = pool.repeat(more, 0, None if high is None else max(high - count - 1, 0))
+                after = pool.concatenate(self._free, others, self._writer.between, last)
+                options += [last] if high == count else [last, after]
+        return pool.union(options)
+
+    def _wanted_ending(
+        self, more: Expression, missing: Missing, low: int, high: int | None
+    ) -> Expression:
+        """Free members, and then those that are missing."""
+        pool, options = self._pool, []
+        for count in range(1, missing.bit_count() + 1):
+            if low <= count and (high is None or high >= count):
+                some = pool.repeat(more, 0, None if high is None else high - count)
+                last = self._last.of(missing, count)
+                options.append(pool.concatenate(some, self._writer.between, last))
+        return pool.union(options)
 
     def _left(self, count: int) -> tuple[int, int | None]:
         """How many more members must and may come. Of free ones only the first is counted
@@ -271,7 +324,9 @@ class _Tails:
         return max(self._low - count, 0), high
 
 
+def _chosen(wanted: tuple[Node, ...], chosen: Missing) -> list[Node]:
+    return [node for bit, node in enumerate(wanted) if chosen >> bit & 1]
+
+
 def _values(wanted: tuple[Node, ...], chosen: Missing) -> Goal:
-    return tuple(
-        node.schema[SOME_MEMBER].value for bit, node in enumerate(wanted) if chosen >> bit & 1
-    )
+    return tuple(node.schema[SOME_MEMBER].value for node in _chosen(wanted, chosen))
