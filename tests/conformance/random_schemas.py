@@ -66,10 +66,10 @@ def _grown(value: Any, rng: random.Random, depth: int, makers: list[Maker]) -> A
 def random_value(rng: random.Random, depth: int = 2) -> Any:
     """Any small value."""
     kind = rng.random()
-    if depth > 0 and kind < 0.3:
-        names = rng.sample(NAMES, rng.randint(0, 3))
+    if depth > 0 and kind < 0.45:
+        names = rng.sample(NAMES, rng.choice([0, 1, 2, 2, 3, 4]))
         return {name: random_value(rng, depth - 1) for name in names}
-    if depth > 0 and kind < 0.5:
+    if depth > 0 and kind < 0.6:
         return [random_value(rng, depth - 1) for _ in range(rng.randint(0, 3))]
     return rng.choice(LEAVES)
 
@@ -134,9 +134,10 @@ def _type(rng: random.Random, depth: int) -> Keywords:
 
 
 def _properties(rng: random.Random, depth: int) -> Keywords:
-    made: Keywords = {"properties": dict.fromkeys(rng.sample(NAMES, rng.randint(1, 3)), _HOLE)}
-    if rng.random() < 0.5:
-        made["required"] = rng.sample(NAMES, rng.randint(1, 2))
+    names = rng.sample(NAMES, rng.randint(1, 3))
+    made: Keywords = {"properties": dict.fromkeys(names, _HOLE)}
+    if rng.random() < 0.6:
+        made["required"] = rng.sample(names if rng.random() < 0.7 else NAMES, 1)
     if rng.random() < 0.3:
         made["additionalProperties"] = rng.choice([False, _HOLE])
     if rng.random() < 0.6:
@@ -193,14 +194,15 @@ _SIMPLE: list[Maker] = [
 ]
 _FLAT = _SIMPLE
 _NESTED: list[Maker] = [
-    _properties,
-    _properties,
+    *[_properties] * 5,
     lambda rng, depth: {"patternProperties": {rng.choice(PATTERNS): _HOLE}},
     lambda rng, depth: {"additionalProperties": _HOLE},
     lambda rng, depth: {"propertyNames": {"pattern": rng.choice(PATTERNS)}},
     _one("items"),
     _one("not"),
+    _one("not"),
     _several("anyOf"),
+    _several("oneOf"),
     _several("oneOf"),
     _several("allOf"),
     _conditional,
