@@ -1,6 +1,6 @@
 """Schema, regex, choice or grammar -> byte expression -> lazily compiled automaton -> token masks.
 
-    front_end.build      specification to expression (schema, regex, grammar, numbers, json_text, ...)
+    front_end.build      specification to expression (schema, regex, grammar, json_text, ...)
     compile_program      ... with lengths: picklable, made in a worker process
     Compiler.link        ... with a vocabulary: a constraint whose states fill up on demand
 

@@ -12,15 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.constraint.automaton import START, Automaton
+from app.constraint.compiler import Compiler
 from app.constraint.program import compile_program
-from app.core.constraint import Grammar
+from app.core.constraint import ConstraintState, Grammar, Mask
 from app.core.errors import (
     ConstraintTooComplex,
     InvalidSchema,
+    RejectedToken,
     UnsatisfiableSchema,
     UnsupportedSchema,
 )
 from tests.constraint.walks import Walker
+from tests.fakes import ByteVocabulary
 
 LETTERS = "ab"
 LONGEST = 5
@@ -467,3 +470,40 @@ def test_lark_texts_are_taken_by_llguidance() -> None:
             matcher = llguidance.LLMatcher(tokenizer, llguidance.LLMatcher.grammar_from_lark(text))
             assert matcher.consume_tokens(list(sample)), (name, sample, matcher.get_error())
             assert matcher.is_accepting(), (name, sample)
+
+
+@pytest.mark.parametrize("name", LARK_GRAMMARS)
+def test_masks_are_what_can_follow_and_answers_end_within_their_budget(name: str) -> None:
+    vocabulary = ByteVocabulary()
+    texts = vocabulary.token_bytes
+    constraint = Compiler(vocabulary).compile(Grammar(LARK_GRAMMARS[name]))
+    for seed in range(25):
+        rng = random.Random(seed)
+        state = constraint.start()
+        budget = state.shortest_tokens() + rng.randrange(20)
+        while budget:
+            free = _allowed(state.mask(), vocabulary.size)
+            assert free - {vocabulary.eos} == {
+                token for token, text in enumerate(texts) if _can_follow(state, text)
+            }
+            allowed = sorted(_allowed(state.mask(budget=budget), vocabulary.size))
+            token = rng.choice(allowed)
+            if token == vocabulary.eos:
+                break
+            state.accept(token)
+            budget -= 1
+        assert state.is_complete
+
+
+def _allowed(mask: Mask, size: int) -> set[int]:
+    return {token for token in range(size) if mask[token // 32] >> (token % 32) & 1}
+
+
+def _can_follow(state: ConstraintState, text: bytes | None) -> bool:
+    if text is None:
+        return False
+    try:
+        state.copy().accept_bytes(text)
+    except RejectedToken:
+        return False
+    return True
