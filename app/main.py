@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import hashlib
 import logging
 import sys
@@ -272,6 +273,9 @@ def serve(settings: Settings) -> int:
         drain=lambda: assembly.drain(settings.drain_seconds),
         announce=lambda url: print(greeting(settings.served_model, url), flush=True),
     )
+    # Modules and weights stay: a full collection would visit them with the interpreter's lock held.
+    gc.collect()
+    gc.freeze()
     server.run()
     return 0
 

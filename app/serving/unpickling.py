@@ -58,10 +58,17 @@ def load_paced(
 ) -> Any:
     """``pickle.loads(data)``, in slices. Takes about five times as long; trusted data only.
 
-    What was read is taken out of the garbage collector's sight (``gc.freeze``), for a collection
+    What was read is kept out of the garbage collector's sight (``gc.freeze``), for a collection
     would visit all of it with the lock held: a second for a full cache. It is freed by counting
-    references all the same, as constraints hold no cycles.
+    references all the same, as constraints hold no cycles. Not for two threads at a time.
     """
-    value = pickle.Unpickler(_PacedFile(data, clock, sleep)).load()
-    gc.freeze()
+    collects = gc.isenabled()
+    gc.collect(1)  # young garbage; what is frozen is not looked at again
+    gc.disable()
+    try:
+        value = pickle.Unpickler(_PacedFile(data, clock, sleep)).load()
+        gc.freeze()
+    finally:
+        if collects:
+            gc.enable()
     return value

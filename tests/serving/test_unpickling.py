@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from itertools import count
 from typing import Any
@@ -33,6 +34,21 @@ def test_a_pause_is_bounded_however_long_the_work_took() -> None:
     pauses: list[float] = []
     load_paced(pickle.dumps(VALUE), clock=lambda: float(next(ticks)), sleep=pauses.append)
     assert max(pauses) < 0.1
+
+
+def test_the_collector_stands_still_meanwhile_and_then_does_not_see_what_was_read() -> None:
+    running: list[bool] = []
+    ticks = count()
+    frozen = gc.get_freeze_count()
+    value = load_paced(
+        pickle.dumps([(i, str(i)) for i in range(30_000)]),
+        clock=lambda: float(next(ticks)),
+        sleep=lambda seconds: running.append(gc.isenabled()),
+    )
+    assert not any(running)
+    assert gc.isenabled()
+    assert gc.get_freeze_count() - frozen > len(value) // 2
+    gc.unfreeze()
 
 
 def test_a_small_value_is_read_without_a_pause() -> None:
