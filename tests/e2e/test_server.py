@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 
 import httpx
 import jsonschema
@@ -158,6 +158,37 @@ def test_a_bad_schema_is_a_400_that_names_keyword_and_place(client: openai.OpenA
                 "json_schema": {"name": "bad", "schema": schema},
             },
         )
+
+
+def test_a_budget_is_kept_by_finishing_or_on_request_by_cutting(client: openai.OpenAI) -> None:
+    schema = {"type": "array", "items": {"type": "string", "minLength": 40}, "minItems": 2}
+    shape = {"type": "json_schema", "json_schema": {"name": "texts", "schema": schema}}
+
+    def ask(max_tokens: int, **extra: str) -> tuple[str, str]:
+        completion = client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": REVIEW}],
+            response_format=cast(Any, shape),
+            max_tokens=max_tokens,
+            extra_body=extra,
+        )
+        assert completion.usage is not None
+        assert completion.usage.completion_tokens <= max_tokens
+        choice = completion.choices[0]
+        return choice.message.content or "", choice.finish_reason
+
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask(3)
+    assert caught.value.code == "budget_too_small"
+    needed = int(caught.value.message.split("needs ")[1].split(" ")[0])
+    text, reason = ask(needed + 2)
+    jsonschema.validate(json.loads(text), schema)
+    assert reason == "stop"
+    for tokens in (3, needed + 2):
+        text, reason = ask(tokens, on_budget="truncate")
+        assert reason == "length" or jsonschema.validate(json.loads(text), schema) is None
+        assert text.startswith('["')
+    assert ask(3, on_budget="truncate")[1] == "length"
 
 
 def test_curl_gets_an_answer(server: Server) -> None:
