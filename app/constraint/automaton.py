@@ -22,13 +22,13 @@ State = int
 
 START: State = 1
 
-_FORCED_BYTES = 4096
+_FORCED_BYTES = 1024
 """A forced path is cut here; what follows is the forced path of its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForcedPath:
-    """A path along which every byte is the only one: the longest, or the first 4 KiB of it."""
+    """A path along which every byte is the only one: the longest, or the first KiB of it."""
 
     text: bytes
     end: State
@@ -44,6 +44,7 @@ class Automaton:
     def __init__(self, program: Program, max_states: int = 500_000) -> None:
         self.derivatives = program.derivatives
         self.pool = program.derivatives.pool
+        self.characters = program.characters
         self.max_states = max_states
         self.rows: NDArray[np.int32] = np.full(64, -1, np.int32)
         """Row of each state in ``transitions``, -1 where not computed yet."""
@@ -105,6 +106,7 @@ class Automaton:
             self.transitions = np.concatenate([self.transitions, np.zeros_like(self.transitions)])
         live = self.derivatives.live_row(self._expressions[state])
         row = self.transitions[self._row_count]
+        row[:] = DEAD  # an attempt that was given up may have left something
         for members, target in live:
             indices = self._members.get(members)
             if indices is None:

@@ -60,6 +60,7 @@ class Derivatives(Rows):
 
     def derivative(self, expression: Expression, byte: int) -> Expression:
         """What may follow ``byte``; the pool's ``empty`` if nothing can be finished from there."""
+        self.spend(2)
         target = self.derivative_of(expression, byte)
         return target if self.is_alive(target) else self.pool.empty
 
@@ -206,7 +207,9 @@ class Derivatives(Rows):
             _, order, here = heapq.heappop(frontier)
             if len(came) > self.max_search:
                 raise ConstraintTooComplex(f"more than {self.max_search} states in a search")
-            for _, target in self.row(here):
+            row = self.row(here)
+            self.spend(2 + len(row))
+            for _, target in row:
                 if target in came:
                     continue
                 bound = self._bound(target)
@@ -263,7 +266,9 @@ class Derivatives(Rows):
                 return depth + known
             if len(cost) > self.max_search:
                 raise ConstraintTooComplex(f"more than {self.max_search} states in a search")
-            for bits, target in self.row(here):
+            row = self.row(here)
+            self.spend(2 + len(row))
+            for bits, target in row:
                 if depth + 1 < cost.get(target, INFINITE):
                     bound = self._bound(target)
                     if bound < INFINITE:

@@ -35,6 +35,12 @@ LONGEST_LITERAL = 256
 """Bytes of one literal; longer texts are concatenations of them."""
 
 
+_MANY_MEMBERS = 16
+"""A union of more has its literals sorted by first byte."""
+_MOST_NESTED = 64
+"""So many common beginnings are taken out inside one another."""
+
+
 class Kind(IntEnum):
     """Form of an expression; ``pool.operands[e]`` holds what the comment says."""
 
@@ -118,6 +124,9 @@ class ExpressionPool:
 
     def union(self, members: Iterable[Expression]) -> Expression:
         """Any of ``members``. Single bytes among them become one byte set."""
+        return self._union(members, 0)
+
+    def _union(self, members: Iterable[Expression], nesting: int) -> Expression:
         flat: set[Expression] = set()
         single_bytes: ByteSet = 0
         for member in members:
@@ -136,7 +145,34 @@ class ExpressionPool:
             flat.add(self.byte(single_bytes))
         if self.epsilon in flat and any(self.nullable[m] for m in flat if m != self.epsilon):
             flat.discard(self.epsilon)
+        if len(flat) > _MANY_MEMBERS and nesting < _MOST_NESTED:
+            flat = self._by_first_byte(flat, nesting)
         return self._associative(Kind.UNION, flat, self.empty)
+
+    def _by_first_byte(self, members: set[Expression], nesting: int) -> set[Expression]:
+        """The same union with what literals begin alike taken out before them.
+
+        A derivative then costs the branches at one place, and not every member.
+        """
+        groups: dict[int, list[tuple[bytes, Expression]]] = {}
+        result = set()
+        for member in members:
+            kind, operand = self.kinds[member], self.operands[member]
+            head, tail = operand if kind is Kind.CONCATENATION else (member, self.epsilon)
+            if self.kinds[head] is Kind.LITERAL:
+                text = self.operands[head]
+                groups.setdefault(text[0], []).append((text, tail))
+            else:
+                result.add(member)
+        for group in groups.values():
+            texts = [text for text, _ in group]
+            shared = _common_length(min(texts), max(texts))
+            rest = [self.concatenate(self.literal(text[shared:]), tail) for text, tail in group]
+            # What follows a literal that is used up is not looked into: that could go on for ever.
+            used_up = any(len(text) == shared for text in texts)
+            after = self._union(rest, _MOST_NESTED if used_up else nesting + 1)
+            result.add(self.concatenate(self.literal(texts[0][:shared]), after))
+        return result
 
     def one_of(self, texts: Iterable[bytes]) -> Expression:
         """Exactly one of ``texts``, as a tree of their common beginnings.

@@ -8,15 +8,27 @@ state is walked through the vocabulary's trie once. Masks and distances are memo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.constraint.automaton import Automaton, State
-from app.constraint.expressions import Kind
-from app.constraint.trie import Int32s, Trie, copy_bits, cover, set_bits, walk, walk_any
-from app.constraint.vocabulary_index import VocabularyIndex
+from app.constraint.expressions import ByteSet, Expression, Kind
+from app.constraint.trie import (
+    DEAD,
+    Int32s,
+    Trie,
+    clear_bits,
+    copy_bits,
+    cover,
+    set_bits,
+    walk,
+    walk_any,
+    walk_apart,
+)
+from app.constraint.vocabulary_index import StringTokens, VocabularyIndex
 from app.core.constraint import Mask
 
 _OWED_IN_CHARACTER = 12
@@ -27,14 +39,40 @@ _SPELLED_BYTES = 1 << 16
 
 _UNREACHABLE = 1 << 30
 
+_NODES_PER_STEP = 128
+"""Nodes of the trie that a kernel looks at in the time of one step of work."""
+
+_TOKENS_AHEAD = 64
+"""States of a completion that are noted at once."""
+
+_MOST_BYTES = 64
+"""A class of so many bytes leads on into a string; the plain characters of one are over 90."""
+
+_STEPS_TO_STRING = 3
+"""How many characters from a state its surroundings may have become a plain string."""
+
 
 @dataclass(frozen=True, slots=True)
 class _InString:
-    """A state inside a JSON string: ``low`` to ``high`` more characters, then ``tail``."""
+    """A state inside a JSON string: ``low`` to ``high`` more characters, then ``tail``.
 
+    ``spelling`` says how characters are spelled: an index into ``VocabularyIndex.strings``.
+    """
+
+    spelling: int
     low: int
     high: int
     tail: State
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A completion from ``position`` on, and how ``cover`` splits each of its ends."""
+
+    text: bytes
+    tokens: Int32s
+    lengths: Int32s
+    position: int
 
 
 class Masks:
@@ -50,8 +88,13 @@ class Masks:
         self._far_tokens: dict[State, int] = {}
         """The same in tokens; an upper bound inside strings."""
         self._distances: dict[State, int] = {}
+        self._plans: dict[State, _Plan] = {}
+        """How it goes on from states that are noted, but not yet those after them."""
         self._stack = np.zeros(index.longest + 2, np.int32)
-        self._distinct_masks = 0
+        self._others = np.zeros(index.longest + 2, np.int32)
+        self._spellings = {each: number for number, each in enumerate(automaton.characters)}
+        self._distinct: dict[bytes, Mask] = {}
+        """Every mask once, by its digest."""
 
     def __len__(self) -> int:
         """States whose mask is memoised. Any thread may ask."""
@@ -61,15 +104,19 @@ class Masks:
     def nbytes(self) -> int:
         """Memory for memoised masks, in bytes. Any thread may read it."""
         entries = len(self._masks) + len(self._distances) + len(self._far_bytes)
-        return self._distinct_masks * self.index.words * 4 + 150 * entries
+        one = self.index.words * 4 + 250
+        return len(self._distinct) * one + 150 * entries
 
     def mask(self, state: State) -> Mask:
         """Tokens allowed in ``state``, end of sequence included where it is accepting."""
         mask = self._masks.get(state)
         if mask is None:
             inside = self._in_string(state)
-            mask = self._walked_mask(state) if inside is None else self._string_mask(state, inside)
-            mask.flags.writeable = False
+            if inside is not None:
+                mask = self._string_mask(state, inside)
+            else:
+                near = self._string_near(state)
+                mask = self._walked_mask(state) if near == DEAD else self._mask_beside(state, near)
             self._masks[state] = mask
         return mask
 
@@ -79,6 +126,7 @@ class Masks:
         Cost: a look-up where no allowed token endangers the budget, a walk near its end.
         """
         mask = self.mask(state)
+        self._go_on(state)
         far = self._far_bytes[state]
         if budget > far:
             return mask
@@ -106,10 +154,10 @@ class Masks:
             least = self._least_tokens(state)
             if least > limit:
                 return least
-        text, tokens, lengths = self._spell(state)
-        if limit is not None and tokens[0] > limit:
-            return int(tokens[0])
-        self._follow(state, text, tokens, lengths)
+        plan = self._spell(state)
+        if limit is not None and plan.tokens[0] > limit:
+            return int(plan.tokens[0])
+        self._follow(state, plan)
         return self._distances[state]
 
     def spelled_tokens(self, state: State) -> int:
@@ -119,7 +167,7 @@ class Masks:
         """
         if self.automaton.length(state) > _SPELLED_BYTES:
             return self._least_tokens(state)
-        return int(self._spell(state)[1][0])
+        return int(self._spell(state).tokens[0])
 
     def _least_tokens(self, state: State) -> int:
         """Tokens that a shortest completion takes at least, by its length alone."""
@@ -156,22 +204,44 @@ class Masks:
         """How far ``state`` is inside a JSON string, None if it is not between two characters."""
         pool = self.automaton.pool
         expression = self.automaton.expression(state)
-        if pool.character is None or pool.kinds[expression] is not Kind.CONCATENATION:
+        if pool.kinds[expression] is not Kind.CONCATENATION:
             return None
         head, tail = pool.operands[expression]
-        if pool.kinds[head] is not Kind.REPETITION or pool.operands[head][0] != pool.character:
+        if pool.kinds[head] is not Kind.REPETITION:
+            return None
+        character, low, high = pool.operands[head]
+        spelling = self._spellings.get(character)
+        if spelling is None or pool.nullable[tail]:
             return None
         derivatives = self.automaton.derivatives
-        row = derivatives.row(pool.character)
-        if any(a & b for a, _ in derivatives.row(tail) for b, _ in row) or pool.nullable[tail]:
+        row = derivatives.row(character)
+        if any(a & b for a, _ in derivatives.row(tail) for b, _ in row):
             return None
-        _, low, high = pool.operands[head]
         longest = self.index.longest + 1
         high = longest if high is None else min(high, longest)
-        return _InString(min(low, longest), high, self.automaton.state(tail))
+        return _InString(spelling, min(low, longest), high, self.automaton.state(tail))
+
+    def _string_near(self, state: State) -> State:
+        """The inside of a string without end, where most bytes lead there; else ``DEAD``."""
+        automaton = self.automaton
+        pool, here = automaton.pool, automaton.expression(state)
+        for _ in range(_STEPS_TO_STRING if self._spellings else 0):
+            row = automaton.derivatives.live_row(here)
+            members, target = max(row, key=_size, default=(0, here))
+            if members.bit_count() < _MOST_BYTES:
+                return DEAD
+            if target == here:
+                break
+            here = target
+        else:
+            return DEAD
+        near = automaton.state(here)
+        inside = self._in_string(near)
+        unbounded = inside is not None and pool.operands[pool.operands[here][0]][2] is None
+        return near if unbounded and near != state else DEAD
 
     def _string_mask(self, state: State, inside: _InString) -> Mask:
-        strings = self.index.strings
+        strings = self._strings(inside)
         after = self._walk(strings.endings, inside.tail)
         ends = _distinct(after[:, 1])
         lengths = [self.automaton.length(end) for end in ends]
@@ -185,16 +255,34 @@ class Masks:
         alive[after[:, 0]] = True
         crosses = alive[strings.ending] & (strings.characters >= inside.low)
         set_bits(mask, strings.token[crosses & (strings.characters <= inside.high)])
-        self._shared[inside] = mask
-        self._distinct_masks += 1
+        mask = self._shared[inside] = self._once(mask)
         return mask
 
     def _walked_mask(self, state: State) -> Mask:
         found = self._walk(self.index.trie, state)
         lengths = [self.automaton.length(end) for end in _distinct(found[:, 1])]
         self._far_bytes[state] = max(lengths, default=0)
-        self._distinct_masks += 1
-        return self._pack(state, found[:, 0])
+        return self._once(self._pack(state, found[:, 0]))
+
+    def _mask_beside(self, state: State, near: State) -> Mask:
+        """The mask of ``state``: that of ``near``, edited where the two are apart."""
+        mask = self.mask(near).copy()
+        found = self._walk_apart(state, near, mask)
+        lengths = [self.automaton.length(end) for end in _distinct(found[:, 1])]
+        self._far_bytes[state] = max([*lengths, self._far_bytes[near]])
+        copy_bits(mask, self.index.trie.duplicates)
+        change = set_bits if self.automaton.is_accepting(state) else clear_bits
+        change(mask, self.index.eos)
+        return self._once(mask)
+
+    def _once(self, mask: Mask) -> Mask:
+        """``mask``, or the one with the same bits that is kept already. Read only."""
+        mask.flags.writeable = False
+        digest = blake2b(mask.data, digest_size=16).digest()
+        return self._distinct.setdefault(digest, mask)
+
+    def _strings(self, inside: _InString) -> StringTokens:
+        return self.index.strings[inside.spelling]
 
     def _farthest_tokens(self, state: State) -> int:
         """``distance`` of the farthest state that a token allowed in ``state`` may lead to.
@@ -209,37 +297,55 @@ class Masks:
                 found = self._walk(self.index.trie, state)
                 known = 0
             else:
-                found = self._walk(self.index.strings.endings, inside.tail)
-                known = int(self._spell(state)[1][0]) + self.index.longest + _OWED_IN_CHARACTER
+                found = self._walk(self._strings(inside).endings, inside.tail)
+                known = int(self._spell(state).tokens[0]) + self.index.longest + _OWED_IN_CHARACTER
             known = max([known, *(self.distance(end) for end in _distinct(found[:, 1]))])
             self._far_tokens[state] = known
         return known
 
-    def _spell(self, state: State) -> tuple[bytes, Int32s, Int32s]:
-        """A shortest completion, and how ``cover`` splits each of its ends."""
+    def _spell(self, state: State) -> _Plan:
+        """A shortest completion, split into the fewest tokens."""
         text = self.automaton.shortest(state)
+        spend = self.automaton.derivatives.spend
+        spend(len(text) // 8)
         tokens = np.empty(len(text) + 1, np.int32)
         lengths = np.zeros(len(text) + 1, np.int32)
         trie = self.index.trie
-        cover(trie.byte, trie.skip, trie.token, np.frombuffer(text, np.uint8), tokens, lengths)
-        return text, tokens, lengths
+        raw = np.frombuffer(text, np.uint8)
+        spend(cover(trie.byte, trie.skip, trie.token, raw, tokens, lengths) // _NODES_PER_STEP)
+        return _Plan(text, tokens, lengths, 0)
 
-    def _follow(self, state: State, text: bytes, tokens: Int32s, lengths: Int32s) -> None:
-        """Note the distances of ``state`` and of the states that its fewest tokens pass.
+    def _follow(self, state: State, plan: _Plan) -> None:
+        """Note the distances of ``state`` and of the next states that its fewest tokens pass.
 
-        Stops at a state that is known to be as near: the way on from there is noted already.
+        Stops at a state that is known to be as near: the way on from there is noted already. Goes
+        some way only, and leaves the rest to ``_go_on``.
         """
-        position = 0
+        notes: list[tuple[State, int]] = []
+        position, cut = plan.position, False
+        if self._distances.get(state, _UNREACHABLE) < plan.tokens[position]:
+            return
         while True:
-            known = self._distances.get(state, _UNREACHABLE)
-            if known <= tokens[position]:
-                return
-            self._distances[state] = int(tokens[position])
-            length = int(lengths[position])
-            if length == 0:
-                return
-            state = self.automaton.step(state, text[position : position + length])
+            notes.append((state, int(plan.tokens[position])))
+            length = int(plan.lengths[position])
+            cut = len(notes) > _TOKENS_AHEAD
+            if length == 0 or cut:
+                break
+            state = self.automaton.step(state, plan.text[position : position + length])
             position += length
+            if self._distances.get(state, _UNREACHABLE) <= plan.tokens[position]:
+                break
+        self._distances.update(notes)  # all or, where the work was too much, none
+        if cut:
+            self._plans[state] = replace(plan, position=position)
+
+    def _go_on(self, state: State) -> None:
+        """Note the states after ``state`` where its distance came from a plan cut short there."""
+        plan = self._plans.get(state)
+        if plan is not None:
+            self._follow(state, plan)
+            if self._plans[state] is plan:
+                del self._plans[state]
 
     def _walk(self, trie: Trie, state: State) -> Int32s:
         """Strings of ``trie`` that live on from ``state``: shape [N, 2], (index, next state)."""
@@ -263,6 +369,37 @@ class Masks:
             )
         return found[:count]
 
+    def _walk_apart(self, state: State, near: State, mask: Mask) -> Int32s:
+        """Edit ``mask``, that of ``near``, to be that of ``state``, but for duplicates and ends.
+
+        Returns the live tokens of ``state`` that lead elsewhere than from ``near``, as ``_walk``.
+        """
+        automaton, trie = self.automaton, self.index.trie
+        found = np.empty((trie.strings, 2), np.int32)
+        self._stack[0], self._others[0] = state, near
+        node, count = 0, 0
+        while node < trie.nodes:
+            level = trie.depth[node]
+            automaton.expand(int(self._stack[level]))
+            other = int(self._others[level])
+            if other != DEAD:
+                automaton.expand(other)
+            node, count = walk_apart(
+                trie.byte,
+                trie.depth,
+                trie.skip,
+                trie.token,
+                node,
+                automaton.rows,
+                automaton.transitions,
+                self._stack,
+                self._others,
+                mask,
+                found,
+                count,
+            )
+        return found[:count]
+
     def _pack(self, state: State, tokens: Int32s) -> Mask:
         """The mask of ``tokens``, their duplicates, and end of sequence where it is allowed."""
         mask = self.index.new_mask()
@@ -271,6 +408,10 @@ class Masks:
         if self.automaton.is_accepting(state):
             set_bits(mask, self.index.eos)
         return mask
+
+
+def _size(members_and_target: tuple[ByteSet, Expression]) -> int:
+    return members_and_target[0].bit_count()
 
 
 def _distinct(states: NDArray[np.int32]) -> list[State]:

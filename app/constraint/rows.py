@@ -55,7 +55,7 @@ class Rows:
         found = self._rows.get(expression)
         if found is None:
             found = self._row(expression)
-            self.spend(4 + len(found))
+            self.spend(1 + 2 * len(found))
             self._rows[expression] = found
         return found
 

@@ -10,6 +10,9 @@ from app.constraint.vocabulary_index import VocabularyIndex
 from app.core.constraint import Mask
 from app.core.errors import RejectedToken
 
+_WORK_PER_CALL = 50_000
+"""Steps of work that one call may cost: tens of milliseconds. Real schemas stay far below."""
+
 
 class CompiledConstraint:
     """A program linked to a vocabulary; states and masks fill up as requests visit them.
@@ -39,10 +42,15 @@ class CompiledConstraint:
 
 
 class AutomatonState:
-    """Where one answer stands. See ``app.core.constraint.ConstraintState``."""
+    """Where one answer stands. See ``app.core.constraint.ConstraintState``.
+
+    A call whose work is not bounded in advance raises ``ConstraintTooComplex`` when it has done as
+    much as one call may; what it learned is kept.
+    """
 
     def __init__(self, constraint: CompiledConstraint, state: State) -> None:
         self._automaton = constraint.automaton
+        self._allow = constraint.automaton.derivatives.allow
         self._masks = constraint.masks
         self._index = constraint.index
         self._constraint = constraint
@@ -50,6 +58,7 @@ class AutomatonState:
         self._history: list[State] = []
 
     def mask(self, budget: int | None = None) -> Mask:
+        self._allow(_WORK_PER_CALL)
         if budget is None:
             return self._masks.mask(self._state)
         return self._masks.budget_mask(self._state, budget)
@@ -68,6 +77,7 @@ class AutomatonState:
         self.accept_bytes(data)
 
     def accept_bytes(self, data: bytes) -> None:
+        self._allow(_WORK_PER_CALL)
         after = self._automaton.step(self._state, data)
         if after == DEAD:
             raise RejectedToken(f"{data!r} cannot follow here")
@@ -75,6 +85,7 @@ class AutomatonState:
         self._state = after
 
     def forced(self) -> bytes:
+        self._allow(_WORK_PER_CALL)
         return self._automaton.forced(self._state).text
 
     @property
@@ -83,18 +94,21 @@ class AutomatonState:
 
     @property
     def is_final(self) -> bool:
+        self._allow(_WORK_PER_CALL)
         return self._automaton.is_final(self._state)
 
     def shortest_completion(self) -> bytes:
         return self._automaton.shortest(self._state)
 
     def shortest_tokens(self, limit: int | None = None) -> int:
+        self._allow(_WORK_PER_CALL)
         distance = self._masks.distance(self._state, limit)
         if limit is not None and distance > limit:
             return max(distance, self._masks.spelled_tokens(self._state))
         return distance
 
     def can_extend(self, tail: bytes) -> bool:
+        self._allow(_WORK_PER_CALL)
         return self._masks.can_extend(self._state, tail)
 
     def rollback(self, n_tokens: int) -> None:

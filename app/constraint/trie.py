@@ -159,6 +159,60 @@ def walk(
 
 
 @njit(cache=True, nogil=True)
+def walk_apart(
+    byte: UInt8s,
+    depth: Int32s,
+    skip: Int32s,
+    token: Int32s,
+    node: int,
+    rows: Int32s,
+    transitions: Int32s,
+    stack: Int32s,
+    others: Int32s,
+    mask: NDArray[np.uint32],
+    found: Int32s,
+    count: int,
+) -> tuple[int, int]:
+    """As ``walk``, beside another state whose ``mask`` is known: edits it where they differ.
+
+    ``others`` is the stack of the other state. What both lead to the same state from, both allow
+    alike, so only the nodes are visited where they are apart. ``found[:count]`` gets the live
+    tokens among those. Where the walk stops early, the row of ``stack[depth[node]]`` is missing,
+    or that of ``others[depth[node]]``.
+    """
+    nodes = len(byte)
+    while node < nodes:
+        level = depth[node]
+        row = rows[stack[level]]
+        if row < 0:
+            break
+        state, other = transitions[row, byte[node]], DEAD
+        if others[level] != DEAD:
+            row = rows[others[level]]
+            if row < 0:
+                break
+            other = transitions[row, byte[node]]
+        if state == other:
+            node = skip[node]
+            continue
+        if state == DEAD:
+            for below in range(node, skip[node]):
+                if token[below] >= 0:
+                    mask[token[below] >> 5] &= ~(np.uint32(1) << np.uint32(token[below] & 31))
+            node = skip[node]
+            continue
+        stack[level + 1] = state
+        others[level + 1] = other
+        if token[node] >= 0:
+            mask[token[node] >> 5] |= np.uint32(1) << np.uint32(token[node] & 31)
+            found[count, 0] = token[node]
+            found[count, 1] = state
+            count += 1
+        node += 1
+    return node, count
+
+
+@njit(cache=True, nogil=True)
 def walk_any(
     byte: UInt8s,
     depth: Int32s,
@@ -191,12 +245,13 @@ def walk_any(
 @njit(cache=True, nogil=True)
 def cover(
     byte: UInt8s, skip: Int32s, token: Int32s, text: UInt8s, tokens: Int32s, lengths: Int32s
-) -> None:
+) -> int:
     """Fewest tokens that spell each suffix of ``text``, by dynamic programming.
 
     ``tokens[i]``: how many spell ``text[i:]`` (2**30 if none do); ``lengths[i]``: bytes of the
-    first of them. Both have ``len(text) + 1`` entries.
+    first of them. Both have ``len(text) + 1`` entries. Returns how many nodes were looked at.
     """
+    looked_at = 0
     size = len(text)
     tokens[size] = 0
     for start in range(size - 1, -1, -1):
@@ -204,8 +259,10 @@ def cover(
         best_length = 0
         node, end, position = 0, len(byte), start
         while position < size:
+            looked_at += 1
             while node < end and byte[node] != text[position]:
                 node = skip[node]
+                looked_at += 1
             if node >= end:
                 break
             position += 1
@@ -216,6 +273,7 @@ def cover(
             node += 1
         tokens[start] = best
         lengths[start] = best_length
+    return looked_at
 
 
 @njit(cache=True, nogil=True)
@@ -273,9 +331,19 @@ def set_bits(mask: NDArray[np.uint32], tokens: Int32s) -> None:
 
 
 @njit(cache=True, nogil=True)
+def clear_bits(mask: NDArray[np.uint32], tokens: Int32s) -> None:
+    """Clear the bits of ``tokens`` in a packed mask."""
+    for token in tokens:
+        mask[token >> 5] &= ~(np.uint32(1) << np.uint32(token & 31))
+
+
+@njit(cache=True, nogil=True)
 def copy_bits(mask: NDArray[np.uint32], pairs: Int32s) -> None:
-    """For each (source, target) of ``pairs`` [D, 2]: set target where source is set."""
+    """For each (source, target) of ``pairs`` [D, 2]: target becomes what source is."""
     for index in range(len(pairs)):
         source, target = pairs[index, 0], pairs[index, 1]
+        bit = np.uint32(1) << np.uint32(target & 31)
         if mask[source >> 5] >> np.uint32(source & 31) & np.uint32(1):
-            mask[target >> 5] |= np.uint32(1) << np.uint32(target & 31)
+            mask[target >> 5] |= bit
+        else:
+            mask[target >> 5] &= ~bit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,9 +10,8 @@ from numpy.typing import NDArray
 
 from app.constraint.automaton import START, Automaton
 from app.constraint.derivatives import Derivatives
-from app.constraint.expressions import ExpressionPool
-from app.constraint.json_text import character
-from app.constraint.program import Program
+from app.constraint.expressions import Expression, ExpressionPool
+from app.constraint.program import SPELLINGS, Program
 from app.constraint.trie import Int32s, Trie, classify, set_bits
 from app.core.constraint import Mask, Vocabulary
 
@@ -58,13 +58,15 @@ class VocabularyIndex:
         self.eos = np.array(sorted(vocabulary.eos_ids), np.int32)
         self.eos_ids = vocabulary.eos_ids
         self.longest = int(self.trie.depth.max(initial=0)) + 1
-        self.strings = self._sort_string_tokens()
+        self.strings = tuple(
+            self._sort_string_tokens(*_character_automaton(spelling)) for spelling in SPELLINGS
+        )
+        """For each of the ``SPELLINGS`` of a character: what tokens do in strings of it."""
 
     def new_mask(self) -> Mask:
         return np.zeros(self.words, np.uint32)
 
-    def _sort_string_tokens(self) -> StringTokens:
-        automaton, accepting = _character_automaton()
+    def _sort_string_tokens(self, automaton: Int32s, accepting: NDArray[np.bool_]) -> StringTokens:
         need = np.full(self.size, -1, np.int32)
         crossing = np.full((self.size, 2), -1, np.int32)
         trie = self.trie
@@ -96,10 +98,12 @@ class VocabularyIndex:
         return StringTokens(needs, within, Trie.build(list(endings)), ending, characters, tokens)
 
 
-def _character_automaton() -> tuple[Int32s, NDArray[np.bool_]]:
+def _character_automaton(
+    spelling: Callable[[ExpressionPool], Expression],
+) -> tuple[Int32s, NDArray[np.bool_]]:
     """All of the automaton of one string character: transitions [S, 256] by state, accepting."""
     pool = ExpressionPool()
-    root = character(pool)
+    root = spelling(pool)
     derivatives = Derivatives(pool)
     derivatives.measure()
     automaton = Automaton(Program(root, derivatives))
