@@ -19,7 +19,7 @@ from typing import Any
 
 from app.core.constraint import ConstraintSpec
 from app.core.errors import ConstraintError, ConstraintTooComplex, LeapjsonError
-from app.serving.compile_worker import LENGTH, OUT_OF_MEMORY
+from app.serving.compile_worker import LENGTH, OUT_OF_MEMORY, OUT_OF_TIME, PATIENCE
 from app.serving.unpickling import load_paced
 
 logger = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ class CompileLimits:
     """Bounds on one compilation; passing one is the request's ``ConstraintTooComplex``."""
 
     seconds: float = 10.0
+    """Processor time. Waiting for it ends after ``PATIENCE`` times as long in any case."""
     memory_bytes: int = 1 << 30
     """Memory a worker may map beyond what its imports have mapped."""
     program_bytes: int = 64 << 20
@@ -85,7 +86,7 @@ class _Worker:
 
     async def ask(self, message: bytes, limits: CompileLimits) -> bytes:
         """Raises ``TimeoutError`` or ``_WorkerEnded``; the worker is of no use after either."""
-        async with asyncio.timeout(limits.seconds):
+        async with asyncio.timeout(PATIENCE * limits.seconds):
             with contextlib.suppress(ConnectionError):  # reading tells how the process ended
                 self._stdin.write(LENGTH.pack(len(message)) + message)
                 await self._stdin.drain()
@@ -159,7 +160,7 @@ class CompilePool:
             answer = await worker.ask(message, self._limits)
             healthy = True
         except TimeoutError:
-            raise ConstraintTooComplex(f"time: more than {self._limits.seconds:g} s") from None
+            raise self._out_of_time() from None
         except _WorkerEnded as ended:
             raise self._crash(ended) from None
         finally:
@@ -184,7 +185,12 @@ class CompilePool:
             self._idle.put_nowait(None)
             raise
 
+    def _out_of_time(self) -> ConstraintTooComplex:
+        return ConstraintTooComplex(f"time: more than {self._limits.seconds:g} s")
+
     def _crash(self, ended: _WorkerEnded) -> ConstraintTooComplex:
+        if ended.status == OUT_OF_TIME:
+            return self._out_of_time()
         logger.warning("a compile worker ended: %s", ended)
         if ended.status == OUT_OF_MEMORY:
             return ConstraintTooComplex(f"memory: more than {self._limits.memory_bytes >> 20} MiB")

@@ -22,6 +22,10 @@ from app.core.errors import ConstraintError, ConstraintTooComplex
 LENGTH = struct.Struct(">Q")
 NICENESS = 10
 """The answers in flight go first: a worker has the cores that the engine leaves."""
+PATIENCE = 6
+"""Seconds of waiting for a second of work: a worker that steps back gets less than a core."""
+OUT_OF_TIME = -signal.SIGPROF
+"""Exit status: the profiling timer, which counts the work alone, has ended the process."""
 OUT_OF_MEMORY = 77
 """Exit status: with the heap exhausted, not even an answer can be built."""
 
@@ -40,12 +44,14 @@ def main(arguments: list[str]) -> None:
     _send(answers, pickle.dumps("ready"))
     while header := requests.read(LENGTH.size):
         spec = pickle.loads(requests.read(*LENGTH.unpack(header)))
+        signal.setitimer(signal.ITIMER_PROF, float(seconds))
         # Should the server die, nobody is left to enforce its limit: the alarm does.
-        signal.setitimer(signal.ITIMER_REAL, 2 * float(seconds) + 1)
+        signal.setitimer(signal.ITIMER_REAL, (PATIENCE + 1) * float(seconds) + 1)
         try:
             answer = _answer(compile, spec)
         except MemoryError:
             os._exit(OUT_OF_MEMORY)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         _send(answers, answer)
 
