@@ -348,6 +348,7 @@ def test_a_regular_expression_matches_what_python_matches(pattern: str, flags: s
         ("root ::= [b-a]", "out of order", "line 1, column 11"),
         ("root ::= [", "not closed", "line 1, column 10"),
         ("root ::= *", "nothing before", "line 1, column 10"),
+        ('root ::= "a"' + "*" * 100_000, "nothing before", "line 1, column 14"),
         ('root ::= "a"{2,1}', "out of order", "line 1, column 13"),
         ('x ::= "a"', "no rule named root", "line 1, column 1"),
         ('root ::= "y" | a\na ::= a "x"', "a has no finite text", "line 2, column 1"),

@@ -62,13 +62,14 @@ class Groups:
         self.append(Repeated(node, 0, 1) if closer == "]" else node)
 
     def repeat(self, low: int, high: int | None, position: int) -> None:
-        """Repeat the last part."""
+        """Repeat the last part, once: what is repeated again stands in a group."""
         if not self._repeatable:
             raise self._source.invalid("there is nothing before this to repeat", position)
         if high is not None and high < low:
             raise self._source.invalid("the counts are out of order", position)
         parts = self._open[-1].parts
         parts[-1] = Repeated(parts[-1], low, high)
+        self._repeatable = False
 
     def finish(self) -> Node:
         """The whole; raises where a group is still open."""
