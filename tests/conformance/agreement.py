@@ -86,13 +86,14 @@ def smallest(found: Disagreement) -> Disagreement:
         pairs = [(smaller, value) for smaller in _without_a_part(schema)]
         pairs += [(schema, smaller) for smaller in _without_a_part(value)]
         for candidate in pairs:
-            if _disagrees(*candidate) == found.kind:
+            if disagrees(*candidate) == found.kind:
                 (schema, value), progress = candidate, True
                 break
     return Disagreement(found.kind, schema, value, found.note)
 
 
-def _disagrees(schema: Any, value: Any) -> str:
+def disagrees(schema: Any, value: Any) -> str:
+    """The kind of disagreement about one value, "" where there is none."""
     try:
         valid = _validator(schema).is_valid(value)
     except Exception:  # no schema any more

@@ -1,0 +1,50 @@
+"""The language of a constraint against the ``jsonschema`` library, both ways, by hypothesis.
+
+``python -m tests.conformance.agreement`` does the same at length.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.conformance import agreement
+from tests.conformance.random_schemas import random_schema
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_value_is_in_the_language_exactly_where_it_is_valid(rng: random.Random) -> None:
+    found = agreement.check(random_schema(rng, depth=2), rng, Counter())
+    assert found is None, str(found)
+
+
+def test_few_random_schemas_are_refused() -> None:
+    counts = Counter[str]()
+    for seed in range(300):
+        rng = random.Random(seed)
+        found = agreement.check(random_schema(rng, depth=2), rng, counts)
+        assert found is None, str(agreement.smallest(found))
+    refused = sum(count for name, count in counts.items() if name.startswith("refused"))
+    assert refused < 60, counts
+    assert counts["valid: right"] > 1000
+    assert counts["invalid: right"] > 1000
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"oneOf": [{"required": ["a"]}, {"required": ["b"]}]}, {"b": 1, "a": 1}),
+        ({"not": {"properties": {"a": {}, "b": {"type": "null"}}}}, {"b": None, "a": 1}),
+        ({"not": {"const": {"a": 1, "b": 2}}}, {"b": 2, "a": 1}),
+        ({"if": {"required": ["a", "b"]}, "then": False}, {"b": 0, "a": 0}),
+    ],
+)
+def test_a_negation_excludes_every_order_of_the_members(
+    schema: dict[str, object], value: object
+) -> None:
+    assert agreement.disagrees(schema, value) == ""
