@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from app.constraint.codepoints import (
     ASSIGNED_PLANES,
@@ -35,6 +35,8 @@ class CharacterClass:
     possibly: Ranges
 
     def __or__(self, other: CharacterClass) -> CharacterClass:
+        if not self.possibly or self == other:
+            return other
         return CharacterClass(
             union(self.surely, other.surely), union(self.possibly, other.possibly)
         )
@@ -206,15 +208,24 @@ def _script(name: str) -> CharacterClass | None:
     return CharacterClass(scripts[prefix], negate(others))
 
 
+@lru_cache(maxsize=1024)
 def ignoring_case(members: CharacterClass) -> CharacterClass:
     """With the other cases of the members: the plain pairs surely, all relatives possibly."""
-    surely, possibly = [members.surely], [members.possibly]
-    for code, other, plain in _case_pairs():
-        if plain and _has(members.surely, code):
-            surely.append(single(other))
-        if _has(members.possibly, code):
-            possibly.append(single(other))
-    return CharacterClass(union(*surely), union(*possibly))
+    surely = [other for code, others in _cased(members.surely) for other, plain in others if plain]
+    possibly = [other for code, others in _cased(members.possibly) for other, _ in others]
+    return CharacterClass(
+        union(members.surely, single(*surely)), union(members.possibly, single(*possibly))
+    )
+
+
+def _cased(members: Ranges) -> Iterator[tuple[int, list[tuple[int, bool]]]]:
+    """The members that have other cases, and those."""
+    relatives = _case_relatives()
+    if sum(last - first + 1 for first, last in members) < len(relatives):
+        for first, last in members:
+            yield from ((c, relatives[c]) for c in range(first, last + 1) if c in relatives)
+    else:
+        yield from ((c, others) for c, others in relatives.items() if clip(members, c, c))
 
 
 _CASED = 0x20000
@@ -222,26 +233,22 @@ _CASED = 0x20000
 
 
 @cache
-def _case_pairs() -> tuple[tuple[int, int, bool], ...]:
-    """(code point, one that differs by case, whether the two are a plain pair)."""
+def _case_relatives() -> dict[int, list[tuple[int, bool]]]:
+    """For a code point, those that differ by case, and whether the two are a plain pair."""
     families: dict[str, set[str]] = {}
     characters = assigned_planes()[:_CASED]
     folds = zip(characters, map(str.casefold, characters), map(str.upper, characters), strict=True)
     for character, folded, upper in folds:
         if character != folded or character != upper:
             families.setdefault(folded, {folded}).update((character, upper, character.lower()))
-    return tuple(pair for family in families.values() for pair in _pairs(family))
-
-
-def _pairs(family: set[str]) -> Iterator[tuple[int, int, bool]]:
-    characters = [member for member in family if len(member) == 1]
-    plain = len(family) == 2 and len(characters) == 2
-    for one in characters:
-        for other in characters:
-            if one != other:
-                ascii_pair = one.isascii() and other.isascii()
-                yield ord(one), ord(other), plain or ascii_pair
-
-
-def _has(members: Ranges, code: int) -> bool:
-    return any(first <= code <= last for first, last in members)
+    found: dict[int, list[tuple[int, bool]]] = {}
+    for family in families.values():
+        members = [member for member in family if len(member) == 1]
+        pair = len(family) == 2
+        for one in members:
+            found[ord(one)] = [
+                (ord(other), pair or (one.isascii() and other.isascii()))
+                for other in members
+                if other != one
+            ]
+    return found

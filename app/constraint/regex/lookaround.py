@@ -14,6 +14,8 @@ the text is then looked at, so the whole is a complement again.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from app.constraint.codepoints import CHARACTERS, Ranges, common, negate
 from app.constraint.regex.syntax import (
     Alternatives,
@@ -38,11 +40,16 @@ def begins(node: Node, context: Ranges | None, *, loose: bool) -> bool:
     """
     if isinstance(node, Characters):
         members = node.possible if loose else node.members
-        return context is not None and common(members, context) == context
+        return context is not None and _is_within(context, members)
     if isinstance(node, Anchor):
         return context is None
     options = node.options if isinstance(node, Alternatives) else ()
     return any(begins(option, context, loose=loose) for option in options)
+
+
+@lru_cache(maxsize=4096)
+def _is_within(part: Ranges, members: Ranges) -> bool:
+    return common(members, part) == part
 
 
 def is_one_behind(node: Node) -> bool:
@@ -112,6 +119,11 @@ def tempered(node: Repeated) -> tuple[tuple[Look, ...], Characters] | None:
     if len(looks) < 1 or len(looks) != len(parts) - 1 or node.low > 1 or node.high is not None:
         return None
     return (looks, parts[-1]) if isinstance(parts[-1], Characters) else None
+
+
+def repeats_anchors(node: Node) -> bool:
+    """Whether there are anchors inside many rounds of a repetition, in a tree that was checked."""
+    return not node.looks and _anchors_repeated(node) is not None
 
 
 def _anchors_repeated(node: Node) -> Node | None:

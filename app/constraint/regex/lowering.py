@@ -37,7 +37,8 @@ class Lowering:
     """Translates trees into ``pool``; ``spell`` gives the bytes of one character of a set.
 
     Where dialects differ, the texts are those that match in every dialect; with ``loose`` those
-    that match in any of them, whose complement is what matches in none.
+    that match in any of them, whose complement is what matches in none. ``loose`` takes no tree
+    with ``repeats_anchors``.
     """
 
     def __init__(
@@ -48,20 +49,28 @@ class Lowering:
         self.loose = loose
         self._opposite: Lowering | None = None
         self._spelled: dict[Ranges, Expression] = {}
+        self._searched: dict[Node, Node] = {}
+        self._looking: dict[Node, Expression] = {}
         self._plain_of: dict[Node, Expression] = {}
         self._nonempty_of: dict[Node, Expression] = {}
         self._anchored_at: dict[tuple[Node, bool, bool], _Language] = {}
 
     def whole(self, node: Node) -> Expression:
         """The texts that ``node`` matches from end to end."""
-        if node.looks:
-            return Rests(self, atoms(node)).whole(node)
-        return self._at(node, first=True, last=True).full
+        if not (node.looks or (self.loose and node.anchored)):
+            return self._at(node, first=True, last=True).full
+        known = self._looking.get(node)
+        if known is None:
+            known = self._looking[node] = Rests(self, atoms(node)).whole(node)
+        return known
 
     def search(self, node: Node) -> Expression:
         """The texts that ``node`` matches somewhere in, as the keyword ``pattern`` does."""
-        anything = Repeated(Characters(CHARACTERS, CHARACTERS), 0, None)
-        return self.whole(Sequence((anything, node, anything)))
+        around = self._searched.get(node)
+        if around is None:
+            anything = Repeated(Characters(CHARACTERS, CHARACTERS), 0, None)
+            around = self._searched[node] = Sequence((anything, node, anything))
+        return self.whole(around)
 
     @property
     def anything(self) -> Expression:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 
 from app.constraint.codepoints import LAST, common, single
 from app.constraint.limits import Limits
@@ -26,6 +27,7 @@ from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.lookaround import (
     MOST_ROUNDS,
     MOST_SETS,
+    atoms,
     first_not_followed,
     is_one_behind,
     sets_behind,
@@ -50,6 +52,15 @@ _GROUP_NAME = re.compile(r"\?P?<[A-Za-z_$][A-Za-z0-9_$]*>")
 _FLAGS = re.compile(r"\(\?([a-zA-Z]+)\)")
 _PROPERTY = re.compile(r"\{([A-Za-z_]+(?:=[A-Za-z_]+)?)\}")
 _CONTROL_LETTERS = {"f": 0x0C, "n": 0x0A, "r": 0x0D, "t": 0x09, "v": 0x0B}
+_FEW_RANGES = 50
+_MOST_CLASSES = 24
+"""Different classes of more than a few ranges, as ``\\W`` and ``\\p{L}`` are: some 10 ms each."""
+_MOST_LOOKS = 200
+_MOST_AHEAD = 40
+"""Of look-ahead alone, as each part of an intersection multiplies the states."""
+_MOST_WRITTEN_OUT = 4_000
+_MOST_ATOMS = 12
+"""Kinds of characters that the look-behinds of a pattern may tell apart."""
 _LOOKS = {"?=": (False, False), "?!": (False, True), "?<=": (True, False), "?<!": (True, True)}
 """Kinds of look-around: (behind, negative)."""
 
@@ -85,6 +96,11 @@ class _Parser:
         self.dot = DOT
         self.places: dict[Node, int] = {}
         """Where the repetitions stand that errors may name."""
+        self.classes: set[CharacterClass] = set()
+        """Those of many ranges."""
+        self.looks = 0
+        self.written_out = 0
+        """Characters of the pattern times the rounds in which look-around is translated."""
 
     def parse(self) -> Node:
         self._flags()
@@ -104,7 +120,7 @@ class _Parser:
         return PatternNotSupported(reason, self.text, position)
 
     def _check_looks(self, tree: Node) -> None:
-        if len(sets_behind(tree)) > MOST_SETS:
+        if len(sets_behind(tree)) > MOST_SETS or len(atoms(tree)) > _MOST_ATOMS:
             reason = f"look-behind at more than {MOST_SETS} different sets of characters"
             raise self._refusal(reason, 0)
         found = first_not_followed(tree)
@@ -147,18 +163,21 @@ class _Parser:
         elif character == ")":
             if len(self.groups) == 1:
                 raise self._error("a parenthesis closes no group", start)
-            self._append(self._closed(self.groups.pop()), start)
+            closed = self.groups.pop()
+            self._append(self._closed(closed), closed.start)
         elif character in "^$":
             self._append(Anchor(at_end=character == "$"), start)
         elif character == ".":
             self._append(_characters(self.dot), start)
         elif character == "[":
-            self._append(_characters(self._character_class(start)), start)
+            self._append(self._of_class(self._character_class(start)), start)
         elif character == "\\" and self._peek() == "b":
             self.at += 1
+            self._count_look()
             self._append(_word_boundary(), start)
         elif character == "\\":
-            self._append(_characters(self._cased(self._escape(start, in_class=False))), start)
+            members = self._cased(self._escape(start, in_class=False))
+            self._append(self._of_class(members), start)
         elif character in "*+?" or (character == "{" and _COUNTS.match(self.text, start)):
             raise self._error("a quantifier follows nothing that it could repeat", start)
         elif character == "{" and _COUNT_FROM_NOTHING.match(self.text, start):
@@ -177,6 +196,8 @@ class _Parser:
             inner, node = node, Repeated(node, low, high)
             if node.anchored:
                 self.places[node] = start
+            if node.looks and high is not None:
+                self._count_rounds(node.counts * (self.at - start))
             if inner.counts > 1 and node.counts > self.limits.nested_counts:
                 raise ConstraintTooComplex(
                     "counts inside counts in a pattern that multiply to more than "
@@ -190,6 +211,27 @@ class _Parser:
             parts.pop()
             node = narrowed
         parts.append(node)
+
+    def _of_class(self, members: CharacterClass) -> Characters:
+        if len(members.surely) > _FEW_RANGES or len(members.possibly) > _FEW_RANGES:
+            self.classes.add(members)
+            if len(self.classes) > _MOST_CLASSES:
+                raise ConstraintTooComplex(
+                    f"more than {_MOST_CLASSES} different large classes of characters in a pattern"
+                )
+        return _characters(members)
+
+    def _count_look(self, weight: int = 1) -> None:
+        self.looks += weight
+        if self.looks > _MOST_LOOKS:
+            raise ConstraintTooComplex(
+                f"more than {_MOST_AHEAD} look-aheads or {_MOST_LOOKS} other look-arounds"
+            )
+
+    def _count_rounds(self, count: int) -> None:
+        self.written_out += count
+        if self.written_out > _MOST_WRITTEN_OUT:
+            raise ConstraintTooComplex("look-around inside repetitions of too long a text")
 
     def _quantifier(self) -> tuple[int, int | None] | None:
         start = self.at
@@ -245,6 +287,7 @@ class _Parser:
         if group.look is None:
             return node
         behind, negative = group.look
+        self._count_look(1 if behind else _MOST_LOOKS // _MOST_AHEAD)
         if behind and not is_one_behind(node):
             raise self._refusal("look-behind at more than one character", group.start)
         return Look(node, behind, negative)
@@ -349,6 +392,7 @@ class _Parser:
         return _hex_value(digits) if len(digits) == count else None
 
 
+@cache
 def _word_boundary() -> Node:
     """A word character on one side and none on the other."""
     word = _characters(shorthand("w"))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from app.constraint.codepoints import CHARACTERS, Ranges, common
+from app.constraint.codepoints import CHARACTERS, Ranges, common, single
 from app.constraint.expressions import Expression
 from app.constraint.regex.lookaround import begins, tempered
 from app.constraint.regex.syntax import (
@@ -62,8 +63,17 @@ class Rests:
     def _anchor(self, node: Anchor, rest: Rest) -> Rest:
         pool = self._pool
         if node.at_end:
-            return tuple(pool.epsilon if pool.nullable[one] else pool.empty for one in rest)
+            return tuple(self._ended(one) for one in rest)
         return (rest[0], *self._same(pool.empty)[1:])
+
+    def _ended(self, rest: Expression) -> Expression:
+        """What ``$`` leaves of a rest; some dialects let one line feed follow."""
+        pool = self._pool
+        nothing = self._nothing(rest)
+        return pool.union((nothing, self._line_feed(rest))) if self._lowering.loose else nothing
+
+    def _line_feed(self, rest: Expression) -> Expression:
+        return self._pool.intersect((rest, self._lowering.character(single(0x0A))))
 
     def _look(self, node: Look, rest: Rest) -> Rest:
         """A negative look is asked in the other translation: loose of strict, strict of loose."""
@@ -128,27 +138,42 @@ class Rests:
         pool, lowering = self._pool, self._lowering
         found = tempered(node)
         assert found is not None
-        assert set(rest[1:]) <= {pool.epsilon, pool.empty}
         looks, character = found
-        something = pool.repeat(lowering.plain(character), 1)
-        for look in looks:
-            # what the look forbids: its body where it is negative, else the lack of its body
-            opposite = lowering.opposite
-            anything = self._same(opposite.anything if look.negative else lowering.anything)
-            seen = Rests(opposite if look.negative else lowering, self._atoms)
-            bad = seen.before(look.body, anything)[0]
-            if not look.negative:
-                bad = pool.complement(bad)
-            some = pool.concatenate(lowering.character(CHARACTERS), lowering.anything)
-            bad = pool.concatenate(lowering.anything, pool.intersect((bad, some)))
-            something = pool.intersect((something, pool.complement(bad)))
-        if len(set(rest[1:])) == 1:
-            something = pool.concatenate(something, rest[1])
-        else:
-            lasts = zip(self._atoms, rest[1:], strict=True)
-            last = pool.union(lowering.character(atom) for atom, one in lasts if one != pool.empty)
-            ending = pool.concatenate(lowering.anything, last)
-            something = pool.intersect((something, ending))
+        some = pool.repeat(lowering.plain(character), 1)
+        options = [self._unseen(looks, self._before(some, self._nothing, rest), 1)]
+        if lowering.loose:
+            options.append(self._unseen(looks, self._before(some, self._line_feed, rest), 2))
+        something = pool.union(options)
         if node.low > 0:
             return self._same(something)
         return tuple(pool.union((something, one)) for one in rest)
+
+    def _nothing(self, rest: Expression) -> Expression:
+        return self._pool.epsilon if self._pool.nullable[rest] else self._pool.empty
+
+    def _before(
+        self, texts: Expression, part: Callable[[Expression], Expression], rest: Rest
+    ) -> Expression:
+        """``texts``, and then the ``part`` of what may follow after their last character."""
+        pool, lowering = self._pool, self._lowering
+        options = []
+        for atom, one in zip(self._atoms, rest[1:], strict=True):
+            ending = pool.concatenate(lowering.anything, lowering.character(atom))
+            options.append(pool.concatenate(pool.intersect((texts, ending)), part(one)))
+        return pool.union(options)
+
+    def _unseen(self, looks: tuple[Look, ...], texts: Expression, shortest: int) -> Expression:
+        """``texts`` of which no suffix of ``shortest`` characters or more fails a look."""
+        pool = self._pool
+        parts = [texts]
+        for look in looks:
+            lowering = self._lowering.opposite if look.negative else self._lowering
+            anything = self._same(lowering.anything)
+            failing = Rests(lowering, self._atoms).before(look.body, anything)[0]
+            if not look.negative:
+                failing = pool.complement(failing)
+            character = lowering.character(CHARACTERS)
+            long_enough = pool.repeat(character, shortest)
+            failing = pool.intersect((failing, long_enough))
+            parts.append(pool.complement(pool.concatenate(lowering.anything, failing)))
+        return pool.intersect(parts)

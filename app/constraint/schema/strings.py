@@ -12,6 +12,7 @@ from app.constraint.formats import loose_format, strict_format
 from app.constraint.json_text import JsonText, json_spelling, json_spelling_or_any, json_text
 from app.constraint.limits import Limits
 from app.constraint.regex import syntax
+from app.constraint.regex.lookaround import repeats_anchors
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import PatternError, PatternNotSupported, parse
 from app.constraint.schema.document import Goal, Node
@@ -59,6 +60,10 @@ class _Facts:
         return self.negative or any(tree.looks for tree in self.patterns)
 
 
+_Checks = tuple[_Facts, list[Expression], list[Expression]]
+"""Facts, and what a value's UTF-8 must match and must not match by them."""
+
+
 class _Dialects:
     """Two translations of patterns: what matches in every dialect, and what matches in any."""
 
@@ -88,7 +93,9 @@ class Strings:
         )
         self._raw = _Dialects(text, lambda r: utf8(pool, r), utf8(pool, CHARACTERS))
         self._derivatives = Derivatives(pool)
+        self._steps: dict[tuple[Expression, int], Expression] = {}
         self._parsed: dict[str, syntax.Node] = {}
+        self._checks: dict[Goal, _Checks] = {}
         self._key_searches: dict[str, tuple[Expression, Expression]] = {}
 
     def build(self, nodes: Goal) -> Expression:
@@ -110,7 +117,7 @@ class Strings:
         The latter is a complement: intersect it with ``content(())``. ``node`` has the keyword
         ``patternProperties``, which errors name.
         """
-        tree = self._parse(node, pattern, "patternProperties")
+        tree = self._parse(node, pattern, "patternProperties", negated=not matches)
         if matches:
             return self._once.every.search(tree)
         return self._pool.complement(self._once.any.search(tree))
@@ -128,16 +135,22 @@ class Strings:
 
     def admit(self, nodes: Goal, value: str) -> bool:
         """Whether the string ``value`` satisfies ``nodes``."""
-        facts = self._facts(nodes)
+        checks = self._checks.get(nodes)
+        if checks is None:
+            checks = self._checks[nodes] = self._checks_of(self._facts(nodes))
+        facts, required, excluded = checks
         if not facts.lengths.admit(value) or value in facts.not_values:
             return False
-        required = self._positive(facts, self._raw)
-        excluded = self._negative(facts, self._raw)
-        if excluded:
-            required.append(self._pool.repeat(self._raw.character))
         return all(self._matches(part, value) for part in required) and not any(
             self._matches(part, value) for part in excluded
         )
+
+    def _checks_of(self, facts: _Facts) -> _Checks:
+        required = self._positive(facts, self._raw)
+        excluded = self._negative(facts, self._raw)
+        if excluded:  # what is not well-formed is read in different ways
+            required.append(self._pool.repeat(self._raw.character))
+        return facts, required, excluded
 
     def _language(self, facts: _Facts, spelling: _Dialects) -> Expression:
         """The contents of strings that ``facts`` describe."""
@@ -174,9 +187,14 @@ class Strings:
         return parts + [spelling.any.whole(whole) for whole in facts.not_wholes]
 
     def _matches(self, expression: Expression, value: str) -> bool:
+        steps = self._steps
         for byte in value.encode(errors="surrogatepass"):
-            row = self._derivatives.row(expression)
-            expression = next((e for bits, e in row if bits >> byte & 1), self._pool.empty)
+            target = steps.get((expression, byte))
+            if target is None:
+                row = self._derivatives.row(expression)
+                target = next((e for bits, e in row if bits >> byte & 1), self._pool.empty)
+                steps[expression, byte] = target
+            expression = target
         return self._pool.nullable[expression]
 
     def _facts(self, nodes: Goal) -> _Facts:
@@ -189,7 +207,7 @@ class Strings:
             if "pattern" in schema:
                 facts.patterns.append(self._parse(node, schema["pattern"]))
             if NOT_PATTERN in schema:
-                facts.not_patterns.append(self._parse(node, schema[NOT_PATTERN]))
+                facts.not_patterns.append(self._parse(node, schema[NOT_PATTERN], negated=True))
             format_tree = strict_format(schema["format"]) if "format" in schema else None
             if format_tree is not None:  # others are annotations
                 facts.wholes.append(format_tree)
@@ -198,7 +216,9 @@ class Strings:
             facts.not_values.update(_texts(schema.get(NOT_ENUM, ())))
         return facts
 
-    def _parse(self, node: Node, pattern: str, keyword: str = "pattern") -> syntax.Node:
+    def _parse(
+        self, node: Node, pattern: str, keyword: str = "pattern", *, negated: bool = False
+    ) -> syntax.Node:
         known = self._parsed.get(pattern)
         if known is None:
             place = node.place(keyword)
@@ -209,6 +229,9 @@ class Strings:
             except PatternNotSupported as error:
                 raise UnsupportedSchema(keyword, place, str(error)) from error
             self._parsed[pattern] = known
+        if negated and repeats_anchors(known):
+            reason = "what does not match a pattern that repeats anchors"
+            raise UnsupportedSchema(keyword, node.place(keyword), reason)
         return known
 
     def _loose_format(self, node: Node, name: str) -> syntax.Node:
