@@ -81,7 +81,8 @@ def test_the_character_is_one_expression_of_the_pool() -> None:
 def test_a_free_key_never_spells_a_taken_name() -> None:
     pool = ExpressionPool()
     text = JsonText(pool, Limits())
-    walker = Walker(pool, text.free_member(pool.literal(b"1"), ["a", 'q"é']))
+    names = text.names_but(["a", 'q"é'])
+    walker = Walker(pool, text.free_member(names, pool.literal(b"1")))
     assert walker.accepts('"b": 1')
     assert walker.accepts('"aa": 1')
     for key in ('"a"', '"\\u0061"', '"q\\"é"', '"q\\u0022é"', '"q\\"\\u00e9"'):

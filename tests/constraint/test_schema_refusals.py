@@ -19,34 +19,33 @@ def built(schema: Any, limits: Limits | None = None) -> Walker:
     return Walker.of(JsonSchema(schema, close_objects=True), limits)
 
 
-@pytest.mark.parametrize(
-    ("keyword", "schema"),
-    [
-        ("not", {"not": {"type": "string"}}),
-        ("if", {"if": {}, "then": {"type": "null"}}),
-        ("oneOf", {"oneOf": [{"type": "null"}, {"type": "string"}]}),
-        ("patternProperties", {"patternProperties": {"^x": {}}}),
-        ("propertyNames", {"propertyNames": {"pattern": "^x"}}),
-        ("minProperties", {"minProperties": 1}),
-        ("maxProperties", {"maxProperties": 1}),
-        ("dependentRequired", {"dependentRequired": {"a": ["b"]}}),
-        ("dependentSchemas", {"dependentSchemas": {"a": {}, "b": False}}),
-        ("dependencies", {"dependencies": {"a": ["b"]}}),
-        ("unevaluatedProperties", {"unevaluatedProperties": False}),
-        ("uniqueItems", {"uniqueItems": True}),
-        ("contains", {"contains": {"type": "null"}}),
-        ("unevaluatedItems", {"unevaluatedItems": False}),
-        ("$dynamicRef", {"$dynamicRef": "#a"}),
-    ],
-)
-def test_keywords_that_are_not_enforced_are_refused_by_name_and_place(
-    keyword: str, schema: dict[str, Any]
-) -> None:
+REFUSED = {
+    "uniqueItems": {"uniqueItems": True, "items": {"type": "string"}},
+    "not/uniqueItems": {"not": {"uniqueItems": True}},
+    "not/unevaluatedProperties": {"not": {"unevaluatedProperties": False}},
+    "minProperties": {"minProperties": 3, "additionalProperties": True},
+    "$ref": {"$ref": "https://example.org/other.json"},
+    "$dynamicRef": {
+        "$dynamicRef": "#a",
+        "$defs": {"x": {"$dynamicAnchor": "a"}, "y": {"$dynamicAnchor": "a"}},
+    },
+}
+
+
+@pytest.mark.parametrize("place", REFUSED)
+def test_keywords_that_cannot_be_enforced_are_refused_by_name_and_place(place: str) -> None:
     with pytest.raises(UnsupportedSchema) as caught:
-        built({"type": "object", "properties": {"x": schema}})
-    assert (caught.value.keyword, caught.value.pointer) == (keyword, f"/properties/x/{keyword}")
+        built({"type": "object", "properties": {"x": REFUSED[place]}})
+    assert caught.value.keyword == place.rpartition("/")[2]
+    assert caught.value.pointer == f"/properties/x/{place}"
+
+
+@pytest.mark.parametrize("draft", ["draft-03/schema#", "draft-03/schema"])
+def test_older_dialects_are_refused(draft: str) -> None:
     with pytest.raises(UnsupportedSchema):
-        built({"enum": [{"a": 1}, [1]], **schema})
+        built({"$schema": f"http://json-schema.org/{draft}"})
+    with pytest.raises(UnsupportedSchema):
+        built({"$schema": "https://example.org/own-metaschema"})
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,8 @@ class ObjectWriter:
     def write(self, nodes: Goal, shape: ObjectShape) -> Expression:
         """The objects that satisfy ``nodes``, whose shape this is."""
         wanted = shape.some
+        if shape.high is not None and shape.high < shape.low:
+            return self.pool.empty
         if len(wanted) > _MOST_WANTED:
             raise ConstraintTooComplex("too many negations of what members may be, in one object")
         members = [self._member(nodes, member, wanted) for member in shape.members]

@@ -1,0 +1,283 @@
+"""Keywords that combine, negate and count: every value of a small universe, against jsonschema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
+from typing import Any
+
+import jsonschema
+import pytest
+
+from app.constraint.program import compile_program
+from app.core.constraint import JsonSchema
+from app.core.errors import UnsatisfiableSchema
+from tests.constraint.walks import Walker
+
+SCALARS: list[Any] = [None, True, False, 0, 1, 2, -1, 1.5, "", "a", "b", "ab", "x1", "long text"]
+
+
+@cache
+def universe() -> tuple[Any, ...]:
+    return (*SCALARS, *arrays(), *objects())
+
+
+def arrays() -> Iterator[Any]:
+    yield []
+    for size in (1, 2, 3):
+        yield from map(list, product([1, "a", None, True][: 5 - size], repeat=size))
+    yield [1, 2, 3, 4, 5]
+    yield [[1], ["a"]]
+
+
+def objects() -> Iterator[Any]:
+    values = [None, 1, "a"]
+    yield {}
+    for name in ("a", "b", "ab", "x1", "x2", "c"):
+        yield from ({name: value} for value in values)
+    for one, other in [("a", "b"), ("a", "c"), ("b", "c"), ("a", "x1"), ("x1", "x2"), ("ab", "c")]:
+        yield from ({one: left, other: right} for left, right in product(values, repeat=2))
+    yield from ({"a": 1, "b": left, "c": right} for left, right in product(values, repeat=2))
+    yield {"a": {"a": 1}}
+    yield {"a": {"b": 1}, "b": {}}
+
+
+SCHEMAS: dict[str, Any] = {
+    "not a type": {"not": {"type": ["string", "object"]}},
+    "not an integer": {"not": {"type": "integer"}},
+    "not a number": {"type": ["number", "null"], "not": {"type": "number"}},
+    "not a constant": {"not": {"const": 1}},
+    "not some values": {"not": {"enum": [1, "a", None, [], {"a": 1}, [1, "a"]]}},
+    "not of a range": {"not": {"type": "number", "minimum": 0, "exclusiveMaximum": 2}},
+    "not a length": {"not": {"minLength": 1, "maxLength": 2}},
+    "not a pattern": {"not": {"pattern": "^a"}},
+    "not a multiple": {"type": "integer", "not": {"multipleOf": 2}},
+    "not required": {"type": "object", "not": {"required": ["a", "b"]}},
+    "not properties": {"not": {"properties": {"a": {"type": "string"}, "b": {"const": 1}}}},
+    "not pattern properties": {"not": {"patternProperties": {"^x": {"type": "null"}}}},
+    "not additional": {"not": {"properties": {"a": {}}, "additionalProperties": False}},
+    "not names": {"type": "object", "not": {"propertyNames": {"maxLength": 1}}},
+    "two names that must be there": {
+        "type": "object",
+        "not": {"propertyNames": {"not": {"pattern": "1$"}}},
+        "allOf": [{"not": {"patternProperties": {"^c$": False}}}],
+    },
+    "not counts": {
+        "properties": {"a": {}, "b": {}, "c": {}},
+        "additionalProperties": False,
+        "not": {"minProperties": 1, "maxProperties": 2},
+    },
+    "not items": {"not": {"items": {"type": "string"}}},
+    "not prefix": {"not": {"prefixItems": [{"const": 1}], "items": {"const": "a"}}},
+    "not contains": {"not": {"contains": {"type": "null"}}},
+    "not all": {"not": {"allOf": [{"type": "object"}, {"required": ["a"]}]}},
+    "not any": {"not": {"anyOf": [{"type": "object"}, {"type": "array"}, {"minimum": 1}]}},
+    "not one": {"not": {"oneOf": [{"type": "integer"}, {"minimum": 1}, {"const": "a"}]}},
+    "not not": {"not": {"not": {"required": ["a"], "type": "object"}}},
+    "not if": {"not": {"if": {"type": "string"}, "then": {"minLength": 2}, "else": False}},
+    "not dependent": {"not": {"dependentRequired": {"a": ["b", "c"]}}},
+    "not dependent schema": {"not": {"dependentSchemas": {"a": {"required": ["b"]}}}},
+    "not a reference": {"not": {"$ref": "#/$defs/x"}, "$defs": {"x": {"type": "object"}}},
+    "one of types": {"oneOf": [{"type": "string"}, {"type": "null"}, {"type": "object"}]},
+    "one of overlapping numbers": {"oneOf": [{"type": "integer"}, {"minimum": 1}]},
+    "one of required": {"type": "object", "oneOf": [{"required": [n]} for n in ("a", "b", "x1")]},
+    "one of overlapping objects": {
+        "oneOf": [
+            {"properties": {"a": {"type": "integer"}}, "required": ["a"]},
+            {"properties": {"b": {"type": "string"}}},
+            {"properties": {"c": {"type": "null"}}, "required": ["c"]},
+        ]
+    },
+    "one of tagged": {
+        "required": ["a"],
+        "oneOf": [
+            {"properties": {"a": {"const": 1}, "b": {"type": "string"}}},
+            {"properties": {"a": {"const": "a"}, "b": {"type": "null"}}},
+        ],
+    },
+    "one of patterns": {"oneOf": [{"type": "string", "pattern": "a"}, {"pattern": "b"}]},
+    "one of in one of": {
+        "oneOf": [{"oneOf": [{"type": "object"}, {"required": ["a"]}]}, {"const": 1}]
+    },
+    "if then else": {
+        "if": {"properties": {"a": {"const": 1}}, "required": ["a"]},
+        "then": {"required": ["b"]},
+        "else": {"type": ["object", "null"], "maxProperties": 1},
+    },
+    "if then": {"if": {"type": "string"}, "then": {"maxLength": 1}},
+    "if else": {"if": {"type": "string"}, "else": {"type": "array"}},
+    "dependent required": {
+        "type": "object",
+        "dependentRequired": {"a": ["b"], "c": ["a", "b"]},
+        "properties": {"b": {"type": "string"}},
+    },
+    "dependent schemas": {"dependentSchemas": {"a": {"maxProperties": 1}, "b": False}},
+    "dependencies": {"dependencies": {"a": ["c"], "x1": {"required": ["x2"]}}},
+    "pattern properties": {"type": "object", "patternProperties": {"^x": {"type": "string"}}},
+    "patterns that overlap": {
+        "type": "object",
+        "patternProperties": {
+            "^x": {"type": ["string", "null"]},
+            "1$": {"type": ["null", "integer"]},
+        },
+        "additionalProperties": {"const": 1},
+    },
+    "patterns beside names": {
+        "properties": {"x1": {"type": ["string", "null"]}, "a": {}},
+        "patternProperties": {"x": {"type": ["string", "integer"]}},
+        "additionalProperties": False,
+    },
+    "names": {"propertyNames": {"pattern": "^[ab]+$"}, "properties": {"c": {}, "a": {}}},
+    "names of a list": {"propertyNames": {"enum": ["a", "x1", "c"]}, "required": ["a"]},
+    "names that are not": {"propertyNames": {"not": {"enum": ["a", "c"]}}},
+    "no names": {"propertyNames": False},
+    "at least one": {"minProperties": 1},
+    "at most one": {"maxProperties": 1},
+    "none": {"maxProperties": 0},
+    "counts with names": {
+        "properties": {n: {"type": ["integer", "null"]} for n in ("a", "b", "c")},
+        "required": ["b"],
+        "minProperties": 2,
+        "maxProperties": 2,
+        "additionalProperties": False,
+    },
+    "at least two of three": {
+        "properties": {"a": {}, "b": {}, "c": {}},
+        "minProperties": 2,
+        "additionalProperties": False,
+    },
+    "contains": {"contains": {"type": "string"}},
+    "contains two": {"contains": {"type": "string"}, "minContains": 2},
+    "contains at most one": {"contains": {"type": "string"}, "maxContains": 1},
+    "contains none or more": {"contains": {"type": "string"}, "minContains": 0},
+    "contains within counts": {
+        "contains": {"const": 1},
+        "minItems": 2,
+        "maxItems": 3,
+        "minContains": 1,
+        "maxContains": 2,
+    },
+    "contains beside a prefix": {"prefixItems": [{"const": 1}], "contains": {"const": "a"}},
+    "contains two things": {"allOf": [{"contains": {"const": 1}}, {"contains": {"const": "a"}}]},
+    "unique from a list": {"items": {"enum": [1, "a", None]}, "uniqueItems": True},
+    "unique booleans": {"items": {"type": ["boolean", "null"]}, "uniqueItems": True, "minItems": 2},
+    "unique and short": {"uniqueItems": True, "maxItems": 1},
+    "unevaluated": {
+        "properties": {"a": {}},
+        "anyOf": [
+            {"properties": {"b": {"type": "string"}}, "required": ["b"]},
+            {"required": ["a"]},
+        ],
+        "unevaluatedProperties": False,
+    },
+    "unevaluated through references": {
+        "$ref": "#/$defs/base",
+        "$defs": {"base": {"properties": {"a": {"type": "integer"}}}},
+        "patternProperties": {"^x": {}},
+        "unevaluatedProperties": {"type": "null"},
+    },
+    "unevaluated with if": {
+        "if": {"properties": {"a": {"const": 1}}, "required": ["a"]},
+        "then": {"properties": {"b": {}}},
+        "else": {"properties": {"c": {}}},
+        "unevaluatedProperties": False,
+    },
+    "unevaluated items": {
+        "prefixItems": [{"const": 1}],
+        "anyOf": [{"prefixItems": [True, {"const": "a"}]}, True],
+        "unevaluatedItems": {"type": "null"},
+    },
+    "unevaluated items that are contained": {
+        "contains": {"const": "a"},
+        "unevaluatedItems": {"const": 1},
+    },
+    "all of with siblings": {
+        "properties": {"a": {"type": ["string", "integer"]}},
+        "allOf": [{"properties": {"a": {"minimum": 1}}}, {"required": ["a"]}],
+        "anyOf": [{"required": ["b"]}, {"maxProperties": 1}],
+    },
+    "recursive negation": {
+        "$ref": "#/$defs/t",
+        "$defs": {"t": {"not": {"properties": {"a": {"$ref": "#/$defs/t"}}, "required": ["a"]}}},
+    },
+    "anchors": {
+        "$defs": {"x": {"$anchor": "here", "type": "string"}},
+        "anyOf": [{"$ref": "#here"}, {"type": "null"}],
+    },
+    "identifiers": {
+        "$id": "https://example.org/root.json",
+        "$defs": {
+            "x": {"$id": "other.json", "$defs": {"y": {"type": "array"}}, "$ref": "#/$defs/y"}
+        },
+        "anyOf": [{"$ref": "other.json"}, {"$ref": "https://example.org/other.json#/$defs/y"}],
+    },
+    "draft 4": {
+        "$schema": "http://json-schema.org/draft-04/schema#",
+        "minimum": 0,
+        "exclusiveMinimum": True,
+        "properties": {"a": {"$ref": "#/definitions/n", "type": "string"}},
+        "definitions": {"n": {"type": "integer"}},
+    },
+    "draft 7": {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "items": [{"const": 1}],
+        "additionalItems": {"type": "string"},
+        "dependencies": {"a": ["b"]},
+    },
+    "booleans": {"properties": {"a": False, "b": True}},
+    "everything": True,
+}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_value_is_accepted_exactly_if_it_is_valid(name: str) -> None:
+    schema = SCHEMAS[name]
+    walker = Walker.of(JsonSchema(schema))
+    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    oracle = kind(with_dependencies(schema, kind))
+    for value in universe():
+        assert walker.accepts_in_some_order(value) == oracle.is_valid(value), json.dumps(value)
+
+
+def with_dependencies(schema: Any, kind: Any) -> Any:
+    """The keyword is understood in every dialect here, and by the library in older ones only."""
+    if kind is not jsonschema.Draft202012Validator or not isinstance(schema, dict):
+        return schema
+    needed = schema.get("dependencies", {})
+    return {
+        **schema,
+        "dependentRequired": {
+            **schema.get("dependentRequired", {}),
+            **{name: names for name, names in needed.items() if isinstance(names, list)},
+        },
+        "dependentSchemas": {
+            **schema.get("dependentSchemas", {}),
+            **{name: other for name, other in needed.items() if not isinstance(other, list)},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"not": {}},
+        {"not": {"not": False}},
+        {"oneOf": [{"type": "string"}, {"type": "string"}]},
+        {"type": "string", "oneOf": [True, {"minLength": 0}]},
+        {"required": ["a"], "type": "object", "properties": {"a": {"not": True}}},
+        {"type": "object", "minProperties": 2, "maxProperties": 1},
+        {"type": "array", "contains": False},
+        {"enum": [1, 2], "not": {"maximum": 2}},
+        {"type": "boolean", "uniqueItems": True, "not": {"enum": [True, False]}},
+        {"items": {"type": "null"}, "uniqueItems": True, "minItems": 2, "type": "array"},
+        {
+            "allOf": [{"$ref": "#/$defs/a"}, {"not": {"$ref": "#/$defs/a"}}],
+            "$defs": {"a": {"minLength": 3}},
+        },
+    ],
+)
+def test_what_nothing_satisfies_is_found_out(schema: dict[str, Any]) -> None:
+    with pytest.raises(UnsatisfiableSchema):
+        compile_program(JsonSchema(schema))
