@@ -186,6 +186,21 @@ def test_what_cannot_be_followed_exactly_is_refused_by_name(pattern: str) -> Non
     assert (caught.value.keyword, caught.value.pointer) == ("pattern", "/pattern")
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "^" + "(?=.*a)" * 500,
+        r"\b" * 2000,
+        "^(?:" + r"\bab" * 100 + "){60}$",
+        "".join(rf"[\W{chr(0x4E00 + index)}]" for index in range(500)),
+        "".join(rf"(?<=[\w{chr(0x4E00 + index)}])" for index in range(150)) + "x",
+    ],
+)
+def test_look_around_and_large_classes_without_measure_are_refused_at_once(pattern: str) -> None:
+    with pytest.raises((ConstraintTooComplex, UnsupportedSchema)):
+        Walker.of(JsonSchema({"type": "string", "pattern": pattern}))
+
+
 @pytest.mark.parametrize("pattern", ["(" * 30_000, "(" * 2000 + ")" * 2000, "a" * 10_000])
 def test_hostile_patterns_are_refused_at_once(pattern: str) -> None:
     with pytest.raises(ConstraintTooComplex):
@@ -211,6 +226,13 @@ def test_huge_counts_cost_nothing() -> None:
     walker = Walker.of(JsonSchema({"type": "string", "pattern": "^[a-z]{1,1000000}$"}))
     assert len(walker.pool) < 300
     assert walker.accepts('"abc"')
+
+
+def test_errors_show_the_place_in_the_pattern() -> None:
+    with pytest.raises(InvalidSchema, match=r"at character 10 of the pattern: 'z-a\]\+'"):
+        Walker.of(Regex("^abcdefgh[z-a]+"))
+    with pytest.raises(UnsupportedSchema, match=r"at character 3 of the pattern: '\\\\1'"):
+        Walker.of(Regex(r"(a)\1"))
 
 
 def test_deep_groups_with_anchors_are_built_in_time() -> None:
