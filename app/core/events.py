@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from app.core.errors import RequestError
 from app.core.step import TokenLogprob
 
 FinishReason = Literal["stop", "length", "abort", "error"]
@@ -52,6 +53,8 @@ class TokenChunk:
     usage: AnswerUsage
     finish_reason: FinishReason | None = None
     """Set on the last chunk of an answer, and only there."""
+    error: RequestError | None = None
+    """With the reason "error": what the caller can change, where the fault is not ours."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as Seq
 
 from app.core.constraint import Mask, Vocabulary
-from app.core.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
+from app.core.errors import BudgetTooSmall, InvalidRequest, PromptTooLong, RequestError
 from app.core.events import StepObserver, StepStats, TokenChunk
 from app.core.request import EngineRequest
 from app.core.step import Runner, SampledToken
@@ -195,7 +195,11 @@ class Engine:
     def _fail(self, sequence: Sequence, error: Exception) -> None:
         """End one answer whose constraint misbehaved; the others never notice (law 4)."""
         request_id = sequence.request.request_id
-        _log.error("the constraint of request %s failed", request_id, exc_info=error)
+        if isinstance(error, RequestError):
+            sequence.error = error.with_traceback(None)
+            _log.warning("the constraint of request %s failed: %s", request_id, error)
+        else:
+            _log.error("the constraint of request %s failed", request_id, exc_info=error)
         sequence.finish("error")
 
     def _forget(self, sequence: Sequence) -> None:

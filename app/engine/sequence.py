@@ -6,6 +6,7 @@ from collections import deque
 from hashlib import blake2b
 
 from app.core.constraint import ConstraintState
+from app.core.errors import RequestError
 from app.core.events import AnswerToken, AnswerUsage, FinishReason, TokenChunk, TokenSource
 from app.core.request import EngineRequest
 from app.core.step import SampledToken
@@ -45,6 +46,7 @@ class Sequence:
         "draft",
         "drafted_tokens",
         "ended_by_token",
+        "error",
         "finish_reason",
         "forward_passes",
         "number",
@@ -67,6 +69,7 @@ class Sequence:
         self.admitted = False
         self.budget_closed = False
         self.finish_reason: FinishReason | None = None
+        self.error: RequestError | None = None
         self.cached_tokens = 0
         self.drafted_tokens = 0
         self.forward_passes = 0
@@ -174,6 +177,7 @@ class Sequence:
             tokens=tokens,
             usage=self.usage(),
             finish_reason=self.finish_reason,
+            error=self.error,
         )
 
     def usage(self) -> AnswerUsage:

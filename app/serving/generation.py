@@ -85,7 +85,8 @@ class Generation:
         self._timeline.chunk(index, chunk.usage)
         if chunk.finish_reason in ("error", "abort"):
             self._abort(list(self._index))
-            self.on_failure(LeapjsonError("the engine gave this answer up; a fault of the server"))
+            fault = LeapjsonError("the engine gave this answer up; a fault of the server")
+            self.on_failure(chunk.error or fault)
             return
         text = self._decoders[index].push(chunk.data)
         if chunk.finish_reason is not None:

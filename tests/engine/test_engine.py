@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from app.core.constraint import Mask
-from app.core.errors import BudgetTooSmall, InvalidRequest, PromptTooLong
+from app.core.errors import BudgetTooSmall, ConstraintTooComplex, InvalidRequest, PromptTooLong
 from app.core.events import TokenChunk
 from app.core.request import SamplingParams
 from app.engine import Engine, EngineConfig
@@ -251,6 +251,7 @@ class _Broken(FiniteConstraint):
     """Fails after ``calls`` masks."""
 
     calls = 0
+    error: Exception = RuntimeError("this constraint is broken")
 
     def start(self) -> FiniteState:
         return _BrokenState(self, b"")
@@ -261,7 +262,7 @@ class _BrokenState(FiniteState):
         assert isinstance(self._constraint, _Broken)
         self._constraint.calls -= 1
         if self._constraint.calls < 0:
-            raise RuntimeError("this constraint is broken")
+            raise self._constraint.error
         return super().mask(budget)
 
     def copy(self) -> FiniteState:
@@ -281,6 +282,16 @@ def test_a_constraint_that_fails_ends_its_own_answer_and_no_other(calls: int) ->
         assert answers[one.request_id].tokens == (
             naive_answer(one, model, VOCABULARY, TOKENIZER).tokens
         )
+
+
+def test_a_constraint_that_grows_too_complex_ends_its_answer_with_the_error() -> None:
+    language = _Broken(LANGUAGES[1].answers, VOCABULARY)
+    language.error = ConstraintTooComplex("steps")
+    engine = make_engine()
+    engine.add(request("one", allowed=language))
+    chunks = [chunk for _ in range(9) for chunk in engine.step()]
+    assert [chunk.finish_reason for chunk in chunks][-1] == "error"
+    assert chunks[-1].error is language.error
 
 
 def test_statistics_of_steps_add_up_to_the_usage_of_answers() -> None:

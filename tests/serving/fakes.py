@@ -43,6 +43,8 @@ class FakeEngine:
         self.refusal: Callable[[EngineRequest], Exception | None] = lambda request: None
         self.crash: BaseException | None = None
         self.finish_with: str | None = None
+        self.error: RequestError | None = None
+        """What an answer that is given up (``finish_with`` "error") says about it."""
         self.added: list[EngineRequest] = []
         self.aborted: list[str] = []
         self.threads: set[int] = set()
@@ -105,7 +107,7 @@ class FakeEngine:
         top = [TokenLogprob(ord("H"), -0.5), TokenLogprob(ByteVocabulary().eos, float("-inf"))]
         tokens = [AnswerToken(piece[0] if piece else 0, piece, "sampled", -0.25, top)]
         usage = AnswerUsage(len(request.prompt), 2, given, given - 1, 0, given)
-        return TokenChunk(request_id, piece, tokens, usage, reason)
+        return TokenChunk(request_id, piece, tokens, usage, reason, self.error if reason else None)
 
 
 class FakeConstraint:

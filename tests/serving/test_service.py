@@ -8,6 +8,7 @@ import pytest
 from app.core.constraint import ConstraintSpec, Regex
 from app.core.errors import (
     BudgetTooSmall,
+    ConstraintTooComplex,
     EngineDied,
     InvalidRequest,
     LeapjsonError,
@@ -186,6 +187,14 @@ async def test_an_answer_the_engine_gives_up_fails_alone() -> None:
             await bench.texts(ask("a"))
         bench.engine.finish_with = None
         assert await bench.texts(ask("b")) == ["x"]
+
+
+async def test_an_answer_whose_constraint_grows_too_complex_says_so() -> None:
+    async with Bench(FakeEngine(lambda request: [b"x"])).running() as bench:
+        bench.engine.finish_with = "error"
+        bench.engine.error = ConstraintTooComplex("steps")
+        with pytest.raises(ConstraintTooComplex):
+            await bench.texts(ask("a"))
 
 
 async def test_a_full_queue_is_refused_and_counted() -> None:
