@@ -44,7 +44,7 @@ class Walker:
 
         False as well where too many orders would have to be tried.
         """
-        self._patience = 300
+        self._patience = 5_000
         return any(self.pool.nullable[end] for end in self._ends(self.root, value))
 
     def _ends(self, here: Expression, value: Any) -> Iterator[Expression]:
@@ -69,13 +69,33 @@ class Walker:
         self._patience -= 1
         if self._patience < 0:
             return
-        for name, value in members.items():
-            after_key = self._step(here, comma + json.dumps(name, ensure_ascii=False) + ": ")
-            if after_key != self.pool.empty:
-                others = {key: other for key, other in members.items() if key != name}
-                for end in self._ends(after_key, value):  # lazily: the first order mostly fits
-                    if end != self.pool.empty:
-                        yield from self._after_members(end, others, ", ")
+        for name, ends in self._next_members(here, members, comma):
+            others = {key: other for key, other in members.items() if key != name}
+            for end in ends:
+                yield from self._after_members(end, others, ", ")
+
+    def _next_members(
+        self, here: Expression, members: dict[str, Any], comma: str
+    ) -> Iterator[tuple[str, list[Expression]]]:
+        """Members that may come next, those first after which the others still may."""
+        possible = [
+            name for name in members if self._after_key(here, comma, name) != self.pool.empty
+        ]
+        found: list[tuple[int, str, list[Expression]]] = []
+        for name in possible:
+            ends = list(self._ends(self._after_key(here, comma, name), members[name]))
+            ends = [end for end in ends if end != self.pool.empty]
+            if not ends:
+                continue
+            followed = [self._after_key(ends[0], ", ", other) for other in possible]
+            found.append((-sum(after != self.pool.empty for after in followed), name, ends))
+            if -found[-1][0] >= len(possible) - 1:
+                break  # the others may follow
+        for _, name, ends in sorted(found, key=lambda each: each[0]):
+            yield name, ends
+
+    def _after_key(self, here: Expression, comma: str, name: str) -> Expression:
+        return self._step(here, comma + json.dumps(name, ensure_ascii=False) + ": ")
 
     def _step(self, here: Expression, text: str | bytes) -> Expression:
         for byte in text.encode() if isinstance(text, str) else text:
