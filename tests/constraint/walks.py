@@ -87,7 +87,9 @@ class Walker:
             ends = [end for end in ends if end != self.pool.empty]
             if not ends:
                 continue
-            followed = [self._after_key(ends[0], ", ", other) for other in possible]
+            followed = [
+                self._after_key(ends[0], ", ", other) for other in possible if other != name
+            ]
             found.append((-sum(after != self.pool.empty for after in followed), name, ends))
             if -found[-1][0] >= len(possible) - 1:
                 break  # the others may follow
