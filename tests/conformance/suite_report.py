@@ -32,13 +32,14 @@ _OPTIONAL = """\
 
 _EXCEPTIONS = {
     Verdict.SPELLING: (
-        "A valid instance is in the language in another spelling: answers write a number without "
-        "an exponent, without a fraction of zeros and without a negative zero, so `1` and never "
-        "`1.0`, except where a `const` or `enum` itself has `1.0`."
+        "A valid instance is in the language in another spelling: answers write an integer "
+        "without a fraction of zeros, so `1` and never `1.0`, except where a `const` or `enum` "
+        "itself has `1.0`."
     ),
     Verdict.DIGITS: (
         "A valid number has more digits than answers write where no bound asks for them "
-        "(`Limits.integer_digits` and `Limits.fraction_digits`, 18 by default)."
+        "(`Limits.integer_digits` and `Limits.fraction_digits`), or is near the ends of the range "
+        "of floats."
     ),
     Verdict.SURROGATE: (
         "A string holds half of a surrogate pair, which is not text; answers have none."

@@ -1,8 +1,7 @@
 """Is our language right about an instance, given that answers have one written form?
 
-JSON has many spellings of a value, and answers use one of them: numbers
-without exponent and without a fraction of zeros, with a bounded number of digits, object members in
-the order of ``properties``. A valid instance may be missing for that reason alone; each such reason
+JSON has many spellings of a value, and answers use few of them: integers without a fraction of
+zeros, numbers with a bounded number of digits, object members in the order of ``properties``. A valid instance may be missing for that reason alone; each such reason
 has a name here and is shown to be the only one, by trying again without it.
 """
 
@@ -53,6 +52,8 @@ def judge(schema: Any, instance: Any, *, valid: bool, walker: Walker | None) -> 
         return Verdict.SURROGATE
     if any(accepts(walker, spelled) for spelled in _respelled(plain)):
         return Verdict.SPELLING
+    if _is_extreme(instance):
+        return Verdict.DIGITS
     if _language_accepts(schema, plain, Limits(integer_digits=_DIGITS, fraction_digits=_DIGITS)):
         return Verdict.DIGITS
     if _language_accepts(without_formats(schema), plain, Limits()):
@@ -126,6 +127,14 @@ def _language_accepts(schema: Any, instance: Any, limits: Limits) -> bool:
         return accepts(Walker.of(JsonSchema(schema), limits), instance)
     except ConstraintError:
         return False
+
+
+def _is_extreme(instance: Any) -> bool:
+    """Whether a number is near the ends of what a float holds, where exponents stop short."""
+    if isinstance(instance, (dict, list)):
+        parts = instance.values() if isinstance(instance, dict) else instance
+        return any(_is_extreme(part) for part in parts)
+    return isinstance(instance, float) and instance != 0 and not 1e-300 < abs(instance) < 1e300
 
 
 def _has_own_dialect(schema: Any) -> bool:
