@@ -87,6 +87,7 @@ def test_items_of_an_array_come_back_to_one_branch_point() -> None:
         {"type": "integer", "minimum": -(10**15), "maximum": 10**15},
         {"enum": [f"value {i}" for i in range(5_000)]},
         {"type": "string", "format": "email"},
+        {"type": "string", "pattern": "^[ab]+$", "anyOf": [{"pattern": "^c+$"}, {"pattern": "a$"}]},
         TREE,
         {"$ref": "#/$defs/a", "$defs": {"a": {"type": "array", "items": {"$ref": "#/$defs/a"}}}},
         {},

@@ -200,8 +200,9 @@ class _Explorer:
             return
         apart = self._apart(head, mode)
         for first, rest in apart.values():
-            rest = pool.concatenate(rest, tail)
-            yield from self._ways(pool.concatenate(first, rest), mode)
+            way = pool.concatenate(first, rest, tail)
+            if self._derivatives.length(way) < INFINITE:
+                yield from self._ways(way, mode)
         if apart:
             others = [member for member in pool.operands[head] if member not in apart]
             expression = pool.concatenate(pool.union(others), tail)
@@ -218,8 +219,8 @@ class _Explorer:
             if pool.kinds[head] is Kind.LITERAL or not self._is_text(head, mode):
                 break
             parts.append(head)
+            decided += self._derivatives.length(head)  # which shortest builds on
             sample = self._derivatives.shortest(head)
-            decided += len(sample)
             after = _after(after, sample)
             expression = tail
         whole = pool.concatenate(*parts)
