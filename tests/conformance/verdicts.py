@@ -1,8 +1,9 @@
 """Is our language right about an instance, given that answers have one written form?
 
 JSON has many spellings of a value, and answers use few of them: integers without a fraction of
-zeros, numbers with a bounded number of digits, object members in the order of ``properties``. A valid instance may be missing for that reason alone; each such reason
-has a name here and is shown to be the only one, by trying again without it.
+zeros, numbers with a bounded number of digits, object members in the order of ``properties``. A
+valid instance may be missing for that reason alone; each such reason has a name here and is shown
+to be the only one, by trying again without it.
 """
 
 from __future__ import annotations
