@@ -64,7 +64,9 @@ class Automaton:
     @property
     def nbytes(self) -> int:
         """Memory for tables and (estimated) expressions, in bytes. Any thread may read it."""
-        return self.transitions.nbytes + self.rows.nbytes + 400 * len(self.pool)
+        tables = 1024 * max(16, self._row_count) + 4 * len(self.rows)
+        states = 110 * len(self._expressions) + 220 * len(self.pool)
+        return tables + states + self.derivatives.nbytes
 
     def state(self, expression: Expression) -> State:
         """The number of an expression's state, new if it was never visited."""

@@ -45,14 +45,14 @@ class Derivatives(Rows):
 
     @property
     def nbytes(self) -> int:
-        known = 9 * len(self._lengths) + 60 * len(self._pruned)
+        known = 9 * len(self._lengths) + 40 * len(self._pruned)
         return super().nbytes + known + 200 * len(self._next)
 
     def live_row(self, expression: Expression) -> Row:
         """``row`` without the derivatives from which no string can be finished. Memoised."""
         row = self.row(expression)
         if expression not in self._pruned:
-            if not all([self.is_alive(target) for _, target in row]):
+            if not all(self.is_alive(target) for _, target in row):
                 row = [(bits, target) for bits, target in row if self.is_alive(target)]
                 self._rows[expression] = row
             self._pruned.add(expression)
@@ -321,7 +321,7 @@ class Derivatives(Rows):
             bound = min(INFINITE, self._bound(operand[0]) * int(operand[1]))
         else:
             return self.length(expression)
-        if all([pool.nullable[e] or self._known_length(e) is not None for e in parts]):
+        if all(pool.nullable[e] or self._known_length(e) is not None for e in parts):
             self._set_length(expression, bound)
         return bound
 

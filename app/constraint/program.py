@@ -14,7 +14,6 @@ from app.constraint.rows import UNBOUNDED
 from app.core.constraint import ConstraintSpec
 from app.core.errors import UnsatisfiableSchema
 
-
 _COMPILE_WORK = 300_000
 """Steps of work that lengths and emptiness may cost: a fraction of a second."""
 

@@ -48,7 +48,7 @@ class Rows:
     @property
     def nbytes(self) -> int:
         """Memory for rows, in bytes, estimated. Any thread may read it."""
-        return 640 * len(self._rows)
+        return 400 * len(self._rows)
 
     def row(self, expression: Expression) -> Row:
         """Every next byte and the derivative it leads to. Memoised; not to be changed."""
@@ -128,17 +128,21 @@ class Rows:
         return rows[0] if len(rows) == 1 else self._merge(rows)
 
     def _row_of_intersection(self, members: Sequence[Expression]) -> Row:
+        pool = self.pool
         classes: list[tuple[ByteSet, list[Expression]]] = [(ALL_BYTES, [])]
         for member in members:
             row = self.row(member)
-            self.spend(len(classes) * len(row))
+            self.spend(len(classes) * len(row) // 8)
             classes = [
-                (common, [*targets, target])
+                (common, targets if target == pool.everything else [*targets, target])
                 for bits, targets in classes
                 for member_bits, target in row
                 if (common := bits & member_bits)
             ]
-        return self._by_target((bits, self.pool.intersect(targets)) for bits, targets in classes)
+        return self._by_target(
+            (bits, targets[0] if len(targets) == 1 else pool.intersect(targets))
+            for bits, targets in classes
+        )
 
     def _row_of_complement(self, inner: Expression) -> Row:
         row, rest = [], ALL_BYTES
@@ -174,9 +178,12 @@ class Rows:
         classes: list[tuple[ByteSet, list[Expression]]] = []
         for group in (wide, single):
             for bits, targets in group.items():
-                self.spend(len(classes) + len(targets))
+                self.spend(len(classes) // 8 + len(targets))
                 classes = _refine(classes, bits, targets)
-        return self._by_target((bits, self.pool.union(targets)) for bits, targets in classes)
+        return self._by_target(
+            (bits, targets[0] if len(targets) == 1 else self.pool.union(targets))
+            for bits, targets in classes
+        )
 
     def _by_target(self, row: Iterable[tuple[ByteSet, Expression]]) -> Row:
         merged: dict[Expression, ByteSet] = {}

@@ -10,7 +10,7 @@ from app.constraint.vocabulary_index import VocabularyIndex
 from app.core.constraint import Mask
 from app.core.errors import RejectedToken
 
-_WORK_PER_CALL = 50_000
+_WORK_PER_CALL = 80_000
 """Steps of work that one call may cost: tens of milliseconds. Real schemas stay far below."""
 
 

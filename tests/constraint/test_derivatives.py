@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.constraint.derivatives import Derivatives
-from app.constraint.expressions import INFINITE, ExpressionPool, byte_range, byte_set
+from app.constraint.expressions import INFINITE, ExpressionPool, Kind, byte_range, byte_set
 from app.core.errors import ConstraintTooComplex
 from tests.constraint.languages import UNIVERSE, Recipe, accepts, build, recipes, strings
 
@@ -162,3 +162,50 @@ def test_a_derivative_of_many_texts_costs_one_place_and_not_all_of_them() -> Non
     for byte in b"value number 1":
         expression = derivatives.derivative(expression, byte)
     assert len(pool) - before < 1000
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.text("ab", max_size=5), st.sampled_from("xyz")), max_size=60))
+def test_a_union_of_many_texts_keeps_its_language_when_it_branches_on_first_bytes(
+    pairs: list[tuple[str, str]],
+) -> None:
+    pool = ExpressionPool()
+    many = [
+        pool.concatenate(pool.literal(text.encode()), pool.repeat(pool.literal(end.encode()), 1, 2))
+        for text, end in pairs
+    ]
+    derivatives = measured(pool)
+    expression = pool.union(many)
+    expected = {text + end * times for text, end in pairs for times in (1, 2)}
+    assert all(contains(derivatives, expression, text.encode()) for text in expected)
+    for text in ("".join(letters) for n in range(5) for letters in product("abxy", repeat=n)):
+        assert contains(derivatives, expression, text.encode()) == (text in expected)
+
+
+def test_a_long_literal_is_followed_without_copying_what_is_left_of_it() -> None:
+    pool = ExpressionPool()
+    expression = pool.literal(b"ab" * 50_000)
+    derivatives = measured(pool)
+    assert derivatives.length(expression) == 100_000
+    assert derivatives.shortest(expression) == b"ab" * 50_000
+    for byte in b"ab" * 1_000:
+        expression = derivatives.derivative(expression, byte)
+    assert derivatives.shortest(expression) == b"ab" * 49_000
+    longest = max(len(pool.operands[e]) for e in range(len(pool)) if pool.kinds[e] is Kind.LITERAL)
+    assert longest <= 256
+
+
+def test_work_over_what_is_allowed_is_an_error_and_can_be_tried_again() -> None:
+    pool = ExpressionPool()
+    letters = pool.byte(byte_set(b"ab"))
+    far = pool.concatenate(pool.repeat(letters), pool.literal(b"a"), pool.repeat(letters, 9, 9))
+    both = pool.intersect([far, pool.complement(pool.literal(b"a" * 10))])
+    derivatives = Derivatives(pool)
+    derivatives.allow(10)
+    with pytest.raises(ConstraintTooComplex, match="10 steps"):
+        derivatives.length(both)
+    derivatives.allow(10_000)
+    shortest = derivatives.shortest(both)
+    assert 0 < derivatives.work < 10_000
+    assert len(shortest) == 10
+    assert contains(derivatives, both, shortest)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ import pytest
 from app.constraint import Choice, Compiler, JsonObject, JsonSchema, Regex
 from app.constraint.state import AutomatonState
 from app.core.constraint import ConstraintSpec, Mask
-from app.core.errors import RejectedToken
+from app.core.errors import ConstraintTooComplex, RejectedToken
 from app.text import Vocabulary
 
 PERSON: dict[str, Any] = {
@@ -190,6 +191,113 @@ def test_equal_masks_are_kept_and_counted_once(compiler: Compiler) -> None:
     kept = constraint.masks._masks.values()
     contents = {mask.tobytes() for mask in kept}
     assert len({id(mask) for mask in kept}) == len(contents) == len(constraint.masks._distinct)
+
+
+OPEN: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "names": {"type": "integer"},
+        "é\n": {"type": "boolean"},
+        "kind": {"type": "object", "properties": {"k": {"type": "null"}}},
+    },
+}
+
+
+def test_masks_in_keys_of_open_objects_equal_brute_force(compiler: Compiler) -> None:
+    vocabulary = small_vocabulary()
+    constraint = compiler.compile(JsonSchema(OPEN))
+    for text in (
+        *('{"', '{"n', '{"name', '{"é', '{"é\\', '{"x', '{"name": "a", "', '{"name": "a", "name'),
+        *('{"name": "", "x": {"', '{"name": "", "kind": {"', '{"name": "", "kind": {"k'),
+    ):
+        state = constraint.start()
+        state.accept_bytes(text.encode())
+        assert tokens_of(state.mask()) == brute_force(state, vocabulary), text
+        allowed = tokens_of(state.mask(budget=1000))
+        assert allowed == tokens_of(state.mask())
+
+
+def test_budgets_are_kept_in_keys_of_open_objects(compiler: Compiler) -> None:
+    vocabulary = small_vocabulary()
+    constraint = compiler.compile(JsonSchema(OPEN))
+    for seed in range(60):
+        rng = random.Random(seed)
+        start = constraint.start()
+        answer = random_walk(start, vocabulary, rng, start.shortest_tokens() + seed % 30)
+        jsonschema.validate(json.loads(answer), OPEN)
+
+
+CATASTROPHES: Sequence[Any] = [
+    {"type": "string", "pattern": "a.{300}$"},
+    {
+        "allOf": [
+            {"type": "string"},
+            *({"pattern": f"{c}.{{{ord(c) - 94}}}"} for c in "abcdefghijkl"),
+        ]
+    },
+    {"type": "string", "pattern": "^(.*a.{12}b.*|.*c.{13}d.*)$"},
+]
+
+
+@pytest.mark.parametrize("schema", CATASTROPHES)
+def test_one_call_does_a_bounded_amount_of_work(schema: Any, compiler: Compiler) -> None:
+    constraint = compiler.compile(JsonSchema(schema))
+    derivatives = constraint.automaton.derivatives
+    rng = random.Random(0)
+    for _ in range(20):
+        state = constraint.start()
+        try:
+            for _ in range(30):
+                state.shortest_tokens(1000)
+                state.mask(budget=500)
+                assert derivatives.work <= 80_000
+                state.accept(rng.choice(tokens_of(state.mask())))
+        except ConstraintTooComplex:
+            assert derivatives.work < 200_000  # found out by the last step alone
+
+
+def test_a_call_that_was_given_up_leaves_masks_right(compiler: Compiler) -> None:
+    vocabulary = small_vocabulary()
+    constraint = compiler.compile(JsonSchema(OPEN))
+    derivatives = constraint.automaton.derivatives
+    expected = constraint.start()
+    expected.accept_bytes(b'{"')
+    for work in range(0, 400, 7):
+        again = compiler.compile(JsonSchema(OPEN))
+        state = again.start()
+        state.accept_bytes(b'{"')
+        again.automaton.derivatives.allow(work)
+        with contextlib.suppress(ConstraintTooComplex):
+            again.masks.mask(state._state)
+        assert tokens_of(state.mask()) == tokens_of(expected.mask())
+    assert tokens_of(expected.mask()) == brute_force(expected, vocabulary)
+    assert derivatives.work < 80_000
+
+
+def test_a_forced_path_is_followed_piece_by_piece(compiler: Compiler) -> None:
+    state = compiler.compile(JsonSchema({"type": "string", "pattern": "^x{100000}$"})).start()
+    text = b""
+    for _ in range(20):
+        forced = state.forced()
+        assert 0 < len(forced) <= 2048
+        text += forced
+        state.accept_bytes(forced)
+    assert text == b'"' + b"x" * (len(text) - 1)
+
+
+def test_a_long_completion_keeps_its_promise_to_the_end() -> None:
+    """Distances along it are noted some tokens at a time; none may be lost between."""
+    singles = [bytes([byte]) for byte in range(256)]
+    vocabulary = Vocabulary([*singles, b"ab", None], eos_ids=[257])
+    constraint = Compiler(vocabulary).compile(
+        JsonSchema({"anyOf": [{"const": "ab" * 500}, {"const": "ba" * 400 + "c"}]})
+    )
+    for spare in (0, 1, 5):
+        start = constraint.start()
+        budget = start.shortest_tokens() + spare
+        answer = random_walk(start, vocabulary, random.Random(spare), budget)
+        assert json.loads(answer)[0] in "ab"
 
 
 def test_can_extend_sees_tokens_that_go_on_past_the_end(compiler: Compiler) -> None:
