@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
 from app.constraint.codepoints import CHARACTERS, LAST, Ranges, clip, common, utf8
@@ -13,6 +14,10 @@ from app.constraint.limits import Limits
 from app.constraint.numbers import number
 
 _HEX = byte_set(b"0123456789abcdefABCDEF")
+
+_ESCAPED = {code: json.dumps(chr(code))[1:-1].encode() for code in [*range(0x20), 0x22, 0x5C]}
+_PLAIN = byte_range(0, 0x7F) & ~byte_set(_ESCAPED)
+"""Code points below 128 that stand for themselves in a JSON string."""
 
 
 def character(pool: ExpressionPool) -> Expression:
@@ -33,16 +38,11 @@ def json_spelling(pool: ExpressionPool, members: Ranges) -> Expression:
 
     Each code point has one spelling, so a pattern leaves no choice between escapes.
     """
-    plain = 0
-    options = [utf8(pool, clip(members, 0x80, LAST))]
+    bits = 0
     for first, last in clip(members, 0, 0x7F):
-        for code in range(first, last + 1):
-            spelled = json.dumps(chr(code))[1:-1].encode()
-            if len(spelled) == 1 or code == 0x7F:
-                plain |= 1 << code
-            else:
-                options.append(pool.literal(spelled))
-    return pool.union([pool.byte(plain), *options])
+        bits |= byte_range(first, last)
+    escaped = [pool.literal(text) for code, text in _ESCAPED.items() if bits >> code & 1]
+    return pool.union((pool.byte(bits & _PLAIN), utf8(pool, clip(members, 0x80, LAST)), *escaped))
 
 
 def json_spelling_or_any(pool: ExpressionPool, members: Ranges) -> Expression:
@@ -69,9 +69,12 @@ class JsonText:
         self.limits = limits
         self.layout = layout or Layout()
         self.character = character(pool)
-        self.any_content = pool.repeat(json_spelling(pool, CHARACTERS))
-        """Contents of strings in one spelling of every character, as names are written."""
         self._any_values: dict[int, Expression] = {}
+
+    @cached_property
+    def any_content(self) -> Expression:
+        """Contents of strings in one spelling of every character, as names are written."""
+        return self.pool.repeat(json_spelling(self.pool, CHARACTERS))
 
     def inside(self, depth: int) -> int:
         return self.layout.inside(depth)

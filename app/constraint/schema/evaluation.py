@@ -34,7 +34,7 @@ class Evaluation:
     def __init__(self, branches: Branches, strings: Strings) -> None:
         self._branches = branches
         self._strings = strings
-        self._identities: dict[Node, frozenset[Hashable]] = {}
+        self._identities: dict[tuple[Node, Any], frozenset[Hashable]] = {}
 
     def admits(self, goal: Goal, value: Any) -> bool:
         """Whether ``value`` satisfies all of ``goal``."""
@@ -54,9 +54,9 @@ class Evaluation:
         return self.admits_content(branch, value)
 
     def _listed(self, node: Node, keyword: Any) -> frozenset[Hashable]:
-        known = self._identities.get(node)
+        known = self._identities.get((node, keyword))
         if known is None:
-            known = self._identities[node] = frozenset(map(identity, node.schema[keyword]))
+            known = self._identities[node, keyword] = frozenset(map(identity, node.schema[keyword]))
         return known
 
     def admits_content(self, branch: Branch, value: Any) -> bool:

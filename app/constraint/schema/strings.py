@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from app.constraint.codepoints import CHARACTERS, Ranges, utf8
 from app.constraint.derivatives import Derivatives
-from app.constraint.expressions import Expression
+from app.constraint.expressions import Expression, ExpressionPool
 from app.constraint.formats import loose_format, strict_format
 from app.constraint.json_text import JsonText, json_spelling, json_spelling_or_any, json_text
 from app.constraint.limits import Limits
@@ -67,12 +68,15 @@ _Checks = tuple[_Facts, list[Expression], list[Expression]]
 class _Dialects:
     """Two translations of patterns: what matches in every dialect, and what matches in any."""
 
-    def __init__(
-        self, text: JsonText, spell: Callable[[Ranges], Expression], character: Expression
-    ) -> None:
-        self.every = Lowering(text.pool, spell)
-        self.any = Lowering(text.pool, spell, loose=True)
-        self.character = character
+    def __init__(self, pool: ExpressionPool, spell: Callable[[Ranges], Expression]) -> None:
+        self.every = Lowering(pool, spell)
+        self.any = Lowering(pool, spell, loose=True)
+        self._spell = spell
+
+    @cached_property
+    def character(self) -> Expression:
+        """Any character."""
+        return self._spell(CHARACTERS)
 
 
 class Strings:
@@ -87,11 +91,9 @@ class Strings:
         self._text = text
         self._pool = pool = text.pool
         self._limits = limits
-        self._freely = _Dialects(text, lambda r: json_spelling_or_any(pool, r), text.character)
-        self._once = _Dialects(
-            text, lambda r: json_spelling(pool, r), json_spelling(pool, CHARACTERS)
-        )
-        self._raw = _Dialects(text, lambda r: utf8(pool, r), utf8(pool, CHARACTERS))
+        self._freely = _Dialects(pool, lambda members: json_spelling_or_any(pool, members))
+        self._once = _Dialects(pool, lambda members: json_spelling(pool, members))
+        self._raw = _Dialects(pool, lambda members: utf8(pool, members))
         self._derivatives = Derivatives(pool)
         self._steps: dict[tuple[Expression, int], Expression] = {}
         self._parsed: dict[str, syntax.Node] = {}
