@@ -192,8 +192,8 @@ class Derivatives(Rows):
             return INFINITE
         if kind is Kind.DISTINCT:
             items, between, least, _ = operand
-            nearest = sorted(map(self.length, items))[:least]
-            return min(INFINITE, sum(nearest) + self.length(between) * (least - 1))
+            nearest: list[int] = sorted(map(self.length, items))[: int(least)]
+            return min(INFINITE, sum(nearest) + self.length(between) * (int(least) - 1))
         return self._search(expression)
 
     def _search_alive(self, start: Expression) -> bool:
