@@ -24,6 +24,9 @@ from app.core.errors import ConstraintTooComplex, InvalidSchema
 Branch = tuple[Node, ...]
 """Subschemas whose own assertions hold together; () admits every value."""
 
+_MOST_CHOICES = 8
+"""Choices that are compared to make the narrowest first."""
+
 _MOST_REFERENCES = 8
 """References one behind the other that are followed to see a contradiction."""
 
@@ -215,21 +218,29 @@ class Branches:
         ]
 
     def _choose(self, branch: _Open) -> list[_Open]:
-        """One branch for each way of making one choice: the one that leaves the fewest."""
+        """One branch for each way of making one choice: one that leaves few ways, if one is near.
+
+        Choices that leave no more than one way are made as soon as they are seen.
+        """
         done = set(branch.branch)
         best: tuple[_Choice, list[Alternative]] | None = None
-        open_choices = []
+        settled: list[_Choice] = []
+        looked_at = 0
         for choice in branch.choices:
             options = self._options(branch, choice)
             if any(done.issuperset(option) for option in options):
-                continue  # holds already, and every other way is a part of this one
-            open_choices.append(choice)
+                settled.append(choice)  # holds already: every other way is a part of this one
+                continue
+            looked_at += 1
             if best is None or len(options) < len(best[1]):
                 best = (choice, options)
+            if len(options) < 2 or looked_at == _MOST_CHOICES:
+                break
         if best is None:
             return [replace(branch, choices=())]
         chosen, options = best
-        left = tuple(choice for choice in open_choices if choice is not chosen)
+        settled.append(chosen)
+        left = tuple(c for c in branch.choices if not any(c is other for other in settled))
         return [
             _Open(
                 tuple(_Found(node, chosen.above, chosen.annotates) for node in option),
