@@ -95,6 +95,9 @@ class Walker:
                 break  # the others may follow
         for _, name, ends in sorted(found, key=lambda each: each[0]):
             yield name, ends
+        for name in possible[len(found) :] if found else []:
+            if all(name != other for _, other, _ in found):
+                yield name, list(self._ends(self._after_key(here, comma, name), members[name]))
 
     def _after_key(self, here: Expression, comma: str, name: str) -> Expression:
         return self._step(here, comma + json.dumps(name, ensure_ascii=False) + ": ")
