@@ -17,6 +17,8 @@ class Limits:
     """Depth of a schema as JSON; ``$ref`` may go as deep as it likes."""
     branches: int = 2_000
     """Alternatives of one subschema after ``anyOf`` is distributed over its siblings."""
+    overlaps: int = 3_000
+    """Pairs of alternatives of one ``oneOf`` that are not told apart at a glance."""
     branch_steps: int = 150_000
     """Subschemas looked at to work out the alternatives, in the whole schema."""
     counted_members: int = 20_000

@@ -19,7 +19,7 @@ from app.constraint.schema.disjointness import Outlines
 from app.constraint.schema.document import Document, Goal, Node
 from app.constraint.schema.keywords import OWN_ASSERTIONS, check_shapes
 from app.constraint.schema.negation import NOT, Alternative, alternatives, negated
-from app.core.errors import ConstraintTooComplex, InvalidSchema
+from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 
 Branch = tuple[Node, ...]
 """Subschemas whose own assertions hold together; () admits every value."""
@@ -163,6 +163,8 @@ class Branches:
             raise InvalidSchema("a $ref leads back to itself", pointer=node.pointer)
         if _opposite(node) in branch.held:
             return None
+        if node in branch.held and not any(map(unevaluated.watches, found.above)):
+            return replace(branch, pending=tuple(rest))  # looked at before, on another way
         self._check(node)
         above = found.above | {node}
         if node.aspect == NOT:
@@ -306,6 +308,10 @@ class Branches:
                 for left, other in enumerate(children[:right])
                 if not self._outlines.are_disjoint((), other, child)
             ]
+        if len(known) > self._limits.overlaps:
+            parent = children[0].pointer.rpartition("/")[0]
+            reason = "its alternatives overlap in too many ways"
+            raise UnsupportedSchema("oneOf", parent, reason)
         return known
 
     def _overlap(self, context: Goal, left: Node, right: Node) -> bool:
