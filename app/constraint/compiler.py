@@ -6,15 +6,38 @@ from app.constraint.front_end import Limits
 from app.constraint.program import Program, compile_program
 from app.constraint.state import CompiledConstraint
 from app.constraint.vocabulary_index import VocabularyIndex
-from app.core.constraint import ConstraintSpec, Vocabulary
+from app.core.constraint import ConstraintSpec, JsonSchema, Vocabulary
+
+_WARMING = JsonSchema(
+    {
+        "type": "object",
+        "properties": {"a": {"type": "string", "minLength": 1}},
+        "required": ["a"],
+        "additionalProperties": {"type": "string"},
+    }
+)
+"""Its masks take every way that masks are made: walked, by length, and beside a string."""
+
+
+class _Bytes:
+    """A vocabulary of single bytes, one of them twice, and a pair."""
+
+    size = 259
+    eos_ids = frozenset({258})
+    token_bytes = (*(bytes([byte]) for byte in range(256)), b"a", b"aa", None)
 
 
 class Compiler:
-    """Compiles specifications for one vocabulary; made once per process."""
+    """Compiles specifications for one vocabulary; made once per process.
+
+    The kernels of masks are loaded here, or compiled on a machine that has not run them yet
+    (seconds), and not by the first request in the engine's thread.
+    """
 
     def __init__(self, vocabulary: Vocabulary, limits: Limits | None = None) -> None:
         self._index = VocabularyIndex(vocabulary)
         self._limits = limits
+        _load_kernels()
 
     def compile(self, spec: ConstraintSpec) -> CompiledConstraint:
         """Compile in this process. Raises as ``compile_program`` does."""
@@ -23,3 +46,13 @@ class Compiler:
     def link(self, program: Program) -> CompiledConstraint:
         """Join a program, perhaps compiled elsewhere, with the vocabulary. Costs microseconds."""
         return CompiledConstraint(program, self._index)
+
+
+def _load_kernels() -> None:
+    """Run every kernel once, on a vocabulary small enough to take milliseconds."""
+    program = compile_program(_WARMING)
+    state = CompiledConstraint(program, VocabularyIndex(_Bytes())).start()
+    for byte in b'{"a": "x", "bc": "y"}':
+        state.mask(budget=state.shortest_tokens())
+        state.can_extend(b"a")
+        state.accept_bytes(bytes([byte]))

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from app.constraint import Compiler, JsonSchema
+from app.core.constraint import Choice
+from tests.fakes import ByteVocabulary
+
+KERNELS = """
+import json, sys
+from numba.core.dispatcher import Dispatcher
+from app.constraint import Compiler, JsonSchema, trie
+from app.text import Vocabulary
+
+def compiled():
+    kernels = {k: v for k, v in vars(trie).items() if isinstance(v, Dispatcher)}
+    return {name: len(kernel.signatures) for name, kernel in kernels.items()}
+
+compiler = Compiler(Vocabulary.from_file(sys.argv[1], eos_ids=[2]))
+before = compiled()
+schema = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 2, "maxLength": 9},
+        "tags": {"type": "array", "items": {"enum": ["a", "ab"]}},
+        "code": {"type": "string", "pattern": "^[^x]*xy$"},
+    },
+    "required": ["name"],
+    "additionalProperties": {"type": "number"},
+}
+state = compiler.compile(JsonSchema(schema)).start()
+for byte in b'{"name": "abc", "tags": ["a", "ab"], "code": "abxy", "else": 1.5}':
+    state.mask(budget=state.shortest_tokens())
+    state.mask(budget=100)
+    state.can_extend(b"a")
+    state.accept_bytes(bytes([byte]))
+print(json.dumps([before, compiled()]))
+"""
+
+
+def test_no_kernel_is_left_to_be_compiled_by_a_request() -> None:
+    root = Path(__file__).parents[2]
+    tokenizer = root / "app/demo/weights/tokenizer.json"
+    done = subprocess.run(
+        [sys.executable, "-c", KERNELS, str(tokenizer)],
+        cwd=root,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    before, after = json.loads(done.stdout)
+    assert all(before.values()), before
+    assert after == before
+
+
+def test_a_compiler_serves_any_number_of_specifications() -> None:
+    compiler = Compiler(ByteVocabulary())
+    assert compiler.compile(Choice(["yes"])).start().shortest_completion() == b"yes"
+    assert compiler.compile(JsonSchema({"const": 1})).start().forced() == b"1"
