@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from app.core.constraint import Mask
 from app.core.step import SampledToken, SampleRow, TokenLogprob
+from app.model.mask_table import MaskTable
 from app.model.sampling import full_mask, uniform
 from app.model.sampling_kernels import WEIGHT_BITS
 
@@ -29,6 +30,8 @@ class DeviceSampler:
         self._size = vocab_size
         self._device = device
         self._everything = full_mask(vocab_size)
+        self._everything.flags.writeable = False
+        self._table = MaskTable(len(self._everything), device)
         self._ids = torch.arange(vocab_size, device=device)
         self._shifts = torch.arange(32, device=device, dtype=torch.int32)
 
@@ -167,8 +170,7 @@ class DeviceSampler:
 
     def _unpack(self, masks: Sequence[Mask | None]) -> torch.Tensor:
         """Packed masks on the host -> booleans [R, V] on the device."""
-        packed = np.stack([self._everything if mask is None else mask for mask in masks])
-        words = self._upload(packed.view(np.int32))
+        words = self._table.gather([self._everything if mask is None else mask for mask in masks])
         bits = (words.unsqueeze(2) >> self._shifts) & 1
         return bits.view(len(masks), -1)[:, : self._size].bool()
 

@@ -1,0 +1,145 @@
+"""Token masks kept on the device, so that a step sends row numbers instead of masks.
+
+A constraint memoises its masks and keeps equal ones once, so an array that was sent before is
+known by its identity. What a step sends is one buffer::
+
+    masks the device has not seen | their slots | the slot of each row
+              N * words                 N                 R              int32
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from app.core.constraint import Mask
+
+MASK_TABLE_BYTES = 64 << 20
+"""Bound of the table on the device: 4,185 masks of Llama 3.2's 128,256 tokens.
+
+As much host memory is kept from being freed while the masks in the table have no other owner.
+"""
+
+_MOST_SLOTS = 1 << 14
+"""Bound on the bookkeeping where masks are small: a few hundred bytes for each slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    mask: Mask
+    """Held so that no other array gets its id."""
+    slot: int
+
+
+class MaskTable:
+    """Packed masks on one device, the least recently used evicted first. One thread at a time.
+
+    All work goes to the current stream, always the same one, so a slot is overwritten only after
+    the steps that read it. Nothing waits for the device: what is sent lies in pinned memory, which
+    torch keeps and uses again.
+    """
+
+    def __init__(self, words: int, device: torch.device, max_bytes: int = MASK_TABLE_BYTES) -> None:
+        """Allocate the table, at most ``max_bytes`` of it, for masks of ``words`` words."""
+        self._words = words
+        self._device = device
+        self._slots = min(max_bytes // (4 * words), _MOST_SLOTS)
+        self._table = torch.empty(self._slots, words, dtype=torch.int32, device=device)
+        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+        """By the id of the mask, the least recently used first: what the table surely holds."""
+        self._free = list(range(self._slots))
+        """Slots of no kept mask; the last one is taken first."""
+        self._sent = 0
+
+    def __len__(self) -> int:
+        """Masks that need not be sent again."""
+        return len(self._kept)
+
+    @property
+    def slots(self) -> int:
+        """Masks that fit."""
+        return self._slots
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory of the table, in bytes."""
+        return self._table.nbytes
+
+    @property
+    def masks_sent(self) -> int:
+        """Masks copied to the device since the start."""
+        return self._sent
+
+    def gather(self, masks: Sequence[Mask]) -> torch.Tensor:
+        """``masks``, one for each row, as int32 [R, words] on the device.
+
+        Only read-only arrays that own their memory are kept: nothing changes them later. Others
+        (masks narrowed by a budget) are sent every time, to slots that are free again after.
+        Where a step has more distinct masks than there are slots, all are sent past the table.
+
+        Raises ``ValueError`` where a mask has another number of words; the table stays right.
+        Cost: a look-up for each row and, for masks not kept, their copy, all in one transfer.
+        """
+        wanted = {id(mask): mask for mask in masks}
+        if len(wanted) > self._slots:
+            return self._send_all(masks)
+        new: dict[int, Mask] = {}
+        for key, mask in wanted.items():
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            else:
+                new[key] = mask
+        # The masks of this step are now the last to be evicted, and they all fit.
+        while len(self._free) < len(new):
+            self._free.append(self._kept.popitem(last=False)[1].slot)
+        taken = self._free[len(self._free) - len(new) :]
+        slots = dict(zip(new, taken, strict=True))
+        rows = [slots[k] if k in slots else self._kept[k].slot for k in map(id, masks)]
+        at = self._send(list(new.values()), taken, rows)
+        # Only now: had sending failed, the slots would still count as free.
+        self._keep(new, slots)
+        return self._table.index_select(0, at)
+
+    def _keep(self, new: dict[int, Mask], slots: dict[int, int]) -> None:
+        del self._free[len(self._free) - len(new) :]
+        for key, mask in new.items():
+            if mask.flags.owndata and not mask.flags.writeable:
+                self._kept[key] = _Kept(mask, slots[key])
+            else:
+                self._free.append(slots[key])
+
+    def _send(self, new: Sequence[Mask], taken: Sequence[int], rows: Sequence[int]) -> torch.Tensor:
+        """Write ``new`` to the slots ``taken``; returns ``rows`` on the device."""
+        size = len(new) * self._words
+        host = self._host_buffer(size + len(new) + len(rows))
+        numbers = host.numpy()
+        self._stack(new, numbers[:size])
+        numbers[size : size + len(new)] = taken
+        numbers[size + len(new) :] = rows
+        sent, slots, at = torch.split_with_sizes(self._upload(host), [size, len(new), len(rows)])
+        if new:
+            self._table.index_copy_(0, slots.long(), sent.view(len(new), self._words))
+        self._sent += len(new)
+        return at
+
+    def _send_all(self, masks: Sequence[Mask]) -> torch.Tensor:
+        host = self._host_buffer(len(masks) * self._words)
+        self._stack(masks, host.numpy())
+        self._sent += len(masks)
+        return self._upload(host).view(len(masks), self._words)
+
+    def _stack(self, masks: Sequence[Mask], out: NDArray[np.int32]) -> None:
+        if masks:
+            np.stack(masks, out=out.view(np.uint32).reshape(len(masks), self._words))
+
+    def _host_buffer(self, length: int) -> torch.Tensor:
+        """Memory that torch reuses only once copies from it are done."""
+        return torch.empty(length, dtype=torch.int32, pin_memory=self._device.type == "cuda")
+
+    def _upload(self, host: torch.Tensor) -> torch.Tensor:
+        return host.to(self._device, non_blocking=True)

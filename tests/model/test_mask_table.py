@@ -1,0 +1,223 @@
+"""The table of masks against the stacked masks it stands for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.constraint import Compiler, JsonSchema
+from app.core.constraint import Mask
+from app.core.request import SamplingParams
+from app.core.step import SampleRow
+from app.model.device_sampling import DeviceSampler
+from app.model.mask_table import MASK_TABLE_BYTES, MaskTable
+from app.model.sampling import CpuSampler, Sampler
+from app.text import Vocabulary
+from tests.model import naive_sampling as naive
+
+CPU = torch.device("cpu")
+WORDS = 3
+
+
+def table_of(slots: int) -> MaskTable:
+    return MaskTable(WORDS, CPU, max_bytes=slots * WORDS * 4)
+
+
+def written(value: int) -> Mask:
+    """A mask like those that a budget narrows: made for one step."""
+    return np.array([value, 0xFFFFFFFF, 0x80000000 | value], dtype=np.uint32)
+
+
+def memoised(value: int) -> Mask:
+    mask = written(value)
+    mask.flags.writeable = False
+    return mask
+
+
+def gathered(table: MaskTable, masks: list[Mask]) -> list[list[int]]:
+    rows = table.gather(masks)
+    assert rows.shape == (len(masks), WORDS)
+    assert rows.dtype == torch.int32
+    return [[int(word) for word in row] for row in rows.numpy().view(np.uint32)]
+
+
+def sent_for(table: MaskTable, masks: list[Mask]) -> int:
+    """How many masks the step sends; checks what it gathers."""
+    before = table.masks_sent
+    assert gathered(table, masks) == np.stack(masks).tolist()
+    return table.masks_sent - before
+
+
+@dataclass
+class NaiveTable:
+    """Which masks a table of so many slots need not send, by the rules alone."""
+
+    slots: int
+    kept: list[int] = field(default_factory=list)
+    """The least recently used first."""
+
+    def sends(self, step: list[tuple[int, bool]]) -> int:
+        distinct = list(dict.fromkeys(step))
+        if len(distinct) > self.slots:
+            return len(step)
+        seen = [value for value, keep in distinct if keep and value in self.kept]
+        fresh = [each for each in distinct if each[0] not in seen]
+        others = [value for value in self.kept if value not in seen]
+        room = self.slots - len(seen) - len(fresh)
+        self.kept = others[max(0, len(others) - room) :] + seen
+        self.kept += [value for value, keep in fresh if keep]
+        return len(fresh)
+
+
+STEPS = st.lists(
+    st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_size=8),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(steps=STEPS, slots=st.integers(0, 7))
+@settings(max_examples=300, deadline=None)
+def test_any_steps_gather_their_masks_and_send_those_not_kept(
+    steps: list[list[tuple[int, bool]]], slots: int
+) -> None:
+    table, oracle = table_of(slots), NaiveTable(slots)
+    pool = {value: memoised(value) for value in range(10)}
+    for step in steps:
+        # A mask made for one step counts as another mask in each of its rows.
+        step = [(v, True) if keep else (100 + i, False) for i, (v, keep) in enumerate(step)]
+        masks = [pool[value] if keep else written(value) for value, keep in step]
+        assert sent_for(table, masks) == oracle.sends(step)
+        assert len(table) == len(oracle.kept) <= slots
+        assert table.nbytes <= slots * WORDS * 4
+
+
+def test_masks_that_are_gone_are_never_taken_for_new_ones_at_their_place() -> None:
+    table = table_of(4)
+    for value in range(200):
+        step = [memoised(value), written(value + 1000), memoised(value + 2000)]
+        assert sent_for(table, step) == 3
+        del step
+
+
+def test_a_step_sends_each_new_mask_once_and_known_ones_not_at_all() -> None:
+    table = table_of(8)
+    a, b = memoised(1), memoised(2)
+    assert sent_for(table, [a, b, a, a]) == 2
+    assert sent_for(table, [b, a]) == 0
+    assert len(table) == 2
+
+
+def test_what_a_step_uses_stays_and_the_longest_unused_goes() -> None:
+    table = table_of(3)
+    a, b, c, d = (memoised(value) for value in range(4))
+    assert sent_for(table, [a, b, c]) == 3
+    assert sent_for(table, [d, a]) == 1  # in the place of b
+    assert sent_for(table, [c, a, d]) == 0
+    assert sent_for(table, [b]) == 1  # in the place of c
+    assert sent_for(table, [a, d, b]) == 0
+
+
+def test_a_mask_that_may_be_written_is_sent_every_time_and_gives_its_slot_back() -> None:
+    table = table_of(2)
+    kept, narrowed = memoised(1), written(2)
+    assert sent_for(table, [kept, narrowed]) == 2
+    narrowed[0] = 77
+    assert sent_for(table, [narrowed, kept]) == 1
+    assert sent_for(table, [kept, written(3)]) == 1
+    assert len(table) == 1
+
+
+def test_a_read_only_view_of_what_may_be_written_is_sent_every_time() -> None:
+    table = table_of(4)
+    below = written(1)
+    view = below[:]
+    view.flags.writeable = False
+    assert sent_for(table, [view]) == 1
+    below[0] = 5
+    assert sent_for(table, [view]) == 1
+    assert len(table) == 0
+
+
+def test_a_step_of_more_masks_than_slots_goes_past_the_table() -> None:
+    table = table_of(2)
+    a, b = memoised(1), memoised(2)
+    assert sent_for(table, [a, b]) == 2
+    many = [memoised(value) for value in range(5)]
+    assert sent_for(table, [a, *many, a]) == 7
+    assert sent_for(table, [a, b]) == 0
+
+
+def test_a_step_of_as_many_masks_as_slots_fits() -> None:
+    table = table_of(3)
+    for first in range(0, 30, 3):
+        masks = [memoised(first + i) for i in range(3)]
+        assert sent_for(table, masks) == 3
+        assert sent_for(table, masks[::-1]) == 0
+
+
+@pytest.mark.parametrize("words", [1, 2, 1571, 4008, 8192, 1 << 24, 1 << 25])
+def test_the_table_stays_within_its_bytes(words: int) -> None:
+    table = MaskTable(words, CPU)
+    assert table.nbytes == table.slots * words * 4 <= MASK_TABLE_BYTES
+    assert (table.slots == 0) == (words * 4 > MASK_TABLE_BYTES)
+
+
+@pytest.mark.parametrize("wrong", [WORDS - 1, WORDS + 1])
+def test_a_mask_of_another_length_is_an_error_and_leaves_the_table_right(wrong: int) -> None:
+    table = table_of(3)
+    a, b, c = (memoised(value) for value in range(3))
+    assert sent_for(table, [a, b, c]) == 3
+    with pytest.raises(ValueError, match="shape"):
+        table.gather([a, memoised(9), np.zeros(wrong, dtype=np.uint32)])
+    assert sent_for(table, [a, b, c]) == 2
+    assert sent_for(table, [c, b, a]) == 0
+
+
+def test_no_masks_gather_no_rows() -> None:
+    assert table_of(2).gather([]).shape == (0, WORDS)
+    assert table_of(0).gather([]).shape == (0, WORDS)
+
+
+def test_an_answer_written_twice_sends_its_masks_once() -> None:
+    singles = [bytes([byte]) for byte in range(256)]
+    vocabulary = Vocabulary([*singles, b"name", b'", "', None], eos_ids=[258])
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": 200}, "age": {"type": "integer"}},
+        "required": ["name", "age"],
+    }
+    constraint = Compiler(vocabulary).compile(JsonSchema(schema))
+    table = MaskTable(-(-vocabulary.size // 32), CPU)
+    sent = []
+    for _ in range(2):
+        state = constraint.start()
+        for byte in json.dumps({"name": "Ada", "age": 36}).encode():
+            mask = state.mask(budget=1000)
+            assert np.array_equal(table.gather([mask]).numpy().view(np.uint32), [mask])
+            state.accept(byte)
+        sent.append(table.masks_sent)
+    assert 0 < sent[0] == sent[1]
+
+
+def test_draws_of_many_steps_are_those_of_masks_used_in_place() -> None:
+    size = 75
+    rng = np.random.default_rng(5)
+    pool = [naive.pack(set(rng.choice(size, 9).tolist()), size) for _ in range(12)]
+    for mask in pool[:8]:
+        mask.flags.writeable = False
+    generator = torch.Generator().manual_seed(6)
+    samplers: list[Sampler] = [DeviceSampler(size, CPU), CpuSampler(size)]
+    for step in range(40):
+        logits = torch.randn(5, size, generator=generator)
+        rows = [SampleRow(0, 0, SamplingParams(), key=step * 5 + i) for i in range(5)]
+        masks = [None if i == 12 else pool[i] for i in rng.integers(0, 13, 5)]
+        with torch.inference_mode():
+            here, there = (each.sample(logits.clone(), rows, masks) for each in samplers)
+        assert here == there
