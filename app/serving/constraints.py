@@ -52,6 +52,7 @@ class ConstraintCache:
 
     A constraint's size is measured when it is inserted and again each time it is asked for, and
     all of them before one is evicted. What is evicted stays alive for the requests that use it.
+    One that has outgrown the whole cache by itself is compiled afresh when it is asked for again.
     """
 
     def __init__(
@@ -98,11 +99,13 @@ class ConstraintCache:
         key = hashlib.blake2b(spec.cache_key().encode(), digest_size=16).digest()
         entry = self._entries.get(key)
         if entry is not None:
-            self.hits += 1
-            self._entries.move_to_end(key)
             self._measure(entry)
-            self._evict(keep=key)
-            return entry.constraint
+            if not self._outgrown(entry):
+                self.hits += 1
+                self._entries.move_to_end(key)
+                self._evict(keep=key)
+                return entry.constraint
+            self._drop(key)
         self._raise_known_failure(key)
         task = self._compiling.get(key)
         if task is None:
@@ -158,13 +161,28 @@ class ConstraintCache:
         entry.nbytes = now
 
     def _evict(self, *, keep: bytes) -> None:
-        """Drop the least recently used until the bound holds; ``keep`` stays in any case."""
+        """Drop entries until the bound holds; ``keep`` stays in any case.
+
+        First what is over the bound by itself, or all the others would go for it, then the least
+        recently used.
+        """
+        if self.nbytes <= self._max_bytes:
+            return
+        for key in [key for key, entry in self._entries.items() if self._outgrown(entry)]:
+            if key != keep:
+                self._drop(key)
         while self.nbytes > self._max_bytes:
             oldest = next(iter(self._entries))
             if oldest == keep:
                 return
-            self.nbytes -= self._entries.pop(oldest).nbytes
-            self.evictions += 1
+            self._drop(oldest)
+
+    def _outgrown(self, entry: _Entry) -> bool:
+        return entry.nbytes > self._max_bytes
+
+    def _drop(self, key: bytes) -> None:
+        self.nbytes -= self._entries.pop(key).nbytes
+        self.evictions += 1
 
     def _remember_failure(self, key: bytes, error: ConstraintError) -> None:
         self._failures[key] = _Failure(_fresh(error), self._clock() + self._failure_seconds)

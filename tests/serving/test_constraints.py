@@ -118,6 +118,48 @@ async def test_one_constraint_over_the_bound_is_still_served() -> None:
     shop = Workshop(max_bytes=5)
     assert (await shop.get("a")).nbytes == 10
     assert len(shop.cache) == 1
+    assert (await shop.get("a")).nbytes == 10
+    assert (len(shop.cache), shop.cache.nbytes) == (1, 10)
+
+
+async def test_one_that_outgrows_the_whole_cache_is_compiled_afresh() -> None:
+    shop = Workshop(max_bytes=30)
+    grown = await shop.get("a")
+    grown.nbytes = 31
+    fresh = await shop.get("a")
+    assert fresh is not grown
+    assert grown.nbytes == 31, "those who use it keep it"
+    assert (len(shop.cache), shop.cache.nbytes, shop.cache.evictions) == (1, 10, 1)
+    assert (shop.cache.hits, shop.cache.misses) == (0, 2)
+    assert await shop.get("a") is fresh
+
+
+async def test_one_at_the_bound_stays() -> None:
+    shop = Workshop(max_bytes=30)
+    grown = await shop.get("a")
+    grown.nbytes = 30
+    assert await shop.get("a") is grown
+
+
+async def test_requests_for_one_that_was_outgrown_share_its_compilation() -> None:
+    shop = Workshop(max_bytes=30)
+    (await shop.get("a")).nbytes = 100
+    shop.gate.clear()
+    asking = [asyncio.create_task(shop.get("a")) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert shop.cache.nbytes == 0
+    shop.gate.set()
+    assert len({id(each) for each in await asyncio.gather(*asking)}) == 1
+    assert len(shop.calls) == 2
+
+
+async def test_nothing_else_is_dropped_for_one_that_outgrows_the_whole_cache() -> None:
+    shop = Workshop(max_bytes=30)
+    kept = await shop.get("a")
+    (await shop.get("b")).nbytes = 100
+    await shop.get("c")
+    assert (len(shop.cache), shop.cache.nbytes, shop.cache.evictions) == (2, 20, 1)
+    assert await shop.get("a") is kept
 
 
 async def test_failures_are_remembered_for_a_while_and_bounded() -> None:
