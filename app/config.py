@@ -9,10 +9,13 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from app.api.config import Whitespace
+from app.constraint.limits import Limits
 from app.demo import MODEL_PATH
 from app.engine.config import EngineConfig
 from app.model.config import DeviceName, DTypeName, ModelConfig
 from app.serving.compile_pool import CompileLimits
+from app.serving.compile_worker import PATIENCE
 from app.telemetry.logs import LogFormat
 
 MIB = 1 << 20
@@ -20,6 +23,8 @@ MIB = 1 << 20
 Count = Annotated[int, Field(ge=1)]
 Bytes = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
+Digits = Annotated[int, Field(ge=1, le=100)]
+"""So many digits and an exponent of two more are far from the largest float, 1.8e308."""
 
 
 class Settings(BaseSettings):
@@ -73,11 +78,31 @@ class Settings(BaseSettings):
         float, Field(ge=0, description="On SIGTERM, how long running answers may take to end.")
     ] = 30.0
 
+    whitespace: Annotated[
+        Whitespace,
+        Field(
+            description="Form of JSON answers where a request does not say: spaced, compact, "
+            "flexible, or indent:N with N up to 16."
+        ),
+    ] = "spaced"
+    max_integer_digits: Annotated[
+        Digits,
+        Field(description="Digits before the point of numbers that a schema leaves unbounded."),
+    ] = Limits().integer_digits
+    max_fraction_digits: Annotated[
+        Digits, Field(description="Digits after the point of a number.")
+    ] = Limits().fraction_digits
     schema_cache_bytes: Annotated[
         Bytes, Field(description="Memory for compiled schemas, in bytes.")
     ] = 256 * MIB
     compile_workers: Annotated[Count, Field(description="Processes that compile schemas.")] = 2
-    compile_seconds: Annotated[Seconds, Field(description="Time limit for one schema.")] = 10.0
+    compile_seconds: Annotated[
+        Seconds,
+        Field(
+            description="Processor time for compiling one schema, in seconds; "
+            f"a request waits {PATIENCE} times as long at most."
+        ),
+    ] = 10.0
     compile_memory_bytes: Annotated[
         Bytes, Field(description="Memory limit for compiling one schema, in bytes.")
     ] = 1024 * MIB
@@ -141,3 +166,8 @@ class Settings(BaseSettings):
 
     def compile_limits(self) -> CompileLimits:
         return CompileLimits(seconds=self.compile_seconds, memory_bytes=self.compile_memory_bytes)
+
+    def constraint_limits(self) -> Limits:
+        return Limits(
+            integer_digits=self.max_integer_digits, fraction_digits=self.max_fraction_digits
+        )

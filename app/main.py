@@ -10,7 +10,7 @@ import logging
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from types import FrameType
 from typing import Any
@@ -22,7 +22,7 @@ from app.api.application import build_app
 from app.api.config import ApiConfig
 from app.api.errors import status_of
 from app.config import Settings
-from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
+from app.core.constraint import Constraint, ConstraintSpec, JsonObject, JsonSchema, Vocabulary
 from app.core.events import StepObserver
 from app.preload import Preload, load_types, warm
 from app.serving.admission import Admission
@@ -54,6 +54,8 @@ class Backend:
     """From such a program to a constraint."""
     max_sequence_tokens: int
     fingerprint: str
+    compile_arguments: tuple[Any, ...] = ()
+    """What ``compile_target`` gets after each specification."""
 
 
 def load_backend(settings: Settings, observer: StepObserver) -> Backend:
@@ -83,6 +85,7 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
         link=Compiler(vocabulary).link,
         max_sequence_tokens=engine.max_sequence_tokens,
         fingerprint="fp_" + hashlib.blake2b(identity.encode(), digest_size=5).hexdigest(),
+        compile_arguments=(settings.constraint_limits(),),
     )
 
 
@@ -113,6 +116,7 @@ def assemble(
     admission = Admission(settings.max_running + settings.max_queue, clock=clock)
     pool = CompilePool(
         backend.compile_target,
+        *backend.compile_arguments,
         workers=settings.compile_workers,
         limits=settings.compile_limits(),
     )
@@ -145,7 +149,7 @@ def assemble(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await pool.start()
         for preload in preloads:
-            warm(await constraints.get(preload.spec))
+            warm(await constraints.get(_as_asked_for(preload.spec, settings)))
             logger.info("preloaded", extra={"type": preload.name})
         worker.start()
         try:
@@ -165,6 +169,13 @@ def assemble(
     return Assembly(app, admission, worker)
 
 
+def _as_asked_for(spec: ConstraintSpec, settings: Settings) -> ConstraintSpec:
+    """As the request will ask that says nothing of white space."""
+    if isinstance(spec, JsonSchema | JsonObject):
+        return replace(spec, whitespace=settings.whitespace)
+    return spec
+
+
 def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
     return ApiConfig(
         served_model=settings.served_model,
@@ -176,6 +187,7 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
         max_nesting=settings.max_body_nesting,
         max_n=settings.max_n,
         max_messages=settings.max_messages,
+        whitespace=settings.whitespace,
     )
 
 

@@ -6,6 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from app.config import Settings
+from app.constraint.layout import Layout
+from app.constraint.limits import Limits
+from app.core.errors import InvalidSchema
 
 
 def test_defaults_serve_the_demo_on_the_loopback() -> None:
@@ -42,13 +45,42 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert settings.compile_limits().seconds == 2.5
 
 
+def test_numbers_may_have_other_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings().constraint_limits() == Limits()
+    monkeypatch.setenv("LEAPJSON_MAX_INTEGER_DIGITS", "9")
+    monkeypatch.setenv("LEAPJSON_MAX_FRACTION_DIGITS", "2")
+    assert Settings().constraint_limits() == Limits(integer_digits=9, fraction_digits=2)
+
+
+@pytest.mark.parametrize("name", ["spaced", "compact", "flexible", "indent:0", "indent:16"])
+def test_every_form_that_a_setting_may_name_is_a_layout(name: str) -> None:
+    Layout.named(Settings(whitespace=name).whitespace)
+
+
+@pytest.mark.parametrize("name", ["", "pretty", "indent", "indent:", "indent:17", "indent:-1"])
+def test_no_other_form_may_be_named(name: str) -> None:
+    with pytest.raises(ValidationError, match="whitespace"):
+        Settings(whitespace=name)
+    with pytest.raises(InvalidSchema):
+        Layout.named(name)
+
+
 def test_an_argument_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEAPJSON_PORT", "9000")
     assert Settings(port=9001).port == 9001
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("PORT", "70000"), ("MAX_RUNNING", "0"), ("DTYPE", "int3")]
+    ("name", "value"),
+    [
+        ("PORT", "70000"),
+        ("MAX_RUNNING", "0"),
+        ("DTYPE", "int3"),
+        ("MAX_INTEGER_DIGITS", "0"),
+        ("MAX_INTEGER_DIGITS", "101"),
+        ("MAX_FRACTION_DIGITS", "0"),
+        ("MAX_FRACTION_DIGITS", "101"),
+    ],
 )
 def test_a_value_out_of_range_is_refused(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str

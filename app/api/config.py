@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+Whitespace = Annotated[str, Field(pattern=r"^(spaced|compact|flexible|indent:([0-9]|1[0-6]))$")]
+"""Where white space stands in answers that are JSON: see ``app.constraint.layout``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +28,5 @@ class ApiConfig:
     """Depth of arrays and objects in a request body."""
     max_n: int = 16
     max_messages: int = 1024
+    whitespace: Whitespace = "spaced"
+    """Of answers whose request does not say."""

@@ -54,7 +54,7 @@ def chat_call(body: Mapping[str, Any], request_id: str, config: ApiConfig) -> Ch
         generation=GenerationRequest(
             request_id=request_id,
             messages=[_message(message) for message in wire.messages],
-            constraint=_constraint(wire.response_format),
+            constraint=_constraint(wire.response_format, config.whitespace),
             sampling=_sampling(wire),
             n=n,
             max_tokens=wire.max_completion_tokens or wire.max_tokens,
@@ -109,6 +109,9 @@ def _param(location: Sequence[str | int], body: Any, *, missing: bool) -> str:
     """
     path = ""
     value = body
+    if location[0] == "response_format":
+        # What follows is the union's branch, which may have the name of a field (json_schema).
+        location = [location[0], *location[2:]]
     for position, step in enumerate(location):
         if isinstance(step, int) and isinstance(value, list):
             path += f"[{step}]"
@@ -156,12 +159,18 @@ def _message(message: Message) -> dict[str, Any]:
     return rendered
 
 
-def _constraint(response_format: ResponseFormat | None) -> ConstraintSpec | None:
+def _constraint(
+    response_format: ResponseFormat | None, default_whitespace: str
+) -> ConstraintSpec | None:
     match response_format:
-        case JsonObjectResponse():
-            return JsonObject()
-        case JsonSchemaResponse(json_schema=asked):
-            return JsonSchema(asked.schema_, close_objects=asked.strict is not False)
+        case JsonObjectResponse(whitespace=whitespace):
+            return JsonObject(whitespace or default_whitespace)
+        case JsonSchemaResponse(json_schema=asked, whitespace=whitespace):
+            return JsonSchema(
+                asked.schema_,
+                close_objects=asked.strict is not False,
+                whitespace=whitespace or default_whitespace,
+            )
         case RegexResponse(pattern=pattern):
             return Regex(pattern)
         case ChoiceResponse(choices=choices):

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
+from app.api.config import Whitespace
+
 _MISSING = object()
 
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
@@ -80,11 +82,15 @@ class TextResponse(_Wire):
 
 class JsonObjectResponse(_Wire):
     type: Literal["json_object"]
+    whitespace: Whitespace | None = None
+    """Extension; None is the server's default."""
 
 
 class JsonSchemaResponse(_Wire):
     type: Literal["json_schema"]
     json_schema: JsonSchemaFormat
+    whitespace: Whitespace | None = None
+    """Extension; None is the server's default."""
 
 
 class RegexResponse(_Wire):

@@ -123,8 +123,10 @@ class CompilePool:
     Waiting for a free worker does not count against the time limit.
     """
 
-    def __init__(self, target: str, *, workers: int, limits: CompileLimits) -> None:
+    def __init__(self, target: str, *arguments: Any, workers: int, limits: CompileLimits) -> None:
+        """``arguments``: what ``target`` gets after each specification; they are pickled."""
         self._target = target
+        self._arguments = arguments
         self._size = workers
         self._limits = limits
         self._idle: asyncio.Queue[_Worker | None] = asyncio.Queue()
@@ -152,8 +154,11 @@ class CompilePool:
         self._reader.shutdown(wait=False, cancel_futures=True)
 
     async def compile(self, spec: ConstraintSpec) -> Any:
-        """``target(spec)``; raises the ``ConstraintError`` it raised, or ours for a limit."""
-        message = pickle.dumps(spec)
+        """``target(spec, *arguments)``.
+
+        Raises the ``ConstraintError`` it raised, or ours for a limit.
+        """
+        message = pickle.dumps((spec, *self._arguments))
         worker = await self._take()
         healthy = False
         try:

@@ -43,12 +43,12 @@ def main(arguments: list[str]) -> None:
     _limit_memory(int(memory_bytes))
     _send(answers, pickle.dumps("ready"))
     while header := requests.read(LENGTH.size):
-        spec = pickle.loads(requests.read(*LENGTH.unpack(header)))
+        job = pickle.loads(requests.read(*LENGTH.unpack(header)))
         signal.setitimer(signal.ITIMER_PROF, float(seconds))
         # Should the server die, nobody is left to enforce its limit: the alarm does.
         signal.setitimer(signal.ITIMER_REAL, (PATIENCE + 1) * float(seconds) + 1)
         try:
-            answer = _answer(compile, spec)
+            answer = _answer(compile, job)
         except MemoryError:
             os._exit(OUT_OF_MEMORY)
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -56,9 +56,10 @@ def main(arguments: list[str]) -> None:
         _send(answers, answer)
 
 
-def _answer(compile: Callable[[Any], Any], spec: Any) -> bytes:
+def _answer(compile: Callable[..., Any], job: tuple[Any, ...]) -> bytes:
+    """``job``: a specification, and what the pool was told to pass with each."""
     try:
-        return pickle.dumps(("ok", compile(spec)), protocol=pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps(("ok", compile(*job)), protocol=pickle.HIGHEST_PROTOCOL)
     except ConstraintError as error:
         return pickle.dumps(("refused", error))
     except RecursionError:

@@ -167,6 +167,16 @@ SCHEMA = {"type": "object", "properties": {"b": {}, "a": {}}}
         ({"type": "text"}, None),
         (None, None),
         ({"type": "json_object"}, JsonObject()),
+        ({"type": "json_object", "whitespace": "compact"}, JsonObject("compact")),
+        ({"type": "json_object", "whitespace": None}, JsonObject()),
+        (
+            {
+                "type": "json_schema",
+                "whitespace": "indent:16",
+                "json_schema": {"name": "x", "schema": SCHEMA},
+            },
+            JsonSchema(SCHEMA, close_objects=True, whitespace="indent:16"),
+        ),
         (
             {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
             JsonSchema(SCHEMA, close_objects=True),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any, cast
 
 import httpx
 import openai
 import pytest
+from openai.lib._parsing import type_to_response_format_param
 from pydantic import BaseModel
 
-from app.core.constraint import JsonSchema
+from app.core.constraint import JsonObject, JsonSchema
 from app.core.errors import UnsupportedSchema
 from tests.api.harness import CHAT, application, chat, listening, sdk_of
 from tests.serving.fakes import Bench, FakeEngine, until
@@ -50,6 +52,28 @@ async def test_the_sdk_parses_into_a_pydantic_model() -> None:
     (spec,) = bench.compiled
     assert isinstance(spec, JsonSchema)
     assert spec.close_objects
+
+
+async def test_the_sdk_passes_the_form_of_the_answer_on() -> None:
+    bench = answering(b'{"name":"Ada",', b'"age":36}')
+    format = {**cast(Any, type_to_response_format_param(Person)), "whitespace": "compact"}
+    async with sdk_of(bench) as client:
+        await client.chat.completions.create(
+            model="demo",
+            messages=[{"role": "user", "content": "hi"}],
+            response_format=cast(Any, {"type": "json_object", "whitespace": "indent:2"}),
+        )
+        completion = await client.chat.completions.parse(
+            model="demo",
+            messages=[{"role": "user", "content": "hi"}],
+            response_format=Person,
+            extra_body={"response_format": format},
+        )
+    assert completion.choices[0].message.parsed == Person(name="Ada", age=36)
+    indented, compact = bench.compiled
+    assert indented == JsonObject("indent:2")
+    assert isinstance(compact, JsonSchema)
+    assert (compact.whitespace, compact.close_objects) == ("compact", True)
 
 
 async def test_the_sdk_streams_and_accumulates() -> None:

@@ -104,6 +104,37 @@ async def refusal(status: int = 400, **fields: Any) -> dict[str, Any]:
             "response_format.json_schema.name",
             "match pattern",
         ),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "a", "schema": {}},
+                    "whitespace": "indent:17",
+                }
+            },
+            "response_format.whitespace",
+            "spaced|compact|flexible|indent:",
+        ),
+        (
+            {"response_format": {"type": "json_object", "whitespace": 2}},
+            "response_format.whitespace",
+            "valid string",
+        ),
+        (
+            {"response_format": {"type": "regex", "pattern": "a", "whitespace": "compact"}},
+            "response_format.whitespace",
+            "Unrecognized request argument",
+        ),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "a", "schema": {}, "whitespace": "compact"},
+                }
+            },
+            "response_format.json_schema.whitespace",
+            "Unrecognized request argument",
+        ),
         ({"on_budget": "panic"}, "on_budget", "'finish' or 'truncate'"),
     ],
 )

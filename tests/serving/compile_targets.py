@@ -10,7 +10,7 @@ from app.core.constraint import Regex
 from app.core.errors import UnsupportedSchema
 
 
-def compile(spec: Regex) -> Any:
+def compile(spec: Regex, *arguments: Any) -> Any:
     match spec.pattern:
         case "hang":
             while True:
@@ -27,6 +27,8 @@ def compile(spec: Regex) -> Any:
             return _descend(0)
         case "large":
             return bytes(1 << 21)
+        case "arguments":
+            return arguments
         case "chatty":
             print("printed by a library")
     return ("compiled", spec.pattern, os.getpid())

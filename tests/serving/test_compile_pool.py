@@ -13,13 +13,14 @@ from app.core.constraint import Regex
 from app.core.errors import ConstraintTooComplex, LeapjsonError, UnsupportedSchema
 from app.serving.compile_pool import CompileLimits, CompilePool
 
+TARGET = "tests.serving.compile_targets:compile"
 LIMITS = CompileLimits(seconds=60, memory_bytes=256 << 20, program_bytes=1 << 20)
 IMPATIENT = CompileLimits(seconds=1, memory_bytes=256 << 20)
 
 
 @asynccontextmanager
 async def started(limits: CompileLimits) -> AsyncIterator[CompilePool]:
-    pool = CompilePool("tests.serving.compile_targets:compile", workers=2, limits=limits)
+    pool = CompilePool(TARGET, workers=2, limits=limits)
     await pool.start()
     try:
         yield pool
@@ -52,6 +53,16 @@ async def test_a_program_comes_back_from_another_process(pool: CompilePool) -> N
     kind, pattern, process = await compiled(pool, "a+")
     assert (kind, pattern) == ("compiled", "a+")
     assert process != os.getpid()
+
+
+async def test_what_the_pool_was_given_comes_with_each_specification() -> None:
+    pool = CompilePool(TARGET, {"digits": 3}, None, workers=1, limits=LIMITS)
+    await pool.start()
+    try:
+        assert await compiled(pool, "arguments") == ({"digits": 3}, None)
+        assert await compiled(pool, "arguments") == ({"digits": 3}, None)
+    finally:
+        await pool.close()
 
 
 async def test_a_refusal_crosses_the_border_whole(pool: CompilePool) -> None:
