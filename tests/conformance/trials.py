@@ -14,7 +14,6 @@ import jsonschema
 
 from app.core.constraint import JsonSchema
 from app.core.errors import ConstraintError, UnsatisfiableSchema, UnsupportedSchema
-from tests.conformance.orders import OrderSearch
 from tests.conformance.peers import Engine, EngineFailed, Matcher, Refused
 from tests.conformance.shared import Case, SharedTokenizer, dumps
 from tests.constraint.walks import Walker
@@ -124,7 +123,7 @@ def by_bytes(case: Case) -> Trial:
         for place, test in enumerate(case["tests"]):
             accepted = walker.accepts_value(test["data"])
             _judge(trial, place, accepted, test["valid"])
-            if not accepted and OrderSearch(walker, patience=2_000).finds(test["data"]):
+            if not accepted and walker.accepts_in_some_order(test["data"]):
                 if test["valid"]:
                     trial.other_order.append(place)
                 else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from typing import Any
 
 from app.constraint.derivatives import Derivatives
@@ -12,6 +11,7 @@ from app.constraint.expressions import INFINITE, Expression, ExpressionPool
 from app.constraint.front_end import build
 from app.constraint.limits import Limits
 from app.core.constraint import ConstraintSpec
+from tests.constraint.orders import OrderSearch
 
 
 class Walker:
@@ -22,7 +22,6 @@ class Walker:
         self.root = root
         self.derivatives = Derivatives(pool)
         self.derivatives.measure()
-        self._patience = 0
 
     @classmethod
     def of(cls, spec: ConstraintSpec, limits: Limits | None = None) -> Walker:
@@ -39,68 +38,12 @@ class Walker:
         """Whether the language has ``value`` as ``json.dumps`` writes it."""
         return self.accepts(json.dumps(value, ensure_ascii=False))
 
-    def accepts_in_some_order(self, value: Any) -> bool:
+    def accepts_in_some_order(self, value: Any, patience: int = 2_000) -> bool:
         """The same, with the members of objects in whatever order the language asks for.
 
-        False as well where too many orders would have to be tried.
+        False as well where more than ``patience`` members would have to be tried.
         """
-        self._patience = 5_000
-        return any(self.pool.nullable[end] for end in self._ends(self.root, value))
-
-    def _ends(self, here: Expression, value: Any) -> Iterator[Expression]:
-        """Where the texts of ``value`` lead from ``here``."""
-        if isinstance(value, dict) and value:
-            yield from self._after_members(self._step(here, "{"), value, "")
-        elif isinstance(value, list) and value:
-            starts = [self._step(here, "[")]
-            for index, item in enumerate(value):
-                if index:
-                    starts = [self._step(start, ", ") for start in starts]
-                starts = [end for start in set(starts) for end in self._ends(start, item)]
-            yield from (self._step(start, "]") for start in set(starts))
-        else:
-            yield self._step(here, json.dumps(value, ensure_ascii=False))
-
-    def _after_members(
-        self, here: Expression, members: dict[str, Any], comma: str
-    ) -> Iterator[Expression]:
-        if not members:
-            yield self._step(here, "}")
-        self._patience -= 1
-        if self._patience < 0:
-            return
-        for name, ends in self._next_members(here, members, comma):
-            others = {key: other for key, other in members.items() if key != name}
-            for end in ends:
-                yield from self._after_members(end, others, ", ")
-
-    def _next_members(
-        self, here: Expression, members: dict[str, Any], comma: str
-    ) -> Iterator[tuple[str, list[Expression]]]:
-        """Members that may come next, those first after which the others still may."""
-        possible = [
-            name for name in members if self._after_key(here, comma, name) != self.pool.empty
-        ]
-        found: list[tuple[int, str, list[Expression]]] = []
-        for name in possible:
-            ends = list(self._ends(self._after_key(here, comma, name), members[name]))
-            ends = [end for end in ends if end != self.pool.empty]
-            if not ends:
-                continue
-            followed = [
-                self._after_key(ends[0], ", ", other) for other in possible if other != name
-            ]
-            found.append((-sum(after != self.pool.empty for after in followed), name, ends))
-            if -found[-1][0] >= len(possible) - 1:
-                break  # the others may follow
-        for _, name, ends in sorted(found, key=lambda each: each[0]):
-            yield name, ends
-        for name in possible[len(found) :] if found else []:
-            if all(name != other for _, other, _ in found):
-                yield name, list(self._ends(self._after_key(here, comma, name), members[name]))
-
-    def _after_key(self, here: Expression, comma: str, name: str) -> Expression:
-        return self._step(here, comma + json.dumps(name, ensure_ascii=False) + ": ")
+        return OrderSearch(self.pool, self.derivatives, patience).finds(self.root, value)
 
     def _step(self, here: Expression, text: str | bytes) -> Expression:
         for byte in text.encode() if isinstance(text, str) else text:

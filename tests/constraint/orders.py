@@ -1,0 +1,122 @@
+"""Is a value in a language with its members in some order?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import chain
+from operator import itemgetter
+from typing import Any, TypeVar
+
+from app.constraint.derivatives import Derivatives
+from app.constraint.expressions import Expression, ExpressionPool
+
+_Left = TypeVar("_Left")
+
+
+class OrderSearch:
+    """Tries the orders of one value's members; an expression and a set of names at most once.
+
+    A member that could have come and no longer can has been passed over. So at first only those
+    are taken after which all others still may come, which is the order of ``properties`` without
+    any trying. Then all are tried, those first that pass over few.
+    """
+
+    def __init__(self, pool: ExpressionPool, derivatives: Derivatives, patience: int) -> None:
+        self._pool = pool
+        self._derivatives = derivatives
+        self._patience = patience
+        self._steps = 0
+        self._may_pass_over = False
+        self._keys: dict[tuple[Expression, str], Expression] = {}
+
+    def finds(self, root: Expression, value: Any) -> bool:
+        """Whether some order of the members is in the language of ``root``.
+
+        False as well where neither of the two ways finds one within ``patience`` members.
+        """
+        for self._may_pass_over in (False, True):
+            self._steps = 0
+            if any(self._pool.nullable[end] for end in self._ends(root, value)):
+                return True
+        return False
+
+    def _ends(self, here: Expression, value: Any) -> Iterator[Expression]:
+        """Where the texts of ``value`` lead from ``here``."""
+        if here == self._pool.empty:
+            return
+        if isinstance(value, dict) and value:
+            after_brace = self._step(here, "{")
+            yield from self._after_members(after_brace, value, frozenset(value), set())
+        elif isinstance(value, list) and value:
+            yield from self._after_items(self._step(here, "["), value, 0, set())
+        else:
+            yield self._step(here, json.dumps(value, ensure_ascii=False))
+
+    def _after_members(
+        self,
+        here: Expression,
+        members: dict[str, Any],
+        left: frozenset[str],
+        seen: set[tuple[Expression, frozenset[str]]],
+    ) -> Iterator[Expression]:
+        """Where the members that are ``left``, and the end, lead from ``here``."""
+        if self._is_known(here, left, seen):
+            return
+        if not left:
+            yield self._step(here, "}")
+        comma = "" if len(left) == len(members) else ", "
+        keys = {name: self._key(here, comma, name) for name in members if name in left}
+        possible = [name for name, key in keys.items() if key != self._pool.empty]
+        worse: list[tuple[int, str, Iterator[Expression]]] = []
+        for name in possible:
+            ends = self._ends(keys[name], members[name])
+            first = next((end for end in ends if end != self._pool.empty), None)
+            if first is None:
+                continue
+            ends = chain([first], ends)
+            others = [other for other in possible if other != name]
+            passed = sum(self._key(first, ", ", other) == self._pool.empty for other in others)
+            if passed == 0:
+                for end in ends:
+                    yield from self._after_members(end, members, left - {name}, seen)
+            elif self._may_pass_over:
+                worse.append((passed, name, ends))
+        for _, name, ends in sorted(worse, key=itemgetter(0)):
+            for end in ends:
+                yield from self._after_members(end, members, left - {name}, seen)
+
+    def _after_items(
+        self, here: Expression, items: list[Any], place: int, seen: set[tuple[Expression, int]]
+    ) -> Iterator[Expression]:
+        """Where the items from ``place`` on, and the end, lead from ``here``."""
+        if self._is_known(here, place, seen):
+            return
+        if place == len(items):
+            yield self._step(here, "]")
+            return
+        start = self._step(here, ", ") if place else here
+        for end in self._ends(start, items[place]):
+            yield from self._after_items(end, items, place + 1, seen)
+
+    def _is_known(self, here: Expression, left: _Left, seen: set[tuple[Expression, _Left]]) -> bool:
+        """Whether there is nothing new to find; notes the place."""
+        self._steps += 1
+        if here == self._pool.empty or (here, left) in seen or self._steps > self._patience:
+            return True
+        seen.add((here, left))
+        return False
+
+    def _key(self, here: Expression, comma: str, name: str) -> Expression:
+        text = f"{comma}{json.dumps(name, ensure_ascii=False)}: "
+        known = self._keys.get((here, text))
+        if known is None:
+            known = self._keys[here, text] = self._step(here, text)
+        return known
+
+    def _step(self, here: Expression, text: str) -> Expression:
+        for byte in text.encode():
+            if here == self._pool.empty:
+                break
+            here = self._derivatives.derivative(here, byte)
+        return here
