@@ -165,7 +165,7 @@ class FiniteState:
         self._text = text
         self._past: list[bytes] = []
 
-    def mask(self, budget: int | None = None) -> Mask:
+    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
         mask = self._constraint.mask(self._text, budget)
         assert budget is None or mask.any(), "the budget was not kept"
         return mask

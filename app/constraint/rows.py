@@ -18,12 +18,16 @@ Row = list[tuple[ByteSet, Expression]]
 UNBOUNDED = 1 << 62
 
 
+class TooMuchWork(ConstraintTooComplex):
+    """A call did as much work as it was allowed; what it computed is kept."""
+
+
 class Rows:
     """Rows over one pool, memoised. Picklable together with the pool, without the rows.
 
     Work is counted in classes and members looked at, each a microsecond or so: the same input
     costs the same work on every machine. ``allow`` bounds it; passing the bound raises
-    ``ConstraintTooComplex``, keeps what was computed, and leaves everything usable.
+    ``TooMuchWork``, keeps what was computed, and leaves everything usable.
     """
 
     def __init__(self, pool: ExpressionPool) -> None:
@@ -60,10 +64,10 @@ class Rows:
         return found
 
     def spend(self, work: int) -> None:
-        """Count ``work``. Raises ``ConstraintTooComplex`` where no more is allowed."""
+        """Count ``work``. Raises ``TooMuchWork`` where no more is allowed."""
         self._left -= work
         if self._left < 0:
-            raise ConstraintTooComplex(f"more than {self._allowed} steps of work at once")
+            raise TooMuchWork(f"more than {self._allowed} steps of work at once")
 
     def derivative_of(self, expression: Expression, byte: int) -> Expression:
         """What may follow ``byte``, perhaps nothing.

@@ -5,13 +5,17 @@ from __future__ import annotations
 from app.constraint.automaton import START, Automaton, State
 from app.constraint.masks import Masks
 from app.constraint.program import Program
+from app.constraint.rows import TooMuchWork
 from app.constraint.trie import DEAD
 from app.constraint.vocabulary_index import VocabularyIndex
 from app.core.constraint import Mask
-from app.core.errors import RejectedToken
+from app.core.errors import RejectedToken, WorkPending
 
 _WORK_PER_CALL = 80_000
 """Steps of work that one call may cost: tens of milliseconds. Real schemas stay far below."""
+
+_WORK_PER_MASK = 3_000_000
+"""Steps of work that one mask may cost in all, over several calls."""
 
 
 class CompiledConstraint:
@@ -44,8 +48,8 @@ class CompiledConstraint:
 class AutomatonState:
     """Where one answer stands. See ``app.core.constraint.ConstraintState``.
 
-    A call whose work is not bounded in advance raises ``ConstraintTooComplex`` when it has done as
-    much as one call may; what it learned is kept.
+    A call whose work is not bounded in advance raises ``TooMuchWork`` when it has done as much as
+    one call may; what it learned is kept.
     """
 
     def __init__(self, constraint: CompiledConstraint, state: State) -> None:
@@ -56,12 +60,23 @@ class AutomatonState:
         self._constraint = constraint
         self._state = state
         self._history: list[State] = []
+        self._work = 0
+        """Steps of work so far for the mask that is being worked on."""
 
-    def mask(self, budget: int | None = None) -> Mask:
-        self._allow(_WORK_PER_CALL)
-        if budget is None:
-            return self._masks.mask(self._state)
-        return self._masks.budget_mask(self._state, budget)
+    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
+        self._allow(_WORK_PER_MASK if work is None else work)
+        try:
+            if budget is None:
+                mask = self._masks.mask(self._state)
+            else:
+                mask = self._masks.budget_mask(self._state, budget)
+        except TooMuchWork as error:
+            if work is None or self._work + work > _WORK_PER_MASK:
+                raise
+            self._work += work
+            raise WorkPending from error
+        self._work = 0
+        return mask
 
     def accept(self, token_id: int) -> None:
         """Advance by a token; an end of sequence leaves the state where it is."""
@@ -109,7 +124,10 @@ class AutomatonState:
 
     def can_extend(self, tail: bytes) -> bool:
         self._allow(_WORK_PER_CALL)
-        return self._masks.can_extend(self._state, tail)
+        try:
+            return self._masks.can_extend(self._state, tail)
+        except TooMuchWork:
+            return True  # to hold text back is always right
 
     def rollback(self, n_tokens: int) -> None:
         if n_tokens > len(self._history):

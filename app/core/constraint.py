@@ -106,13 +106,17 @@ class Vocabulary(Protocol):
 class ConstraintState(Protocol):
     """Where one answer stands in its constraint. Not thread-safe; owned by the engine."""
 
-    def mask(self, budget: int | None = None) -> Mask:
+    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
         """Tokens allowed next, end of sequence included where ``is_complete``. Read only.
 
         With ``budget`` (tokens left for the answer, this one included, end of sequence not
         counted) only tokens after which the answer can still be finished are allowed. Callers
         keep ``shortest_tokens() <= budget``; the mask then is never empty, and choosing any of
         its tokens keeps that true for ``budget - 1``.
+
+        ``work`` bounds what the call may cost, in steps of about a microsecond; where that is not
+        enough it raises ``WorkPending``, and the same call later goes on from there. A mask that
+        was asked for before costs none.
         """
 
     def accept(self, token_id: int) -> None:

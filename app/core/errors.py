@@ -16,7 +16,8 @@
     │   └── Draining                 HTTP 503, the server is shutting down
     ├── EngineDied                   HTTP 500; the engine's thread ended
     ├── UnsupportedModel             at start-up: this model cannot be served exactly
-    └── RejectedToken                a token outside the mask was pushed into a constraint
+    ├── RejectedToken                a token outside the mask was pushed into a constraint
+    └── WorkPending                  a mask takes more work than one call may do; call again
 
 The status codes themselves are assigned in one place, ``app.api.errors``.
 """
@@ -159,6 +160,10 @@ class EngineDied(LeapjsonError):
 
 class UnsupportedModel(LeapjsonError):
     """At start-up: this model's layers cannot be run exactly, so it is not served."""
+
+
+class WorkPending(LeapjsonError):
+    """A mask takes more work than one call may do. What was done is kept: the same call goes on."""
 
 
 class RejectedToken(LeapjsonError):

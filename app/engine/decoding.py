@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.core.constraint import ConstraintState, Mask, Vocabulary
+from app.core.errors import WorkPending
 from app.core.step import SampledToken
 from app.engine.config import EngineConfig
 from app.engine.leap import Leaper
@@ -47,30 +48,35 @@ class Decoder:
     def token_bytes(self, tokens: Seq[int]) -> list[bytes]:
         return [self._token_bytes[token] or b"" for token in tokens]
 
-    def masks(self, sequence: Sequence, draft: Seq[int]) -> list[Mask | None]:
+    def masks(self, sequence: Sequence, draft: Seq[int], work: int) -> list[Mask | None]:
         """Masks for the draw after the answer, and after each token of ``draft``.
 
-        Ends early where the mask excludes a drafted token: what follows it cannot be drawn.
+        ``work`` bounds what each may cost (see ``ConstraintState.mask``). Ends early where the
+        mask excludes a drafted token, as what follows it cannot be drawn, and where a mask takes
+        more work. Raises ``WorkPending`` if the first one does.
         """
         state = sequence.state
         if state is None:
             return [None] * (len(draft) + 1)
-        masks: list[Mask | None] = [self._mask(sequence, state, sequence.remaining)]
+        masks: list[Mask | None] = [self._mask(sequence, state, sequence.remaining, work)]
         for ahead, token in enumerate(draft, start=1):
             if not _allows(masks[-1], token):
                 break
             if ahead == 1:
                 state = state.copy()
             state.accept(token)
-            masks.append(self._mask(sequence, state, sequence.remaining - ahead))
+            try:
+                masks.append(self._mask(sequence, state, sequence.remaining - ahead, work))
+            except WorkPending:
+                break
         return masks
 
-    def _mask(self, sequence: Sequence, state: ConstraintState, remaining: int) -> Mask:
+    def _mask(self, sequence: Sequence, state: ConstraintState, remaining: int, work: int) -> Mask:
         if not sequence.finishes_in_budget:
-            return state.mask()
-        mask = state.mask(budget=remaining)
+            return state.mask(work=work)
+        mask = state.mask(budget=remaining, work=work)
         if not sequence.budget_closed:
-            plain = state.mask()
+            plain = state.mask(work=work)
             if mask is not plain and not np.array_equal(mask, plain):
                 sequence.budget_closed = True
                 self._tally.budget_closed += 1

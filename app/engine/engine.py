@@ -8,7 +8,13 @@ from collections.abc import Callable
 from collections.abc import Sequence as Seq
 
 from app.core.constraint import Mask, Vocabulary
-from app.core.errors import BudgetTooSmall, InvalidRequest, PromptTooLong, RequestError
+from app.core.errors import (
+    BudgetTooSmall,
+    InvalidRequest,
+    PromptTooLong,
+    RequestError,
+    WorkPending,
+)
 from app.core.events import StepObserver, StepStats, TokenChunk
 from app.core.request import EngineRequest
 from app.core.step import Runner, SampledToken
@@ -20,6 +26,12 @@ from app.engine.sequence import Sequence
 from app.kv.manager import BlockManager
 
 _log = logging.getLogger(__name__)
+
+_WORK_AT_ONCE = 2_000
+"""Steps of work (see ``ConstraintState.mask``) that masks of one sequence may cost in a step."""
+
+_WORK_IN_TURN = 15_000
+"""The same for the one sequence whose turn it is, of those that this was not enough for."""
 
 
 class Engine:
@@ -48,6 +60,8 @@ class Engine:
         )
         self._scheduler = Scheduler(config, blocks, self._begin, self._decoder.token_bytes)
         self._sequences: dict[str, Sequence] = {}
+        self._unmasked: dict[Sequence, None] = {}
+        """Sequences that wait for a mask, in the order of their turns."""
         self._arrivals = 0
 
     @property
@@ -129,18 +143,34 @@ class Engine:
     def _masks(self, batch: Batch) -> list[Mask | None]:
         """One mask for each row of the plan; None stands for a row that nobody will look at."""
         masks: list[Mask | None] = []
+        drawing = {part.sequence for part in batch.parts if part.num_drawn}
+        first = next((sequence for sequence in self._unmasked if sequence in drawing), None)
         for part in batch.parts:
             if not part.num_drawn:
                 continue
             usable: list[Mask | None] = []
             try:
-                usable = self._decoder.masks(part.sequence, part.draft)
+                usable = self._decoder.masks(part.sequence, part.draft, self._work_for(part, first))
+                self._unmasked.pop(part.sequence, None)
+            except WorkPending:  # nothing is drawn; the next step computes the last token again
+                self._unmasked.pop(part.sequence, None)
+                self._unmasked[part.sequence] = None
             except Exception as error:
                 self._fail(part.sequence, error)
             part.num_usable = len(usable)
             masks += usable
             masks += [None] * (part.num_drawn - len(usable))
         return masks
+
+    def _work_for(self, part: Part, first: Sequence | None) -> int:
+        """What the masks of one sequence may cost in this step.
+
+        Of those that wait for a mask one goes on at a time, in turn: so a step costs the others
+        little, however many hard constraints there are.
+        """
+        if part.sequence not in self._unmasked:
+            return _WORK_AT_ONCE
+        return _WORK_IN_TURN if part.sequence is first else 0
 
     def _sample(self, batch: Batch, masks: list[Mask | None]) -> Seq[SampledToken]:
         return self._runner.sample(masks).tokens if batch.parts else ()
@@ -204,6 +234,7 @@ class Engine:
 
     def _forget(self, sequence: Sequence) -> None:
         del self._sequences[sequence.request.request_id]
+        self._unmasked.pop(sequence, None)
         self._scheduler.remove(sequence)
 
     def _check(self, request: EngineRequest) -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from functools import cached_property
 
 import pytest
 
 from app.core.constraint import Mask
-from app.core.errors import BudgetTooSmall, ConstraintTooComplex, InvalidRequest, PromptTooLong
+from app.core.errors import (
+    BudgetTooSmall,
+    ConstraintTooComplex,
+    InvalidRequest,
+    PromptTooLong,
+    WorkPending,
+)
 from app.core.events import TokenChunk
 from app.core.request import SamplingParams
 from app.engine import Engine, EngineConfig
@@ -211,12 +219,12 @@ def test_a_draft_is_verified_up_to_the_first_token_that_its_mask_excludes() -> N
     one = request(allowed=language, max_tokens=2)
     sequence = Sequence(one, language.start(), 0)
     short, long, other = (VOCABULARY.ids[piece] for piece in (b"na", b"n", b"c"))
-    assert len(decoder.masks(sequence, [])) == 1
-    assert len(decoder.masks(sequence, [short])) == 2
-    assert len(decoder.masks(sequence, [other])) == 1
-    assert len(decoder.masks(sequence, [long])) == 2
+    assert len(decoder.masks(sequence, [], 1_000)) == 1
+    assert len(decoder.masks(sequence, [short], 1_000)) == 2
+    assert len(decoder.masks(sequence, [other], 1_000)) == 1
+    assert len(decoder.masks(sequence, [long], 1_000)) == 2
     tight = Sequence(replace(one, max_tokens=1), language.start(), 0)
-    assert len(decoder.masks(tight, [short])) == 1
+    assert len(decoder.masks(tight, [short], 1_000)) == 1
 
 
 def test_truncation_ends_with_length_and_a_valid_beginning() -> None:
@@ -258,7 +266,7 @@ class _Broken(FiniteConstraint):
 
 
 class _BrokenState(FiniteState):
-    def mask(self, budget: int | None = None) -> Mask:
+    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
         assert isinstance(self._constraint, _Broken)
         self._constraint.calls -= 1
         if self._constraint.calls < 0:
@@ -292,6 +300,44 @@ def test_a_constraint_that_grows_too_complex_ends_its_answer_with_the_error() ->
     chunks = [chunk for _ in range(9) for chunk in engine.step()]
     assert [chunk.finish_reason for chunk in chunks][-1] == "error"
     assert chunks[-1].error is language.error
+
+
+class _Slow(FiniteConstraint):
+    """Needs three calls for the mask of every text."""
+
+    def start(self) -> FiniteState:
+        return _SlowState(self, b"")
+
+    @cached_property
+    def calls(self) -> Counter[bytes]:
+        return Counter()
+
+
+class _SlowState(FiniteState):
+    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
+        assert isinstance(self._constraint, _Slow)
+        self._constraint.calls[self._text] += 1
+        if self._constraint.calls[self._text] < 3 and work is not None:
+            raise WorkPending
+        return super().mask(budget)
+
+    def copy(self) -> FiniteState:
+        return _SlowState(self._constraint, self._text)
+
+
+def test_an_answer_whose_masks_take_more_work_waits_and_is_the_same() -> None:
+    slow = [_Slow(language.answers, VOCABULARY) for language in LANGUAGES[:3]]
+    requests = [
+        *(request(f"slow {i}", allowed=slow[i], sampling=HOT, seed=i) for i in range(3)),
+        *(request(f"quick {i}", allowed=LANGUAGES[i], sampling=HOT, seed=i) for i in range(3)),
+    ]
+    model = ScriptedModel(VOCABULARY)
+    engine = make_engine(model=model)
+    answers = answers_of(engine, requests)
+    engine.check_integrity()
+    for i in range(3):
+        assert answers[f"slow {i}"].tokens == answers[f"quick {i}"].tokens
+        assert answers[f"slow {i}"].finish_reason == answers[f"quick {i}"].finish_reason
 
 
 def test_statistics_of_steps_add_up_to_the_usage_of_answers() -> None:
