@@ -176,6 +176,19 @@ def test_a_keyword_for_another_type_has_no_effect_and_a_refused_one_is_marked() 
     assert uses["/x-ui"].fate == uses["/a~1b"].fate == "annotation"
 
 
+def test_keywords_that_say_nothing_where_they_stand_are_told() -> None:
+    old = {"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/definitions/x"}
+    schemas: list[tuple[dict[str, Any], str]] = [
+        ({**old, "minimum": 0, "definitions": {"x": True}}, "minimum"),
+        ({"then": False}, "then"),
+        ({"maxContains": 1}, "maxContains"),
+        ({"items": {}, "additionalItems": False}, "additionalItems"),
+    ]
+    for schema, keyword in schemas:
+        compile_program(JsonSchema(schema))
+        assert {use.keyword: use.fate for use in keyword_uses(schema)}[keyword] == "no effect"
+
+
 @pytest.mark.parametrize("schema", [CONTACT, TREE, {"const": 'a<&>"\u0001\x7f ü'}, {}])
 def test_the_picture_is_well_formed_deterministic_and_shows_every_leap(schema: Any) -> None:
     graph = graph_of(schema)

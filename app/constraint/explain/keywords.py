@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from app.constraint.formats import PATTERNS
-from app.constraint.schema.document import escape_token
-from app.core.errors import UnsupportedSchema
+from app.constraint.formats import known_formats
+from app.constraint.limits import Limits
+from app.constraint.schema.document import Document, escape_token
+from app.core.errors import ConstraintError, UnsupportedSchema
 
 Fate = Literal["enforced", "annotation", "not enforced", "no effect", "refused"]
 
@@ -29,7 +30,16 @@ def keyword_uses(schema: Any, refusal: UnsupportedSchema | None = None) -> list[
 
     ``refusal`` is what compiling it raised. Subschemas that nothing refers to count as well.
     """
-    return [_use(*place, refusal) for place in _places(schema)]
+    lonely_ref = _has_lonely_ref(schema)
+    return [_use(*place, refusal, lonely_ref) for place in _places(schema)]
+
+
+def _has_lonely_ref(schema: Any) -> bool:
+    """Whether the schema's draft ignores what stands beside ``$ref``."""
+    try:
+        return Document(schema, Limits()).dialect.lonely_ref
+    except ConstraintError:  # it is refused, and said where
+        return False
 
 
 def _use(
@@ -38,6 +48,7 @@ def _use(
     pointer: str,
     schema: dict[str, Any],
     refusal: UnsupportedSchema | None,
+    lonely_ref: bool,
 ) -> KeywordUse:
     if refusal is not None and (keyword, pointer) == (refusal.keyword, refusal.pointer):
         return KeywordUse(keyword, pointer, "refused", refusal.reason or "cannot be enforced")
@@ -45,14 +56,27 @@ def _use(
         return KeywordUse(keyword, pointer, "annotation", "ignored knowingly")
     if keyword not in _ENFORCED:
         return KeywordUse(keyword, pointer, "annotation", "no keyword of JSON Schema; ignored")
-    if keyword == "format" and not (value in PATTERNS or value in _FORMATS):
+    if lonely_ref and "$ref" in schema and keyword not in ("$ref", *_DEFINITIONS):
+        return KeywordUse(keyword, pointer, "no effect", "beside $ref, which stands alone")
+    if keyword == "format" and str(value) not in known_formats():
         return KeywordUse(keyword, pointer, "not enforced", f"unknown format {value!r}")
     applies, note = _ENFORCED[keyword]
     names = schema.get("type")
     admitted = [names] if isinstance(names, str) else names
     if applies and isinstance(admitted, list) and not set(applies).intersection(admitted):
         return KeywordUse(keyword, pointer, "no effect", f"applies to {applies[0]}s alone")
+    missing = _missing(keyword, schema)
+    if missing:
+        return KeywordUse(keyword, pointer, "no effect", f"there is no {missing} beside it")
     return KeywordUse(keyword, pointer, "enforced", note)
+
+
+def _missing(keyword: str, schema: dict[str, Any]) -> str:
+    """The keyword without which this one says nothing, if it is not there."""
+    if keyword == "additionalItems" and not isinstance(schema.get("items"), list):
+        return "items that is a list"
+    needed = _NEEDED.get(keyword, keyword)
+    return "" if needed in schema else needed
 
 
 def _places(root: Any) -> Iterator[tuple[str, Any, str, dict[str, Any]]]:
@@ -97,14 +121,10 @@ _OF_SCHEMAS = frozenset(
     ]
 )
 
-_FORMATS = frozenset(
-    [
-        *("date", "time", "date-time", "duration", "email", "idn-email", "hostname"),
-        *("idn-hostname", "ipv4", "ipv6", "uri", "uri-reference", "iri", "iri-reference"),
-        *("uuid", "uri-template", "json-pointer", "relative-json-pointer", "regex"),
-    ]
-)
-"""Of the specification (validation, section 7.3): enforced, or the schema is refused."""
+_DEFINITIONS = ("$defs", "definitions")
+"""What references find also where nothing else counts."""
+
+_NEEDED = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
 
 _NUMBERS = ("number", "integer")
 _STRINGS = ("string",)
@@ -119,36 +139,36 @@ _ENFORCED: dict[str, tuple[tuple[str, ...], str]] = {
     "maximum": (_NUMBERS, "digits compared from the left"),
     "exclusiveMinimum": (_NUMBERS, "digits compared from the left"),
     "exclusiveMaximum": (_NUMBERS, "digits compared from the left"),
-    "multipleOf": (_NUMBERS, "remainders, a state each"),
+    "multipleOf": (_NUMBERS, "remainders of decimals as they are written, a state each"),
     "minLength": (_STRINGS, "counted characters"),
     "maxLength": (_STRINGS, "counted characters"),
     "pattern": (_STRINGS, "the pattern's own automaton"),
-    "format": (_STRINGS, "a pattern from the format's RFC"),
+    "format": (_STRINGS, "asserted: a pattern from the format's RFC"),
     "items": (_ARRAYS, "every item, or those after the first ones"),
     "prefixItems": (_ARRAYS, "the first items, each by itself"),
     "additionalItems": (_ARRAYS, "items after the first ones"),
-    "unevaluatedItems": (_ARRAYS, "items that nothing else names"),
-    "contains": (_ARRAYS, "counted items"),
-    "minContains": (_ARRAYS, "counted items"),
-    "maxContains": (_ARRAYS, "counted items"),
+    "unevaluatedItems": (_ARRAYS, "items that nothing else evaluates, by alternative"),
+    "contains": (_ARRAYS, "counted items that satisfy it"),
+    "minContains": (_ARRAYS, "counted items that satisfy contains"),
+    "maxContains": (_ARRAYS, "counted items that satisfy contains"),
     "minItems": (_ARRAYS, "counted items"),
     "maxItems": (_ARRAYS, "counted items"),
     "uniqueItems": (_ARRAYS, "items of a finite set, each at most once"),
     "properties": (_OBJECTS, "keys in this order: leaps"),
-    "patternProperties": (_OBJECTS, "further keys by pattern"),
+    "patternProperties": (_OBJECTS, "further keys in classes by pattern"),
     "additionalProperties": (_OBJECTS, "keys that are not named"),
-    "unevaluatedProperties": (_OBJECTS, "keys that nothing else names"),
+    "unevaluatedProperties": (_OBJECTS, "keys that nothing else evaluates, by alternative"),
     "propertyNames": (_OBJECTS, "a language of keys"),
     "required": (_OBJECTS, "keys that cannot be passed over"),
-    "minProperties": (_OBJECTS, "counted members"),
+    "minProperties": (_OBJECTS, "counted members, one at most whose name is left open"),
     "maxProperties": (_OBJECTS, "counted members"),
     "dependentRequired": (_OBJECTS, "alternatives by the keys that are there"),
     "dependentSchemas": (_OBJECTS, "alternatives by the keys that are there"),
     "dependencies": (_OBJECTS, "alternatives by the keys that are there"),
     "allOf": ((), "intersection"),
     "anyOf": ((), "union"),
-    "oneOf": ((), "union of what exactly one admits"),
-    "not": ((), "what the negation admits"),
+    "oneOf": ((), "alternatives, each without those that it overlaps"),
+    "not": ((), "alternatives that are the negation of its keywords"),
     "if": ((), "two alternatives"),
     "then": ((), "the alternative where if holds"),
     "else": ((), "the alternative where if does not"),
