@@ -85,7 +85,11 @@ class ConstraintError(RequestError):
 
 
 class InvalidSchema(ConstraintError):
-    """What was sent is not a JSON Schema, or not a regular expression, at ``pointer``."""
+    """What was sent is not a JSON Schema, or not a regular expression or grammar.
+
+    ``pointer`` is a JSON Pointer (RFC 6901) into a schema; in a grammar it reads
+    ``line L, column C``, both counted from 1.
+    """
 
     def __init__(self, message: str, *, pointer: str = "") -> None:
         super().__init__(f"{message} (at {pointer or 'the root'})")
@@ -97,7 +101,11 @@ class InvalidSchema(ConstraintError):
 
 
 class UnsupportedSchema(ConstraintError):
-    """``keyword`` at JSON Pointer ``pointer`` (RFC 6901) cannot be enforced exactly."""
+    """``keyword`` at ``pointer`` cannot be enforced exactly; ``reason`` says why, or is "".
+
+    ``pointer`` is a JSON Pointer (RFC 6901) into a schema. In a grammar ``keyword`` is the
+    construct and ``pointer`` reads ``line L, column C``, both counted from 1.
+    """
 
     code = "unsupported_schema"
 
