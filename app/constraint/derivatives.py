@@ -108,26 +108,57 @@ class Derivatives(Rows):
         return known
 
     def measure(self) -> None:
-        """Compute the lengths of all rules, by iteration to the least fixpoint.
+        """Compute the lengths of all rules: the least fixpoint, from the shortest bodies upwards.
 
-        Cost: nodes times the depth to which shortest strings nest rules.
+        Cost: about the number of nodes, where few rules have several ways of being shortest.
         """
         pool = self.pool
         self._rule_lengths = [INFINITE] * len(pool.bodies)
-        changed = True
-        while changed:
-            changed = False
-            self._lengths = [
-                known if pool.regular[e] else None for e, known in enumerate(self._lengths)
-            ]
-            for expression in range(len(pool)):  # operands come before what they are part of
-                self.length(expression)
-            for index, body in enumerate(pool.bodies):
+        for expression in range(len(pool)):  # operands come before what they are part of
+            self.length(expression)
+        wholes, ruled = self._wholes(), self._ruled()
+        shortened = sorted(body for body in ruled if self.length(body) < INFINITE)
+        while shortened:
+            part = heapq.heappop(shortened)
+            for rule in ruled.get(part, ()):
+                index = pool.operands[rule]
+                if self.length(part) < self._rule_lengths[index]:
+                    self._rule_lengths[index] = self.length(part)
+                    self._set_length(rule, self.length(part))
+                    heapq.heappush(shortened, rule)
+            for whole in wholes.get(part, ()):
+                length = self._length(whole)
+                if length < self.length(whole):
+                    self._set_length(whole, length)
+                    heapq.heappush(shortened, whole)
+
+    def _wholes(self) -> dict[Expression, list[Expression]]:
+        """What each expression that refers to rules is directly part of."""
+        pool = self.pool
+        wholes: dict[Expression, list[Expression]] = {}
+        for expression, regular in enumerate(pool.regular):
+            if regular:
+                continue
+            kind, operand = pool.kinds[expression], pool.operands[expression]
+            if kind is Kind.CONCATENATION or kind is Kind.UNION:
+                parts = operand
+            else:
+                parts = operand[:1] if kind is Kind.REPETITION else ()
+            for part in parts:
+                if not pool.regular[part]:
+                    wholes.setdefault(part, []).append(expression)
+        return wholes
+
+    def _ruled(self) -> dict[Expression, list[Expression]]:
+        """The rules that have each body."""
+        pool = self.pool
+        ruled: dict[Expression, list[Expression]] = {}
+        for expression, kind in enumerate(pool.kinds):
+            if kind is Kind.RULE:
+                body = pool.bodies[pool.operands[expression]]
                 assert body is not None, "a declared rule has no body"
-                length = self.length(body)
-                if length < self._rule_lengths[index]:
-                    self._rule_lengths[index] = length
-                    changed = True
+                ruled.setdefault(body, []).append(expression)
+        return ruled
 
     def shortest(self, expression: Expression) -> bytes:
         """A shortest string of the language, which must not be empty. Deterministic."""

@@ -19,8 +19,8 @@ class Limits:
     """Alternatives of one subschema after ``anyOf`` is distributed over its siblings."""
     overlaps: int = 3_000
     """Pairs of alternatives of one ``oneOf`` that are not told apart at a glance."""
-    branch_steps: int = 150_000
-    """Subschemas looked at to work out the alternatives, in the whole schema."""
+    branch_steps: int = 800_000
+    """Subschemas and choices looked at to work out the alternatives, in the whole schema."""
     counted_members: int = 20_000
     """Members of an object, or items of an array, times the counts that must be told apart."""
     different_items: int = 500

@@ -9,7 +9,7 @@ out that nothing satisfies.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,9 @@ from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSche
 
 Branch = tuple[Node, ...]
 """Subschemas whose own assertions hold together; () admits every value."""
+
+_FEW_STEPS = 100
+"""Steps after which it pays to remember what was seen."""
 
 _MOST_CHOICES = 8
 """Choices that are compared to make the narrowest first."""
@@ -57,6 +60,8 @@ class _Found:
 class _Choice:
     """Alternatives of which one must hold; ``exclusive``: exactly one, each of one node."""
 
+    name: tuple[Node, int]
+    """The node that leaves this choice, and which of its choices it is."""
     options: tuple[Alternative, ...]
     above: frozenset[Node]
     annotates: bool
@@ -75,7 +80,13 @@ class _Open:
 
     @property
     def branch(self) -> Branch:
-        return tuple(found.node for found in self.done)
+        return tuple([found.node for found in self.done])
+
+    @property
+    def meaning(self) -> Hashable:
+        """Equal only for branches in the making that come to the same."""
+        pending = tuple([found.node for found in self.pending])
+        return (pending, tuple([choice.name for choice in self.choices]), self.branch)
 
 
 class Branches:
@@ -130,9 +141,17 @@ class Branches:
     def _expand(self, goal: Goal, most: int) -> tuple[Branch, ...]:
         finished: dict[Branch, None] = {}
         stack = [_Open(tuple(map(_Found, goal)))]
+        seen: set[Hashable] = set()
+        steps = 0
         while stack:
             branch = stack.pop()
-            self._steps += 1
+            steps += 1
+            if steps > _FEW_STEPS and branch.pending and not self._watched(branch):
+                meaning = branch.meaning
+                if meaning in seen:
+                    continue
+                seen.add(meaning)
+            self._steps += 1 + len(branch.done) + len(branch.choices)
             if branch.pending:
                 ahead = self._look_at(branch)
                 if ahead is not None:
@@ -148,6 +167,10 @@ class Branches:
             if self._steps > self._limits.branch_steps:
                 raise ConstraintTooComplex("too many combinations of alternatives in the schema")
         return tuple(finished)
+
+    def _watched(self, branch: _Open) -> bool:
+        """Whether it matters on which way a node was reached."""
+        return any(unevaluated.watches(found.node) for found in branch.done)
 
     def _look_at(self, branch: _Open) -> _Open | None:
         """Work off the first pending subschema; None where nothing satisfies it."""
@@ -167,8 +190,11 @@ class Branches:
             return replace(branch, pending=tuple(rest))  # looked at before, on another way
         self._check(node)
         above = found.above | {node}
+        if len(above) > self._limits.schema_nesting * 4:
+            raise ConstraintTooComplex("too many references one behind the other")
         if node.aspect == NOT:
-            choice = _Choice(tuple(alternatives(node, self._document)), above, False)
+            options = tuple(alternatives(node, self._document))
+            choice = _Choice((node, 0), options, above, annotates=False)
             choices = (*branch.choices, choice)
             held = branch.held | {node}
             return replace(branch, pending=tuple(rest), choices=choices, held=held)
@@ -215,8 +241,8 @@ class Branches:
             for name, needed in schema.get(keyword, {}).items():
                 choices.append((_dependency(node, keyword, name, needed), False))
         return [
-            _Choice(tuple(options), found.above, found.annotates, exclusive)
-            for options, exclusive in choices
+            _Choice((node, number), tuple(options), found.above, found.annotates, exclusive)
+            for number, (options, exclusive) in enumerate(choices)
         ]
 
     def _choose(self, branch: _Open) -> list[_Open]:

@@ -23,9 +23,13 @@ class Node:
     pointer: str
     schema: Any = field(compare=False)
     aspect: str = ""
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.pointer, self.aspect)))
 
     def __hash__(self) -> int:
-        return hash(self.pointer)  # cheap, and aspects of one place are few
+        return self._hash
 
     @classmethod
     def of_boolean(cls, pointer: str, schema: bool) -> Node:

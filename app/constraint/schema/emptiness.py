@@ -18,6 +18,9 @@ from app.core.errors import ConstraintTooComplex
 
 _DEEPEST = 6
 """Members inside members that are looked into."""
+_ABOUT_OTHERS = frozenset(["additionalProperties", "patternProperties"])
+_ABOUT_MEMBERS = _ABOUT_OTHERS | {"properties"}
+"""Keywords that say what members must be."""
 _MOST_VALUES = 1_000
 """Values of an ``enum`` that are tried."""
 
@@ -97,12 +100,18 @@ class Emptiness:
         names = tuple(
             node.child("propertyNames") for node in branch if "propertyNames" in node.schema
         )
-        for name in required:
-            if names and not self._evaluation.admits(names, name):
-                return True
-            if self._goal_is_void(member_goal(branch, name, self._strings.key_matches)):
-                return True
-        return False
+        if names and not all(self._evaluation.admits(names, name) for name in required):
+            return True
+        asking = tuple(node for node in branch if not _ABOUT_MEMBERS.isdisjoint(node.schema))
+        by_name: set[str] = set()
+        for node in asking:
+            by_name.update(node.schema.get("properties", ()))
+        if all(_ABOUT_OTHERS.isdisjoint(node.schema) for node in asking):
+            required &= by_name
+        return any(
+            self._goal_is_void(member_goal(asking, name, self._strings.key_matches))
+            for name in required
+        )
 
     def _goal_is_void(self, goal: Goal) -> bool:
         if any(node.schema is False for node in goal):

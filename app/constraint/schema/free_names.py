@@ -20,7 +20,7 @@ from app.constraint.schema.objects import SomeMember
 from app.constraint.schema.strings import Strings
 from app.core.errors import ConstraintTooComplex
 
-_MOST_CLASSES = 64
+_MOST_CLASSES = 32
 
 
 @dataclass(frozen=True, slots=True)
