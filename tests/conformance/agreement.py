@@ -3,6 +3,10 @@
 Random schemas and values near them: a value is in our language exactly where the library finds it
 valid, but for refusals and for the spellings that ``verdicts`` names; and every random text of our
 language is valid. A disagreement is made as small as it gets before it is shown.
+
+With ``--disputed`` the schemas have keywords of other drafts, formats and patterns that are read
+in different ways. Then much is valid to the library that we rightly leave out, so the only
+disagreement is a value that we accept and the library finds invalid, formats asserted.
 """
 
 from __future__ import annotations
@@ -22,7 +26,12 @@ import jsonschema
 
 from app.core.constraint import JsonSchema
 from app.core.errors import ConstraintError, UnsatisfiableSchema
-from tests.conformance.random_schemas import mutated, random_schema, random_value
+from tests.conformance.random_schemas import (
+    disputed_schema,
+    mutated,
+    random_schema,
+    random_value,
+)
 from tests.conformance.verdicts import Verdict, judge, refusal
 from tests.constraint.walks import Walker
 
@@ -48,9 +57,18 @@ class TooSlow(Exception):
     """Building or walking one schema takes longer than it may."""
 
 
-def check(schema: Any, rng: random.Random, counts: Counter[str]) -> Disagreement | None:
-    """The first disagreement about a schema, over values drawn from ``rng``."""
-    validator = _validator(schema)
+def check(
+    schema: Any, rng: random.Random, counts: Counter[str], *, disputed: bool = False
+) -> Disagreement | None:
+    """The first disagreement about a schema, over values drawn from ``rng``.
+
+    ``disputed``: formats are asserted, and what is valid to the library does not count.
+    """
+    try:
+        validator = _validator(schema, formats=disputed)
+    except jsonschema.SchemaError:  # a keyword has another shape in its draft
+        counts["no schema of its draft"] += 1
+        return None
     try:
         walker = _walker(schema)
     except ConstraintError as error:
@@ -70,6 +88,8 @@ def check(schema: Any, rng: random.Random, counts: Counter[str]) -> Disagreement
         except Exception:  # the library has its own trouble with some schemas
             counts["the library fails"] += 1
             continue
+        if valid and disputed:
+            continue
         verdict = judge(schema, value, valid=valid, walker=walker)
         counts[f"{'valid' if valid else 'invalid'}: {verdict}"] += 1
         if verdict is Verdict.WRONG:
@@ -77,7 +97,7 @@ def check(schema: Any, rng: random.Random, counts: Counter[str]) -> Disagreement
     return None
 
 
-def smallest(found: Disagreement) -> Disagreement:
+def smallest(found: Disagreement, *, disputed: bool = False) -> Disagreement:
     """The same kind of disagreement about less: parts of schema and value are left out in turn."""
     schema, value = found.schema, found.value
     progress = True
@@ -86,16 +106,16 @@ def smallest(found: Disagreement) -> Disagreement:
         pairs = [(smaller, value) for smaller in _without_a_part(schema)]
         pairs += [(schema, smaller) for smaller in _without_a_part(value)]
         for candidate in pairs:
-            if disagrees(*candidate) == found.kind:
+            if disagrees(*candidate, disputed=disputed) == found.kind:
                 (schema, value), progress = candidate, True
                 break
     return Disagreement(found.kind, schema, value, found.note)
 
 
-def disagrees(schema: Any, value: Any) -> str:
+def disagrees(schema: Any, value: Any, *, disputed: bool = False) -> str:
     """The kind of disagreement about one value, "" where there is none."""
     try:
-        valid = _validator(schema).is_valid(value)
+        valid = _validator(schema, formats=disputed).is_valid(value)
     except Exception:  # no schema any more
         return ""
     try:
@@ -108,10 +128,10 @@ def disagrees(schema: Any, value: Any) -> str:
     return ("rejects valid" if valid else "accepts invalid") if wrong else ""
 
 
-def _validator(schema: Any) -> Any:
+def _validator(schema: Any, *, formats: bool) -> Any:
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     kind.check_schema(schema)
-    return kind(schema)
+    return kind(schema, format_checker=kind.FORMAT_CHECKER if formats else None)
 
 
 def _walker(schema: Any) -> Walker | None:
@@ -161,6 +181,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first of --count seeds")
     parser.add_argument("--depth", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=5, help="limit for one schema")
+    parser.add_argument("--disputed", action="store_true", help="see above")
     parser.add_argument("--show", type=int, default=30)
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGALRM, _alarm)
@@ -168,13 +189,13 @@ def main(arguments: list[str] | None = None) -> int:
     start = time.monotonic()
     for seed in range(options.seed, options.seed + options.count):
         rng = random.Random(seed)
-        schema = random_schema(rng, options.depth)
+        schema = (disputed_schema if options.disputed else random_schema)(rng, options.depth)
         signal.alarm(options.seconds)
         try:
-            disagreement = check(schema, rng, counts)
+            disagreement = check(schema, rng, counts, disputed=options.disputed)
             if disagreement and len(found) < options.show:
                 signal.alarm(0)
-                print(smallest(disagreement), flush=True)
+                print(smallest(disagreement, disputed=options.disputed), flush=True)
         except TooSlow:
             slow.append(json.dumps(schema))
             continue

@@ -12,6 +12,11 @@ LEAVES: list[Any] = [None, True, False, 0, 1, 2, -1, 3, 10, 2.5, -0.5, 1.0, *STR
 PATTERNS = ["a", "^a", "b$", "^[ab]*$", "^a?b+$", "^(?!ab)", "^.{2}$", "é|1", "^$"]
 TYPES = ["string", "integer", "number", "object", "array", "null", "boolean"]
 
+FORMATS = ["email", "date", "ipv4", "uuid"]
+DISPUTED_PATTERNS = [r"^\w$", r"\W", r"\d$", r"^\S*$", "(?i)i", "a$", "^.$"]
+DISPUTED_STRINGS = ["a@b", "a@b.cc", "2020-01-02", "1.2.3.4", "٣", "İ", "\u2028", "a\n", "é", "I"]
+"""What validators, or dialects of regular expressions, do not agree about, and what they do."""
+
 Keywords = dict[str, Any]
 Maker = Callable[[random.Random, int], Keywords]
 
@@ -21,7 +26,18 @@ def random_schema(rng: random.Random, depth: int = 3) -> Any:
     if rng.random() < 0.25:
         schema = _subschema(rng, depth, _DRAFT_7)
         return {"$schema": "http://json-schema.org/draft-07/schema#", **_object(schema)}
-    schema = _object(_subschema(rng, depth, _DRAFT_2020))
+    return _with_definitions(_object(_subschema(rng, depth, _DRAFT_2020)), rng)
+
+
+def disputed_schema(rng: random.Random, depth: int = 3) -> Any:
+    """A schema with what is read in different ways: keywords of other drafts than its own, formats,
+    and patterns that mean something else in another dialect."""
+    draft = rng.choice(["draft-04/schema#", "draft-06/schema#", "draft-07/schema#", None, None])
+    schema = _with_definitions(_object(_subschema(rng, depth, _DISPUTED)), rng)
+    return {"$schema": f"http://json-schema.org/{draft}", **schema} if draft else schema
+
+
+def _with_definitions(schema: Keywords, rng: random.Random) -> Keywords:
     if "$ref" in str(schema):
         schema["$defs"] = {
             "t": _subschema(rng, 1, _FLAT),
@@ -37,7 +53,7 @@ def _object(schema: Any) -> Keywords:
 def _subschema(rng: random.Random, depth: int, makers: list[Maker]) -> Any:
     if rng.random() < 0.06:
         return rng.random() < 0.6
-    usable = makers if depth > 0 else _FLAT
+    usable = makers if depth > 0 else _FLAT if makers is not _DISPUTED else _DISPUTED_FLAT
     schema: Keywords = {}
     for make in rng.sample(usable, min(len(usable), rng.choice([1, 1, 2, 2, 3]))):
         schema.update(make(rng, depth - 1))
@@ -225,3 +241,10 @@ _DRAFT_2020: list[Maker] = [
     lambda rng, depth: {"unevaluatedProperties": rng.choice([False, _HOLE])},
     lambda rng, depth: {"unevaluatedItems": rng.choice([False, _HOLE])},
 ]
+_DISPUTED_FLAT: list[Maker] = [
+    *_SIMPLE,
+    *[lambda rng, depth: {"format": rng.choice(FORMATS)}] * 3,
+    *[lambda rng, depth: {"pattern": rng.choice(DISPUTED_PATTERNS)}] * 3,
+    *[lambda rng, depth: {"enum": rng.sample(DISPUTED_STRINGS, 3)}] * 3,
+]
+_DISPUTED = [*_DISPUTED_FLAT, *_DRAFT_2020, _dependencies]
