@@ -34,17 +34,23 @@ def build(spec: ConstraintSpec, limits: Limits | None = None) -> tuple[Expressio
     """
     limits = limits or Limits()
     pool = ExpressionPool(max_nodes=limits.nodes)
-    if isinstance(spec, Regex):
-        root = _regex(pool, spec.pattern, limits)
-    elif isinstance(spec, Choice):
-        root = _choice(pool, spec, limits)
-    elif isinstance(spec, Grammar):
-        root = _grammar(pool, spec, limits)
-    else:
-        root = _json(pool, spec, limits)
+    try:
+        root = _root(pool, spec, limits)
+    except RecursionError:
+        raise ConstraintTooComplex("it is nested too deeply") from None
     if root == pool.empty:
         raise UnsatisfiableSchema()
     return pool, root
+
+
+def _root(pool: ExpressionPool, spec: ConstraintSpec, limits: Limits) -> Expression:
+    if isinstance(spec, Regex):
+        return _regex(pool, spec.pattern, limits)
+    if isinstance(spec, Choice):
+        return _choice(pool, spec, limits)
+    if isinstance(spec, Grammar):
+        return _grammar(pool, spec, limits)
+    return _json(pool, spec, limits)
 
 
 def _json(pool: ExpressionPool, spec: JsonSchema | JsonObject, limits: Limits) -> Expression:

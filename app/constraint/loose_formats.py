@@ -24,7 +24,7 @@ _WITHOUT_LINE_FEED: dict[str, str] = {
     "idn-hostname": _HOST,
     "ipv4": r"[0-9A-Fa-fxX.]+",
     "ipv6": rf"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:[%/]{_ANY})?",
-    "uuid": r"(?:[Uu][Rr][Nn]:)?(?:[Uu][Uu][Ii][Dd]:)?\{*[\w\-]{32,}\}*",
+    "uuid": rf"(?:[Uu][Rr][Nn]:)?(?:[Uu][Uu][Ii][Dd]:)?\{{*[\w\-]{{32,}}\}}*|.{{8}}-{_ANY}",
     "uri": _URI,
     "iri": _URI,
     "uri-reference": _REFERENCE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from functools import cache
@@ -13,7 +14,7 @@ import pytest
 
 from app.constraint.program import compile_program
 from app.core.constraint import JsonSchema
-from app.core.errors import UnsatisfiableSchema
+from app.core.errors import ConstraintTooComplex, UnsatisfiableSchema
 from tests.constraint.walks import Walker
 
 SCALARS: list[Any] = [None, True, False, 0, 1, 2, -1, 1.5, "", "a", "b", "ab", "x1", "long text"]
@@ -281,3 +282,62 @@ def with_dependencies(schema: Any, kind: Any) -> Any:
 def test_what_nothing_satisfies_is_found_out(schema: dict[str, Any]) -> None:
     with pytest.raises(UnsatisfiableSchema):
         compile_program(JsonSchema(schema))
+
+
+def test_a_text_that_some_validator_takes_for_a_format_satisfies_both_of_one_of() -> None:
+    """``a@b`` is an e-mail address to some readers and none to others."""
+    schema = {"oneOf": [{"const": "a@b"}, {"type": "string", "format": "email"}]}
+    walker = Walker.of(JsonSchema(schema))
+    assert not walker.accepts_value("a@b")
+    assert walker.accepts_value("someone@example.com")
+
+
+def test_only_properties_of_the_schema_itself_close_an_object() -> None:
+    schema = {"type": "object", "not": {"required": ["a"]}, "dependentRequired": {"b": ["c"]}}
+    walker = Walker.of(JsonSchema(schema, close_objects=True))
+    assert walker.accepts_value({"x": 1})
+    assert not walker.accepts_value({"a": 1})
+    assert not walker.accepts_value({"b": 1})
+
+
+D7 = "http://json-schema.org/draft-07/schema#"
+SOME_READERS = [
+    # a value, and a schema that it satisfies to some readers of formats and patterns only
+    ("é", {"oneOf": [{"enum": ["é"]}, {"type": "string", "pattern": "^\\w$"}]}),
+    (
+        ["a@b", "x@y.zz"],
+        {"enum": [["a@b", "x@y.zz"]], "contains": {"format": "email"}, "maxContains": 1},
+    ),
+    (" eb8aa08-aa98-11ea-b4aa-73b441d16380", {"type": "string", "not": {"format": "uuid"}}),
+    ("İ", {"type": "string", "not": {"pattern": "(?i)i"}}),
+    ([], {"$schema": D7, "contains": True, "minContains": 0}),
+    (["a"], {"$schema": D7, "prefixItems": [True], "items": {"type": "null"}}),
+    (
+        {"a": 1},
+        {
+            "$defs": {"x": {"properties": {"a": True}}},
+            "allOf": [
+                {"$ref": "#/$defs/x"},
+                {"not": {"not": {"$ref": "#/$defs/x"}}, "unevaluatedProperties": False},
+            ],
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("value", "schema"), SOME_READERS)
+def test_what_any_reader_rejects_is_not_accepted(value: Any, schema: dict[str, Any]) -> None:
+    with contextlib.suppress(UnsatisfiableSchema):
+        assert not Walker.of(JsonSchema(schema)).accepts_value(value)
+
+
+def test_a_schema_that_nests_deeply_is_worked_out_or_refused() -> None:
+    value: Any = 1
+    for _ in range(115):
+        value = {"a": value}
+    schema = {
+        "$defs": {"l": {"properties": {"a": {"$ref": "#/$defs/l"}}}},
+        "oneOf": [{"const": value}, {"$ref": "#/$defs/l"}],
+    }
+    with contextlib.suppress(ConstraintTooComplex, UnsatisfiableSchema):
+        assert not Walker.of(JsonSchema(schema)).accepts_value(value)

@@ -253,4 +253,6 @@ def _case_relatives() -> dict[int, list[tuple[int, bool]]]:
                 for other in members
                 if other != one
             ]
+    for letter in "iI":  # to some readers the Turkish letters are cases of i
+        found[ord(letter)] += [(0x130, False), (0x131, False)]
     return found

@@ -93,15 +93,22 @@ class Branches:
     """Computes and remembers the branches of goals in one document.
 
     ``is_void`` says whether surely nothing satisfies a branch; where it does not know, the
-    branch is kept and turns out empty when it is built.
+    branch is kept and turns out empty when it is built. ``may_overlap`` says whether any validator
+    may take some value to satisfy a goal; without it ``oneOf`` is read as ``anyOf``, which makes
+    the branches loose: they leave out nothing that any validator admits.
     """
 
     def __init__(
-        self, document: Document, limits: Limits, is_void: Callable[[Branch], bool]
+        self,
+        document: Document,
+        limits: Limits,
+        is_void: Callable[[Branch], bool],
+        may_overlap: Callable[[Goal], bool] | None = None,
     ) -> None:
         self._document = document
         self._limits = limits
         self._is_void = is_void
+        self._may_overlap = may_overlap
         self._known: dict[Goal, tuple[Branch, ...]] = {}
         self._checked: set[Node] = set()
         self._steps = 0
@@ -123,6 +130,13 @@ class Branches:
                 known = self._known[target] = self._expand(target, self._limits.branches)
             self._known[goal] = known
         return known
+
+    def may_be_any(self, goal: Goal) -> bool:
+        """Whether some value may satisfy ``goal``; True where that is not plain."""
+        try:
+            return bool(self._expand(goal, _MOST_FOR_OVERLAP))
+        except ConstraintTooComplex:
+            return True
 
     def _target(self, goal: Goal) -> Goal:
         """What a goal that is nothing but a reference refers to, so that this is done once."""
@@ -231,7 +245,8 @@ class Branches:
             choices.append((_subsets(children) if watched else [(c,) for c in children], False))
         if "oneOf" in schema:
             children = [node.child("oneOf", index) for index in range(len(schema["oneOf"]))]
-            choices.append(([(child,) for child in children], True))
+            exactly_one = self._may_overlap is not None
+            choices.append(([(child,) for child in children], exactly_one))
         if "if" in schema and (watched or "then" in schema or "else" in schema):
             condition = node.child("if")
             then = (node.child("then"),) if "then" in schema else ()
@@ -347,11 +362,8 @@ class Branches:
         goal = (*context, left, right)
         known = self._overlaps.get(goal)
         if known is None:
-            try:
-                known = bool(self._expand(goal, _MOST_FOR_OVERLAP))
-            except ConstraintTooComplex:
-                known = True
-            self._overlaps[goal] = known
+            assert self._may_overlap is not None, "exactly one is asked where oneOf is loose"
+            known = self._overlaps[goal] = self._may_overlap(goal)
         return known
 
     def _check(self, node: Node) -> None:
@@ -385,12 +397,17 @@ def _opposite(node: Node) -> Node | None:
 
 
 def _add(done: tuple[_Found, ...], found: _Found) -> tuple[_Found, ...]:
-    """``done`` and ``found``; a node reached in two ways is kept once, with both."""
+    """``done`` and ``found``; a node reached in two ways is kept once.
+
+    It annotates for those above it on ways that do.
+    """
     for index, other in enumerate(done):
         if other.node == found.node:
-            above, annotates = other.above | found.above, other.annotates or found.annotates
-            both = _Found(found.node, above, annotates)
-            return (*done[:index], both, *done[index + 1 :])
+            if other.annotates == found.annotates:
+                found = replace(other, above=other.above | found.above)
+            elif other.annotates:
+                found = other
+            return (*done[:index], found, *done[index + 1 :])
     return (*done, found)
 
 

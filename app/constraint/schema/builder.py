@@ -48,15 +48,29 @@ class SchemaBuilder:
         self._limits = limits
         self._close = close
         self._document = Document(schema, limits)
-        self._branches = Branches(self._document, limits, lambda b: self._emptiness.is_void(b))
         self._strings = Strings(text, limits)
+        loosely = self._loose_evaluation()
+        self._branches = Branches(
+            self._document,
+            limits,
+            lambda branch: self._emptiness.is_void(branch),
+            loosely.branches.may_be_any,
+        )
         self._evaluation = Evaluation(self._branches, self._strings)
+        self._evaluation.opposite, loosely.opposite = loosely, self._evaluation
         self._emptiness = Emptiness(self._branches, self._evaluation, self._strings)
         self._free_names = FreeNames(text, self._strings, self._evaluation, self._contents)
         self._known: dict[_Place, Expression] = {}
         self._open: set[_Place] = set()
         self._waiting: list[tuple[_Place, Expression]] = []
         self._built_branches: dict[tuple[Branch, int], Expression] = {}
+
+    def _loose_evaluation(self) -> Evaluation:
+        """With branches that leave out nothing which any validator admits."""
+        branches = Branches(self._document, self._limits, lambda b: emptiness.is_void(b))
+        evaluation = Evaluation(branches, self._strings, loose=True)
+        emptiness = Emptiness(branches, evaluation, self._strings)
+        return evaluation
 
     def build(self) -> Expression:
         """The values of the whole schema. Call once."""

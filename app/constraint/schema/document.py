@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -68,17 +68,28 @@ class Dialect:
     """The keyword that names a resource."""
     lonely_ref: bool
     """Whether keywords beside ``$ref`` are ignored."""
+    foreign: frozenset[str] = frozenset()
+    """Keywords that the draft does not know and that would make others mean something else.
+
+    All other keywords of later drafts are enforced, although the draft would ignore them: that
+    is what schemas that have them mean.
+    """
     contains_evaluates: bool = True
     """Whether items that satisfy ``contains`` are evaluated for ``unevaluatedItems``."""
 
 
 _MODERN = Dialect("$id", lonely_ref=False)
+_OF_2019 = frozenset(["minContains", "maxContains"])
+_OF_2020 = frozenset(["prefixItems"])
+_OLDER = Dialect("$id", lonely_ref=True, foreign=_OF_2019 | _OF_2020)
 _DIALECTS = {
-    "draft-04": Dialect("id", lonely_ref=True),
-    "draft-06": Dialect("$id", lonely_ref=True),
-    "draft-07": Dialect("$id", lonely_ref=True),
-    "draft/2019-09": Dialect("$id", lonely_ref=False, contains_evaluates=False),
+    "draft-04": replace(_OLDER, identifier="id"),
+    "draft-05": replace(_OLDER, identifier="id"),
+    "draft-06": _OLDER,
+    "draft-07": _OLDER,
+    "draft/2019-09": Dialect("$id", False, foreign=_OF_2020, contains_evaluates=False),
     "draft/2020-12": _MODERN,
+    "schema": _MODERN,
 }
 _SUBSCHEMA = frozenset(
     ["additionalItems", "additionalProperties", "contains", "contentSchema", "items", "not"]
@@ -98,8 +109,8 @@ class Document:
 
     def __init__(self, schema: Any, limits: Limits) -> None:
         _check_size(schema, limits)
-        self.root = Node("", schema)
         self.dialect = _dialect(schema)
+        self.root = Node("", _without(self.dialect.foreign, schema))
         self._index: _Index | None = None
         self._resolved: dict[tuple[str, str], Node] = {}
 
@@ -233,13 +244,28 @@ def _dialect(schema: Any) -> Dialect:
     if not isinstance(address, str):
         raise InvalidSchema("$schema must be a string", pointer="/$schema")
     host, _, rest = address.partition("://")[2].partition("/")
-    if host != "json-schema.org" or rest.startswith("draft-03"):
-        reason = "name a draft from draft-04 to 2020-12, or leave $schema out"
-        raise UnsupportedSchema("$schema", "/$schema", reason)
     for name, dialect in _DIALECTS.items():
-        if rest.startswith(name):
+        if host == "json-schema.org" and rest.startswith(name):
             return dialect
-    return _MODERN
+    reason = "name a draft from draft-04 to 2020-12, or leave $schema out"
+    raise UnsupportedSchema("$schema", "/$schema", reason)
+
+
+def _without(foreign: frozenset[str], schema: Any) -> Any:
+    """``schema`` without these keywords, wherever it has subschemas. It is not changed itself."""
+    if not foreign or not isinstance(schema, dict):
+        return schema
+    kept: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword in foreign:
+            continue
+        if keyword in _SUBSCHEMA_LISTS and isinstance(value, list):
+            kept[keyword] = [_without(foreign, each) for each in value]
+        elif keyword in _SUBSCHEMA_MAPS and isinstance(value, dict):
+            kept[keyword] = {name: _without(foreign, each) for name, each in value.items()}
+        else:
+            kept[keyword] = _without(foreign, value) if keyword in _SUBSCHEMA else value
+    return kept
 
 
 def _check_size(schema: Any, limits: Limits) -> None:

@@ -29,16 +29,22 @@ def admits_type(node: Node, value: Any) -> bool:
 
 
 class Evaluation:
-    """Checks values, with the same reading of keywords as the builder."""
+    """Checks values, with the same reading of keywords as the builder.
 
-    def __init__(self, branches: Branches, strings: Strings) -> None:
-        self._branches = branches
+    Says whether a value surely is valid or, if it is ``loose``, whether some validator may take it
+    for valid; ``branches`` must be loose then, too. ``opposite`` is of the other kind.
+    """
+
+    def __init__(self, branches: Branches, strings: Strings, *, loose: bool = False) -> None:
+        self.opposite = self
+        self.branches = branches
         self._strings = strings
+        self._admits_string = strings.may_admit if loose else strings.admit
         self._identities: dict[tuple[Node, Any], frozenset[Hashable]] = {}
 
     def admits(self, goal: Goal, value: Any) -> bool:
-        """Whether ``value`` satisfies all of ``goal``."""
-        return any(self.branch_admits(branch, value) for branch in self._branches.of(goal))
+        """Whether ``value`` satisfies all of ``goal``, surely or possibly."""
+        return any(self.branch_admits(branch, value) for branch in self.branches.of(goal))
 
     def branch_admits(self, branch: Branch, value: Any) -> bool:
         """Whether ``value`` satisfies the assertions of ``branch``."""
@@ -65,7 +71,7 @@ class Evaluation:
         if kind == "number":
             return admit_number(branch, value)
         if kind == "string":
-            return self._strings.admit(branch, value)
+            return self._admits_string(branch, value)
         if kind == "array":
             return self._admits_array(branch, value)
         if kind == "object":
@@ -79,8 +85,12 @@ class Evaluation:
         if shape.unique is not None and len(set(map(identity, value))) < len(value):
             return False
         for wanted in shape.wanted:
-            count = sum(self.admits((wanted.node,), item) for item in value[wanted.start :])
-            if count < wanted.low or (wanted.high is not None and count > wanted.high):
+            goal, items = (wanted.node,), value[wanted.start :]
+            if sum(self.admits(goal, item) for item in items) < wanted.low:
+                return False
+            if wanted.high is None:
+                continue
+            if sum(self.opposite.admits(goal, item) for item in items) > wanted.high:
                 return False
         return all(self.admits(item_goal(branch, index), item) for index, item in enumerate(value))
 

@@ -59,7 +59,7 @@ def object_shape(nodes: Goal, matches: KeyMatches, *, close: bool) -> ObjectShap
     names: dict[str, bool] = {}
     for node in nodes:
         names.update(dict.fromkeys(node.schema.get("properties", ()), False))
-    declared = bool(names) or any("properties" in node.schema for node in nodes)
+    declared = any("properties" in node.schema and not node.aspect for node in nodes)
     for node in nodes:
         names.update(dict.fromkeys(node.schema.get("required", ()), True))
     members = tuple(

@@ -147,6 +147,18 @@ class Strings:
             self._matches(part, value) for part in excluded
         )
 
+    def may_admit(self, nodes: Goal, value: str) -> bool:
+        """Whether some validator may take ``value`` to satisfy ``nodes``: formats do not count,
+        and of two readings of a pattern the one that admits more does."""
+        facts = self._facts(nodes)
+        if not facts.lengths.admit(value) or value in facts.not_values:
+            return False
+        return all(
+            self._matches(self._raw.any.search(pattern), value) for pattern in facts.patterns
+        ) and not any(
+            self._matches(self._raw.every.search(pattern), value) for pattern in facts.not_patterns
+        )
+
     def _checks_of(self, facts: _Facts) -> _Checks:
         required = self._positive(facts, self._raw)
         excluded = self._negative(facts, self._raw)
