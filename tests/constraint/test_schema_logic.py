@@ -98,6 +98,16 @@ SCHEMAS: dict[str, Any] = {
             {"properties": {"a": {"const": "a"}, "b": {"type": "null"}}},
         ],
     },
+    "one of tagged, of any type": {
+        "oneOf": [
+            {"properties": {"a": {"const": tag}, "b": {"type": "string"}}, "required": ["a"]}
+            for tag in (1, "a", "b")
+        ]
+    },
+    "one of, and never": {"oneOf": [{"required": ["a"]}, {"allOf": [False]}, {"type": "array"}]},
+    "one of, whatever the number": {
+        "oneOf": [{"type": "number"}, {"minLength": 1}, {"minimum": 1}]
+    },
     "one of patterns": {"oneOf": [{"type": "string", "pattern": "a"}, {"pattern": "b"}]},
     "one of in one of": {
         "oneOf": [{"oneOf": [{"type": "object"}, {"required": ["a"]}]}, {"const": 1}]

@@ -17,7 +17,7 @@ from app.constraint.limits import Limits
 from app.constraint.schema import unevaluated
 from app.constraint.schema.disjointness import Outlines
 from app.constraint.schema.document import Document, Goal, Node
-from app.constraint.schema.keywords import OWN_ASSERTIONS, check_shapes
+from app.constraint.schema.keywords import OWN_ASSERTIONS, TYPES, check_shapes
 from app.constraint.schema.negation import NOT, Alternative, alternatives, negated
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 
@@ -331,15 +331,25 @@ class Branches:
 
     def _exclusive(self, branch: _Open, children: list[Node]) -> list[Alternative]:
         """Exactly one of ``children``: it, and the negations of those it overlaps."""
-        context = tuple(node.made(_OWN + node.aspect, node.schema) for node in branch.branch)
+        shared = self._shared_kinds(children)
+        common = tuple(node.made(_OWN + node.aspect, node.schema) for node in branch.branch)
+        context = (*common, *shared)
         others: list[list[Node]] = [[] for _ in children]
-        for left, right in self._maybe_overlapping(children):
+        for left, right in self._maybe_overlapping(shared, children):
             if self._overlap(context, children[left], children[right]):
                 others[left].append(negated(children[right]))
                 others[right].append(negated(children[left]))
-        return [(child, *apart) for child, apart in zip(children, others, strict=True)]
+        return [(*shared, child, *apart) for child, apart in zip(children, others, strict=True)]
 
-    def _maybe_overlapping(self, children: list[Node]) -> list[tuple[int, int]]:
+    def _shared_kinds(self, children: list[Node]) -> Goal:
+        """That a value is of none of the types that two ``children`` and more admit wholly."""
+        whole = [kind for child in children for kind in self._outlines.of(child).whole]
+        kinds = [kind for kind in TYPES if whole.count(kind) < 2]
+        if len(kinds) == len(TYPES):
+            return ()
+        return (children[0].made("of no type that two admit", {"type": kinds}),)
+
+    def _maybe_overlapping(self, shared: Goal, children: list[Node]) -> list[tuple[int, int]]:
         """The pairs that are not plainly disjoint whatever holds beside them."""
         known = self._pairs.get(children[0])
         if known is None:
@@ -347,7 +357,7 @@ class Branches:
                 (left, right)
                 for right, child in enumerate(children)
                 for left, other in enumerate(children[:right])
-                if not self._outlines.are_disjoint((), other, child)
+                if not self._outlines.are_disjoint(shared, other, child)
             ]
         if len(known) > self._limits.overlaps:
             parent = children[0].pointer.rpartition("/")[0]

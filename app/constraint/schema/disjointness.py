@@ -10,10 +10,13 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from app.constraint.schema.document import Document, Node
-from app.constraint.schema.keywords import TYPES, admits_kind
+from app.constraint.schema.keywords import ASSERTIONS, TYPES, admits_kind, integers_only
 from app.constraint.schema.values import identity
 from app.core.errors import ConstraintError
 
+_MAY_RESTRICT_ANY = frozenset(
+    ["const", "enum", "anyOf", "oneOf", "not", "if", "$dynamicRef", "$recursiveRef"]
+)
 _MOST_NODES = 32
 """Subschemas of one conjunction that are looked at."""
 
@@ -23,11 +26,21 @@ class Outline:
     """What every value of a subschema is like; each part may be looser than the truth."""
 
     kinds: frozenset[str] = frozenset(TYPES)
+    whole: frozenset[str] = frozenset()
+    """Types of which surely every value satisfies it."""
     values: frozenset[Hashable] | None = None
     """The only values there are, where ``enum`` or ``const`` lists them."""
     required: set[str] = field(default_factory=set)
     members: dict[str, frozenset[Hashable]] = field(default_factory=dict)
     """The only values of members, if they are there."""
+
+
+@dataclass(slots=True)
+class _Conjunction:
+    """Subschemas that hold together; ``complete``: there are no others."""
+
+    nodes: list[Node] = field(default_factory=list)
+    complete: bool = True
 
 
 class Outlines:
@@ -62,9 +75,9 @@ class Outlines:
             for name in one.members.keys() & other.members.keys()
         )
 
-    def _outline(self, nodes: list[Node], *, deep: bool = True) -> Outline:
-        outline = Outline()
-        for node in nodes:
+    def _outline(self, conjunction: _Conjunction, *, deep: bool = True) -> Outline:
+        outline = Outline(whole=_whole(conjunction))
+        for node in conjunction.nodes:
             schema = node.schema
             outline.kinds &= {kind for kind in outline.kinds if admits_kind(node, kind)}
             listed = [schema["const"]] if "const" in schema else schema.get("enum")
@@ -82,21 +95,43 @@ class Outlines:
                         outline.members[name] = known & member
         return outline
 
-    def _conjunction(self, node: Node) -> list[Node]:
+    def _conjunction(self, node: Node) -> _Conjunction:
         """Subschemas that hold wherever ``node`` does."""
-        found: list[Node] = []
+        found = _Conjunction()
         stack = [node]
-        while stack and len(found) < _MOST_NODES:
+        while stack and len(found.nodes) < _MOST_NODES:
             here = stack.pop()
-            if here.aspect or not isinstance(here.schema, dict) or here in found:
+            if here.schema is True or here in found.nodes:
                 continue
             try:
-                stack.extend(self._document.references(here))
-            except ConstraintError:
-                continue  # reported where the reference is followed to be enforced
+                targets = [] if here.schema is False else self._document.references(here)
+            except ConstraintError:  # reported where the reference is followed to be enforced
+                found.complete = False
+                continue
+            if here.aspect or not isinstance(here.schema, dict):
+                found.complete = False
+                continue
+            stack.extend(targets)
             if "$ref" in here.schema and self._document.dialect.lonely_ref:
                 continue
-            found.append(here)
+            found.nodes.append(here)
             subschemas = here.schema.get("allOf", ())
             stack.extend(here.child("allOf", index) for index in range(len(subschemas)))
+        found.complete &= not stack
         return found
+
+
+def _whole(conjunction: _Conjunction) -> frozenset[str]:
+    """The types of which surely every value satisfies ``conjunction``."""
+    nodes = conjunction.nodes
+    restricted = any(not _MAY_RESTRICT_ANY.isdisjoint(node.schema) for node in nodes)
+    if restricted or not conjunction.complete:
+        return frozenset()
+    return frozenset(
+        kind
+        for kind in TYPES
+        if kind != "object"
+        and all(admits_kind(node, kind) for node in nodes)
+        and not (kind == "number" and any(map(integers_only, nodes)))
+        and not any(keyword in node.schema for node in nodes for keyword in ASSERTIONS[kind])
+    )
