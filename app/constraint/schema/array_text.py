@@ -5,6 +5,7 @@ Built from the last item to the first, so that tails are shared.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import product
 
@@ -15,6 +16,9 @@ from app.constraint.schema.arrays import ArrayShape, Wanted
 from app.constraint.schema.document import Goal
 from app.constraint.schema.negation import negated
 from app.core.errors import ConstraintTooComplex, UnsupportedSchema
+
+_MOST_WANTED = 6
+"""Nodes that some items must satisfy, in one branch; each may double what must be told apart."""
 
 Value = Callable[[Goal], Expression]
 """Builds the values that satisfy a goal."""
@@ -83,9 +87,10 @@ class ArrayWriter:
         last = (
             high if high is not None else max(shape.low, len(shape.prefix), *map(_start, wanted), 1)
         )
-        counts = list(product(*(range(cap + 1) for cap in caps)))
-        if (last + 1) * len(counts) > self._limits.counted_members or len(wanted) > 4:
+        size = (last + 1) * math.prod(cap + 1 for cap in caps)
+        if size > self._limits.counted_members or len(wanted) > _MOST_WANTED:
             raise ConstraintTooComplex("too many items of contains to count them")
+        counts = list(product(*(range(cap + 1) for cap in caps)))
         done = [all(w.low <= n for w, n in zip(wanted, so_far, strict=True)) for so_far in counts]
         ends = {
             so_far: self._end if finished else pool.empty

@@ -10,7 +10,13 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from app.constraint.schema.document import Document, Node
-from app.constraint.schema.keywords import ASSERTIONS, TYPES, admits_kind, integers_only
+from app.constraint.schema.keywords import (
+    ASSERTIONS,
+    TYPES,
+    admits_kind,
+    check_shapes,
+    integers_only,
+)
 from app.constraint.schema.values import identity
 from app.core.errors import ConstraintError
 
@@ -103,15 +109,15 @@ class Outlines:
             here = stack.pop()
             if here.schema is True or here in found.nodes:
                 continue
-            try:
-                targets = [] if here.schema is False else self._document.references(here)
-            except ConstraintError:  # reported where the reference is followed to be enforced
-                found.complete = False
-                continue
             if here.aspect or not isinstance(here.schema, dict):
                 found.complete = False
                 continue
-            stack.extend(targets)
+            check_shapes(here)
+            try:
+                stack.extend(self._document.references(here))
+            except ConstraintError:  # reported where the reference is followed to be enforced
+                found.complete = False
+                continue
             if "$ref" in here.schema and self._document.dialect.lonely_ref:
                 continue
             found.nodes.append(here)

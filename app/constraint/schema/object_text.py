@@ -72,7 +72,9 @@ class ObjectWriter:
         free = self._free(nodes, shape) if shape.open else self.pool.empty
         everything = (1 << len(wanted)) - 1
         last = _Last(self, {} if not shape.open else self._wanted_free(nodes, shape, everything))
-        self._check_counts(nodes, shape, members, free)
+        if free == self.pool.empty and not wanted and shape.low > len(members):
+            return self.pool.empty
+        self._check_counts(nodes, shape, members)
         items = _Tails(self, members, free, last, shape).build(everything)
         may_be_empty = (
             shape.low <= 0 and not everything and not any(member.required for member in members)
@@ -144,11 +146,9 @@ class ObjectWriter:
                 found[missing, block] = self.pool.union(options)
         return found
 
-    def _check_counts(
-        self, nodes: Goal, shape: ObjectShape, members: list[_Written], free: Expression
-    ) -> None:
+    def _check_counts(self, nodes: Goal, shape: ObjectShape, members: list[_Written]) -> None:
         required = sum(member.required for member in members)
-        if free == self.pool.empty or shape.low <= max(required, len(members) + 1):
+        if shape.low <= max(required, len(members) + 1):
             return
         node = next(node for node in nodes if "minProperties" in node.schema)
         reason = "names that the schema leaves open are not known to differ from one another"
@@ -189,7 +189,7 @@ class _Last:
 class _Tails:
     """What may follow each declared member, by the count of members before it and those missing.
 
-    The count stops at ``cap``, where more make no difference; with a ``high`` it is exact.
+    The count stops at ``cap``, where more make no difference or there are no more members.
     """
 
     def __init__(
@@ -211,7 +211,9 @@ class _Tails:
         named_only = free == self._pool.empty and not last
         if shape.high is not None and named_only and shape.high >= len(members):
             self._high = None
-        self._cap = self._high if self._high is not None else max(self._low, 1)
+        self._cap = max(self._low, 1)
+        if self._high is not None:
+            self._cap = min(self._high, len(members))
         size = len(members) * (self._cap + 1) << len(shape.some)
         if size > writer.limits.counted_members or (
             self._cap > 1 and size * len(members) > 50 * writer.limits.counted_members
@@ -220,12 +222,12 @@ class _Tails:
 
     def build(self, everything: Missing) -> Expression:
         """What follows the opening bracket of an object that is not empty."""
-        pool, cap = self._pool, self._cap
-        if cap == 0:
+        pool = self._pool
+        if self._high == 0:
             return pool.empty
         tails = {
             (count, missing): self._ending(count, missing)
-            for count in range(1, cap + 1)
+            for count in range(1, self._cap + 1)
             for missing in range(everything + 1)
         }
         starts = {missing: [self._first_free(missing)] for missing in range(everything + 1)}
