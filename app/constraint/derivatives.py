@@ -264,16 +264,26 @@ class Derivatives(Rows):
 
     def _is_plainly_alive(self, expression: Expression) -> bool:
         """Whether it is known, or known of its parts, that ``expression`` has a string."""
+        pool = self.pool
+        while pool.kinds[expression] is Kind.CONCATENATION:
+            if expression < len(self._alive) and self._alive[expression]:
+                return True
+            head, expression = pool.operands[expression]
+            if not self._is_plainly_alive(head):
+                return False
         if expression < len(self._alive) and self._alive[expression]:
             return True
-        pool = self.pool
         known = 0 if pool.nullable[expression] else self._known_length(expression)
         if known is not None:
             return known < INFINITE
-        kind = pool.kinds[expression]
+        kind, operand = pool.kinds[expression], pool.operands[expression]
+        if kind is Kind.UNION:
+            return any(map(self._is_plainly_alive, operand))
+        if kind is Kind.REPETITION:
+            return self._is_plainly_alive(operand[0])
         if kind is Kind.INTERSECTION or kind is Kind.COMPLEMENT:
             return False
-        return self.is_alive(expression)
+        return self.length(expression) < INFINITE
 
     def _search(self, start: Expression) -> int:
         """A* over derivatives to the nearest nullable one; records what it learns on the way.

@@ -69,6 +69,9 @@ def byte_set(members: Iterable[int]) -> ByteSet:
     return bits
 
 
+_CONCATENATIONS = {Kind.CONCATENATION}
+
+
 class ExpressionPool:
     """Builds and owns expressions; picklable, so that a worker process can send one back.
 
@@ -89,6 +92,7 @@ class ExpressionPool:
         self.character: Expression | None = None
         """The JSON string character, where a front end built one (see ``json_text``)."""
         self._index: dict[tuple[Kind, Any], Expression] = {}
+        self._within: dict[tuple[Expression, Expression], bool] = {}
         self.empty = self._node(Kind.EMPTY, None, nullable=False, regular=True)
         self.epsilon = self._node(Kind.EPSILON, None, nullable=True, regular=True)
         self.everything = self.complement(self.empty)
@@ -145,9 +149,84 @@ class ExpressionPool:
             flat.add(self.byte(single_bytes))
         if self.epsilon in flat and any(self.nullable[m] for m in flat if m != self.epsilon):
             flat.discard(self.epsilon)
+        kinds = {self.kinds[member] for member in flat}
+        if Kind.REPETITION in kinds and len(flat) > 1:
+            flat = self._without_absorbed(flat)
+        elif kinds == _CONCATENATIONS and len(flat) > 1:
+            head = self._shared_head(flat)
+            if head is not None:
+                return self.concatenate(head, self.union([self.operands[m][1] for m in flat]))
         if len(flat) > _MANY_MEMBERS and nesting < _MOST_NESTED:
             flat = self._by_first_byte(flat, nesting)
         return self._associative(Kind.UNION, flat, self.empty)
+
+    def _without_absorbed(self, members: set[Expression]) -> set[Expression]:
+        """The members of a union without those that lie within a free repetition among them."""
+        for star in [member for member in members if self._letters(member)]:
+            members = {m for m in members if m == star or not self._is_within(m, star)}
+        return members
+
+    def _letters(self, star: Expression) -> ByteSet:
+        """The bytes that a repetition without bounds repeats; 0 where it is none."""
+        if self.kinds[star] is not Kind.REPETITION or self.operands[star][1:] != (0, None):
+            return 0
+        inner = self.operands[star][0]
+        if self.kinds[inner] is Kind.BYTES:
+            return int(self.operands[inner])
+        if self.kinds[inner] is not Kind.UNION:
+            return 0
+        parts = (part for part in self.operands[inner] if self.kinds[part] is Kind.BYTES)
+        return int(self.operands[next(parts, self.epsilon)] or 0)
+
+    def _is_within(self, expression: Expression, star: Expression) -> bool:
+        """Whether surely every string of the language is one of a free repetition.
+
+        Sees through what is made of its letters and of what it repeats; not through the rest.
+        """
+        known = self._within.get((expression, star))
+        if known is None:
+            known = self._is_within_new(expression, star)
+            self._within[expression, star] = known
+        return known
+
+    def _is_within_new(self, expression: Expression, star: Expression) -> bool:
+        letters, inner = self._letters(star), self.operands[star][0]
+        while self.kinds[expression] is Kind.CONCATENATION:
+            head, expression = self.operands[expression]
+            if not self._is_within(head, star):
+                return False
+        kind, operand = self.kinds[expression], self.operands[expression]
+        if expression in (star, inner, self.epsilon):
+            return True
+        if kind is Kind.LITERAL:
+            return all(letters >> byte & 1 for byte in operand)
+        if kind is Kind.BYTES:
+            return not operand & ~letters
+        if kind is Kind.UNION:
+            return all(self._is_within(member, star) for member in operand)
+        if kind is Kind.INTERSECTION:
+            return any(self._is_within(member, star) for member in operand)
+        if kind is Kind.REPETITION:
+            return self._is_within(operand[0], star)
+        return False
+
+    def _shared_head(self, members: Iterable[Expression]) -> Expression | None:
+        """What all ``members`` begin with, where that is so many bytes of one set."""
+        heads = {
+            self.operands[m][0] if self.kinds[m] is Kind.CONCATENATION else self.empty
+            for m in members
+        }
+        head = heads.pop()
+        if heads or not self._is_run(head):
+            return None
+        return head
+
+    def _is_run(self, expression: Expression) -> bool:
+        """Whether all strings are of one length, each byte of one set."""
+        if self.kinds[expression] is Kind.REPETITION:
+            repeated, low, high = self.operands[expression]
+            return low == high and self.kinds[repeated] is Kind.BYTES
+        return self.kinds[expression] is Kind.BYTES
 
     def _by_first_byte(self, members: set[Expression], nesting: int) -> set[Expression]:
         """The same union with what literals begin alike taken out before them.
@@ -221,7 +300,62 @@ class ExpressionPool:
             flat.add(one_byte)
         if self.epsilon in flat:
             return self.epsilon if all(self.nullable[m] for m in flat) else self.empty
+        if len(flat) > 1:
+            excluded = {self.operands[m] for m in flat if self.kinds[m] is Kind.COMPLEMENT}
+            wanted = {m for m in flat if self.kinds[m] is not Kind.COMPLEMENT}
+            if self._contradict(wanted, excluded):
+                return self.empty
+            for star in [member for member in wanted if self._letters(member)]:
+                if any(m != star and self._is_within(m, star) for m in wanted):
+                    wanted.discard(star)
+                    flat.discard(star)
+            factored = self._factored(wanted, excluded)
+            if factored is not None:
+                return factored
         return self._associative(Kind.INTERSECTION, flat, self.everything)
+
+    def _contradict(self, wanted: set[Expression], excluded: set[Expression]) -> bool:
+        """Whether something wanted plainly lies within something excluded."""
+        if not wanted.isdisjoint(excluded):
+            return True
+        stars = [member for member in excluded if self._letters(member)]
+        return any(self._is_within(member, star) for star in stars for member in wanted)
+
+    def _factored(self, wanted: set[Expression], excluded: set[Expression]) -> Expression | None:
+        """An intersection of which all members begin with one byte of a set: that, and the rest.
+
+        So the inside of a character in UTF-8 is one state, whatever is intersected around it.
+        None where the members are of other forms.
+        """
+        head = self._shared_head((*wanted, *excluded)) if wanted else None
+        if head is not None:
+            rests = [self.operands[m][1] for m in wanted]
+            rests += [self.complement(self.operands[m][1]) for m in excluded]
+            return self.concatenate(head, self.intersect(rests))
+        common, rests = ALL_BYTES, []
+        for member in wanted:
+            bits = self._first_bytes(member)
+            if bits is None:
+                return None
+            common &= bits
+            rests.append(self.operands[member][1])
+        if not rests:
+            return None
+        for member in excluded:
+            bits = self._first_bytes(member)
+            if bits is None or (bits & common and common & ~bits):
+                return None
+            if bits & common:
+                rests.append(self.complement(self.operands[member][1]))
+        return self.concatenate(self.byte(common), self.intersect(rests))
+
+    def _first_bytes(self, expression: Expression) -> ByteSet | None:
+        """The set that a concatenation begins with one byte of, if it does."""
+        if self.kinds[expression] is not Kind.CONCATENATION:
+            return None
+        head = self.operands[expression][0]
+        bits: ByteSet = self.operands[head]
+        return bits if self.kinds[head] is Kind.BYTES else None
 
     def complement(self, expression: Expression) -> Expression:
         """Every byte string that ``expression`` does not contain. It may not contain a rule."""

@@ -17,6 +17,12 @@ Row = list[tuple[ByteSet, Expression]]
 
 UNBOUNDED = 1 << 62
 
+_MANY_CLASSES = 24
+"""Classes in the rows of an intersection from which on single bytes are looked at instead."""
+
+_DENSE_WORK = 60
+"""Steps that looking at all bytes takes."""
+
 
 class TooMuchWork(ConstraintTooComplex):
     """A call did as much work as it was allowed; what it computed is kept."""
@@ -33,12 +39,14 @@ class Rows:
     def __init__(self, pool: ExpressionPool) -> None:
         self.pool = pool
         self._rows: dict[Expression, Row] = {}
+        self._dense: dict[Expression, list[Expression]] = {}
+        """Rows of members of intersections, byte by byte."""
         self._open: set[Expression] = set()
         self._allowed = UNBOUNDED
         self._left = UNBOUNDED
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_rows": {}, "_allowed": UNBOUNDED, "_left": UNBOUNDED}
+        return {**vars(self), "_rows": {}, "_dense": {}, "_allowed": UNBOUNDED, "_left": UNBOUNDED}
 
     def allow(self, work: int) -> None:
         """Bound the work from here on, until the next call."""
@@ -52,7 +60,7 @@ class Rows:
     @property
     def nbytes(self) -> int:
         """Memory for rows, in bytes, estimated. Any thread may read it."""
-        return 400 * len(self._rows)
+        return 400 * len(self._rows) + 2_200 * len(self._dense)
 
     def row(self, expression: Expression) -> Row:
         """Every next byte and the derivative it leads to. Memoised; not to be changed."""
@@ -134,8 +142,10 @@ class Rows:
     def _row_of_intersection(self, members: Sequence[Expression]) -> Row:
         pool = self.pool
         classes: list[tuple[ByteSet, list[Expression]]] = [(ALL_BYTES, [])]
-        for member in members:
-            row = self.row(member)
+        rows = [self.row(member) for member in members]
+        if sum(map(len, rows)) > _MANY_CLASSES:
+            return self._by_target(self._common_targets(members))
+        for row in rows:
             self.spend(len(classes) * len(row) // 8)
             classes = [
                 (common, targets if target == pool.everything else [*targets, target])
@@ -147,6 +157,35 @@ class Rows:
             (bits, targets[0] if len(targets) == 1 else pool.intersect(targets))
             for bits, targets in classes
         )
+
+    def _common_targets(self, members: Sequence[Expression]) -> list[tuple[ByteSet, Expression]]:
+        """The same, byte by byte: where there are many classes this takes less time."""
+        pool = self.pool
+        self.spend(_DENSE_WORK + 8 * len(members))
+        classes: dict[tuple[Expression, ...], ByteSet] = {}
+        bit = 1
+        for targets in zip(*map(self._dense_row, members), strict=True):
+            classes[targets] = classes.get(targets, 0) | bit
+            bit <<= 1
+        self.spend(len(classes) * len(members) // 4)
+        return [
+            (bits, pool.intersect(targets))
+            for targets, bits in classes.items()
+            if pool.empty not in targets
+        ]
+
+    def _dense_row(self, expression: Expression) -> list[Expression]:
+        """The derivative by each of the 256 bytes."""
+        dense = self._dense.get(expression)
+        if dense is None:
+            dense = [self.pool.empty] * 256
+            for bits, target in self.row(expression):
+                while bits:
+                    lowest = bits & -bits
+                    dense[lowest.bit_length() - 1] = target
+                    bits ^= lowest
+            self._dense[expression] = dense
+        return dense
 
     def _row_of_complement(self, inner: Expression) -> Row:
         row, rest = [], ALL_BYTES

@@ -63,6 +63,7 @@ class SchemaBuilder:
         self._known: dict[_Place, Expression] = {}
         self._open: set[_Place] = set()
         self._waiting: list[tuple[_Place, Expression]] = []
+        self._built_numbers: dict[tuple[Goal, bool], Expression] = {}
         self._built_branches: dict[tuple[Branch, int], Expression] = {}
 
     def _loose_evaluation(self) -> Evaluation:
@@ -148,8 +149,7 @@ class SchemaBuilder:
         if kind in ("null", "boolean"):
             return self._pool.union([text.constant(value) for value in _words(kind, nodes)])
         if kind == "number":
-            whole = any(map(integers_only, branch))
-            return build_numbers(self._pool, nodes, self._limits, integers_only=whole)
+            return self._numbers(nodes, whole=any(map(integers_only, branch)))
         if kind == "string":
             return self._strings.build(nodes)
         inside = text.inside(depth)
@@ -173,6 +173,13 @@ class SchemaBuilder:
             lambda goal: self._value(goal, inside),
             depth,
         ).write(nodes, shape)
+
+    def _numbers(self, nodes: Goal, *, whole: bool) -> Expression:
+        known = self._built_numbers.get((nodes, whole))
+        if known is None:
+            known = build_numbers(self._pool, nodes, self._limits, integers_only=whole)
+            self._built_numbers[nodes, whole] = known
+        return known
 
     def _contents(self, goal: Goal) -> Expression:
         """The strings among the values of ``goal``, as contents of names."""
