@@ -8,7 +8,7 @@ from functools import cached_property
 
 from app.constraint.codepoints import CHARACTERS, Ranges, utf8
 from app.constraint.derivatives import Derivatives
-from app.constraint.expressions import Expression, ExpressionPool
+from app.constraint.expressions import Expression, ExpressionPool, Kind
 from app.constraint.formats import loose_format, strict_format
 from app.constraint.json_text import JsonText, json_spelling, json_spelling_or_any, json_text
 from app.constraint.limits import Limits
@@ -84,7 +84,8 @@ class Strings:
 
     A character of a pattern has one spelling, the plain one where JSON has a plain one. Any
     character, where nothing but lengths is asked, has all the spellings of JSON. Where texts are
-    excluded every character has one spelling, so that none comes back in disguise.
+    excluded, or several things hold together, every character has one spelling: none comes back
+    in disguise, and there are fewer states.
     """
 
     def __init__(self, text: JsonText, limits: Limits) -> None:
@@ -103,8 +104,10 @@ class Strings:
     def build(self, nodes: Goal) -> Expression:
         """The strings that satisfy ``nodes``, with their quotes."""
         facts = self._facts(nodes)
-        spelling = self._once if facts.excludes else self._freely
-        return self._text.quoted(self._language(facts, spelling))
+        content = None if facts.excludes else self._language(facts, self._freely)
+        if content is None or self._pool.kinds[content] is Kind.INTERSECTION:
+            content = self._language(facts, self._once)  # escapes would multiply its states
+        return self._text.quoted(content)
 
     def content(self, nodes: Goal) -> Expression:
         """The same without quotes, and in one spelling of every character: for keys of objects.
