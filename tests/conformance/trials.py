@@ -6,8 +6,9 @@ import gc
 import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import jsonschema
@@ -149,9 +150,20 @@ def _refused(case: Case, reason: str, keyword: str, unsatisfiable: bool) -> Tria
 
 
 def validator_of(schema: Any) -> Any:
-    """The ``jsonschema`` library's validator of a schema, by its ``$schema``, formats asserted."""
+    """The ``jsonschema`` library's validator of a schema, by its ``$schema``, formats asserted.
+
+    Its ``multipleOf`` divides floats, to which 0.07 is no multiple of 0.01; here it is exact.
+    """
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-    return kind(schema, format_checker=kind.FORMAT_CHECKER)
+    exact = jsonschema.validators.extend(kind, {"multipleOf": _multiple_of})
+    return exact(schema, format_checker=kind.FORMAT_CHECKER)
+
+
+def _multiple_of(
+    validator: Any, factor: float, value: Any, schema: Any
+) -> Iterator[jsonschema.ValidationError]:
+    if validator.is_type(value, "number") and Fraction(str(value)) % Fraction(str(factor)):
+        yield jsonschema.ValidationError(f"{value!r} is not a multiple of {factor!r}")
 
 
 def _wrong_samples(schema: Any, walker: Walker, count: int = 5) -> list[str]:
