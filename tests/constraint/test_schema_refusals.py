@@ -40,6 +40,14 @@ def test_keywords_that_cannot_be_enforced_are_refused_by_name_and_place(place: s
     assert caught.value.pointer == f"/properties/x/{place}"
 
 
+def test_the_negation_of_a_keyword_that_the_draft_does_not_know_is_refused() -> None:
+    draft = {"$schema": "http://json-schema.org/draft-04/schema#"}
+    assert not built({**draft, "const": 1}).accepts("2")
+    with pytest.raises(UnsupportedSchema) as caught:
+        built({**draft, "not": {"const": 1}})
+    assert (caught.value.keyword, caught.value.pointer) == ("const", "/not/const")
+
+
 @pytest.mark.parametrize("draft", ["draft-03/schema#", "draft-03/schema"])
 def test_older_dialects_are_refused(draft: str) -> None:
     with pytest.raises(UnsupportedSchema):

@@ -69,25 +69,28 @@ class Dialect:
     lonely_ref: bool
     """Whether keywords beside ``$ref`` are ignored."""
     foreign: frozenset[str] = frozenset()
-    """Keywords that the draft does not know and that would make others mean something else.
-
-    All other keywords of later drafts are enforced, although the draft would ignore them: that
-    is what schemas that have them mean.
-    """
+    """Keywords that the draft does not know and that would make others mean something else."""
+    unknown: frozenset[str] = frozenset()
+    """Other keywords that the draft does not know. They are enforced, as that is what schemas that
+    have them mean and what ignores them admits more; their negations are refused."""
     contains_evaluates: bool = True
     """Whether items that satisfy ``contains`` are evaluated for ``unevaluatedItems``."""
 
 
-_MODERN = Dialect("$id", lonely_ref=False)
+_MODERN = Dialect("$id", lonely_ref=False, unknown=frozenset(["dependencies"]))
 _OF_2019 = frozenset(["minContains", "maxContains"])
 _OF_2020 = frozenset(["prefixItems"])
-_OLDER = Dialect("$id", lonely_ref=True, foreign=_OF_2019 | _OF_2020)
+_AFTER_7 = frozenset(["dependentRequired", "dependentSchemas"])
+_AFTER_6 = _AFTER_7 | {"if"}
+_AFTER_4 = _AFTER_6 | {"const", "contains", "propertyNames"}
+_7 = Dialect("$id", lonely_ref=True, foreign=_OF_2019 | _OF_2020, unknown=_AFTER_7)
+_4 = replace(_7, identifier="id", unknown=_AFTER_4)
 _DIALECTS = {
-    "draft-04": replace(_OLDER, identifier="id"),
-    "draft-05": replace(_OLDER, identifier="id"),
-    "draft-06": _OLDER,
-    "draft-07": _OLDER,
-    "draft/2019-09": Dialect("$id", False, foreign=_OF_2020, contains_evaluates=False),
+    "draft-04": _4,
+    "draft-05": _4,
+    "draft-06": replace(_7, unknown=_AFTER_6),
+    "draft-07": _7,
+    "draft/2019-09": replace(_MODERN, foreign=_OF_2020, contains_evaluates=False),
     "draft/2020-12": _MODERN,
     "schema": _MODERN,
 }

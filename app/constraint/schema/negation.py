@@ -52,6 +52,9 @@ def alternatives(node: Node, document: Document) -> list[Alternative]:
         return found
     for keyword in schema:
         negation = _NEGATIONS.get(keyword)
+        if keyword in document.dialect.unknown:
+            reason = "its negation is none in the draft that $schema names, which does not know it"
+            raise UnsupportedSchema(keyword, plain.place(keyword), reason)
         if negation is not None:
             found.extend(negation(plain))
     return found
