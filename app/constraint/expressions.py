@@ -93,12 +93,21 @@ class ExpressionPool:
         """The JSON string character, where a front end built one (see ``json_text``)."""
         self._index: dict[tuple[Kind, Any], Expression] = {}
         self._within: dict[tuple[Expression, Expression], bool] = {}
+        self._intersections: dict[tuple[Expression, ...], Expression] = {}
         self.empty = self._node(Kind.EMPTY, None, nullable=False, regular=True)
         self.epsilon = self._node(Kind.EPSILON, None, nullable=True, regular=True)
         self.everything = self.complement(self.empty)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_within": {}, "_intersections": {}}
+
     def __len__(self) -> int:
         return len(self.kinds)
+
+    @property
+    def num_notes(self) -> int:
+        """How many intersections and parts of repetitions are remembered; any thread may ask."""
+        return len(self._within) + len(self._intersections)
 
     def byte(self, members: ByteSet) -> Expression:
         """Any one byte of ``members``."""
@@ -300,19 +309,28 @@ class ExpressionPool:
             flat.add(one_byte)
         if self.epsilon in flat:
             return self.epsilon if all(self.nullable[m] for m in flat) else self.empty
-        if len(flat) > 1:
-            excluded = {self.operands[m] for m in flat if self.kinds[m] is Kind.COMPLEMENT}
-            wanted = {m for m in flat if self.kinds[m] is not Kind.COMPLEMENT}
-            if self._contradict(wanted, excluded):
-                return self.empty
-            for star in [member for member in wanted if self._letters(member)]:
-                if any(m != star and self._is_within(m, star) for m in wanted):
-                    wanted.discard(star)
-                    flat.discard(star)
-            factored = self._factored(wanted, excluded)
-            if factored is not None:
-                return factored
-        return self._associative(Kind.INTERSECTION, flat, self.everything)
+        if len(flat) < 2:
+            return self._associative(Kind.INTERSECTION, flat, self.everything)
+        key = tuple(sorted(flat))
+        known = self._intersections.get(key)
+        if known is None:
+            known = self._intersections[key] = self._intersect(flat)
+        return known
+
+    def _intersect(self, members: set[Expression]) -> Expression:
+        """What two or more members have in common."""
+        excluded = {self.operands[m] for m in members if self.kinds[m] is Kind.COMPLEMENT}
+        wanted = {m for m in members if self.kinds[m] is not Kind.COMPLEMENT}
+        if self._contradict(wanted, excluded):
+            return self.empty
+        for star in [member for member in wanted if self._letters(member)]:
+            if any(m != star and self._is_within(m, star) for m in wanted):
+                wanted.discard(star)
+                members = members - {star}
+        factored = self._factored(wanted, excluded)
+        if factored is not None:
+            return factored
+        return self._associative(Kind.INTERSECTION, members, self.everything)
 
     def _contradict(self, wanted: set[Expression], excluded: set[Expression]) -> bool:
         """Whether something wanted plainly lies within something excluded."""
