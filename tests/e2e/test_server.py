@@ -147,9 +147,9 @@ def test_free_text_and_json_objects_end_by_themselves(client: openai.OpenAI) -> 
 def test_a_bad_schema_is_a_400_that_names_keyword_and_place(client: openai.OpenAI) -> None:
     schema: dict[str, object] = {
         "type": "object",
-        "properties": {"a": {"not": {"type": "string"}}},
+        "properties": {"a": {"uniqueItems": True, "items": {"type": "string"}}},
     }
-    with pytest.raises(openai.BadRequestError, match=r"'not' at /properties/a"):
+    with pytest.raises(openai.BadRequestError, match=r"'uniqueItems' at /properties/a"):
         client.chat.completions.create(
             model=MODEL,
             messages=[{"role": "user", "content": "x"}],
