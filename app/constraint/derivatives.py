@@ -200,6 +200,18 @@ class Derivatives(Rows):
             self._lengths.extend([None] * (len(self.pool) - len(self._lengths)))
         self._lengths[expression] = length
 
+    def _length_of_concatenation(self, expression: Expression) -> int:
+        """Along the parts, which may be many, from the last to the first."""
+        pool, chain = self.pool, []
+        while pool.kinds[expression] is Kind.CONCATENATION and not self._is_exact(expression):
+            chain.append(expression)
+            expression = pool.operands[expression][1]
+        length = self.length(expression)
+        for whole in reversed(chain):
+            length = min(INFINITE, length + self.length(pool.operands[whole][0]))
+            self._set_length(whole, length)
+        return length
+
     def _length(self, expression: Expression) -> int:
         pool = self.pool
         if pool.nullable[expression]:
@@ -211,7 +223,7 @@ class Derivatives(Rows):
         if kind is Kind.BYTES:
             return 1
         if kind is Kind.CONCATENATION:
-            return min(INFINITE, self.length(operand[0]) + self.length(operand[1]))
+            return self._length_of_concatenation(expression)
         if kind is Kind.UNION:
             return min([self.length(member) for member in operand])
         if kind is Kind.REPETITION:
@@ -351,20 +363,38 @@ class Derivatives(Rows):
         if kind is Kind.COMPLEMENT:
             return 1
         if kind is Kind.CONCATENATION:
-            parts: tuple[Expression, ...] = operand
-            bound = min(INFINITE, self._bound(operand[0]) + self._bound(operand[1]))
-        elif kind is Kind.UNION:
+            return self._bound_of_concatenation(expression)
+        if kind is Kind.UNION:
             bounds = [self._bound(member) for member in operand]
             bound = min(bounds)
-            parts = (operand[bounds.index(bound)],)
+            parts: tuple[Expression, ...] = (operand[bounds.index(bound)],)
         elif kind is Kind.REPETITION:
             parts = operand[:1]
             bound = min(INFINITE, self._bound(operand[0]) * int(operand[1]))
         else:
             return self.length(expression)
-        if all(pool.nullable[e] or self._known_length(e) is not None for e in parts):
+        if all(map(self._is_exact, parts)):
             self._set_length(expression, bound)
         return bound
+
+    def _bound_of_concatenation(self, expression: Expression) -> int:
+        """The same along a concatenation, which may be long."""
+        pool, chain = self.pool, []
+        while pool.kinds[expression] is Kind.CONCATENATION and not self._is_exact(expression):
+            chain.append(expression)
+            expression = pool.operands[expression][1]
+        bound, exact = self._bound(expression), self._is_exact(expression)
+        for whole in reversed(chain):
+            head = pool.operands[whole][0]
+            bound = min(INFINITE, bound + self._bound(head))
+            exact = exact and self._is_exact(head)
+            if exact:
+                self._set_length(whole, bound)
+        return bound
+
+    def _is_exact(self, expression: Expression) -> bool:
+        """Whether the bound of an expression is known to be its length."""
+        return self.pool.nullable[expression] or self._known_length(expression) is not None
 
 
 def _preferred_byte(bits: ByteSet) -> int:

@@ -69,6 +69,9 @@ def byte_set(members: Iterable[int]) -> ByteSet:
     return bits
 
 
+_MOST_FACTORED = 8
+"""Shared beginnings that are taken out at once; a character of UTF-8 needs three."""
+
 _CONCATENATIONS = {Kind.CONCATENATION}
 
 
@@ -94,6 +97,8 @@ class ExpressionPool:
         self._index: dict[tuple[Kind, Any], Expression] = {}
         self._within: dict[tuple[Expression, Expression], bool] = {}
         self._intersections: dict[tuple[Expression, ...], Expression] = {}
+        self._factoring = 0
+        """Shared beginnings that are being taken out, one behind the other."""
         self.empty = self._node(Kind.EMPTY, None, nullable=False, regular=True)
         self.epsilon = self._node(Kind.EPSILON, None, nullable=True, regular=True)
         self.everything = self.complement(self.empty)
@@ -161,10 +166,13 @@ class ExpressionPool:
         kinds = {self.kinds[member] for member in flat}
         if Kind.REPETITION in kinds and len(flat) > 1:
             flat = self._without_absorbed(flat)
-        elif kinds == _CONCATENATIONS and len(flat) > 1:
+        elif kinds == _CONCATENATIONS and len(flat) > 1 and self._factoring < _MOST_FACTORED:
             head = self._shared_head(flat)
             if head is not None:
-                return self.concatenate(head, self.union([self.operands[m][1] for m in flat]))
+                self._factoring += 1
+                rest = self.union([self.operands[m][1] for m in flat])
+                self._factoring -= 1
+                return self.concatenate(head, rest)
         if len(flat) > _MANY_MEMBERS and nesting < _MOST_NESTED:
             flat = self._by_first_byte(flat, nesting)
         return self._associative(Kind.UNION, flat, self.empty)
@@ -327,9 +335,12 @@ class ExpressionPool:
             if any(m != star and self._is_within(m, star) for m in wanted):
                 wanted.discard(star)
                 members = members - {star}
-        factored = self._factored(wanted, excluded)
-        if factored is not None:
-            return factored
+        if self._factoring < _MOST_FACTORED:
+            self._factoring += 1
+            factored = self._factored(wanted, excluded)
+            self._factoring -= 1
+            if factored is not None:
+                return factored
         return self._associative(Kind.INTERSECTION, members, self.everything)
 
     def _contradict(self, wanted: set[Expression], excluded: set[Expression]) -> bool:

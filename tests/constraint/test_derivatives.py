@@ -209,3 +209,32 @@ def test_work_over_what_is_allowed_is_an_error_and_can_be_tried_again() -> None:
     assert 0 < derivatives.work < 10_000
     assert len(shortest) == 10
     assert contains(derivatives, both, shortest)
+
+
+@pytest.mark.parametrize("combine", ["union", "intersect"])
+def test_long_members_that_begin_alike_are_combined_without_recursion(combine: str) -> None:
+    pool = ExpressionPool()
+    some = [pool.byte(byte_set(b"ab")), pool.byte(byte_set(b"bc"))]
+    parts = [some[index % 2] for index in range(5_000)]
+    members = [pool.concatenate(*parts, pool.literal(end)) for end in (b"x", b"y")]
+    members.append(pool.concatenate(*parts, pool.byte(byte_set(b"xy"))))
+    combined = getattr(pool, combine)(members[1:])
+    derivatives = Derivatives(pool)
+    derivatives.measure()
+    assert derivatives.length(combined) == 5_001
+    assert derivatives.shortest(combined)[-1:] in b"xy"
+
+
+def test_the_length_of_a_long_concatenation_is_found_without_recursion() -> None:
+    pool = ExpressionPool()
+    letter = pool.byte(byte_set(b"ab"))
+    derivatives = Derivatives(pool)
+    derivatives.measure()
+    long = pool.concatenate(*[letter] * 5_000)
+    assert derivatives.length(long) == 5_000
+    assert (
+        derivatives.length(derivatives.derivative(pool.concatenate(letter, long), ord("a")))
+        == 5_000
+    )
+    both = pool.intersect([pool.concatenate(letter, long), pool.complement(long)])
+    assert derivatives.length(both) == 5_001
