@@ -201,16 +201,18 @@ class Derivatives(Rows):
         self._lengths[expression] = length
 
     def _length_of_concatenation(self, expression: Expression) -> int:
-        """Along the parts, which may be many, from the last to the first."""
-        pool, chain = self.pool, []
-        while pool.kinds[expression] is Kind.CONCATENATION and not self._is_exact(expression):
-            chain.append(expression)
-            expression = pool.operands[expression][1]
-        length = self.length(expression)
-        for whole in reversed(chain):
+        """From the last part to the first, as they may be many. Notes the lengths of the ends."""
+        pool = self.pool
+        head, end = pool.operands[expression]
+        ends = []
+        while pool.kinds[end] is Kind.CONCATENATION and not self._is_exact(end):
+            ends.append(end)
+            end = pool.operands[end][1]
+        length = self.length(end)
+        for whole in reversed(ends):
             length = min(INFINITE, length + self.length(pool.operands[whole][0]))
             self._set_length(whole, length)
-        return length
+        return min(INFINITE, length + self.length(head))
 
     def _length(self, expression: Expression) -> int:
         pool = self.pool
