@@ -237,6 +237,12 @@ SCHEMAS: dict[str, Any] = {
         "additionalItems": {"type": "string"},
         "dependencies": {"a": ["b"]},
     },
+    "draft 7 where a reference stands alone": {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "definitions": {"s": {"type": "string"}},
+        "allOf": [{"anyOf": [{"type": "null"}, {"$ref": "#/definitions/s", "$recursiveRef": "#"}]}],
+        "anyOf": [{"type": "string"}, {"$ref": "#/definitions/s", "$recursiveRef": "#"}],
+    },
     "booleans": {"properties": {"a": False, "b": True}},
     "everything": True,
 }

@@ -35,7 +35,7 @@ def array_shape(nodes: Goal) -> ArrayShape:
     """What ``nodes`` together ask of an array."""
     lows = [int(node.schema["minItems"]) for node in nodes if "minItems" in node.schema]
     highs = [int(node.schema["maxItems"]) for node in nodes if "maxItems" in node.schema]
-    longest = max((len(_prefix(node)[1]) for node in nodes), default=0)
+    longest = max((len(item_keywords(node)[1]) for node in nodes), default=0)
     unique = [node for node in nodes if node.schema.get("uniqueItems") is True]
     return ArrayShape(
         tuple(item_goal(nodes, index) for index in range(longest)),
@@ -51,8 +51,7 @@ def item_goal(nodes: Goal, index: int) -> Goal:
     """What ``nodes`` ask of the item at ``index``."""
     goal: list[Node] = []
     for node in nodes:
-        keyword, prefix = _prefix(node)
-        rest = "additionalItems" if keyword == "items" else "items"
+        keyword, prefix, rest = item_keywords(node)
         if index < len(prefix):
             goal.append(node.child(keyword, index))
         elif rest in node.schema:
@@ -73,9 +72,12 @@ def _wanted(node: Node) -> list[Wanted]:
     return found
 
 
-def _prefix(node: Node) -> tuple[str, list[object]]:
-    """The keyword that lists the first items, and its list (``items`` in older drafts)."""
+def item_keywords(node: Node) -> tuple[str, list[object], str]:
+    """The keyword that lists the first items, its list, and the keyword for all others.
+
+    Older drafts list them in ``items``.
+    """
     items = node.schema.get("items")
     if isinstance(items, list):
-        return "items", items
-    return "prefixItems", node.schema.get("prefixItems", [])
+        return "items", items, "additionalItems"
+    return "prefixItems", node.schema.get("prefixItems", []), "items"

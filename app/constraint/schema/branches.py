@@ -143,14 +143,19 @@ class Branches:
         passed: set[Node] = set()
         while len(goal) == 1 and goal[0].aspect == "" and isinstance(goal[0].schema, dict):
             (node,) = goal
-            alone = self._document.dialect.lonely_ref or _FOLLOWED.isdisjoint(node.schema)
-            if "$ref" not in node.schema or not alone:
+            if not self._is_reference(node):
                 break
             if node in passed:
                 raise InvalidSchema("a $ref leads back to itself", pointer=node.pointer)
             passed.add(node)
-            goal = (self._document.references(node)[0],)
+            goal = tuple(self._document.references(node))
         return goal
+
+    def _is_reference(self, node: Node) -> bool:
+        """Whether ``node`` is a ``$ref`` and nothing else that counts."""
+        if self._document.only_refers(node):
+            return True
+        return "$ref" in node.schema and _FOLLOWED.isdisjoint(node.schema)
 
     def _expand(self, goal: Goal, most: int) -> tuple[Branch, ...]:
         finished: dict[Branch, None] = {}
@@ -217,7 +222,7 @@ class Branches:
             _Found(child, above, found.annotates) for child in self._children_that_hold(node)
         ]
         done, choices = branch.done, branch.choices
-        if not ("$ref" in schema and self._document.dialect.lonely_ref):
+        if not self._document.only_refers(node):
             choices = (*choices, *self._choices_of(found))
             if not OWN_ASSERTIONS.isdisjoint(schema):
                 done = _add(done, found)
@@ -227,7 +232,7 @@ class Branches:
     def _children_that_hold(self, node: Node) -> list[Node]:
         """Subschemas for the same value that hold wherever ``node`` does."""
         children = self._document.references(node)
-        if children and "$ref" in node.schema and self._document.dialect.lonely_ref:
+        if self._document.only_refers(node):
             return children
         for index in range(len(node.schema.get("allOf", ()))):
             children.append(node.child("allOf", index))
@@ -322,8 +327,7 @@ class Branches:
             if not isinstance(node.schema, dict) or node.aspect not in ("", NOT):
                 return False
             plain = node.made("", node.schema)
-            alone = self._document.dialect.lonely_ref or _FOLLOWED.isdisjoint(node.schema)
-            if "$ref" not in node.schema or not alone:
+            if not self._is_reference(node):
                 return False
             (target,) = self._document.references(plain)
             node = negated(target) if node.aspect == NOT else target

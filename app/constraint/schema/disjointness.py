@@ -118,7 +118,7 @@ class Outlines:
             except ConstraintError:  # reported where the reference is followed to be enforced
                 found.complete = False
                 continue
-            if "$ref" in here.schema and self._document.dialect.lonely_ref:
+            if self._document.only_refers(here):
                 continue
             found.nodes.append(here)
             subschemas = here.schema.get("allOf", ())

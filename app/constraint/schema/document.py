@@ -117,11 +117,17 @@ class Document:
         self._index: _Index | None = None
         self._resolved: dict[tuple[str, str], Node] = {}
 
+    def only_refers(self, node: Node) -> bool:
+        """Whether ``$ref`` is all that counts of ``node``, as older drafts have it."""
+        return self.dialect.lonely_ref and "$ref" in node.schema
+
     def references(self, node: Node) -> list[Node]:
         """The targets of the references of ``node``, which must be in this document.
 
         Dynamic references are followed where their target is plain without a dynamic scope.
         """
+        if self.only_refers(node):
+            return [self._resolve(node, "$ref")]
         return [
             self._resolve(node, keyword)
             for keyword in ("$ref", "$dynamicRef", "$recursiveRef")

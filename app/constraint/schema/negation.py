@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.constraint.formats import known_formats
+from app.constraint.schema.arrays import item_keywords
 from app.constraint.schema.document import Document, Node
 from app.constraint.schema.keywords import (
     NOT_ENUM,
@@ -48,7 +49,7 @@ def alternatives(node: Node, document: Document) -> list[Alternative]:
     plain = node.made("", node.schema)
     schema = plain.schema
     found: list[Alternative] = [(negated(target),) for target in document.references(plain)]
-    if "$ref" in schema and document.dialect.lonely_ref:
+    if document.only_refers(plain):
         return found
     for keyword in schema:
         negation = _NEGATIONS.get(keyword)
@@ -175,16 +176,14 @@ def _at_most(kind: str, keyword: str, opposite: str) -> Any:
 
 def _items(node: Node) -> list[Alternative]:
     """``items``, ``prefixItems`` and ``additionalItems`` together."""
-    schema = node.schema
-    keyword = "items" if isinstance(schema.get("items"), list) else "prefixItems"
-    rest = "additionalItems" if keyword == "items" else "items"
+    keyword, first, rest = item_keywords(node)
     found: list[Alternative] = []
-    size = len(schema.get(keyword, ()))
+    size = len(first)
     for index in range(size):
         other = negated(node.child(keyword, index))
         way = {"type": "array", "minItems": index + 1, "prefixItems": [True] * index + [other]}
         found.append((node.made(f"not {keyword} {index}", way),))
-    if rest in schema and not isinstance(schema[rest], list):
+    if rest in node.schema:
         found += _one(node, "array", SOME_ITEM, (size, negated(node.child(rest))), rest)
     return found
 

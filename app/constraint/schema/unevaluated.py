@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from app.constraint.schema.arrays import item_keywords
 from app.constraint.schema.document import Node
 
 
@@ -55,11 +56,9 @@ def _items(
         return []
     size, wanted = 0, []
     for node in scope:
-        items = node.schema.get("items")
-        older = isinstance(items, list)
-        if ("additionalItems" if older else "items") in node.schema:
+        _, first, rest = item_keywords(node)
+        if rest in node.schema:
             return []
-        first = items if isinstance(items, list) else node.schema.get("prefixItems", ())
         size = max(size, len(first))
         if contains_counts and "contains" in node.schema:
             wanted.append(node.child("contains"))
