@@ -33,6 +33,11 @@ _WORK_AT_ONCE = 2_000
 _WORK_IN_TURN = 15_000
 """The same for the one sequence whose turn it is, of those that this was not enough for."""
 
+_TURNS_AT_THAT = 8
+_MOST_WORK = 80_000
+"""Some work cannot be left and taken up: after so many turns the next ones may cost twice as much,
+up to what any other call on a constraint may."""
+
 
 class Engine:
     """Runs many answers at once over one runner. Everything on one thread.
@@ -60,8 +65,8 @@ class Engine:
         )
         self._scheduler = Scheduler(config, blocks, self._begin, self._decoder.token_bytes)
         self._sequences: dict[str, Sequence] = {}
-        self._unmasked: dict[Sequence, None] = {}
-        """Sequences that wait for a mask, in the order of their turns."""
+        self._unmasked: dict[Sequence, int] = {}
+        """Sequences that wait for a mask, in the order of their turns, and how many they had."""
         self._arrivals = 0
 
     @property
@@ -153,8 +158,10 @@ class Engine:
                 usable = self._decoder.masks(part.sequence, part.draft, self._work_for(part, first))
                 self._unmasked.pop(part.sequence, None)
             except WorkPending:  # nothing is drawn; the next step computes the last token again
-                self._unmasked.pop(part.sequence, None)
-                self._unmasked[part.sequence] = None
+                turns = self._unmasked.setdefault(part.sequence, 0)
+                if part.sequence is first:  # to the end of the line; the others keep their places
+                    del self._unmasked[part.sequence]
+                    self._unmasked[part.sequence] = turns + 1
             except Exception as error:
                 self._fail(part.sequence, error)
             part.num_usable = len(usable)
@@ -168,9 +175,12 @@ class Engine:
         Of those that wait for a mask one goes on at a time, in turn: so a step costs the others
         little, however many hard constraints there are.
         """
-        if part.sequence not in self._unmasked:
+        turns = self._unmasked.get(part.sequence)
+        if turns is None:
             return _WORK_AT_ONCE
-        return _WORK_IN_TURN if part.sequence is first else 0
+        if part.sequence is not first:
+            return 0
+        return min(_WORK_IN_TURN << turns // _TURNS_AT_THAT, _MOST_WORK)
 
     def _sample(self, batch: Batch, masks: list[Mask | None]) -> Seq[SampledToken]:
         return self._runner.sample(masks).tokens if batch.parts else ()

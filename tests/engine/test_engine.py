@@ -340,6 +340,46 @@ def test_an_answer_whose_masks_take_more_work_waits_and_is_the_same() -> None:
         assert answers[f"slow {i}"].finish_reason == answers[f"quick {i}"].finish_reason
 
 
+class _Stubborn(FiniteConstraint):
+    """Notes the work that each of its masks is given, and gives none for less than 80,000."""
+
+    @cached_property
+    def given(self) -> list[int]:
+        return []
+
+    def start(self) -> FiniteState:
+        return _StubbornState(self, b"")
+
+
+class _StubbornState(FiniteState):
+    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
+        assert isinstance(self._constraint, _Stubborn)
+        assert work is not None
+        self._constraint.given.append(work)
+        if work < 80_000:
+            raise WorkPending
+        return super().mask(budget)
+
+    def copy(self) -> FiniteState:
+        return _StubbornState(self._constraint, self._text)
+
+
+def test_masks_that_take_much_work_get_their_turns_one_after_the_other() -> None:
+    stubborn = [_Stubborn(LANGUAGES[1].answers, VOCABULARY) for _ in range(3)]
+    engine = make_engine()
+    for number, one in enumerate(stubborn):
+        engine.add(request(f"{number}", allowed=one))
+    for _ in range(20):
+        engine.step()
+    for one in stubborn:
+        turns = [step for step, work in enumerate(one.given) if work > 2_000][1:]
+        assert len(turns) >= 3
+        assert turns == list(range(turns[0], turns[-1] + 1, len(stubborn)))
+    for _ in range(100):
+        engine.step()
+    assert all(max(one.given) == 80_000 for one in stubborn)
+
+
 def test_statistics_of_steps_add_up_to_the_usage_of_answers() -> None:
     recorder = Recorder()
     engine = make_engine(observer=recorder)
