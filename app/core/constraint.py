@@ -7,84 +7,34 @@ The implementations are in ``app.text`` and ``app.constraint``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
+from app.core.structure import Structure
+
+__all__ = [
+    "Choice",
+    "Constraint",
+    "ConstraintSpec",
+    "ConstraintState",
+    "Grammar",
+    "JsonObject",
+    "JsonSchema",
+    "Mask",
+    "Regex",
+    "Structure",
+    "Vocabulary",
+]
 
 Mask = NDArray[np.uint32]
 """Packed token mask, shape [ceil(V / 32)]: bit ``i % 32`` of word ``i // 32`` is token ``i``."""
 
 
-@dataclass(frozen=True, slots=True)
-class JsonSchema:
-    """Answers are JSON values valid against ``schema`` (a parsed JSON Schema).
-
-    ``close_objects``: where a schema says nothing about additional properties, forbid them.
-    False follows the specification; the server closes them by default.
-    ``whitespace``: ``"spaced"`` (as ``json.dumps`` writes) or ``"compact"``.
-    """
-
-    schema: Any
-    close_objects: bool = False
-    whitespace: str = "spaced"
-
-    def cache_key(self) -> str:
-        """Text that is equal exactly for specifications with the same language and order."""
-        return f"schema:{int(self.close_objects)}:{self.whitespace}:" + json.dumps(
-            self.schema, separators=(",", ":")
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class JsonObject:
-    """Answers are any JSON object (OpenAI's ``json_object`` mode)."""
-
-    whitespace: str = "spaced"
-
-    def cache_key(self) -> str:
-        return f"object:{self.whitespace}"
-
-
-@dataclass(frozen=True, slots=True)
-class Regex:
-    """Answers match ``pattern`` as a whole (ECMA-262 syntax, anchored at both ends)."""
-
-    pattern: str
-
-    def cache_key(self) -> str:
-        return "regex:" + self.pattern
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Answers are exactly one of ``options``."""
-
-    options: Sequence[str]
-
-    def cache_key(self) -> str:
-        return "choice:" + json.dumps(list(self.options))
-
-
-@dataclass(frozen=True, slots=True)
-class Grammar:
-    """Answers are texts of a context-free grammar.
-
-    ``syntax``: ``"gbnf"`` (llama.cpp, from the rule ``root``), ``"lark"`` (a subset of Lark's, from
-    ``start``), or ``"auto"``: a line that starts with ``name ::=`` makes it GBNF.
-    """
-
-    text: str
-    syntax: str = "auto"
-
-    def cache_key(self) -> str:
-        return f"grammar:{self.syntax}:{self.text}"
-
-
-ConstraintSpec = JsonSchema | JsonObject | Regex | Choice | Grammar
+ConstraintSpec = JsonSchema | JsonObject | Regex | Choice | Grammar | Structure
 
 
 class Vocabulary(Protocol):

@@ -43,22 +43,78 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class FunctionTool:
+    """A function that an answer may call."""
+
+    name: str
+    description: str | None = None
+    parameters: Any = None
+    """JSON Schema of the arguments; None: any object."""
+    strict: bool | None = None
+    """False leaves objects open, as the specification does; else they are closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages for the chat template, whose last one the model answers."""
+
+    messages: Sequence[Mapping[str, Any]]
+    """In OpenAI's form with content as text: role, content, name, tool_calls, tool_call_id."""
+    tools: Sequence[FunctionTool] = ()
+    """What the prompt shows the model; calls are admitted by the constraint alone."""
+    template_options: Mapping[str, Any] = field(default_factory=dict)
+    """Further variables of the chat template (``enable_thinking``, ...)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompt:
+    """Text that the model goes on with, as it stands."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    """The same in tokens."""
+
+    tokens: Sequence[int]
+
+
+Prompt = Conversation | TextPrompt | TokenPrompt
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One client request after the HTTP layer has checked it."""
 
     request_id: str
-    messages: Sequence[Mapping[str, Any]]
-    """Chat messages in the chat template's terms: role, content and so on."""
+    prompts: Sequence[Prompt]
+    """One or more; each gets ``n`` choices. Choice j of prompt i has the index ``i * n + j``."""
     constraint: ConstraintSpec | None = None
     sampling: SamplingParams = field(default_factory=SamplingParams)
     n: int = 1
     max_tokens: int | None = None
     """Tokens an answer may have, end of sequence not counted; None: what the context leaves."""
+    min_tokens: int = 0
+    """Before so many tokens nothing ends the answer, as far as the constraint can go on."""
     stop: Sequence[str] = ()
+    stop_token_ids: Sequence[int] = ()
+    """Tokens that end the answer and are not part of its text."""
+    ignore_eos: bool = False
+    """The model's end of sequence does not end the answer, as far as the constraint can go on."""
     seed: int | None = None
-    """Choice i draws from seed + i; None draws a fresh seed."""
+    """Choice j of each prompt draws from seed + j; None draws a fresh seed."""
     on_budget: OnBudget = "finish"
     leap: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Room that is kept for what follows a mark: the answer that follows the reasoning."""
+
+    tokens: int
+    """How many of ``max_tokens`` may not be spent before the mark."""
+    mark: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +129,16 @@ class EngineRequest:
     seed: int = 0
     """64-bit key of the counter-based random numbers."""
     constraint: Constraint | None = None
+    open_ended: bool = False
+    """The constraint ends in free text: an answer that ``max_tokens`` ends there was cut."""
+    reserve: Reserve | None = None
+    min_tokens: int = 0
+    """Before so many tokens of the answer no end of sequence is drawn and no stop counts."""
     stop: Sequence[bytes] = ()
     """Byte strings that end the answer; the answer is cut before the first one to appear."""
+    stop_token_ids: Sequence[int] = ()
+    """Tokens that end the answer and add no bytes to it."""
+    ignore_eos: bool = False
+    """Never draw an end of sequence, unless the constraint leaves nothing else."""
     on_budget: OnBudget = "finish"
     leap: bool = True

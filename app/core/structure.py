@@ -1,0 +1,103 @@
+"""Answers made of several parts: marks, free text, and parts under constraints of their own.
+
+Tool calls, structural tags and the answers of reasoning models are such. A ``Structure`` is a
+``ConstraintSpec`` like any other; what it admits is compiled into one automaton, so forced marks
+are leapt over and the whole answer is finished within the budget.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """Exactly ``text``."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FreeText:
+    """Any text, of any length, in which none of ``without`` occurs."""
+
+    without: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The parts one after the other."""
+
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """One of the parts."""
+
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """``part`` several times, ``separator`` between each two."""
+
+    part: Part
+    separator: str = ""
+    at_least: int = 0
+    at_most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotStarting:
+    """The texts of ``part`` that start with none of ``prefixes``."""
+
+    part: Part
+    prefixes: tuple[str, ...]
+
+
+Part = (
+    Literal
+    | FreeText
+    | Series
+    | Either
+    | Repeated
+    | NotStarting
+    | JsonSchema
+    | JsonObject
+    | Regex
+    | Choice
+    | Grammar
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """Answers that ``root`` describes."""
+
+    root: Part
+
+    def cache_key(self) -> str:
+        return "structure:" + json.dumps(_plain(self.root), separators=(",", ":"))
+
+
+def _plain(part: Part) -> list[Any]:
+    """The tree as JSON, one list for each part, its kind first."""
+    match part:
+        case Literal(text):
+            return ["literal", text]
+        case FreeText(without):
+            return ["text", *without]
+        case Series(parts):
+            return ["series", *map(_plain, parts)]
+        case Either(parts):
+            return ["either", *map(_plain, parts)]
+        case Repeated(inner, separator, at_least, at_most):
+            return ["repeated", _plain(inner), separator, at_least, at_most]
+        case NotStarting(inner, prefixes):
+            return ["not", _plain(inner), *prefixes]
+    return ["spec", part.cache_key()]
