@@ -1,4 +1,4 @@
-"""Schema, regex, choice or grammar -> byte expression -> lazily compiled automaton -> token masks.
+"""Specification -> byte expression -> lazily compiled automaton -> token masks.
 
     front_end.build      specification to expression (schema, regex, grammar, json_text, ...)
     compile_program      ... with lengths: picklable, made in a worker process
@@ -12,7 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from app.core.constraint import Choice, Grammar, JsonObject, JsonSchema, Regex
+from app.core.constraint import Choice, Grammar, JsonObject, JsonSchema, Regex, Structure
 
 if TYPE_CHECKING:
     from app.constraint.compiler import Compiler
@@ -29,6 +29,7 @@ __all__ = [
     "Limits",
     "Program",
     "Regex",
+    "Structure",
     "compile_program",
     "from_python_type",
 ]

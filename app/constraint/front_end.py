@@ -14,7 +14,16 @@ from app.constraint.limits import Limits
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import PatternError, PatternNotSupported, parse
 from app.constraint.schema.builder import SchemaBuilder
-from app.core.constraint import Choice, ConstraintSpec, Grammar, JsonObject, JsonSchema, Regex
+from app.constraint.structure import lower_structure
+from app.core.constraint import (
+    Choice,
+    ConstraintSpec,
+    Grammar,
+    JsonObject,
+    JsonSchema,
+    Regex,
+    Structure,
+)
 from app.core.errors import (
     ConstraintTooComplex,
     InvalidSchema,
@@ -44,6 +53,8 @@ def build(spec: ConstraintSpec, limits: Limits | None = None) -> tuple[Expressio
 
 
 def _root(pool: ExpressionPool, spec: ConstraintSpec, limits: Limits) -> Expression:
+    if isinstance(spec, Structure):
+        return lower_structure(pool, spec.root, limits, lambda leaf: _root(pool, leaf, limits))
     if isinstance(spec, Regex):
         return _regex(pool, spec.pattern, limits)
     if isinstance(spec, Choice):

@@ -131,4 +131,7 @@ class RequestObserver(Protocol):
     def observe_rejection(self, reason: str) -> None: ...
 
     def observe_compile(self, kind: str, result: str, seconds: float) -> None:
-        """``kind``: schema, object, regex or choice. ``result``: ok or the error's code."""
+        """``kind``: schema, object, regex, choice, grammar or structure.
+
+        ``result``: ok or the error's code.
+        """

@@ -17,6 +17,7 @@ from app.core.constraint import (
     JsonObject,
     JsonSchema,
     Regex,
+    Structure,
 )
 from app.core.errors import ConstraintError
 from app.core.events import RequestObserver
@@ -27,6 +28,7 @@ KINDS: dict[type, str] = {
     Regex: "regex",
     Choice: "choice",
     Grammar: "grammar",
+    Structure: "structure",
 }
 
 
