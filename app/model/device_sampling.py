@@ -1,8 +1,8 @@
 """Drawing one token from each row of logits, on the device that computed them.
 
 The same rules as ``CpuSampler`` in whole-batch tensor operations: weights are integers and add
-up exactly in whatever order the device chooses, so here too a draw depends on its own row
-alone. The only wait for the device is the copy of what was drawn.
+up exactly in whatever order the device chooses, and the same race decides, so here too a draw
+depends on its own row alone. The only wait for the device is the copy of what was drawn.
 """
 
 from __future__ import annotations
@@ -13,14 +13,22 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn import functional
 
 from app.core.constraint import Mask
 from app.core.step import SampledToken, SampleRow, TokenLogprob
 from app.model.mask_table import MaskTable
-from app.model.sampling import full_mask, uniform
-from app.model.sampling_kernels import WEIGHT_BITS
+from app.model.sampling import full_mask
+from app.model.sampling_kernels import (
+    FIRST_TOKEN,
+    SPLITMIX_FIRST,
+    SPLITMIX_SECOND,
+    SPLITMIX_STEP,
+    WEIGHT_BITS,
+)
 
 _LOG2_E = 1.0 / math.log(2.0)
+_FIRST, _SECOND = (int(factor.view(np.int64)) for factor in (SPLITMIX_FIRST, SPLITMIX_SECOND))
 
 
 class DeviceSampler:
@@ -34,6 +42,9 @@ class DeviceSampler:
         self._table = MaskTable(len(self._everything), device)
         self._ids = torch.arange(vocab_size, device=device)
         self._shifts = torch.arange(32, device=device, dtype=torch.int32)
+        self._words = len(self._everything)
+        self._word_states = _states(0, self._words, device)
+        self._token_states = _states(int(FIRST_TOKEN), self._words * 32, device).view(-1, 32)
 
     def sample(
         self, logits: torch.Tensor, rows: Sequence[SampleRow], masks: Sequence[Mask | None]
@@ -68,9 +79,9 @@ class DeviceSampler:
         best: torch.Tensor,
         rows: Sequence[SampleRow],
     ) -> torch.Tensor:
-        host = np.array([(_LOG2_E / r.params.temperature, uniform(r.key)) for r in rows])
-        sharpness, point = self._upload(host).unbind(1)
-        powers = (values.double() - ceiling.double()) * sharpness.unsqueeze(1)
+        sharpness = self._upload(np.array([[_LOG2_E / row.params.temperature] for row in rows]))
+        keys = self._upload(np.array([[row.key] for row in rows], dtype=np.uint64).view(np.int64))
+        powers = (values.double() - ceiling.double()) * sharpness
         weights = torch.exp2(powers.nan_to_num(nan=-math.inf) + WEIGHT_BITS).long()
 
         narrowed = [
@@ -81,11 +92,13 @@ class DeviceSampler:
         if narrowed:
             at = self._upload(np.array(narrowed))
             weights[at] = self._keep_likeliest(values[at], weights[at], [rows[i] for i in narrowed])
-        sums = weights.cumsum(1)
-        total = sums[:, -1]
-        target = torch.minimum((point * total.double()).long(), total - 1)
-        found = torch.searchsorted(sums, target.unsqueeze(1), right=True).squeeze(1)
-        return torch.where(total > 0, found, best)
+        padded = functional.pad(weights, (0, self._words * 32 - self._size))
+        by_word = padded.view(len(rows), self._words, 32)
+        totals = by_word.sum(2)
+        word = _race(keys + self._word_states, totals)
+        each = torch.arange(len(rows), device=self._device)
+        token = word * 32 + _race(keys + self._token_states[word], by_word[each, word])
+        return torch.where((totals > 0).any(1), token, best)
 
     def _keep_likeliest(
         self, values: torch.Tensor, weights: torch.Tensor, rows: Sequence[SampleRow]
@@ -181,6 +194,26 @@ class DeviceSampler:
     def _upload(self, values: NDArray[np.generic]) -> torch.Tensor:
         host = torch.from_numpy(values)
         return host if self._device.type == "cpu" else host.to(self._device, non_blocking=True)
+
+
+def _states(first: int, count: int, device: torch.device) -> torch.Tensor:
+    """What a stream's key grows by up to each of ``count`` places; see ``kernels.uniform``."""
+    places = np.arange(first + 1, first + 1 + count, dtype=np.uint64)
+    return torch.from_numpy((places * SPLITMIX_STEP).view(np.int64)).to(device)
+
+
+def _race(states: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Which of each row's weights [R, N] wins with the numbers of ``states``: [R].
+
+    A weight of 0 never wins over a positive one. The numbers are those of ``kernels.uniform``;
+    integers wrap around, and a right shift of theirs brings in copies of the sign, masked off.
+    """
+    z = (states ^ ((states >> 30) & ((1 << 34) - 1))) * _FIRST
+    z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * _SECOND
+    z ^= (z >> 31) & ((1 << 33) - 1)
+    numbers = ((z >> 11) & ((1 << 53) - 1)).double() * 2.0**-53
+    times = -torch.log1p(-numbers) / weights
+    return times.masked_fill_(weights == 0, math.inf).argmin(1)
 
 
 class _Edits:

@@ -1,9 +1,9 @@
 """Drawing one token from each row of logits, on the CPU.
 
 The order of operations is that of ``SamplingParams``. Randomness is a counter: a row's 64-bit
-key is mixed into one number in [0, 1), which falls somewhere in the allowed tokens' weights,
-laid end to end in token-id order (inverse CDF). So a draw is a function of the row's logits,
-mask, parameters and key alone; who else is in the batch does not matter.
+key gives every mask word and every token a number of its own, and with them they race (see
+``sampling_kernels``). So a draw is a function of the row's logits, mask, parameters and key
+alone, and hardly ever of the logits' last bits, which depend on who else is in the batch.
 """
 
 from __future__ import annotations
@@ -31,20 +31,6 @@ class Sampler(Protocol):
         self, logits: torch.Tensor, rows: Sequence[SampleRow], masks: Sequence[Mask | None]
     ) -> list[SampledToken]:
         """One token for each row of logits [R, width]; ``masks`` as in ``Runner.sample``."""
-
-
-def uniform(key: int) -> float:
-    """A number in [0, 1) with 53 random bits: the finaliser of SplitMix64 applied to ``key``.
-
-    Source: Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, 2014 (with
-    the constants of Vigna's splitmix64).
-    """
-    word = (1 << 64) - 1
-    z = (key + 0x9E3779B97F4A7C15) & word
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & word
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & word
-    z ^= z >> 31
-    return (z >> 11) * 2.0**-53
 
 
 def full_mask(vocab_size: int) -> Mask:
@@ -118,8 +104,9 @@ class CpuSampler:
         total = kernels.weigh_words(logits, mask, self._size, ceiling, sharpness, self._totals)
         if total == 0:  # a temperature so small that dividing by it overflows
             return best
-        target = _target(row.key, total)
-        return kernels.pick_word(logits, mask, self._size, ceiling, sharpness, self._totals, target)
+        key = np.uint64(row.key)
+        word = kernels.race_words(self._totals, key)
+        return kernels.race_in_word(logits, mask, self._size, ceiling, sharpness, word, key)
 
     def _draw_among_likeliest(
         self, logits: Floats, row: SampleRow, mask: Mask, ceiling: float, best: int
@@ -132,9 +119,7 @@ class CpuSampler:
         if total == 0:
             return best
         kept = self._ranking.keep(values, weights, total, row.params)
-        sums = np.cumsum(weights[kept])
-        target = _target(row.key, int(sums[-1]))
-        return int(ids[kept[np.searchsorted(sums, target, side="right")]])
+        return kernels.race_among(ids[kept], weights[kept], np.uint64(row.key))
 
     def _with_logprobs(
         self, token: int, logits: Floats, mask: Mask, alternatives: int
@@ -174,10 +159,6 @@ def adjust(logits: Floats, row: SampleRow) -> None:
         )
     for token, bias in params.logit_bias.items():
         logits[token] += np.float32(bias)
-
-
-def _target(key: int, total: int) -> int:
-    return min(int(uniform(key) * total), total - 1)
 
 
 class _Ranking:

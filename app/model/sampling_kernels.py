@@ -1,9 +1,16 @@
 """The sampler's inner loops over one row of logits and one packed mask, compiled, without the GIL.
 
-A draw is exact integer arithmetic: each allowed token weighs ``2 ** WEIGHT_BITS`` times its
-probability relative to the likeliest one, rounded down to an integer. Integers add up to the same
-total in any order, so a draw cannot depend on how a sum was split. Tokens below ``2 **
--WEIGHT_BITS`` of the likeliest one weigh nothing; all of them together are under 2e-8.
+Weights are integers: each allowed token weighs ``2 ** WEIGHT_BITS`` times its probability
+relative to the likeliest one, rounded down. Integers add up to the same total in any order, so a
+draw cannot depend on how a sum was split. Tokens below ``2 ** -WEIGHT_BITS`` of the likeliest one
+weigh nothing; all of them together are under 2e-8.
+
+A draw is a race: a competitor of weight w arrives after a time that is exponential of rate w, so
+it comes in first with probability w over the sum of the weights (the Gumbel-max trick by another
+name; Maddison, Tarlow and Minka, A* Sampling, 2014). Mask words race with the weight of their 32
+tokens, then the tokens of the winner among themselves. Times come from numbers that belong to the
+row's key and to the word or the token, whatever the weights: a small change of the weights moves
+all times a little, and changes the winner only where the first two all but tie.
 
 Rows are float32, one value for each token id and maybe more; ``size`` token ids count. Masks
 are packed as in ``app.core.constraint.Mask``.
@@ -28,6 +35,13 @@ WEIGHT_BITS = 44
 
 BUCKETS = 1 << 16
 """How many upper halves of a float32 there are."""
+
+FIRST_TOKEN = np.uint64(1 << 32)
+"""Where the numbers of the tokens begin in a row's stream; those of the mask words are before."""
+
+SPLITMIX_STEP = np.uint64(0x9E3779B97F4A7C15)
+SPLITMIX_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+SPLITMIX_SECOND = np.uint64(0x94D049BB133111EB)
 
 _FULL = np.uint32(0xFFFFFFFF)
 _SCALE = float(1 << WEIGHT_BITS)
@@ -158,31 +172,90 @@ def weigh_words(
 
 
 @_compiled
-def pick_word(
+def uniform(key: np.uint64, place: np.uint64) -> float:
+    """The number in [0, 1) at ``place`` in a row's stream, with 53 random bits.
+
+    Mask words are at places 0, 1, 2 and on, token ids from ``FIRST_TOKEN`` on. SplitMix64 started
+    at ``key``; source: Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, 2014
+    (with the constants of Vigna's splitmix64).
+    """
+    z = key + (place + np.uint64(1)) * SPLITMIX_STEP
+    z = (z ^ (z >> np.uint64(30))) * SPLITMIX_FIRST
+    z = (z ^ (z >> np.uint64(27))) * SPLITMIX_SECOND
+    z ^= z >> np.uint64(31)
+    return float(np.int64(z >> np.uint64(11))) * 2.0**-53
+
+
+@_compiled
+def _arrival(key: np.uint64, place: np.uint64, weight: int, record: float) -> float:
+    """When a competitor arrives; ``record`` or later where that is not before ``record``."""
+    number = uniform(key, place)
+    # The logarithm is at least the number: nearly always that alone says that it is too late.
+    if number >= record * weight:
+        return record
+    return -math.log1p(-number) / weight
+
+
+@_compiled
+def race_words(totals: Longs, key: np.uint64) -> int:
+    """The mask word that wins by its weight, as ``weigh_words`` wrote them; -1 if all are 0."""
+    record, winner = np.inf, -1
+    for word in range(len(totals)):
+        if totals[word] > 0:
+            time = _arrival(key, np.uint64(word), totals[word], record)
+            if time < record:
+                record, winner = time, word
+    return winner
+
+
+@_compiled
+def race_in_word(
     logits: Floats,
     mask: Bits,
     size: int,
     ceiling: float,
     sharpness: float,
-    totals: Longs,
-    target: int,
+    word: int,
+    key: np.uint64,
 ) -> int:
-    """The token in whose weight ``target`` falls, counting weights up in token-id order.
-
-    ``target`` is below the sum that ``weigh_words`` returned for the same arguments, so the
-    token found is allowed and weighs something.
-    """
-    word = 0
-    while target >= totals[word]:
-        target -= totals[word]
-        word += 1
+    """The token that wins among the allowed ones of a mask word; -1 if all weigh 0."""
+    record, winner = np.inf, -1
     start = word * 32
     for i in range(min(32, size - start)):
         if (mask[word] >> np.uint32(i)) & np.uint32(1):
-            target -= _weight(logits[start + i], ceiling, sharpness)
-            if target < 0:
-                return start + i
-    return -1
+            weight = _weight(logits[start + i], ceiling, sharpness)
+            if weight > 0:
+                time = _arrival(key, FIRST_TOKEN + np.uint64(start + i), weight, record)
+                if time < record:
+                    record, winner = time, start + i
+    return winner
+
+
+@_compiled
+def race_among(ids: Longs, weights: Longs, key: np.uint64) -> int:
+    """The token that wins among some, in ascending order; -1 if all weigh 0.
+
+    By the rule of ``race_words`` and ``race_in_word``, the other tokens weighing nothing.
+    """
+    record, first, last = np.inf, 0, 0
+    begin = 0
+    while begin < len(ids):
+        word, total, end = ids[begin] // 32, 0, begin
+        while end < len(ids) and ids[end] // 32 == word:
+            total += weights[end]
+            end += 1
+        if total > 0:
+            time = _arrival(key, np.uint64(word), total, record)
+            if time < record:
+                record, first, last = time, begin, end
+        begin = end
+    record, winner = np.inf, -1
+    for i in range(first, last):
+        if weights[i] > 0:
+            time = _arrival(key, FIRST_TOKEN + np.uint64(ids[i]), weights[i], record)
+            if time < record:
+                record, winner = time, ids[i]
+    return winner
 
 
 @_compiled

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,3 +69,25 @@ def distribution(logits: NDArray[np.float32], row: SampleRow, ids: list[int]) ->
     order = [i for i in order if weight[i] >= params.min_p * weight[order[0]]]
     total = sum(weight[i] for i in order)
     return {i: weight[i] / total for i in sorted(order)}
+
+
+def number(key: int, place: int) -> float:
+    """Output ``place`` of SplitMix64 started at ``key``, as a number in [0, 1)."""
+    z = (key + (place + 1) * 0x9E3779B97F4A7C15) % 2**64
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+    return float((z ^ z >> 31) >> 11) / 2**53
+
+
+def winner(expected: dict[int, float], key: int) -> int:
+    """The token that a row with this key draws, given the probabilities by token id."""
+    words: dict[int, float] = defaultdict(float)
+    for token, probability in expected.items():
+        words[token // 32] += probability
+    word = min(words, key=lambda w: _arrival(key, w, words[w]))
+    tokens = [token for token in expected if token // 32 == word]
+    return min(tokens, key=lambda i: _arrival(key, 2**32 + i, expected[i]))
+
+
+def _arrival(key: int, place: int, probability: float) -> float:
+    return -math.log1p(-number(key, place)) / probability if probability else math.inf

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from app.core.constraint import Mask
 from app.core.request import SamplingParams
 from app.core.step import SampledToken, SampleRow
+from app.model import sampling_kernels as kernels
 from app.model.device_sampling import DeviceSampler
-from app.model.sampling import CpuSampler, Sampler, full_mask, uniform
+from app.model.sampling import CpuSampler, Sampler, full_mask
 from tests.model import naive_sampling as naive
 
 VOCAB = 75
@@ -72,16 +73,9 @@ def sample_one(
     return token
 
 
-def assert_lies_at_its_number(token: int, expected: dict[int, float], key: int) -> None:
-    """``token`` is where the key's number falls in the cumulative distribution."""
-    assert token in expected
-    below = sum(p for i, p in expected.items() if i < token)
-    assert below - 1e-6 <= uniform(key) <= below + expected[token] + 1e-6
-
-
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("which", SAMPLERS)
-def test_a_draw_falls_where_the_plain_rules_say(which: str, name: str) -> None:
+def test_a_draw_is_the_one_that_the_plain_rules_give(which: str, name: str) -> None:
     params = CASES[name]
     masks: list[Mask | None] = [None, naive.pack(set(range(0, VOCAB, 3)) | {70}, VOCAB)]
     for seed, mask in itertools.product(range(20), masks):
@@ -93,25 +87,47 @@ def test_a_draw_falls_where_the_plain_rules_say(which: str, name: str) -> None:
         if params.temperature == 0.0:
             assert expected == {token.token_id: 1.0}
         else:
-            assert_lies_at_its_number(token.token_id, expected, row.key)
+            assert token.token_id == naive.winner(expected, row.key)
 
 
+@pytest.mark.parametrize("name", ["plain", "cool", "hot", "top_k", "top_p", "min_p", "all three"])
+@pytest.mark.parametrize("allowed", [None, {1, 2, 31, 32, 40, 69, 74}], ids=["all", "some"])
 @pytest.mark.parametrize("which", SAMPLERS)
-def test_draws_follow_the_distribution(which: str) -> None:
+def test_draws_follow_the_distribution(which: str, allowed: set[int] | None, name: str) -> None:
     logits = random_logits(1)
-    params = SamplingParams(temperature=1.3)
+    mask = None if allowed is None else naive.pack(allowed, VOCAB)
     count = 4000
-    rows = [SampleRow(0, 0, params, key) for key in range(count)]
+    rows = [SampleRow(0, 0, CASES[name], key) for key in range(count)]
     batch = logits.expand(count, -1).clone()
-    tokens = SAMPLERS[which].sample(batch, rows, [None] * count)
-    expected = naive.distribution(logits[0].numpy(), rows[0], list(range(VOCAB)))
+    tokens = SAMPLERS[which].sample(batch, rows, [mask] * count)
+    expected = naive.distribution(logits[0].numpy(), rows[0], naive.unpack(mask, VOCAB))
     seen = np.bincount([t.token_id for t in tokens], minlength=VOCAB)
-    wanted = np.array([expected[i] for i in range(VOCAB)]) * count
+    wanted = np.array([expected.get(i, 0.0) for i in range(VOCAB)]) * count
     frequent = wanted >= 5
-    statistic = ((seen - wanted) ** 2 / wanted)[frequent].sum()
+    statistic = ((seen - wanted)[frequent] ** 2 / wanted[frequent]).sum()
     # Chi-square with n degrees of freedom has mean n and deviation sqrt(2n); the keys are fixed.
     degrees = int(frequent.sum())
     assert statistic < degrees + 4 * (2 * degrees) ** 0.5
+    assert not seen[wanted == 0.0].any()
+
+
+@pytest.mark.parametrize("name", ["plain", "top_k", "top_p", "min_p"])
+@pytest.mark.parametrize("spread", [0.01, 3.0], ids=["flat", "peaked"])
+@pytest.mark.parametrize("which", ["cpu", "device"])
+def test_rounding_noise_in_the_logits_does_not_change_the_draw(
+    which: str, spread: float, name: str
+) -> None:
+    size, count = 5000, 400
+    generator = torch.Generator().manual_seed(9)
+    logits = torch.randn(count, size, generator=generator) * spread
+    noise = torch.randn(count, size, generator=generator) * 1e-6
+    sampler = CpuSampler(size) if which == "cpu" else DeviceSampler(size, torch.device("cpu"))
+    rows = [SampleRow(0, 0, CASES[name], key) for key in range(count)]
+    one = sampler.sample(logits.clone(), rows, [None] * count)
+    other = sampler.sample(logits * (1 + noise), rows, [None] * count)
+    # The chance is a few in a million for each row; adding up all weights before a token's own
+    # to find its place among them made it one in a hundred.
+    assert one == other
 
 
 @pytest.mark.parametrize("which", SAMPLERS)
@@ -229,7 +245,7 @@ def test_large_vocabularies_follow_the_same_rules(name: str, step: float) -> Non
         expected = naive.distribution(logits[0].numpy(), row, list(range(size)))
         for sampler in (CpuSampler(size), DeviceSampler(size, torch.device("cpu"))):
             token = sample_one(sampler, logits, row, None)
-            assert_lies_at_its_number(token.token_id, expected, key)
+            assert token.token_id == naive.winner(expected, key)
 
 
 def test_half_precision_logits_are_sampled_as_float32() -> None:
@@ -240,10 +256,16 @@ def test_half_precision_logits_are_sampled_as_float32() -> None:
         assert halved == sample_one(sampler, logits.float(), row, None)
 
 
-def test_the_number_of_a_key_is_splitmix64() -> None:
-    # First output of Vigna's splitmix64.c for the state 0.
-    assert uniform(0) == (0xE220A8397B1DCDAF >> 11) * 2.0**-53
-    assert 0.0 <= uniform(2**64 - 1) < 1.0
+def test_the_numbers_of_a_key_are_the_outputs_of_splitmix64() -> None:
+    # The first outputs of Vigna's splitmix64.c for the state 0.
+    outputs = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    for place, output in enumerate(outputs):
+        assert kernels.uniform(np.uint64(0), np.uint64(place)) == (output >> 11) * 2.0**-53
+    for key in (0, 1, 2**63, 2**64 - 1):
+        for place in (0, 5, int(kernels.FIRST_TOKEN), int(kernels.FIRST_TOKEN) + 200_000):
+            drawn = kernels.uniform(np.uint64(key), np.uint64(place))
+            assert drawn == naive.number(key, place)
+            assert 0.0 <= drawn < 1.0
 
 
 def test_the_full_mask_ends_with_the_vocabulary() -> None:
