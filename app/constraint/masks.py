@@ -45,11 +45,12 @@ _NODES_PER_STEP = 128
 _TOKENS_AHEAD = 64
 """States of a completion that are noted at once."""
 
-_MOST_BYTES = 64
-"""A class of so many bytes leads on into a string; the plain characters of one are over 90."""
+_MOST_BYTES = 65
+"""A class of so many bytes leads on into text; the plain characters of a string are over 90, and
+64 go on within a character of UTF-8."""
 
-_STEPS_TO_STRING = 3
-"""How many characters from a state its surroundings may have become a plain string."""
+_STEPS_TO_TEXT = 3
+"""How many characters from a state its surroundings may have become plain text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class Masks:
             if inside is not None:
                 mask = self._string_mask(state, inside)
             else:
-                near = self._string_near(state)
+                near = self._text_near(state)
                 mask = self._walked_mask(state) if near == DEAD else self._mask_beside(state, near)
             self._masks[state] = mask
         return mask
@@ -221,11 +222,14 @@ class Masks:
         high = longest if high is None else min(high, longest)
         return _InString(spelling, min(low, longest), high, self.automaton.state(tail))
 
-    def _string_near(self, state: State) -> State:
-        """The inside of a string without end, where most bytes lead there; else ``DEAD``."""
+    def _text_near(self, state: State) -> State:
+        """Text without end, or the inside of such a string, where most bytes lead there and stay.
+
+        Else ``DEAD``.
+        """
         automaton = self.automaton
-        pool, here = automaton.pool, automaton.expression(state)
-        for _ in range(_STEPS_TO_STRING if self._spellings else 0):
+        here = automaton.expression(state)
+        for _ in range(_STEPS_TO_TEXT):
             row = automaton.derivatives.live_row(here)
             members, target = max(row, key=_size, default=(0, here))
             if members.bit_count() < _MOST_BYTES:
@@ -236,9 +240,7 @@ class Masks:
         else:
             return DEAD
         near = automaton.state(here)
-        inside = self._in_string(near)
-        unbounded = inside is not None and pool.operands[pool.operands[here][0]][2] is None
-        return near if unbounded and near != state else DEAD
+        return near if near != state else DEAD
 
     def _string_mask(self, state: State, inside: _InString) -> Mask:
         strings = self._strings(inside)
