@@ -155,7 +155,9 @@ class FiniteConstraint:
                 if self.candidates(after):
                     bits[token] = budget is None or self.shortest(after) <= budget - 1
             bits[self.vocabulary.eos] = prefix in self.answers
-            self._masks[key] = np.packbits(bits, bitorder="little").view(np.uint32)
+            mask = np.packbits(bits, bitorder="little").view(np.uint32).copy()
+            mask.flags.writeable = False
+            self._masks[key] = mask
         return self._masks[key]
 
 

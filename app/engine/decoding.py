@@ -11,6 +11,7 @@ from app.core.constraint import ConstraintState, Mask, Vocabulary
 from app.core.errors import WorkPending
 from app.core.step import SampledToken
 from app.engine.config import EngineConfig
+from app.engine.endings import EditedMasks
 from app.engine.leap import Leaper
 from app.engine.sequence import Sequence
 
@@ -31,6 +32,7 @@ class Decoder:
     def __init__(self, vocabulary: Vocabulary, leaper: Leaper, config: EngineConfig) -> None:
         self._token_bytes = vocabulary.token_bytes
         self._eos_ids = vocabulary.eos_ids
+        self._edited = EditedMasks(vocabulary.size)
         self._leaper = leaper
         self._config = config
         self._tally = Tally()
@@ -57,8 +59,9 @@ class Decoder:
         """
         state = sequence.state
         if state is None:
-            return [None] * (len(draft) + 1)
-        masks: list[Mask | None] = [self._mask(sequence, state, sequence.remaining, work)]
+            assert not draft, "only a constraint drafts"
+            return [self._edit(sequence, None, None, 0)]
+        masks: list[Mask | None] = [self._mask(sequence, state, (), work)]
         for ahead, token in enumerate(draft, start=1):
             if not _allows(masks[-1], token):
                 break
@@ -66,15 +69,38 @@ class Decoder:
                 state = state.copy()
             state.accept(token)
             try:
-                masks.append(self._mask(sequence, state, sequence.remaining - ahead, work))
+                masks.append(self._mask(sequence, state, draft[:ahead], work))
             except WorkPending:
                 break
         return masks
 
-    def _mask(self, sequence: Sequence, state: ConstraintState, remaining: int, work: int) -> Mask:
-        if not sequence.finishes_in_budget:
-            return state.mask(work=work)
-        mask = state.mask(budget=remaining, work=work)
+    def _mask(
+        self, sequence: Sequence, state: ConstraintState, draft: Seq[int], work: int
+    ) -> Mask | None:
+        """The mask of the draw after ``draft``, where ``state`` stands."""
+        if sequence.finishes_in_budget:
+            mask = self._budget_mask(sequence, state, draft, work)
+        else:
+            mask = state.mask(work=work)
+        return self._edit(sequence, mask, state, len(draft))
+
+    def _edit(
+        self, sequence: Sequence, mask: Mask | None, state: ConstraintState | None, ahead: int
+    ) -> Mask | None:
+        """``mask`` as the request's own endings have it."""
+        if sequence.endings is None:
+            return mask
+        complete = state is None or state.is_complete
+        edit = sequence.endings.edit(sequence.length + ahead, complete=complete)
+        return mask if edit is None else self._edited.get(mask, edit)
+
+    def _budget_mask(
+        self, sequence: Sequence, state: ConstraintState, draft: Seq[int], work: int
+    ) -> Mask:
+        budget = sequence.remaining - len(draft)
+        if sequence.reserved is not None:
+            budget -= sequence.reserved.after(b"".join(self.token_bytes(draft)))
+        mask = state.mask(budget=budget, work=work)
         if not sequence.budget_closed:
             plain = state.mask(work=work)
             if mask is not plain and not np.array_equal(mask, plain):
@@ -92,14 +118,25 @@ class Decoder:
         changed = len(sequence.tokens)
         sequence.draft = ()
         self._tally.sampled += 1
-        if token in self._eos_ids:
-            assert sequence.state is None or sequence.state.is_complete, "ended inside an answer"
+        if self._ends(sequence, token):
             sequence.end(sampled)
             return changed
         if sequence.state is not None:
             sequence.state.accept(token)
         sequence.append(token, self._token_bytes[token] or b"", "sampled", sampled)
         return min(changed, self._settle(sequence))
+
+    def _ends(self, sequence: Sequence, token: int) -> bool:
+        """Whether a drawn token ends the answer."""
+        state, endings = sequence.state, sequence.endings
+        if token not in self._eos_ids and (
+            endings is None or not endings.ends(token, sequence.length)
+        ):
+            return False
+        # Only a stop token that spells something may cut an answer, as a stop string may.
+        whole = state is None or state.is_complete
+        assert whole or self._token_bytes[token], "ended inside an answer"
+        return True
 
     def _settle(self, sequence: Sequence) -> int:
         """Leap and finish where nothing is left to decide; the lowest position changed."""
@@ -113,14 +150,13 @@ class Decoder:
             sequence.tokens,
             sequence.answer_start,
             sequence.state,
-            sequence.request.max_tokens,
+            sequence.limit,
             finish=sequence.finishes_in_budget,
         )
         if leap is None:
             return changed
-        sequence.leap(leap)
-        self._tally.leapt += sum(map(bool, leap.added))
-        self._tally.skipped += max(0, len(leap.tokens) - leap.dropped)
+        self._tally.leapt += sequence.leap(leap)
+        self._tally.skipped += max(0, len(sequence.tokens) - changed)
         self._limit_draft(sequence)
         self._finish_if_decided(sequence)
         return changed - leap.dropped
@@ -128,7 +164,7 @@ class Decoder:
     def _limit_draft(self, sequence: Sequence) -> None:
         """Every drafted token needs one draw of the budget, and one draw follows the last."""
         config = self._config
-        most = min(config.max_draft_tokens, sequence.remaining - 1)
+        most = min(config.max_draft_tokens, sequence.limit - sequence.length - 1)
         sequence.draft = sequence.draft[: max(0, most)] if config.draft_held_back else ()
 
     def _finish_if_decided(self, sequence: Sequence) -> None:
@@ -137,9 +173,15 @@ class Decoder:
         state = sequence.state
         if state is not None and state.is_final:
             sequence.finish("stop")
-        elif sequence.remaining <= 0:
+            return
+        if sequence.length >= sequence.limit:
+            # Either all is spent, or the answer is whole here (law 2): no mark need come, and
+            # nothing is left to keep tokens for.
+            sequence.reserved = None
+        if sequence.remaining <= 0:
             complete = state is not None and state.is_complete
-            sequence.finish("stop" if complete else "length")
+            cut = not complete or sequence.request.open_ended
+            sequence.finish("length" if cut else "stop")
 
 
 def _allows(mask: Mask | None, token: int) -> bool:

@@ -20,7 +20,9 @@ from app.core.request import EngineRequest
 from app.core.step import Runner, SampledToken
 from app.engine.config import EngineConfig
 from app.engine.decoding import Decoder
+from app.engine.endings import Endings
 from app.engine.leap import Leaper, Tokenizer
+from app.engine.reserved import Reserved
 from app.engine.scheduler import Batch, Part, Scheduler
 from app.engine.sequence import Sequence
 from app.kv.manager import BlockManager
@@ -59,6 +61,7 @@ class Engine:
         self._runner = runner
         self._observer = observer
         self._clock = clock
+        self._vocabulary = vocabulary
         self._decoder = Decoder(vocabulary, Leaper(vocabulary, tokenizer), config)
         blocks = BlockManager(
             runner.num_blocks, runner.block_size, share_prefixes=config.share_prefixes
@@ -98,15 +101,21 @@ class Engine:
 
         Raises PromptTooLong where prompt and ``max_tokens`` can never fit, BudgetTooSmall where
         no valid answer fits in ``max_tokens``, InvalidRequest for an empty prompt, a budget
-        below 1, an empty stop string or a ``request_id`` that is live.
+        below 1, an empty stop string, ``min_tokens`` out of 0 to ``max_tokens``, a stop token
+        out of the vocabulary or a ``request_id`` that is live. A reserve that leaves too few
+        tokens for the shortest answer is made smaller.
         """
         self._check(request)
+        endings = Endings.of(request, self._vocabulary)
         state = request.constraint.start() if request.constraint is not None else None
+        reserved = None
         if state is not None and request.on_budget == "finish":
             needed = state.shortest_tokens(request.max_tokens)
             if needed > request.max_tokens:
                 raise BudgetTooSmall(max_tokens=request.max_tokens, needed=needed)
-        sequence = Sequence(request, state, self._arrivals)
+            if request.reserve is not None:
+                reserved = Reserved(request.reserve, request.max_tokens - needed)
+        sequence = Sequence(request, state, self._arrivals, endings=endings, reserved=reserved)
         self._arrivals += 1
         self._sequences[request.request_id] = sequence
         self._scheduler.add(sequence)

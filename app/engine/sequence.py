@@ -10,7 +10,9 @@ from app.core.errors import RequestError
 from app.core.events import AnswerToken, AnswerUsage, FinishReason, TokenChunk, TokenSource
 from app.core.request import EngineRequest
 from app.core.step import SampledToken
+from app.engine.endings import Endings
 from app.engine.leap import Leap
+from app.engine.reserved import Reserved
 from app.engine.stopping import StopFinder
 from app.kv.manager import BlockTable
 
@@ -46,17 +48,31 @@ class Sequence:
         "draft",
         "drafted_tokens",
         "ended_by_token",
+        "endings",
         "error",
         "finish_reason",
         "forward_passes",
         "number",
         "request",
+        "reserved",
         "state",
         "tokens",
     )
 
-    def __init__(self, request: EngineRequest, state: ConstraintState | None, number: int) -> None:
+    def __init__(
+        self,
+        request: EngineRequest,
+        state: ConstraintState | None,
+        number: int,
+        *,
+        endings: Endings | None = None,
+        reserved: Reserved | None = None,
+    ) -> None:
         self.request = request
+        self.endings = endings
+        """None where only the vocabulary's ends of sequence and stop strings end it."""
+        self.reserved = reserved
+        """None where the whole budget may be spent."""
         self.number = number
         """Order of arrival."""
         self.tokens = list(request.prompt)
@@ -74,7 +90,7 @@ class Sequence:
         self.drafted_tokens = 0
         self.forward_passes = 0
         self.ended_by_token = 0
-        """1 after an end-of-sequence token."""
+        """1 after a sampled token that ended the answer."""
         seed = request.seed & 0xFFFF_FFFF_FFFF_FFFF
         self._hash = blake2b(seed.to_bytes(8, "little"), digest_size=8)
         self._stops = StopFinder(request.stop)
@@ -88,9 +104,20 @@ class Sequence:
         return len(self.tokens) + len(self.draft) - self.computed
 
     @property
+    def length(self) -> int:
+        """Tokens of the answer."""
+        return len(self.tokens) - self.answer_start
+
+    @property
     def remaining(self) -> int:
         """Tokens the answer may still have, end of sequence not counted."""
-        return self.request.max_tokens - (len(self.tokens) - self.answer_start)
+        return self.request.max_tokens - self.length
+
+    @property
+    def limit(self) -> int:
+        """Tokens the answer may have as things stand: ``max_tokens`` without what is reserved."""
+        kept = 0 if self.reserved is None else self.reserved.tokens
+        return self.request.max_tokens - kept
 
     @property
     def finishes_in_budget(self) -> bool:
@@ -118,35 +145,51 @@ class Sequence:
         source: TokenSource,
         sampled: SampledToken = _NOTHING_SAMPLED,
     ) -> None:
-        """Confirm a token that adds ``data`` to the answer; finishes it at a stop string."""
+        """Confirm a token that adds ``data`` to the answer; finishes it at a stop string.
+
+        As with stop tokens, one that comes after fewer than ``min_tokens`` others does not count.
+        """
+        counts = self.length >= self.request.min_tokens
         self.tokens.append(token)
         self._leapt.append(source == "leapt")
         self._hash.update(data)
         self._answer_bytes += len(data)
         self._pending.append(AnswerToken(token, data, source, sampled.logprob, sampled.top))
-        cut = self._stops.feed(data)
+        if self.reserved is not None:
+            self.reserved.feed(data)
+        cut = self._stops.feed(data, counts=counts)
         if cut is not None:
             self._cut_pending(self._answer_bytes - cut)
             self.finish("stop")
 
-    def leap(self, leap: Leap) -> None:
-        """Replace the answer's last tokens by those of ``leap``, up to a stop string."""
+    def leap(self, leap: Leap) -> int:
+        """Replace the answer's last tokens by those of ``leap``, up to a stop string or token.
+
+        Returns how many tokens were told of: those that go on from the old text.
+        A stop token inside the old text ends nothing: that text was gone on from. One that begins
+        there and adds to it ends the answer where the old text ended.
+        """
         self.draft = leap.draft
         self.state = leap.state
         if leap.dropped:
             del self.tokens[-leap.dropped :]
             del self._leapt[-leap.dropped :]
+        told = len(self._pending)
         for token, data in zip(leap.tokens, leap.added, strict=True):
-            if data:
-                self.append(token, data, "leapt")
-            else:
+            if not data:
                 self.tokens.append(token)
                 self._leapt.append(False)
+            elif self.endings is not None and self.endings.ends(token, self.length):
+                self.append(token, b"", "leapt")
+                self.finish("stop")
+            else:
+                self.append(token, data, "leapt")
             if self.finish_reason is not None:
-                return
+                break
+        return len(self._pending) - told
 
     def end(self, sampled: SampledToken) -> None:
-        """Finish at a sampled end-of-sequence token, which adds no bytes."""
+        """Finish at a sampled token that ends the answer and adds no bytes to it."""
         self.ended_by_token = 1
         self._pending.append(
             AnswerToken(sampled.token_id, b"", "sampled", sampled.logprob, sampled.top)
@@ -181,11 +224,11 @@ class Sequence:
         )
 
     def usage(self) -> AnswerUsage:
-        """Counts so far; ``completion_tokens`` includes an end-of-sequence token."""
+        """Counts so far; ``completion_tokens`` includes a token that ended the answer."""
         return AnswerUsage(
             prompt_tokens=self.answer_start,
             cached_tokens=self.cached_tokens,
-            completion_tokens=len(self.tokens) - self.answer_start + self.ended_by_token,
+            completion_tokens=self.length + self.ended_by_token,
             leapt_tokens=self._leapt.count(1),
             drafted_tokens=self.drafted_tokens,
             forward_passes=self.forward_passes,
@@ -207,7 +250,8 @@ class Sequence:
     def check_integrity(self) -> None:
         """Assert what holds between steps. For tests."""
         assert self.computed < len(self.tokens), "no token left to draw from"
-        assert len(self._leapt) == len(self.tokens) - self.answer_start
+        assert len(self._leapt) == self.length
         assert self.remaining >= 0
         if self.state is not None and self.finishes_in_budget and self.begun:
-            assert self.state.shortest_tokens() <= self.remaining, "the budget cannot be met"
+            room = self.limit - self.length
+            assert self.state.shortest_tokens() <= room, "the budget cannot be met"

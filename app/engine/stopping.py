@@ -21,9 +21,10 @@ class StopFinder:
         self.held_back = 0
         """Bytes at the end of the text that could be the start of a stop string."""
 
-    def feed(self, data: bytes) -> int | None:
-        """Append ``data``; where to cut the text if a stop string has appeared.
+    def feed(self, data: bytes, *, counts: bool = True) -> int | None:
+        """Append ``data``; where to cut the text if a stop string has come to its end in it.
 
+        Where ``data`` does not count, one that ends in it is passed over; one may begin there.
         Costs O(len(data) + longest stop) for each stop string; nothing without stop strings.
         """
         if not self._stops:
@@ -32,9 +33,11 @@ class StopFinder:
         before = self._length - len(self._tail)
         self._length += len(data)
         found = [
-            (start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0
+            (start + len(stop), start)
+            for stop in self._stops
+            if (start := text.find(stop, max(0, len(self._tail) - len(stop) + 1))) >= 0
         ]
-        if found:
+        if found and counts:
             return before + min(found)[1]
         self._tail = text[max(0, len(text) - self._reach) :]
         self.held_back = max(_overlap(self._tail, stop) for stop in self._stops)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from app.core.constraint import Constraint
 from app.core.events import AnswerToken, AnswerUsage, StepStats, TokenChunk
-from app.core.request import EngineRequest, OnBudget, SamplingParams
+from app.core.request import EngineRequest, OnBudget, Reserve, SamplingParams
 from app.engine import Engine, EngineConfig
 from tests.fakes import (
     ByteTokenizer,
@@ -180,4 +180,29 @@ def random_request(rng: random.Random, index: int) -> EngineRequest:
         stop=rng.choice([(), (), (b"na", b"nam"), (b'",',), (b"12", b"2}", b"a")]),
         on_budget=rng.choice(["finish", "finish", "truncate"]),
         leap=rng.random() < 0.85,
+    )
+
+
+def random_endings(rng: random.Random, one: EngineRequest) -> EngineRequest:
+    """``one`` with random values of everything that puts its end off or brings it on."""
+    ids = VOCABULARY.ids
+    stops: tuple[Sequence[int], ...] = (
+        (),
+        (),
+        (VOCABULARY.special,),
+        (VOCABULARY.special, VOCABULARY.eos),
+        (VOCABULARY.special, ids[b"name"], ids[b"b"], ids[b"12"]),
+        (ids[b"na"], ids[b'": '], ids[b"ab"], ids[b"abab"]),
+        rng.sample(range(VOCABULARY.size), 60),
+        range(VOCABULARY.size),
+    )
+    marks = (b"a", b"na", b'": ', b", ", b'"', b"wxyz", b"never")
+    reserve = Reserve(rng.choice([0, 1, 2, 5, 50]), rng.choice(marks))
+    return replace(
+        one,
+        min_tokens=min(one.max_tokens, rng.choice([0, 0, 1, 2, 5, 12, 1000])),
+        ignore_eos=rng.random() < 0.3,
+        stop_token_ids=rng.choice(stops),
+        open_ended=rng.random() < 0.5,
+        reserve=rng.choice([None, reserve]),
     )

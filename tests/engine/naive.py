@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import blake2b
 
+import numpy as np
+
+from app.core.constraint import ConstraintState, Mask
 from app.core.request import EngineRequest
 from app.core.step import SampleRow
 from app.engine.leap import Leaper, Tokenizer
@@ -14,7 +17,7 @@ from tests.fakes import ByteVocabulary, ScriptedModel, draw
 @dataclass(frozen=True, slots=True)
 class NaiveAnswer:
     tokens: list[int]
-    """Tokens of the answer as they stand at its end."""
+    """Tokens of the answer as they stand at its end; without a drawn token that ended it."""
     text: bytes
     finish_reason: str
 
@@ -28,52 +31,150 @@ def naive_answer(
     leap: bool = True,
 ) -> NaiveAnswer:
     """What plain constrained decoding gives, with the leap's tokens forced where ``leap``."""
-    leaper = Leaper(vocabulary, tokenizer)
-    state = request.constraint.start() if request.constraint is not None else None
-    finish = request.on_budget == "finish"
-    tokens: list[int] = []
-    text = b""
-    leapt = False
-    while True:
-        if any(stop in text for stop in request.stop):
-            return NaiveAnswer(tokens, _cut(text, request.stop), "stop")
-        if state is not None and state.is_final:
-            return NaiveAnswer(tokens, text, "stop")
-        if len(tokens) == request.max_tokens:
-            complete = state is not None and state.is_complete
-            return NaiveAnswer(tokens, text, "stop" if complete else "length")
-        jump = None
-        if leap and request.leap and state is not None and not leapt:
-            known = [*request.prompt, *tokens]
-            jump = leaper.propose(
-                known, len(request.prompt), state, request.max_tokens, finish=finish
-            )
-        if jump is not None and jump.tokens:
-            tokens = [*tokens[: len(tokens) - jump.dropped], *jump.tokens]
-            text += b"".join(jump.added)
-            state = jump.state
-            leapt = True
-            continue
+    return _Naive(request, model, vocabulary, tokenizer, leap=leap and request.leap).answer()
+
+
+class _Naive:
+    def __init__(
+        self,
+        request: EngineRequest,
+        model: ScriptedModel,
+        vocabulary: ByteVocabulary,
+        tokenizer: Tokenizer,
+        *,
+        leap: bool,
+    ) -> None:
+        self.request = request
+        self.model = model
+        self.vocabulary = vocabulary
+        self.leaper = Leaper(vocabulary, tokenizer) if leap else None
+        self.state: ConstraintState | None = None
+        self.finish = request.on_budget == "finish"
+        self.kept = 0
+        if request.constraint is not None:
+            self.state = request.constraint.start()
+            if request.reserve is not None and self.finish:
+                spare = request.max_tokens - self.state.shortest_tokens()
+                self.kept = min(request.reserve.tokens, spare)
+        self.tokens: list[int] = []
+        self.text = b""
+        self.counted: list[bool] = []
+        """For each byte of the text whether a stop string that ends there counts."""
+        self.ended = False
+        """Whether a leapt token ended the answer."""
+
+    def answer(self) -> NaiveAnswer:
         leapt = False
+        while True:
+            reason = self._decided()
+            if reason is not None:
+                return NaiveAnswer(self.tokens, self._cut(), reason)
+            if not leapt and self._leap():
+                leapt = True
+                if self.ended:
+                    return NaiveAnswer(self.tokens, self._cut(), "stop")
+                continue
+            leapt = False
+            token = self._draw()
+            if self._ends(token, len(self.tokens)):
+                return NaiveAnswer(self.tokens, self.text, "stop")
+            if self.state is not None:
+                self.state.accept(token)
+            self._add(token, self.vocabulary.spell([token]))
+
+    def _decided(self) -> str | None:
+        request, state = self.request, self.state
+        if self._cut() != self.text or (state is not None and state.is_final):
+            return "stop"
+        if request.reserve is not None and request.reserve.mark in self.text:
+            self.kept = 0
+        if len(self.tokens) == request.max_tokens - self.kept:
+            self.kept = 0
+        if len(self.tokens) == request.max_tokens:
+            whole = state is not None and state.is_complete and not request.open_ended
+            return "stop" if whole else "length"
+        return None
+
+    def _leap(self) -> bool:
+        """Take a leap if there is one."""
+        request, start = self.request, len(self.request.prompt)
+        if self.leaper is None or self.state is None:
+            return False
+        limit = request.max_tokens - self.kept
+        jump = self.leaper.propose(
+            [*request.prompt, *self.tokens], start, self.state, limit, finish=self.finish
+        )
+        if jump is None or not jump.tokens:
+            return False
+        del self.tokens[len(self.tokens) - jump.dropped :]
+        self.state = jump.state
+        for token, added in zip(jump.tokens, jump.added, strict=True):
+            if added and self._ends(token, len(self.tokens)):
+                self._add(token, b"")
+                self.ended = True
+                break
+            self._add(token, added)
+            if self._cut() != self.text:
+                break
+        return True
+
+    def _add(self, token: int, data: bytes) -> None:
+        self.counted += [len(self.tokens) >= self.request.min_tokens] * len(data)
+        self.tokens.append(token)
+        self.text += data
+
+    def _draw(self) -> int:
+        request = self.request
         mask = None
-        if state is not None:
-            left = request.max_tokens - len(tokens)
-            mask = state.mask(budget=left) if finish else state.mask()
+        if self.state is not None:
+            left = request.max_tokens - self.kept - len(self.tokens)
+            mask = self.state.mask(budget=left) if self.finish else self.state.mask()
+        known = [*request.prompt, *self.tokens]
         row = SampleRow(
             0,
             0,
             request.sampling,
-            random_key(request.seed, text),
-            history=(*request.prompt, *tokens),
+            random_key(request.seed, self.text),
+            history=tuple(known),
             answer_start=len(request.prompt),
         )
-        token = draw(model.logits([*request.prompt, *tokens]), row, mask).token_id
-        if token == vocabulary.eos:
-            return NaiveAnswer(tokens, text, "stop")
-        if state is not None:
-            state.accept(token)
-        tokens.append(token)
-        text += vocabulary.spell([token])
+        return draw(self.model.logits(known), row, self._drawable(mask)).token_id
+
+    def _drawable(self, mask: Mask | None) -> Mask:
+        """Of what the constraint allows: what ends nothing before the time, if there is any."""
+        size = self.vocabulary.size
+        allowed = set(range(size)) if mask is None else _ids(mask)
+        if self.state is not None and self.state.is_complete:
+            allowed |= self._silent
+        eos, stops = self.vocabulary.eos_ids, set(self.request.stop_token_ids)
+        choices = [allowed]
+        if len(self.tokens) < self.request.min_tokens:
+            going_on = allowed - eos - self._silent
+            choices = [going_on - stops, going_on, allowed]
+        elif self.request.ignore_eos:
+            choices = [allowed - eos, allowed]
+        return _packed(next(filter(None, choices)), size)
+
+    def _ends(self, token: int, before: int) -> bool:
+        if token in self.vocabulary.eos_ids or token in self._silent:
+            return True
+        return before >= self.request.min_tokens and token in self.request.stop_token_ids
+
+    @property
+    def _silent(self) -> set[int]:
+        """Stop tokens that no constraint can go on with."""
+        spelling = self.vocabulary.token_bytes
+        if self.state is None:
+            return set()
+        return {token for token in self.request.stop_token_ids if spelling[token] is None}
+
+    def _cut(self) -> bytes:
+        """Read byte by byte until a stop string has appeared where it counts."""
+        for end in range(1, len(self.text) + 1):
+            found = [stop for stop in self.request.stop if self.text[:end].endswith(stop)]
+            if found and self.counted[end - 1]:
+                return self.text[: end - max(map(len, found))]
+        return self.text
 
 
 def random_key(seed: int, text: bytes) -> int:
@@ -81,11 +182,11 @@ def random_key(seed: int, text: bytes) -> int:
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
 
 
-def _cut(text: bytes, stops: object) -> bytes:
-    """Read byte by byte until a stop string has appeared."""
-    assert isinstance(stops, tuple)
-    for end in range(1, len(text) + 1):
-        found = [stop for stop in stops if text[:end].endswith(stop)]
-        if found:
-            return text[: end - max(map(len, found))]
-    raise AssertionError("no stop string in the text")
+def _ids(mask: Mask) -> set[int]:
+    return set(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist())
+
+
+def _packed(ids: set[int], size: int) -> Mask:
+    bits = np.zeros(-(-size // 32) * 32, dtype=bool)
+    bits[list(ids)] = True
+    return np.packbits(bits, bitorder="little").view(np.uint32)

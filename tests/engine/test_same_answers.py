@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from app.core.request import SamplingParams
+from app.core.request import EngineRequest, SamplingParams
 from app.engine import EngineConfig
 from tests.engine.harness import (
     GREEDY,
@@ -21,6 +22,7 @@ from tests.engine.harness import (
     drain,
     make_engine,
     random_config,
+    random_endings,
     random_request,
     request,
     templates,
@@ -36,8 +38,24 @@ def test_any_batching_chunking_sharing_and_preemption_gives_the_tokens_of_plain_
     seed: int,
 ) -> None:
     rng = random.Random(seed)
-    model = ScriptedModel(VOCABULARY, eos=rng.choice([0.0, 4.0]))
     requests = [random_request(rng, index) for index in range(rng.randint(1, 8))]
+    _check_against_plain_decoding(rng, requests)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_whatever_puts_the_end_off_or_brings_it_on_gives_the_tokens_of_plain_decoding(
+    seed: int,
+) -> None:
+    rng = random.Random(seed)
+    requests = [
+        random_endings(rng, random_request(rng, index)) for index in range(rng.randint(1, 8))
+    ]
+    _check_against_plain_decoding(rng, requests)
+
+
+def _check_against_plain_decoding(rng: random.Random, requests: Sequence[EngineRequest]) -> None:
+    """Run ``requests`` together, in an engine with random limits and short cuts."""
+    model = ScriptedModel(VOCABULARY, eos=rng.choice([0.0, 4.0]))
     block_size = rng.choice([1, 2, 4, 16])
     longest = max(len(one.prompt) + one.max_tokens for one in requests)
     spare = rng.choice([0, 1, 5, 100])
