@@ -19,16 +19,19 @@ import uvicorn
 from fastapi import FastAPI
 
 from app.api.application import build_app
+from app.api.auth import read_api_keys
 from app.api.config import ApiConfig
 from app.api.errors import status_of
+from app.chat.formats import ChatFormat
 from app.config import Settings
 from app.core.constraint import Constraint, ConstraintSpec, JsonObject, JsonSchema, Vocabulary
+from app.core.errors import InvalidRequest
 from app.core.events import StepObserver
 from app.preload import Preload, load_types, warm
 from app.serving.admission import Admission
 from app.serving.compile_pool import CompilePool
 from app.serving.constraints import ConstraintCache
-from app.serving.ports import ChatTokenizer, Engine, TextDecoder
+from app.serving.ports import Engine, TextDecoder, Tokenizer
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.worker import EngineWorker
 from app.telemetry.logs import configure_logging
@@ -45,7 +48,8 @@ class Backend:
     """The layers below serving, ready to run."""
 
     engine: Engine
-    tokenizer: ChatTokenizer
+    tokenizer: Tokenizer
+    chat_format: ChatFormat
     vocabulary: Vocabulary
     new_decoder: Callable[[], TextDecoder]
     compile_target: str
@@ -79,6 +83,7 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
     return Backend(
         engine=engine,
         tokenizer=tokenizer,
+        chat_format=tokenizer.chat_format,
         vocabulary=vocabulary,
         new_decoder=IncrementalDecoder,
         compile_target="app.constraint:compile_program",
@@ -131,6 +136,7 @@ def assemble(
         ServiceConfig(
             max_sequence_tokens=backend.max_sequence_tokens,
             vocabulary_size=backend.vocabulary.size,
+            chat_format=backend.chat_format,
             default_max_tokens=settings.default_max_tokens,
             leap=settings.leap,
         ),
@@ -163,10 +169,15 @@ def assemble(
         _api_config(settings, backend),
         service=service,
         vocabulary=backend.vocabulary,
+        schema_by_id=_no_schema,
         render_metrics=metrics.render,
         lifespan=lifespan,
     )
     return Assembly(app, admission, worker)
+
+
+def _no_schema(schema_id: str) -> JsonSchema:
+    raise InvalidRequest(f"there is no schema {schema_id!r}", param="response_format.schema_id")
 
 
 def _as_asked_for(spec: ConstraintSpec, settings: Settings) -> ConstraintSpec:
@@ -181,6 +192,7 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
         served_model=settings.served_model,
         max_model_len=backend.max_sequence_tokens,
         version=version("leapjson"),
+        chat_format=backend.chat_format,
         fingerprint=backend.fingerprint,
         created=int(time.time()),
         max_body_bytes=settings.max_body_bytes,
@@ -188,6 +200,11 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
         max_n=settings.max_n,
         max_messages=settings.max_messages,
         whitespace=settings.whitespace,
+        api_keys=read_api_keys(
+            [key.get_secret_value() for key in settings.api_keys], settings.api_keys_file
+        ),
+        metrics_public=settings.metrics_public,
+        cors_origins=settings.cors_origins,
     )
 
 

@@ -11,13 +11,14 @@ from app.main import Backend, DrainingServer, assemble
 from app.telemetry.metrics import Metrics
 from app.text.decoder import IncrementalDecoder
 from tests.fakes import ByteVocabulary
-from tests.serving.fakes import FakeConstraint, FakeEngine, FakeTokenizer
+from tests.serving.fakes import PLAIN, FakeConstraint, FakeEngine, FakeTokenizer
 
 
 def backend(engine: FakeEngine) -> Backend:
     return Backend(
         engine=engine,
         tokenizer=FakeTokenizer(),
+        chat_format=PLAIN,
         vocabulary=ByteVocabulary(),
         new_decoder=IncrementalDecoder,
         compile_target="tests.serving.compile_targets:compile",

@@ -7,11 +7,12 @@ from contextlib import AbstractAsyncContextManager
 
 from fastapi import FastAPI
 
-from app.api.chat import chat_router
+from app.api.chat.routes import chat_router
 from app.api.config import ApiConfig
+from app.api.constraints import ConstraintReader, SchemaById
 from app.api.errors import install_error_handlers
+from app.api.headers import install_edges
 from app.api.meta import meta_router
-from app.api.request_ids import RequestIds
 from app.core.constraint import Vocabulary
 from app.serving.service import GenerationService
 
@@ -21,6 +22,7 @@ def build_app(
     *,
     service: GenerationService,
     vocabulary: Vocabulary,
+    schema_by_id: SchemaById,
     render_metrics: Callable[[], tuple[bytes, str]],
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
 ) -> FastAPI:
@@ -28,8 +30,9 @@ def build_app(
     app = FastAPI(
         title="Leapjson", version=config.version, lifespan=lifespan, redirect_slashes=False
     )
-    app.include_router(chat_router(service, vocabulary, config))
+    constraints = ConstraintReader(config.whitespace, schema_by_id)
+    app.include_router(chat_router(service, vocabulary, config, constraints))
     app.include_router(meta_router(service, config, render_metrics))
     install_error_handlers(app)
-    app.add_middleware(RequestIds)
+    install_edges(app, config)
     return app

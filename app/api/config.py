@@ -7,8 +7,13 @@ from typing import Annotated
 
 from pydantic import Field
 
+from app.api.auth import ApiKeys
+from app.chat.formats import ChatFormat
+
 Whitespace = Annotated[str, Field(pattern=r"^(spaced|compact|flexible|indent:([0-9]|1[0-6]))$")]
 """Where white space stands in answers that are JSON: see ``app.constraint.layout``."""
+
+NO_KEYS = ApiKeys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +24,7 @@ class ApiConfig:
     """The model name that requests give."""
     max_model_len: int
     version: str
+    chat_format: ChatFormat
     fingerprint: str
     """``system_fingerprint``: changes when the weights or the software do."""
     created: int
@@ -30,3 +36,9 @@ class ApiConfig:
     max_messages: int = 1024
     whitespace: Whitespace = "spaced"
     """Of answers whose request does not say."""
+    api_keys: ApiKeys = NO_KEYS
+    """Those that requests need one of; none: requests need no key."""
+    metrics_public: bool = False
+    """Whether ``/metrics`` needs no key."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins whose pages may ask from a browser; ``*`` is every origin."""

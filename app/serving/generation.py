@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+from app.chat.prompts import Opening
 from app.core.errors import LeapjsonError
 from app.core.events import AnswerUsage, TextChunk, TokenChunk
 from app.serving.admission import Ticket
@@ -27,6 +28,7 @@ class Generation:
         *,
         request_ids: Sequence[str],
         prompt_tokens: int,
+        openings: Sequence[Opening],
         decoders: Sequence[TextDecoder],
         ticket: Ticket,
         timeline: Timeline,
@@ -34,6 +36,9 @@ class Generation:
         status_of: Callable[[LeapjsonError], int],
     ) -> None:
         self.prompt_tokens = prompt_tokens
+        """Of all prompts together."""
+        self.openings = openings
+        """Whether each choice begins inside its reasoning."""
         self.n = len(request_ids)
         self._index = {request_id: index for index, request_id in enumerate(request_ids)}
         self._decoders = decoders

@@ -38,10 +38,33 @@ class Engine(Protocol):
         """Share of cache blocks that live sequences hold, 0 to 1. Any thread may read it."""
 
 
-class ChatTokenizer(Protocol):
-    """Messages to tokens through the model's own chat template. Any thread may call it."""
+class RenderedPrompt(Protocol):
+    """A conversation as the model reads it."""
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]], /) -> Sequence[int]: ...
+    @property
+    def tokens(self) -> Sequence[int]: ...
+
+    @property
+    def tail(self) -> str:
+        """The end of the text: whether it opens the reasoning."""
+
+
+class Tokenizer(Protocol):
+    """The model's tokenizer and chat template. Any thread may call it."""
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> RenderedPrompt:
+        """Raises ``InvalidRequest`` where the template refuses."""
+
+    def encode_prompt(self, text: str, *, add_special_tokens: bool = False) -> Sequence[int]:
+        """Tokens of a text; names of special tokens in it become those tokens."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, special ones included."""
 
 
 class TextDecoder(Protocol):

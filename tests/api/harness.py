@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -15,13 +16,16 @@ from fastapi import FastAPI
 
 from app.api.application import build_app
 from app.api.config import ApiConfig
+from app.core.constraint import JsonSchema
+from app.core.errors import InvalidRequest
 from tests.fakes import ByteVocabulary
-from tests.serving.fakes import Bench
+from tests.serving.fakes import PLAIN, Bench
 
 CONFIG = ApiConfig(
     served_model="demo",
     max_model_len=1000,
     version="1.2.3",
+    chat_format=PLAIN,
     fingerprint="fp_test",
     created=1700000000,
     max_body_bytes=20_000,
@@ -32,11 +36,16 @@ CONFIG = ApiConfig(
 CHAT = "/v1/chat/completions"
 
 
+def no_schema(schema_id: str) -> JsonSchema:
+    raise InvalidRequest(f"there is no schema {schema_id!r}", param="response_format.schema_id")
+
+
 def application(bench: Bench) -> FastAPI:
     return build_app(
-        CONFIG,
+        replace(CONFIG, chat_format=bench.chat_format),
         service=bench.service,
         vocabulary=ByteVocabulary(),
+        schema_by_id=no_schema,
         render_metrics=lambda: (b"a_metric 1\n", "text/plain; version=0.0.4"),
     )
 

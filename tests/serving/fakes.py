@@ -7,13 +7,15 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from app.api.errors import status_of
+from app.chat.formats import ChatFormat, detect
 from app.core.constraint import ConstraintSpec
 from app.core.errors import RequestError
 from app.core.events import AnswerToken, AnswerUsage, RequestStats, TokenChunk
-from app.core.request import EngineRequest, GenerationRequest
+from app.core.request import Conversation, EngineRequest, GenerationRequest
 from app.core.step import TokenLogprob
 from app.serving.admission import Admission
 from app.serving.constraints import ConstraintCache
@@ -21,6 +23,9 @@ from app.serving.service import GenerationService, ServiceConfig
 from app.serving.worker import EngineWorker
 from app.text.decoder import IncrementalDecoder
 from tests.fakes import ByteVocabulary
+
+PLAIN = detect(None, ())
+"""The chat format of a model whose template knows of no tools."""
 
 Script = Callable[[EngineRequest], Sequence[bytes]]
 
@@ -122,17 +127,42 @@ class FakeConstraint:
         raise NotImplementedError
 
 
+@dataclass(frozen=True)
+class FakePrompt:
+    tokens: Sequence[int]
+    tail: str
+
+
 class FakeTokenizer:
     """A token for each byte of the contents."""
 
-    def __init__(self) -> None:
+    def __init__(self, generation_prompt: str = "") -> None:
+        """``generation_prompt``: what the chat template would put behind the messages."""
+        self.generation_prompt = generation_prompt
         self.seen: list[Sequence[Mapping[str, Any]]] = []
+        self.tools: list[Sequence[Mapping[str, Any]] | None] = []
+        self.options: list[Mapping[str, Any]] = []
         self.threads: list[int] = []
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[int]:
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> FakePrompt:
         self.seen.append(messages)
+        self.tools.append(tools)
+        self.options.append(options or {})
         self.threads.append(threading.get_ident())
-        return list("".join(message["content"] for message in messages).encode())
+        text = "".join(message["content"] for message in messages) + self.generation_prompt
+        return FakePrompt(list(text.encode()), text[-64:])
+
+    def encode_prompt(self, text: str, *, add_special_tokens: bool = False) -> Sequence[int]:
+        """With the special token 256 in front, if asked for."""
+        return [*([256] if add_special_tokens else []), *text.encode()]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return bytes(token for token in tokens if token < 256).decode(errors="replace")
 
 
 class RecordingObserver:
@@ -162,9 +192,12 @@ class Bench:
         context: int = 1000,
         compile: Callable[[ConstraintSpec], Any] | None = None,
         default_max_tokens: int | None = None,
+        chat_format: ChatFormat = PLAIN,
+        generation_prompt: str = "",
     ) -> None:
         self.engine = engine or FakeEngine()
-        self.tokenizer = FakeTokenizer()
+        self.chat_format = chat_format
+        self.tokenizer = FakeTokenizer(generation_prompt)
         self.observer = RecordingObserver()
         self.compiled: list[ConstraintSpec] = []
         self.compile_error: RequestError | None = None
@@ -180,6 +213,7 @@ class Bench:
             ServiceConfig(
                 max_sequence_tokens=context,
                 vocabulary_size=300,
+                chat_format=chat_format,
                 default_max_tokens=default_max_tokens,
             ),
             worker=self.worker,
@@ -226,7 +260,7 @@ class Bench:
 def ask(request_id: str = "r", **fields: Any) -> GenerationRequest:
     """A request that says ``hi``."""
     messages = fields.pop("messages", [{"role": "user", "content": "hi"}])
-    return GenerationRequest(request_id, messages, **fields)
+    return GenerationRequest(request_id, [Conversation(messages)], **fields)
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -1,0 +1,113 @@
+"""``POST /v1/chat/completions``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from app.api.chat.answers import AnswerHead, ChunkWriter, CompletionBuilder
+from app.api.chat.translate import ChatCall, chat_call
+from app.api.choices import ChoiceReaders
+from app.api.config import ApiConfig
+from app.api.constraints import ConstraintReader
+from app.api.endpoint import Endpoint, or_error_event
+from app.api.sse import EventStream
+from app.api.usage import usage_object
+from app.core.constraint import Vocabulary
+from app.serving.generation import Generation
+from app.serving.service import GenerationService
+from app.serving.timeline import Timeline
+
+PATH = "/v1/chat/completions"
+DONE = b"data: [DONE]\n\n"
+
+
+def chat_router(
+    service: GenerationService,
+    vocabulary: Vocabulary,
+    config: ApiConfig,
+    constraints: ConstraintReader,
+    wall_clock: Callable[[], float] = time.time,
+) -> APIRouter:
+    """The router of chat completions."""
+    router = APIRouter()
+    answering = _ChatAnswers(service, vocabulary, config, wall_clock)
+
+    def parse(body: Mapping[str, Any], request_id: str) -> ChatCall:
+        return chat_call(body, request_id, config, constraints)
+
+    endpoint = Endpoint(PATH, service, config, parse=parse, respond=answering.respond)
+
+    @router.post(PATH)
+    async def create_chat_completion(request: Request) -> Response:
+        return await endpoint.answer(request)
+
+    return router
+
+
+class _ChatAnswers:
+    """Answers checked requests, whole or as a stream."""
+
+    def __init__(
+        self,
+        service: GenerationService,
+        vocabulary: Vocabulary,
+        config: ApiConfig,
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self._service = service
+        self._vocabulary = vocabulary
+        self._config = config
+        self._wall_clock = wall_clock
+
+    async def respond(self, call: ChatCall, timeline: Timeline) -> Response:
+        generation = await self._service.open(call.generation, timeline)
+        head = AnswerHead(
+            id=f"chatcmpl-{call.generation.request_id}",
+            created=int(self._wall_clock()),
+            model=self._config.served_model,
+            fingerprint=self._config.fingerprint,
+        )
+        readers = ChoiceReaders(self._config.chat_format, generation.openings, call.expected)
+        vocabulary = self._vocabulary if call.logprobs else None
+        if call.stream:
+            events = or_error_event(_events(generation, call, head, readers, vocabulary))
+            return EventStream(events, close=generation.close)
+        try:
+            builder = CompletionBuilder(head, readers, vocabulary)
+            async for batch in generation.batches():
+                for chunk in batch:
+                    builder.add(chunk)
+        finally:
+            generation.close()
+        usage = usage_object(generation.prompt_tokens, generation.usage, readers.reasoning_tokens)
+        return Response(builder.build(usage), media_type="application/json")
+
+
+async def _events(
+    generation: Generation,
+    call: ChatCall,
+    head: AnswerHead,
+    readers: ChoiceReaders,
+    vocabulary: Vocabulary | None,
+) -> AsyncIterator[bytes]:
+    """The events of a stream; those that are ready together are one item."""
+
+    def usage() -> dict[str, Any]:
+        return usage_object(generation.prompt_tokens, generation.usage, readers.reasoning_tokens)
+
+    writer = ChunkWriter(
+        head, readers, vocabulary, usage_key=call.include_usage or call.continuous_usage
+    )
+    yield b"".join(writer.introduction(index) for index in range(generation.n))
+    async for batch in generation.batches():
+        running = usage() if call.continuous_usage else None
+        events = b"".join(writer.chunk(chunk, running) for chunk in batch)
+        if events:
+            yield events
+    if call.include_usage:
+        yield writer.usage(usage())
+    yield DONE

@@ -1,0 +1,85 @@
+"""From a request's JSON to ``GenerationRequest``; a complaint names the field and the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.api.chat.messages import template_messages
+from app.api.chat.tools import function_tools, tool_use
+from app.api.chat.wire import HARMLESS, NEUTRAL, ChatCompletionRequest
+from app.api.choices import Expected
+from app.api.config import ApiConfig
+from app.api.constraints import ConstraintReader
+from app.api.sampling import ending, sampling_params
+from app.api.template_options import template_options
+from app.api.wire import check_model, read
+from app.chat.language import answer
+from app.core.errors import InvalidRequest
+from app.core.request import Conversation, GenerationRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCall:
+    """A checked request: what to generate, and how to answer."""
+
+    generation: GenerationRequest
+    stream: bool
+    include_usage: bool
+    continuous_usage: bool
+    logprobs: bool
+    expected: Expected
+
+
+def chat_call(
+    body: Mapping[str, Any], request_id: str, config: ApiConfig, constraints: ConstraintReader
+) -> ChatCall:
+    """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
+    wire = read(ChatCompletionRequest, body, NEUTRAL, HARMLESS)
+    check_model(wire.model, config.served_model)
+    _check_bounds(wire, config)
+    content = constraints.read(wire)
+    use = tool_use(wire, config.whitespace)
+    options = wire.stream_options
+    return ChatCall(
+        generation=GenerationRequest(
+            request_id=request_id,
+            prompts=[
+                Conversation(
+                    template_messages(wire.messages),
+                    () if wire.tool_choice == "none" else function_tools(wire),
+                    template_options(wire.reasoning_effort, wire.chat_template_kwargs, config),
+                )
+            ],
+            constraint=answer(content, use, config.chat_format.tools),
+            sampling=sampling_params(wire, (wire.top_logprobs or 0) if wire.logprobs else None),
+            n=wire.n or 1,
+            max_tokens=wire.max_completion_tokens or wire.max_tokens,
+            **ending(wire),
+        ),
+        stream=bool(wire.stream),
+        include_usage=options is not None and options.include_usage,
+        continuous_usage=options is not None and options.continuous_usage_stats,
+        logprobs=bool(wire.logprobs),
+        expected=Expected(() if use is None else use.names, content_first=content is None),
+    )
+
+
+def _check_bounds(wire: ChatCompletionRequest, config: ApiConfig) -> None:
+    if wire.n is not None and wire.n > config.max_n:
+        raise InvalidRequest(f"n is {wire.n} and the limit is {config.max_n}", param="n")
+    if len(wire.messages) > config.max_messages:
+        raise InvalidRequest(
+            f"there are {len(wire.messages)} messages and the limit is {config.max_messages}",
+            param="messages",
+        )
+    if wire.top_logprobs and not wire.logprobs:
+        raise InvalidRequest("top_logprobs needs logprobs to be true", param="top_logprobs")
+    if wire.stream_options is not None and not wire.stream:
+        raise InvalidRequest("stream_options needs stream to be true", param="stream_options")
+    both = wire.max_tokens, wire.max_completion_tokens
+    if None not in both and both[0] != both[1]:
+        raise InvalidRequest(
+            "max_tokens and max_completion_tokens differ; send one of them", param="max_tokens"
+        )

@@ -1,0 +1,78 @@
+"""A request for an answer from its first byte to its last, the same for every endpoint."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from typing import Any, Generic, TypeVar
+
+from fastapi import Request, Response
+from pydantic_core import to_json
+from starlette.requests import ClientDisconnect
+
+from app.api.body import read_json_object
+from app.api.config import ApiConfig
+from app.api.disconnect import ClientLeft, while_connected
+from app.api.errors import envelope, error_response, status_of
+from app.core.errors import LeapjsonError
+from app.serving.generation import CLIENT_LEFT
+from app.serving.service import GenerationService
+from app.serving.timeline import Timeline
+
+logger = logging.getLogger(__name__)
+
+Call = TypeVar("Call")
+
+
+class Endpoint(Generic[Call]):
+    """Reads the body by hand, for its limits; answers every error; ends when its client leaves."""
+
+    def __init__(
+        self,
+        path: str,
+        service: GenerationService,
+        config: ApiConfig,
+        *,
+        parse: Callable[[Mapping[str, Any], str], Call],
+        respond: Callable[[Call, Timeline], Coroutine[Any, Any, Response]],
+    ) -> None:
+        """``parse`` checks a body (its second argument is the request's id); ``respond`` answers.
+
+        Both raise ``LeapjsonError`` for what they refuse.
+        """
+        self._path = path
+        self._service = service
+        self._config = config
+        self._parse = parse
+        self._respond = respond
+
+    async def answer(self, request: Request) -> Response:
+        request_id: str = request.state.request_id
+        timeline = self._service.arrive(request_id, self._path)
+        try:
+            body = await read_json_object(
+                request,
+                max_bytes=self._config.max_body_bytes,
+                max_nesting=self._config.max_nesting,
+            )
+            call = self._parse(body, request_id)
+            return await while_connected(request.receive, self._respond(call, timeline))
+        except (ClientLeft, ClientDisconnect):
+            timeline.end(status=CLIENT_LEFT, finish_reason="abort")
+            return Response(status_code=CLIENT_LEFT)
+        except Exception as error:
+            if not isinstance(error, LeapjsonError):
+                logger.exception("a request failed")
+            timeline.end(status=status_of(error), finish_reason="error")
+            return error_response(error)
+
+
+async def or_error_event(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """``events``, and if they fail an event with the error: the status line is long sent."""
+    try:
+        async for event in events:
+            yield event
+    except Exception as error:
+        if not isinstance(error, LeapjsonError):
+            logger.exception("a stream failed")
+        yield b"data: " + to_json(envelope(error)) + b"\n\n"
