@@ -16,13 +16,12 @@ from app.cli.specification import (
     print_bad_constraint,
     read_specification,
 )
-from app.constraint.automaton import START, Automaton
 from app.constraint.explain.graph import Graph, explore
 from app.constraint.explain.keywords import KeywordUse, keyword_uses
-from app.constraint.explain.measures import Measures
+from app.constraint.explain.report import graph_facts, keyword_facts, length_facts
 from app.constraint.explain.spelling import spell_bytes
 from app.constraint.explain.svg import draw
-from app.constraint.program import Program, compile_program
+from app.constraint.program import compile_program
 from app.core.errors import ConstraintError, UnsupportedModel, UnsupportedSchema
 
 _SHOWN = 200
@@ -55,16 +54,13 @@ def run(options: argparse.Namespace) -> int:
 def _report(constrained: Constrained, options: argparse.Namespace) -> dict[str, Any]:
     """Everything, as JSON; printed on the way where it is for people."""
     program = compile_program(constrained.spec)
-    report = _lengths(program)
+    report = length_facts(program)
     if options.tokenizer is not None:
         report |= _in_tokens(constrained, options.tokenizer)
     graph = explore(program, json=constrained.is_json, max_nodes=max(2, options.max_nodes))
     uses = keyword_uses(constrained.schema)
-    report |= _of_graph(graph)
-    report["keywords"] = [
-        {"keyword": use.keyword, "pointer": use.pointer, "fate": use.fate, "note": use.note}
-        for use in uses
-    ]
+    report |= graph_facts(graph)
+    report["keywords"] = keyword_facts(uses)
     if options.svg is not None:
         try:
             Path(options.svg).write_text(draw(graph, constrained.title), encoding="utf-8")
@@ -78,29 +74,6 @@ def _report(constrained: Constrained, options: argparse.Namespace) -> dict[str, 
             lines += ["", f"picture: {options.svg}"]
         print("\n".join(lines))
     return report
-
-
-def _lengths(program: Program) -> dict[str, Any]:
-    automaton = Automaton(program)
-    shortest = automaton.shortest(START)
-    longest, exact = Measures(program.derivatives).longest(program.root)
-    state, position, forced, states = START, 0, 0, 1
-    while position < len(shortest):
-        path = automaton.forced(state)
-        # A path ends where the answer may end, and so never beyond a shortest answer.
-        step = path.text or shortest[position : position + 1]
-        forced += len(path.text)
-        state = automaton.step(state, step)
-        position += len(step)
-        states += 1
-    return {
-        "shortest": shortest.decode("utf-8", "replace"),
-        "shortest_bytes": len(shortest),
-        "longest_bytes": longest,
-        "longest_is_exact": exact,
-        "shortest_forced_bytes": forced,
-        "shortest_states": states,
-    }
 
 
 def _in_tokens(constrained: Constrained, tokenizer: str) -> dict[str, Any]:
@@ -120,28 +93,6 @@ def _in_tokens(constrained: Constrained, tokenizer: str) -> dict[str, Any]:
         "vocabulary": vocabulary.size,
         "shortest_tokens": state.shortest_tokens(),
         "first_mask_tokens": allowed,
-    }
-
-
-def _of_graph(graph: Graph) -> dict[str, Any]:
-    edges = graph.edges
-    return {
-        "branch_points": len(graph.nodes),
-        "ways": len(edges),
-        "leaps": sum(1 for edge in edges if edge.leap),
-        "leap_bytes": sum(len(edge.leap) for edge in edges),
-        "graph_forced_share": round(graph.forced_share, 4),
-        "graph_is_whole": graph.whole,
-        "edges": [
-            {
-                "source": edge.source,
-                "target": edge.target,
-                "kind": edge.kind,
-                "choice": edge.choice,
-                "leap": edge.leap.decode("utf-8", "replace"),
-            }
-            for edge in edges
-        ],
     }
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from app.core.constraint import ConstraintSpec
 from app.core.errors import ConstraintError, ConstraintTooComplex, LeapjsonError
-from app.serving.compile_worker import LENGTH, OUT_OF_MEMORY, OUT_OF_TIME, PATIENCE
+from app.serving.compile_worker import LENGTH, OUT_OF_MEMORY, OUT_OF_TIME, PATIENCE, Job
 from app.serving.unpickling import load_paced
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class _WorkerEnded(Exception):
 
 
 class _Worker:
-    """One child process that answers one specification at a time."""
+    """One child process that does one job at a time."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
@@ -70,7 +70,6 @@ class _Worker:
             "app.serving.compile_worker",
             target,
             str(limits.memory_bytes),
-            str(limits.seconds),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -84,13 +83,13 @@ class _Worker:
             raise
         return worker
 
-    async def ask(self, message: bytes, limits: CompileLimits) -> bytes:
+    async def ask(self, message: bytes, *, seconds: float, max_bytes: int) -> bytes:
         """Raises ``TimeoutError`` or ``_WorkerEnded``; the worker is of no use after either."""
-        async with asyncio.timeout(PATIENCE * limits.seconds):
+        async with asyncio.timeout(PATIENCE * seconds):
             with contextlib.suppress(ConnectionError):  # reading tells how the process ended
                 self._stdin.write(LENGTH.pack(len(message)) + message)
                 await self._stdin.drain()
-            return await self._receive(limits.program_bytes)
+            return await self._receive(max_bytes)
 
     async def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -158,16 +157,25 @@ class CompilePool:
 
         Raises the ``ConstraintError`` it raised, or ours for a limit.
         """
-        message = pickle.dumps((spec, *self._arguments))
+        return await self._do(Job(self._target, (spec, *self._arguments), self._limits.seconds))
+
+    async def run(self, target: str, spec: ConstraintSpec, *, seconds: float) -> Any:
+        """Like ``compile``, with another function and less processor time."""
+        return await self._do(Job(target, (spec, *self._arguments), seconds))
+
+    async def _do(self, job: Job) -> Any:
+        message = pickle.dumps(job)
         worker = await self._take()
         healthy = False
         try:
-            answer = await worker.ask(message, self._limits)
+            answer = await worker.ask(
+                message, seconds=job.seconds, max_bytes=self._limits.program_bytes
+            )
             healthy = True
         except TimeoutError:
-            raise self._out_of_time() from None
+            raise _out_of_time(job) from None
         except _WorkerEnded as ended:
-            raise self._crash(ended) from None
+            raise self._crash(ended, job) from None
         finally:
             if healthy:
                 self._idle.put_nowait(worker)
@@ -190,12 +198,9 @@ class CompilePool:
             self._idle.put_nowait(None)
             raise
 
-    def _out_of_time(self) -> ConstraintTooComplex:
-        return ConstraintTooComplex(f"time: more than {self._limits.seconds:g} s")
-
-    def _crash(self, ended: _WorkerEnded) -> ConstraintTooComplex:
+    def _crash(self, ended: _WorkerEnded, job: Job) -> ConstraintTooComplex:
         if ended.status == OUT_OF_TIME:
-            return self._out_of_time()
+            return _out_of_time(job)
         logger.warning("a compile worker ended: %s", ended)
         if ended.status == OUT_OF_MEMORY:
             return ConstraintTooComplex(f"memory: more than {self._limits.memory_bytes >> 20} MiB")
@@ -220,6 +225,10 @@ class CompilePool:
         except Exception:
             logger.exception("a compile worker could not be restarted; the next request tries")
         self._idle.put_nowait(fresh)
+
+
+def _out_of_time(job: Job) -> ConstraintTooComplex:
+    return ConstraintTooComplex(f"time: more than {job.seconds:g} s")
 
 
 def _result(answer: Any) -> Any:

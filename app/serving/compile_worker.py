@@ -1,8 +1,9 @@
 """The program of a compile worker: specifications in, compiled programs out.
 
 Started by ``app.serving.compile_pool`` as ``python -m app.serving.compile_worker MODULE:FUNCTION
-MEMORY_BYTES SECONDS``. Messages on standard input and output are pickles behind their length (8
-bytes, big endian); both ends are ours. It ends when its standard input does.
+MEMORY_BYTES``, where the function is the one it imports before it says that it is ready. Messages
+on standard input and output are pickles behind their length (8 bytes, big endian); both ends are
+ours. It ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import resource
 import signal
 import struct
 import sys
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from app.core.errors import ConstraintError, ConstraintTooComplex
@@ -30,25 +31,34 @@ OUT_OF_MEMORY = 77
 """Exit status: with the heap exhausted, not even an answer can be built."""
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One call of a function, and the processor time it may take."""
+
+    target: str
+    """``module:function``."""
+    arguments: tuple[Any, ...]
+    seconds: float
+
+
 def main(arguments: list[str]) -> None:
-    target, memory_bytes, seconds = arguments
+    target, memory_bytes = arguments
     # The terminal sends an interrupt to the whole process group; the server ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICENESS)
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints goes to standard error, not between the messages
-    module, _, name = target.partition(":")
-    compile = getattr(importlib.import_module(module), name)
+    _function(target)
     _limit_memory(int(memory_bytes))
     _send(answers, pickle.dumps("ready"))
     while header := requests.read(LENGTH.size):
-        job = pickle.loads(requests.read(*LENGTH.unpack(header)))
-        signal.setitimer(signal.ITIMER_PROF, float(seconds))
+        job: Job = pickle.loads(requests.read(*LENGTH.unpack(header)))
+        signal.setitimer(signal.ITIMER_PROF, job.seconds)
         # Should the server die, nobody is left to enforce its limit: the alarm does.
-        signal.setitimer(signal.ITIMER_REAL, (PATIENCE + 1) * float(seconds) + 1)
+        signal.setitimer(signal.ITIMER_REAL, (PATIENCE + 1) * job.seconds + 1)
         try:
-            answer = _answer(compile, job)
+            answer = _answer(job)
         except MemoryError:
             os._exit(OUT_OF_MEMORY)
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -56,10 +66,10 @@ def main(arguments: list[str]) -> None:
         _send(answers, answer)
 
 
-def _answer(compile: Callable[..., Any], job: tuple[Any, ...]) -> bytes:
-    """``job``: a specification, and what the pool was told to pass with each."""
+def _answer(job: Job) -> bytes:
     try:
-        return pickle.dumps(("ok", compile(*job)), protocol=pickle.HIGHEST_PROTOCOL)
+        value = _function(job.target)(*job.arguments)
+        return pickle.dumps(("ok", value), protocol=pickle.HIGHEST_PROTOCOL)
     except ConstraintError as error:
         return pickle.dumps(("refused", error))
     except RecursionError:
@@ -68,6 +78,11 @@ def _answer(compile: Callable[..., Any], job: tuple[Any, ...]) -> bytes:
         raise
     except Exception as error:
         return pickle.dumps(("failed", f"{type(error).__name__}: {error}"))
+
+
+def _function(target: str) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _limit_memory(allowance: int) -> None:

@@ -5,6 +5,7 @@ rewriting   a JSON value in the one form that answers have
 graph       the compressed automaton, bounded: branch points, choices, leaps
 measures    facts about expressions that the graph is cut by
 keywords    what every keyword of a schema became
+report      all of it as JSON
 layout, svg the graph as a picture
 spelling    bytes and expressions as readable text
 """
