@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.api.config import Whitespace
@@ -121,17 +122,50 @@ class Settings(BaseSettings):
     max_n: Annotated[Count, Field(description="Choices of one request (n).")] = 16
     max_messages: Annotated[Count, Field(description="Messages of one request.")] = 1024
 
+    api_keys: Annotated[
+        tuple[SecretStr, ...],
+        NoDecode,
+        Field(
+            description="Keys of which requests need one, with commas between; by default none. "
+            "Rather in the environment: other users see a flag in the list of processes."
+        ),
+    ] = ()
+    api_keys_file: Annotated[
+        str | None,
+        Field(description="File with more such keys, one on each line; # starts a comment."),
+    ] = None
+    metrics_public: Annotated[
+        bool, Field(description="Serve /metrics without a key, like /health and /ready.")
+    ] = False
+    cors_origins: Annotated[
+        tuple[str, ...],
+        NoDecode,
+        Field(
+            description="Origins (https://example.com) whose pages may call the server, with "
+            "commas between; * is every origin. By default none."
+        ),
+    ] = ()
+
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Field(description="Least level logged.")
     ] = "info"
     log_format: Annotated[LogFormat, Field(description="Log lines as JSON or text.")] = "json"
 
-    @field_validator("preload", mode="before")
+    @field_validator("preload", "api_keys", "cors_origins", mode="before")
     @classmethod
     def _split_at_commas(cls, value: str | Iterable[str]) -> tuple[str, ...]:
         given = [value] if isinstance(value, str) else value
         names = (name.strip() for each in given for name in each.split(","))
         return tuple(name for name in names if name)
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in origins:
+            # A browser sends scheme, host and port alone: anything else would never match.
+            if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#\s]+", origin):
+                raise ValueError(f"{origin!r} is not an origin, like https://example.com:8443")
+        return origins
 
     @property
     def served_model(self) -> str:

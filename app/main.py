@@ -19,7 +19,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from app.api.application import build_app
-from app.api.auth import read_api_keys
+from app.api.auth import ApiKeys, read_api_keys
 from app.api.config import ApiConfig
 from app.api.errors import status_of
 from app.chat.formats import ChatFormat
@@ -200,12 +200,16 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
         max_n=settings.max_n,
         max_messages=settings.max_messages,
         whitespace=settings.whitespace,
-        api_keys=read_api_keys(
-            [key.get_secret_value() for key in settings.api_keys], settings.api_keys_file
-        ),
+        api_keys=_api_keys(settings),
         metrics_public=settings.metrics_public,
         cors_origins=settings.cors_origins,
     )
+
+
+def _api_keys(settings: Settings) -> ApiKeys:
+    """Raises ``LeapjsonError``."""
+    given = [key.get_secret_value() for key in settings.api_keys]
+    return read_api_keys(given, settings.api_keys_file)
 
 
 def _readings(engine: Engine, constraints: ConstraintCache) -> list[Reading]:
@@ -285,6 +289,7 @@ def serve(settings: Settings) -> int:
     configure_logging(sys.stderr, level=settings.log_level, log_format=settings.log_format)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     preloads = load_types(settings.preload)
+    _api_keys(settings)  # what is wrong with them is said before the model is loaded
     metrics = Metrics()
     assembly = assemble(settings, load_backend(settings, metrics), metrics, preloads)
     config = uvicorn.Config(

@@ -1,7 +1,7 @@
 """The one table from errors to HTTP status codes, and OpenAI's error envelope.
 
 The OpenAI SDK retries 408, 409, 429 and every 5xx twice, so only what a retry can cure has one of
-those; everything the caller has to change is 400, 404, 405 or 413.
+those; everything the caller has to change is 400, 401, 404, 405 or 413.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from app.core.errors import (
     Draining,
@@ -33,6 +34,12 @@ class BodyTooLarge(RequestError):
     code = "body_too_large"
 
 
+class InvalidApiKey(RequestError):
+    """The request has no API key that this server takes."""
+
+    code = "invalid_api_key"
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
     error: type[Exception]
@@ -43,6 +50,7 @@ class _Row:
 
 
 _TABLE = (  # the first row whose error matches
+    _Row(InvalidApiKey, 401, "invalid_request_error"),
     _Row(UnknownModel, 404, "invalid_request_error"),
     _Row(BodyTooLarge, 413, "invalid_request_error"),
     _Row(RequestError, 400, "invalid_request_error"),
@@ -86,6 +94,8 @@ def error_response(error: Exception) -> JSONResponse:
     headers = {}
     if isinstance(error, Unavailable):
         headers["retry-after"] = str(error.retry_after)
+    if isinstance(error, InvalidApiKey):
+        headers["www-authenticate"] = "Bearer"
     return JSONResponse(envelope(error), status_of(error), headers)
 
 
@@ -110,8 +120,24 @@ def install_error_handlers(app: FastAPI) -> None:
                 "code": None,
             }
         }
-        return JSONResponse(body, error.status_code, error.headers)
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["allow"] = ", ".join(_methods_of(request))
+        return JSONResponse(body, error.status_code, headers)
 
     app.add_exception_handler(LeapjsonError, on_error)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(Exception, on_error)
+
+
+def _methods_of(request: Request) -> list[str]:
+    """The methods that the request's path takes: of all its routes, not of the first alone."""
+    taken = [
+        method
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL
+            for route in request.app.routes
+        )
+    ]
+    return ["HEAD", *taken] if "GET" in taken else taken
