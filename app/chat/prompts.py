@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pydantic_core import from_json
+
 from app.chat.formats import ChatFormat, ReasoningFormat, ToolFormat
 from app.core.errors import InvalidRequest
 from app.core.request import Conversation, FunctionTool
@@ -111,8 +113,8 @@ def _with_object(call: Mapping[str, Any], place: str) -> dict[str, Any]:
     text = function["arguments"]
     try:
         # OpenAI's models themselves wrote nothing for a function without parameters.
-        arguments = json.loads(text) if text.strip() else {}
-    except (ValueError, RecursionError) as error:
+        arguments = from_json(text, allow_inf_nan=False) if text.strip() else {}
+    except ValueError as error:
         raise InvalidRequest(f"{place} is not JSON: {error}", param=place) from error
     if not isinstance(arguments, dict):
         raise InvalidRequest(f"{place} has to be a JSON object, as text", param=place)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from jinja2.exceptions import TemplateError
@@ -13,6 +16,22 @@ from app.core.errors import InvalidRequest, UnsupportedModel
 
 _SENTINEL = "\n"
 """Put before text whose tokenizer would add a space at the start; taken off again."""
+
+_TAIL = 64
+
+_OWN_ARGUMENTS = frozenset(
+    inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters
+) | {"messages"}
+"""What the server itself tells the template; a request's options are none of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedPrompt:
+    """A conversation as the model reads it."""
+
+    tokens: Sequence[int]
+    tail: str
+    """The last characters of the text: they tell whether it opens the reasoning."""
 
 
 class HfTokenizer:
@@ -42,34 +61,93 @@ class HfTokenizer:
         except (OSError, ValueError, ImportError, KeyError) as error:
             raise UnsupportedModel(f"cannot load the tokenizer of {name}: {error}") from error
 
+    @property
+    def chat_template(self) -> str | None:
+        """The chat template as it stands; several of them one after the other."""
+        template = self.hf.chat_template
+        return "\n".join(template.values()) if isinstance(template, dict) else template
+
+    @property
+    def special_tokens(self) -> frozenset[str]:
+        """Texts of the tokens that are no text of their own."""
+        added = self._prompts.get_added_tokens_decoder().values()
+        return frozenset(token.content for token in added if token.special)
+
+    def make_writable(self, marks: Collection[str]) -> None:
+        """Let answers hold the special tokens that are spelled as one of ``marks``.
+
+        ``encode`` then reads them from the text as the tokens they are, as ``Vocabulary`` spells
+        them with the same marks. The end of sequence stays what it is. Call before threads share
+        the tokenizer; costs as much as loading it, where there is such a token.
+        """
+        wanted = (self.special_tokens & set(marks)) - {self.hf.eos_token}
+        if not wanted:
+            return
+        content = json.loads(self._prompts.to_str())
+        for token in content["added_tokens"]:
+            if token["content"] in wanted:
+                # Nothing around it is swallowed: an answer's text is its tokens' texts.
+                token |= {"special": False, "lstrip": False, "rstrip": False}
+        self._answers = FastTokenizer.from_str(json.dumps(content))
+        self._answers.encode_special_tokens = True
+        self._sentinel_ids = self._find_sentinel()
+
     def encode(self, text: str) -> list[int]:
-        """Tokens of answer text: no special tokens, neither added nor read from the text."""
+        """Tokens of answer text: no special tokens, neither added nor read from the text.
+
+        Marks made writable are the exception.
+        """
         if not self._sentinel_ids:
             return self._encode_answer(text)
         ids = self._encode_answer(_SENTINEL + text)
         return ids[len(self._sentinel_ids) :]
 
-    def encode_prompt(self, text: str) -> list[int]:
-        """Tokens of prompt text; names of special tokens in it become those tokens."""
-        ids: list[int] = self._prompts.encode(text, add_special_tokens=False).ids
+    def encode_prompt(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+        """Tokens of prompt text; names of special tokens in it become those tokens.
+
+        ``add_special_tokens`` puts before and after it what the tokenizer does on its own (the
+        beginning of the sequence, mostly); a chat template writes that itself.
+        """
+        ids: list[int] = self._prompts.encode(text, add_special_tokens=add_special_tokens).ids
         return ids
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, special ones by their names; ids that are no tokens add nothing."""
+        text: str = self._prompts.decode(list(tokens), skip_special_tokens=False)
+        return text
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> RenderedPrompt:
         """The prompt for the assistant's next message, by the model's own chat template.
 
-        Raises ``InvalidRequest`` if the model has no chat template or the template refuses.
+        ``options`` are further variables of the template. Raises ``InvalidRequest`` if the model
+        has no chat template, or the template refuses, or an option is not for a request to set.
         """
         if not self.hf.chat_template:
             raise InvalidRequest("this model has no chat template", param="messages")
+        options = dict(options or {})
+        taken = sorted(_OWN_ARGUMENTS & options.keys())
+        if taken:
+            raise InvalidRequest(
+                f"{taken[0]!r} is not for a request to set", param="chat_template_kwargs"
+            )
         try:
             text = self.hf.apply_chat_template(
-                [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
+                [dict(message) for message in messages],
+                tools=None if tools is None else [dict(tool) for tool in tools],
+                tokenize=False,
+                add_generation_prompt=True,
+                **options,
             )
         except (TemplateError, TypeError, ValueError, KeyError) as error:
             raise InvalidRequest(
                 f"the model's chat template refuses these messages: {error}", param="messages"
             ) from error
-        return self.encode_prompt(str(text))
+        return RenderedPrompt(self.encode_prompt(str(text)), str(text)[-_TAIL:])
 
     def _encode_answer(self, text: str) -> list[int]:
         ids: list[int] = self._answers.encode(text, add_special_tokens=False).ids

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,8 @@ class Vocabulary:
     """Token ids and their bytes (the Protocol ``app.core.constraint.Vocabulary``). Immutable.
 
     Byte-level BPE (GPT-2, Llama 3, Qwen) and SentencePiece-like vocabularies with byte fallback
-    (Llama 2, Mistral, Gemma) are understood. Special tokens and unused ids have no bytes.
+    (Llama 2, Mistral, Gemma) are understood. Special tokens and unused ids have no bytes, but for
+    special tokens in ``writable``, which are marks that an answer may hold.
     """
 
     def __init__(self, token_bytes: Iterable[bytes | None], eos_ids: Iterable[int]) -> None:
@@ -38,7 +39,10 @@ class Vocabulary:
 
     @classmethod
     def from_tokenizer(
-        cls, tokenizer: PreTrainedTokenizerBase, eos_ids: Iterable[int] = ()
+        cls,
+        tokenizer: PreTrainedTokenizerBase,
+        eos_ids: Iterable[int] = (),
+        writable: Collection[str] = (),
     ) -> Vocabulary:
         """The vocabulary of a fast Hugging Face tokenizer; its own end of sequence is added."""
         backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -48,11 +52,17 @@ class Vocabulary:
         own_eos = getattr(tokenizer, "eos_token_id", None)
         if isinstance(own_eos, int):
             ends.add(own_eos)
-        return cls.from_json(json.loads(backend.to_str()), ends)
+        return cls.from_json(json.loads(backend.to_str()), ends, writable)
 
     @classmethod
-    def from_json(cls, tokenizer: Mapping[str, Any], eos_ids: Iterable[int] = ()) -> Vocabulary:
+    def from_json(
+        cls,
+        tokenizer: Mapping[str, Any],
+        eos_ids: Iterable[int] = (),
+        writable: Collection[str] = (),
+    ) -> Vocabulary:
         """As ``from_file``, from the parsed ``tokenizer.json``."""
+        ends = frozenset(eos_ids)
         entries = _entries(tokenizer["model"])
         added = tokenizer.get("added_tokens") or []
         ids = [*entries.values(), *(token["id"] for token in added)]
@@ -61,8 +71,11 @@ class Vocabulary:
         for text, number in entries.items():
             table[number] = to_bytes(text)
         for token in added:
-            table[token["id"]] = None if token["special"] else token["content"].encode()
-        return cls(table, eos_ids)
+            spelled = not token["special"] or (
+                token["content"] in writable and token["id"] not in ends
+            )
+            table[token["id"]] = token["content"].encode() if spelled else None
+        return cls(table, ends)
 
     @property
     def size(self) -> int:

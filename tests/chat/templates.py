@@ -1,0 +1,132 @@
+"""Chat templates in miniature, with the marks and the demands of the real ones."""
+
+from __future__ import annotations
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+QWEN3 = """\
+{%- if tools %}<|im_start|>system
+# Tools
+{%- for tool in tools %}
+{{ tool | tojson }}
+{%- endfor %}
+<tool_call>
+{\\"name\\": <function-name>, \\"arguments\\": <args-json-object>}
+</tool_call><|im_end|>
+{%- endif %}
+{%- for message in messages %}
+<|im_start|>{{ message.role }}
+{%- if message.role == "assistant" and '</think>' in message.content %}
+{{ message.content.split('</think>')[-1] }}
+{%- else %}
+{{ message.content }}
+{%- endif %}
+{%- for call in message.tool_calls or [] %}
+<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>
+{%- endfor %}<|im_end|>
+{%- endfor %}
+{%- if add_generation_prompt %}
+<|im_start|>assistant
+{% if enable_thinking is defined and enable_thinking is false %}<think>
+
+</think>
+
+{% endif %}
+{%- endif %}"""
+
+HERMES_2_PRO = """\
+{%- for tool in tools or [] %}
+{{- tool.function.name + " - " + tool.function.description }}
+{%- for name, field in tool.function.parameters.properties|items %}{{ name }}{% endfor %}
+{%- endfor %}
+{%- for message in messages %}
+{%- if message.role == "tool" %}
+{%- if not message.name is defined %}
+{{- raise_exception("Tool response dicts require a 'name' key") }}
+{%- endif %}
+<tool_response>{"name": "{{ message.name }}", "content": {{ message.content|tojson }}}
+{%- elif message.tool_calls is defined %}
+{%- for call in message.tool_calls %}
+<tool_call>
+{"arguments": {{ call.function.arguments|tojson }}, "name": "{{ call.function.name }}"}
+</tool_call>
+{%- endfor %}
+{%- else %}
+{{- message.role + ": " + message.content }}
+{%- endif %}
+{%- endfor %}"""
+
+DEEPSEEK_R1 = """\
+{%- for message in messages %}
+{%- if message['role'] == 'user' %}{{ '<｜User｜>' + message['content'] }}{% endif %}
+{%- if message['role'] == 'assistant' %}
+{%- set content = message['content'].split('</think>')[-1] %}
+{{- '<｜Assistant｜>' + content + '<｜end▁of▁sentence｜>' }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<｜Assistant｜><think>\n' }}{% endif %}"""
+
+MISTRAL_LIST = """\
+{%- for message in messages %}
+{%- if message["role"] == "user" %}
+{%- if tools is not none and loop.last %}{{ "[AVAILABLE_TOOLS] " + tools|tojson }}{% endif %}
+{{- "[INST] " + message["content"] + "[/INST]" }}
+{%- elif message.tool_calls is defined %}
+{{- "[TOOL_CALLS] [" }}
+{%- for tool_call in message.tool_calls %}
+{%- if tool_call.id|length != 9 %}
+{{- raise_exception("Tool call IDs should be alphanumeric strings with length 9!") }}
+{%- endif %}
+{{- (tool_call.function|tojson)[:-1] + ', "id": "' + tool_call.id + '"}' }}
+{%- endfor %}
+{{- "]" + eos_token }}
+{%- elif message["role"] == "tool" %}
+{%- if message.tool_call_id|length != 9 %}
+{{- raise_exception("Tool call IDs should be alphanumeric strings with length 9!") }}
+{%- endif %}
+{{- '[TOOL_RESULTS] {"content": ' + message.content + ', "call_id": "' + message.tool_call_id + '"}' }}
+{%- else %}
+{{- message["content"] + eos_token }}
+{%- endif %}
+{%- endfor %}"""  # noqa: E501
+
+MAGISTRAL = """\
+{%- set date = strftime_now("%Y-%m-%d") %}
+{{- '[SYSTEM_PROMPT]First draft your thinking process: [THINK]Your thoughts[/THINK]' }}
+{%- for message in messages %}
+{%- if message['role'] == 'user' %}{{ '[INST]' + message['content'] + '[/INST]' }}
+{%- elif message['role'] == 'assistant' %}
+{%- generation %}{{ message['content'] }}
+{%- for tool in message['tool_calls'] or [] %}
+{{- '[TOOL_CALLS]' + tool['function']['name'] + '[ARGS]' + tool['function']['arguments']|tojson }}
+{%- endfor %}
+{{- eos_token }}{% endgeneration %}
+{%- elif message['role'] == 'tool' %}{{ '[TOOL_RESULTS]' + message['content'] }}
+{%- endif %}
+{%- endfor %}"""
+
+MISTRAL_CALL_ID = MAGISTRAL.replace("+ '[ARGS]'", "+ '[CALL_ID]' + tool['id'] + '[ARGS]'").replace(
+    "[THINK]Your thoughts[/THINK]", ""
+)
+
+USER_AND_ASSISTANT = """\
+{%- for message in messages %}
+{%- if loop.first and message.role == 'system' %}
+{%- elif message.role not in ['user', 'assistant'] %}
+{{- raise_exception('only user and assistant') }}
+{%- endif %}
+{{- message.role + ': ' + message.content + '\n' }}
+{%- endfor %}
+{%- set ns = namespace(last='assistant') %}
+{%- for message in messages if message.role != 'system' %}
+{%- if message.role == ns.last %}{{ raise_exception('roles must alternate') }}{% endif %}
+{%- set ns.last = message.role %}
+{%- endfor %}"""
+
+QWEN3_CODER = "<tool_call>\n<function=name>\n<parameter=p>{{ call.arguments }}</tool_call>"
+GLM = "<tool_call>{name}\n<arg_key>k</arg_key>\n<arg_value>v</arg_value></tool_call></think>"
