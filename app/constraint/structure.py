@@ -71,7 +71,7 @@ class _StructureLowering:
         marks = 0
         for count, part in enumerate(_walk(root), 1):
             if isinstance(part, FreeText):
-                marks += sum(map(len, part.without))
+                marks += sum(map(len, (*part.without, *part.not_ending)))
             elif isinstance(part, NotStarting):
                 marks += sum(map(len, part.prefixes))
             if count > _MOST_PARTS:
@@ -101,8 +101,8 @@ class _StructureLowering:
         match part:
             case Literal(text):
                 return pool.literal(_encoded(text))
-            case FreeText(without):
-                return self._free_text(without)
+            case FreeText(without, not_ending):
+                return self._free_text(without, not_ending)
             case Series(parts):
                 return pool.concatenate(*map(self._lower, parts))
             case Either(parts):
@@ -116,16 +116,16 @@ class _StructureLowering:
             self._leaves[key] = self._build_leaf(part)
         return self._leaves[key]
 
-    def _free_text(self, without: Iterable[str]) -> Expression:
+    def _free_text(self, without: Iterable[str], not_ending: Iterable[str]) -> Expression:
         pool = self._pool
+        inside = pool.one_of(map(_encoded, without))
+        at_end = pool.one_of(map(_encoded, not_ending))
+        excluded = [
+            pool.concatenate(pool.everything, inside, pool.everything),
+            pool.concatenate(pool.everything, at_end),
+        ]
         text = pool.repeat(utf8(pool, CHARACTERS))
-        marks = {_encoded(mark) for mark in without}
-        if not marks:
-            return text
-        if b"" in marks:
-            return pool.empty
-        holding = pool.concatenate(pool.everything, pool.one_of(marks), pool.everything)
-        return pool.intersect((text, pool.complement(holding)))
+        return pool.intersect((text, *map(pool.complement, excluded)))
 
     def _repeated(self, part: Repeated) -> Expression:
         pool, low, high = self._pool, part.at_least, part.at_most

@@ -8,6 +8,7 @@ are leapt over and the whole answer is finished within the budget.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +24,13 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class FreeText:
-    """Any text, of any length, in which none of ``without`` occurs."""
+    """Any text, of any length, in which none of ``without`` occurs.
+
+    ``not_ending``: the text ends with none of these. See ``text_before``.
+    """
 
     without: tuple[str, ...] = ()
+    not_ending: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +90,31 @@ class Structure:
         return "structure:" + json.dumps(_plain(self.root), separators=(",", ":"))
 
 
+def text_before(mark: str, marks: Iterable[str], without: Iterable[str] = ()) -> FreeText:
+    """Text before ``mark``, where that is the first of ``marks`` to be complete.
+
+    Whoever scans the text and then ``mark`` for the first of ``marks`` finds it there, and no
+    other: none is complete earlier, and none that is complete there is longer. The text itself
+    holds none of ``without``. No ``mark`` ("") is the end of the answer. None of the other marks
+    may lie inside ``mark`` but at its end.
+    """
+    others = [other for other in marks if other]
+    not_ending = {
+        other[:-shared]
+        for other in others
+        for shared in range(1, min(len(other) - 1, len(mark)) + 1)
+        if mark.startswith(other[-shared:])
+    }
+    return FreeText(tuple(sorted({*others, *without})), tuple(sorted(not_ending)))
+
+
 def _plain(part: Part) -> list[Any]:
     """The tree as JSON, one list for each part, its kind first."""
     match part:
         case Literal(text):
             return ["literal", text]
-        case FreeText(without):
-            return ["text", *without]
+        case FreeText(without, not_ending):
+            return ["text", without, not_ending]
         case Series(parts):
             return ["series", *map(_plain, parts)]
         case Either(parts):
