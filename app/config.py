@@ -96,6 +96,9 @@ class Settings(BaseSettings):
     schema_cache_bytes: Annotated[
         Bytes, Field(description="Memory for compiled schemas, in bytes.")
     ] = 256 * MIB
+    schema_registry_bytes: Annotated[
+        Bytes, Field(description="Memory for schemas kept by id (POST /v1/schemas), in bytes.")
+    ] = 64 * MIB
     compile_workers: Annotated[Count, Field(description="Processes that compile schemas.")] = 2
     compile_seconds: Annotated[
         Seconds,

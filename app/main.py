@@ -25,13 +25,13 @@ from app.api.errors import status_of
 from app.chat.formats import ChatFormat
 from app.config import Settings
 from app.core.constraint import Constraint, ConstraintSpec, JsonObject, JsonSchema, Vocabulary
-from app.core.errors import InvalidRequest
 from app.core.events import StepObserver
 from app.preload import Preload, load_types, warm
 from app.serving.admission import Admission
 from app.serving.compile_pool import CompilePool
 from app.serving.constraints import ConstraintCache
 from app.serving.ports import Engine, TextDecoder, Tokenizer
+from app.serving.schema_registry import SchemaRegistry
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.worker import EngineWorker
 from app.telemetry.logs import configure_logging
@@ -41,6 +41,9 @@ logger = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 5
 """On the way out, how long clients may take to read what is already generated."""
+EXPLAIN_TARGET = "app.constraint.explain.report:explain_schema"
+EXPLAIN_SECONDS = 5.0
+"""Processor time for the report on a schema that is compiled ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,11 @@ def assemble(
     async def compile(spec: ConstraintSpec) -> Constraint:
         return backend.link(await pool.compile(spec))
 
+    async def explain(spec: JsonSchema) -> bytes:
+        seconds = min(EXPLAIN_SECONDS, settings.compile_seconds)
+        report: bytes = await pool.run(EXPLAIN_TARGET, spec, seconds=seconds)
+        return report
+
     constraints = ConstraintCache(
         compile, max_bytes=settings.schema_cache_bytes, observer=metrics, clock=clock
     )
@@ -148,6 +156,14 @@ def assemble(
         observer=metrics,
         status_of=status_of,
         clock=clock,
+    )
+    schemas = SchemaRegistry(
+        constraints=constraints,
+        explain=explain,
+        admission=admission,
+        observer=metrics,
+        wall_clock=time.time,
+        max_bytes=settings.schema_registry_bytes,
     )
     metrics.watch(_readings(backend.engine, constraints))
 
@@ -169,15 +185,11 @@ def assemble(
         _api_config(settings, backend),
         service=service,
         vocabulary=backend.vocabulary,
-        schema_by_id=_no_schema,
+        schemas=schemas,
         render_metrics=metrics.render,
         lifespan=lifespan,
     )
     return Assembly(app, admission, worker)
-
-
-def _no_schema(schema_id: str) -> JsonSchema:
-    raise InvalidRequest(f"there is no schema {schema_id!r}", param="response_format.schema_id")
 
 
 def _as_asked_for(spec: ConstraintSpec, settings: Settings) -> ConstraintSpec:

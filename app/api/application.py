@@ -9,11 +9,13 @@ from fastapi import FastAPI
 
 from app.api.chat.routes import chat_router
 from app.api.config import ApiConfig
-from app.api.constraints import ConstraintReader, SchemaById
+from app.api.constraints import ConstraintReader
 from app.api.errors import install_error_handlers
 from app.api.headers import install_edges
 from app.api.meta import meta_router
+from app.api.schemas import schemas_router
 from app.core.constraint import Vocabulary
+from app.serving.schema_registry import SchemaRegistry
 from app.serving.service import GenerationService
 
 
@@ -22,7 +24,7 @@ def build_app(
     *,
     service: GenerationService,
     vocabulary: Vocabulary,
-    schema_by_id: SchemaById,
+    schemas: SchemaRegistry,
     render_metrics: Callable[[], tuple[bytes, str]],
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
 ) -> FastAPI:
@@ -30,8 +32,9 @@ def build_app(
     app = FastAPI(
         title="Leapjson", version=config.version, lifespan=lifespan, redirect_slashes=False
     )
-    constraints = ConstraintReader(config.whitespace, schema_by_id)
+    constraints = ConstraintReader(config.whitespace, schemas.schema)
     app.include_router(chat_router(service, vocabulary, config, constraints))
+    app.include_router(schemas_router(schemas, service, config, constraints))
     app.include_router(meta_router(service, config, render_metrics))
     install_error_handlers(app)
     install_edges(app, config)

@@ -4,6 +4,7 @@
     ├── RequestError                 the caller's fault; HTTP 400 unless noted
     │   ├── InvalidRequest           a field is missing, malformed or out of range
     │   │   ├── UnknownModel         HTTP 404
+    │   │   ├── UnknownSchema        no schema has this id; HTTP 404 where the path names it
     │   │   ├── PromptTooLong        the prompt leaves no room in the context
     │   │   └── BudgetTooSmall       no valid answer fits in max_tokens
     │   └── ConstraintError          the schema, pattern or grammar cannot be used
@@ -52,6 +53,12 @@ class UnknownModel(InvalidRequest):
     """The request names a model that this server does not serve."""
 
     code = "model_not_found"
+
+
+class UnknownSchema(InvalidRequest):
+    """No schema is kept under this id."""
+
+    code = "schema_not_found"
 
 
 class PromptTooLong(InvalidRequest):

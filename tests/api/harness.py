@@ -16,8 +16,6 @@ from fastapi import FastAPI
 
 from app.api.application import build_app
 from app.api.config import ApiConfig
-from app.core.constraint import JsonSchema
-from app.core.errors import InvalidRequest
 from tests.fakes import ByteVocabulary
 from tests.serving.fakes import PLAIN, Bench
 
@@ -36,24 +34,20 @@ CONFIG = ApiConfig(
 CHAT = "/v1/chat/completions"
 
 
-def no_schema(schema_id: str) -> JsonSchema:
-    raise InvalidRequest(f"there is no schema {schema_id!r}", param="response_format.schema_id")
-
-
-def application(bench: Bench) -> FastAPI:
+def application(bench: Bench, config: ApiConfig = CONFIG) -> FastAPI:
     return build_app(
-        replace(CONFIG, chat_format=bench.chat_format),
+        replace(config, chat_format=bench.chat_format),
         service=bench.service,
         vocabulary=ByteVocabulary(),
-        schema_by_id=no_schema,
+        schemas=bench.schemas,
         render_metrics=lambda: (b"a_metric 1\n", "text/plain; version=0.0.4"),
     )
 
 
 @asynccontextmanager
-async def client_of(bench: Bench) -> AsyncIterator[httpx.AsyncClient]:
+async def client_of(bench: Bench, config: ApiConfig = CONFIG) -> AsyncIterator[httpx.AsyncClient]:
     """An HTTP client of the application, with nothing between them."""
-    transport = httpx.ASGITransport(application(bench), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(application(bench, config), raise_app_exceptions=False)
     async with (
         bench.running(),
         httpx.AsyncClient(transport=transport, base_url="http://test") as client,

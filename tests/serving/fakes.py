@@ -12,13 +12,14 @@ from typing import Any
 
 from app.api.errors import status_of
 from app.chat.formats import ChatFormat, detect
-from app.core.constraint import ConstraintSpec
+from app.core.constraint import ConstraintSpec, JsonSchema
 from app.core.errors import RequestError
 from app.core.events import AnswerToken, AnswerUsage, RequestStats, TokenChunk
 from app.core.request import Conversation, EngineRequest, GenerationRequest
 from app.core.step import TokenLogprob
 from app.serving.admission import Admission
 from app.serving.constraints import ConstraintCache
+from app.serving.schema_registry import SchemaRegistry
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.worker import EngineWorker
 from app.text.decoder import IncrementalDecoder
@@ -194,6 +195,7 @@ class Bench:
         default_max_tokens: int | None = None,
         chat_format: ChatFormat = PLAIN,
         generation_prompt: str = "",
+        max_schema_bytes: int = 1 << 20,
     ) -> None:
         self.engine = engine or FakeEngine()
         self.chat_format = chat_format
@@ -201,6 +203,8 @@ class Bench:
         self.observer = RecordingObserver()
         self.compiled: list[ConstraintSpec] = []
         self.compile_error: RequestError | None = None
+        self.explained: list[JsonSchema] = []
+        self.explain_error: RequestError | None = None
         self.worker = EngineWorker(self.engine, clock=time.perf_counter)
         self.admission = Admission(capacity, clock=time.perf_counter)
         self.constraints = ConstraintCache(
@@ -208,6 +212,14 @@ class Bench:
             max_bytes=1000,
             observer=self.observer,
             clock=time.perf_counter,
+        )
+        self.schemas = SchemaRegistry(
+            constraints=self.constraints,
+            explain=self._explain,
+            admission=self.admission,
+            observer=self.observer,
+            wall_clock=lambda: 1700000001.5,
+            max_bytes=max_schema_bytes,
         )
         self.service = GenerationService(
             ServiceConfig(
@@ -226,6 +238,12 @@ class Bench:
             clock=time.perf_counter,
             fresh_seed=lambda: 7,
         )
+
+    async def _explain(self, spec: JsonSchema) -> bytes:
+        self.explained.append(spec)
+        if self.explain_error is not None:
+            raise self.explain_error
+        return b'{"whole": true}'
 
     async def _compile(self, spec: ConstraintSpec) -> FakeConstraint:
         self.compiled.append(spec)

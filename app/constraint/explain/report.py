@@ -14,7 +14,7 @@ from app.constraint.front_end import Limits
 from app.constraint.program import Program, compile_program
 from app.core.constraint import JsonSchema
 
-_NODES = 120
+_NODES = 60
 _ENTRIES = 400
 """Of a list in a bounded report."""
 _CHARACTERS = 200
