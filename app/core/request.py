@@ -115,6 +115,8 @@ class Reserve:
     tokens: int
     """How many of ``max_tokens`` may not be spent before the mark."""
     mark: bytes
+    opening: bytes = b""
+    """Nothing is kept where the answer begins in another way: it does not reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,7 +233,8 @@ class GenerationService:
         reasoning = self._config.chat_format.reasoning
         if reasoning is None or prompt.opening == "closed" or constraint is None:
             return None
-        return Reserve(max_tokens // ANSWER_SHARE, reasoning.end.encode())
+        opening = reasoning.begin if prompt.opening == "possible" else ""
+        return Reserve(max_tokens // ANSWER_SHARE, reasoning.end.encode(), opening.encode())
 
     def _max_tokens(self, asked: int | None, prompt: _Prepared) -> int:
         context, prompt_tokens = self._config.max_sequence_tokens, len(prompt.tokens)

@@ -69,6 +69,9 @@ async def test_the_budget_keeps_room_for_the_answer() -> None:
     bench = thinking("A lamp.</think>{}", "<think>\n")
     await message(bench, max_tokens=100, **OBJECT)
     assert bench.engine.added[0].reserve == Reserve(25, b"</think>")
+    possible = thinking("<think>A lamp.</think>{}")
+    await message(possible, max_tokens=100, **OBJECT)
+    assert possible.engine.added[0].reserve == Reserve(25, b"</think>", b"<think>")
     free = thinking("A lamp.</think>Yes.", "<think>\n")
     await message(free, max_tokens=100)
     assert free.engine.added[0].reserve is None

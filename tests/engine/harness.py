@@ -197,7 +197,8 @@ def random_endings(rng: random.Random, one: EngineRequest) -> EngineRequest:
         range(VOCABULARY.size),
     )
     marks = (b"a", b"na", b'": ', b", ", b'"', b"wxyz", b"never")
-    reserve = Reserve(rng.choice([0, 1, 2, 5, 50]), rng.choice(marks))
+    openings = (b"", b"", b"a", b'{"', b'{"na', b"no")
+    reserve = Reserve(rng.choice([0, 1, 2, 5, 50]), rng.choice(marks), rng.choice(openings))
     return replace(
         one,
         min_tokens=min(one.max_tokens, rng.choice([0, 0, 1, 2, 5, 12, 1000])),

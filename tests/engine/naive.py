@@ -86,8 +86,12 @@ class _Naive:
         request, state = self.request, self.state
         if self._cut() != self.text or (state is not None and state.is_final):
             return "stop"
-        if request.reserve is not None and request.reserve.mark in self.text:
-            self.kept = 0
+        if request.reserve is not None:
+            opening, mark = request.reserve.opening, request.reserve.mark
+            begun = self.text.startswith(opening)
+            may_begin = begun or opening.startswith(self.text)
+            if not may_begin or (begun and mark in self.text[len(opening) :]):
+                self.kept = 0
         if len(self.tokens) == request.max_tokens - self.kept:
             self.kept = 0
         if len(self.tokens) == request.max_tokens:

@@ -253,6 +253,20 @@ def test_a_reserve_that_does_not_fit_shrinks() -> None:
             assert answer_of(engine, more).data.startswith(b"x|")
 
 
+def test_nothing_is_reserved_where_the_answer_begins_in_another_way() -> None:
+    language = constraint(*["ab" * length for length in range(1, 20)])
+    one = request(allowed=language, max_tokens=8, leap=False)
+    one = replace(one, ignore_eos=True, open_ended=True)
+    model = ScriptedModel(VOCABULARY, by_bytes=True)
+
+    def spelled(reserve: Reserve) -> bytes:
+        return answer_of(make_engine(model=model), replace(one, reserve=reserve)).data
+
+    plain = answer_of(make_engine(model=model), one).data
+    assert spelled(Reserve(6, b"|", b"<")) == plain
+    assert spelled(Reserve(6, b"|", b"bab")) == plain
+
+
 def test_a_reserve_for_a_mark_that_need_not_come_is_spent_all_the_same() -> None:
     language = constraint(*["a" * length for length in range(1, 30)])
     one = request(allowed=language, max_tokens=9, leap=False)
