@@ -1,0 +1,112 @@
+"""``POST /v1/completions``: reads a request, answers whole or as a stream."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from app.api.completions.answers import CompletionBuilder, CompletionHead, CompletionWriter
+from app.api.completions.logprobs import TokenName, spelled
+from app.api.completions.translate import CompletionCall, completion_call
+from app.api.config import ApiConfig
+from app.api.constraints import ConstraintReader
+from app.api.endpoint import Endpoint, or_error_event
+from app.api.sse import EventStream
+from app.api.usage import usage_object
+from app.core.constraint import Vocabulary
+from app.serving.generation import Generation
+from app.serving.service import GenerationService
+from app.serving.timeline import Timeline
+
+PATH = "/v1/completions"
+DONE = b"data: [DONE]\n\n"
+
+
+def completions_router(
+    service: GenerationService,
+    vocabulary: Vocabulary,
+    config: ApiConfig,
+    constraints: ConstraintReader,
+    wall_clock: Callable[[], float] = time.time,
+) -> APIRouter:
+    """The router of completions."""
+    router = APIRouter()
+    answering = _CompletionAnswers(service, vocabulary, config, wall_clock)
+
+    def parse(body: Mapping[str, Any], request_id: str) -> CompletionCall:
+        return completion_call(body, request_id, config, constraints, vocabulary.size)
+
+    endpoint = Endpoint(PATH, service, config, parse=parse, respond=answering.respond)
+
+    @router.post(PATH)
+    async def create_completion(request: Request) -> Response:
+        return await endpoint.answer(request)
+
+    return router
+
+
+class _CompletionAnswers:
+    """Answers checked requests, whole or as a stream."""
+
+    def __init__(
+        self,
+        service: GenerationService,
+        vocabulary: Vocabulary,
+        config: ApiConfig,
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self._service = service
+        self._vocabulary = vocabulary
+        self._config = config
+        self._wall_clock = wall_clock
+
+    async def respond(self, call: CompletionCall, timeline: Timeline) -> Response:
+        generation = await self._service.open(call.generation, timeline)
+        head = CompletionHead(
+            id=f"cmpl-{call.generation.request_id}",
+            created=int(self._wall_clock()),
+            model=self._config.served_model,
+            fingerprint=self._config.fingerprint,
+        )
+        name = self._name if call.logprobs else None
+        if call.stream:
+            events = or_error_event(_events(generation, call, head, name))
+            return EventStream(events, close=generation.close)
+        try:
+            builder = CompletionBuilder(head, generation.n, name)
+            async for batch in generation.batches():
+                for chunk in batch:
+                    builder.add(chunk)
+        finally:
+            generation.close()
+        usage = usage_object(generation.prompt_tokens, generation.usage)
+        return Response(builder.build(usage), media_type="application/json")
+
+    def _name(self, token: int) -> str:
+        """Tokens without bytes of their own are special ones, which the tokenizer can write."""
+        data = self._vocabulary.token_bytes[token]
+        return self._service.tokenizer.decode([token]) if data is None else spelled(data)
+
+
+async def _events(
+    generation: Generation, call: CompletionCall, head: CompletionHead, name: TokenName | None
+) -> AsyncIterator[bytes]:
+    """The events of a stream; those that are ready together are one item."""
+
+    def usage() -> dict[str, Any]:
+        return usage_object(generation.prompt_tokens, generation.usage)
+
+    writer = CompletionWriter(
+        head, generation.n, name, usage_key=call.include_usage or call.continuous_usage
+    )
+    async for batch in generation.batches():
+        running = usage() if call.continuous_usage else None
+        events = b"".join(writer.chunk(chunk, running) for chunk in batch)
+        if events:
+            yield events
+    if call.include_usage:
+        yield writer.usage(usage())
+    yield DONE
