@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: run test unit format lint typecheck bench clean
+.PHONY: run test unit format lint typecheck bench clients clean
 
 run: $(STAMP)
 	$(BIN)/python -m app serve
@@ -30,8 +30,12 @@ typecheck: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m loadtest.lmsys
 
+# Real clients against a server of the demo model; needs Node and npm for those of Node.
+clients: $(STAMP)
+	$(BIN)/python -m tests.clients.run $(CLIENTS)
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .clients .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

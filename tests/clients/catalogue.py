@@ -1,0 +1,70 @@
+"""The clients, and the features that the table's columns show."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A client in the version that its requirements pin."""
+
+    name: str
+    title: str
+    runtime: Literal["python", "node"]
+    folder: str
+    """Below this one: ``client.py`` or ``client.mjs``, and what it needs."""
+    requirements: str = "requirements.txt"
+
+    @property
+    def path(self) -> Path:
+        return HERE / self.folder
+
+    def versions(self) -> dict[str, str]:
+        """The packages that are pinned by name; Node's runtime is not among them."""
+        if self.runtime == "node":
+            package = json.loads((self.path / "package.json").read_text())
+            return dict(package["dependencies"])
+        lines = (self.path / self.requirements).read_text().splitlines()
+        pins = [re.fullmatch(r"([\w.-]+)(?:\[[\w,-]+\])?==([\w.]+)", line) for line in lines]
+        return {pin[1]: pin[2] for pin in pins if pin}
+
+
+CLIENTS = (
+    Client("openai-3", "openai for Python, 3.x", "python", "openai_python", "requirements-3.txt"),
+    Client("openai-2", "openai for Python, 2.x", "python", "openai_python", "requirements-2.txt"),
+    Client("openai-node", "openai for Node, with Zod", "node", "openai_node"),
+    Client("vercel-ai", "Vercel's ai", "node", "vercel_ai"),
+    Client("instructor", "instructor", "python", "instructor_client"),
+    Client("langchain", "langchain-openai", "python", "langchain_client"),
+    Client("pydantic-ai", "pydantic-ai", "python", "pydantic_ai_client"),
+    Client("litellm", "litellm", "python", "litellm_client"),
+    Client("llama-index", "llama-index openai-like", "python", "llama_index_client"),
+    Client("openai-agents", "openai-agents", "python", "openai_agents_client"),
+    Client("outlines", "outlines: OpenAI and vLLM", "python", "outlines_client"),
+)
+
+FEATURES = (
+    "text",
+    "json_object",
+    "json_schema",
+    "stream",
+    "tools",
+    "several calls",
+    "tools streamed",
+    "tool loop",
+    "constraints",
+    "completions",
+    "responses",
+    "responses streamed",
+    "responses tools",
+    "models",
+    "errors",
+)
+"""What a check is a check of."""

@@ -1,0 +1,102 @@
+"""An environment of its own for each client, below the ignored folder ``.clients``."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.clients.catalogue import HERE, Client
+
+FOLDER = HERE.parents[1] / ".clients"
+INSTALL_SECONDS = 1200
+QUIET = {
+    "AGENTS_DISABLE_TRACING": "1",
+    "ANONYMIZED_TELEMETRY": "False",
+    "DO_NOT_TRACK": "1",
+    "LANGCHAIN_TRACING_V2": "false",
+    "LANGSMITH_TRACING": "false",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_TELEMETRY": "False",
+    "LOGFIRE_SEND_TO_LOGFIRE": "false",
+    "OPENAI_AGENTS_DISABLE_TRACING": "1",
+    "OUTLINES_DISABLE_TELEMETRY": "1",
+    "PYDANTIC_DISABLE_PLUGINS": "1",
+}
+"""No client reports anything to anybody."""
+
+
+class NotInstalled(Exception):
+    """A client's packages cannot be had; the message is the installer's last words."""
+
+
+def install(client: Client) -> Path:
+    """The client's environment; made where it is not there or its pins have changed.
+
+    Raises ``NotInstalled``.
+    """
+    folder = FOLDER / client.name
+    stamp = folder / ".installed"
+    wanted = _digest(client)
+    if not stamp.exists() or stamp.read_text() != wanted:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        _install_node(client, folder) if client.runtime == "node" else _install(client, folder)
+        stamp.write_text(wanted)
+    return folder
+
+
+def command(client: Client, folder: Path) -> list[str]:
+    """How the client's script is started in its environment."""
+    if client.runtime == "python":
+        return [str(folder / "bin" / "python"), str(client.path / "client.py")]
+    # Node looks for packages beside the script.
+    for script in (client.path / "client.mjs", HERE / "common" / "features.mjs"):
+        shutil.copy(script, folder)
+    return ["node", str(folder / "client.mjs")]
+
+
+def variables(base_url: str, model: str, recorder: str | None) -> dict[str, str]:
+    """What a script finds in its environment: no keys, no proxies, and where the server is."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in ("PATH", "HOME", "LANG", "TMPDIR", "CHECK")
+    }
+    server = {"BASE_URL": base_url, "MODEL": model, "PYTHONPATH": str(HERE / "common")}
+    # Some clients insist on a key, or take the address from here alone.
+    openai = {"OPENAI_API_KEY": "none", "OPENAI_BASE_URL": base_url}
+    return kept | QUIET | server | openai | ({"RECORDER": recorder} if recorder else {})
+
+
+def _digest(client: Client) -> str:
+    names = ["package-lock.json"] if client.runtime == "node" else [client.requirements]
+    content = b"".join((client.path / name).read_bytes() for name in names)
+    return hashlib.sha256(content).hexdigest()
+
+
+def _install(client: Client, folder: Path) -> None:
+    _run([sys.executable, "-m", "venv", str(folder)])
+    requirements = str(client.path / client.requirements)
+    _run([str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "-r", requirements])
+
+
+def _install_node(client: Client, folder: Path) -> None:
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(client.path / name, folder)
+    _run(["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error", "--prefix", str(folder)])
+
+
+def _run(arguments: list[str]) -> None:
+    try:
+        done = subprocess.run(
+            arguments, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
+        )
+    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
+        raise NotInstalled(str(error)) from error
+    if done.returncode:
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        raise NotInstalled(lines[-1] if lines else f"status {done.returncode}")

@@ -1,0 +1,143 @@
+"""Runs the clients against a server of the demo model and writes docs/clients.md."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from loadtest.server import running_server
+from tests.clients.catalogue import CLIENTS, FEATURES, HERE, Client
+from tests.clients.environments import FOLDER, NotInstalled, command, install, variables
+from tests.clients.recorder import recording
+from tests.clients.table import Outcome, Report, page
+
+PAGE = HERE.parents[1] / "docs" / "clients.md"
+MODEL = "leapjson-demo"
+CLIENT_SECONDS = 900
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit status is the number of failures that are not excused, 0 where all is well."""
+    options = _parser().parse_args(arguments)
+    clients = [client for client in CLIENTS if not options.only or client.name in options.only]
+    ready = {client.name: _installed(client) for client in clients}
+    reports = []
+    with _server(options.url) as url:
+        for client in clients:
+            folder = ready[client.name]
+            if isinstance(folder, Path):
+                reports.append(_run(client, folder, url, record=options.record))
+            else:
+                reports.append(folder)
+            _tell(reports[-1])
+    if not options.only:
+        PAGE.write_text(page(reports, _runtimes()))
+        print(f"written: {PAGE.relative_to(Path.cwd())}")
+    return min(1, sum(report.failures for report in reports))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="make clients", description=__doc__)
+    names = [client.name for client in CLIENTS]
+    parser.add_argument(
+        "--only", action="append", choices=names, help="this client; the page is not written"
+    )
+    parser.add_argument("--url", help="a server that runs already, instead of one of its own")
+    parser.add_argument(
+        "--record", action="store_true", help="write every exchange to .clients/recorded/CLIENT"
+    )
+    return parser
+
+
+def _installed(client: Client) -> Path | Report:
+    print(f"{client.name}: setting up", flush=True)
+    try:
+        return install(client)
+    except NotInstalled as why:
+        return Report(client, (), f"cannot be installed: {why}")
+
+
+@contextlib.contextmanager
+def _server(url: str | None) -> Iterator[str]:
+    if url is not None:
+        yield url
+        return
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_server(None, Path(folder) / "log", {}) as server,
+    ):
+        yield server.url
+
+
+def _run(client: Client, folder: Path, url: str, *, record: bool) -> Report:
+    with contextlib.ExitStack() as stack:
+        recorder = None
+        if record:
+            recorder = stack.enter_context(recording(url, FOLDER / "recorded" / client.name)).url
+        environment = variables(f"{recorder or url}/v1", MODEL, recorder)
+        log = stack.enter_context((folder / "log").open("w"))
+        try:
+            done = subprocess.run(
+                command(client, folder),
+                env=environment,
+                cwd=folder,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                timeout=CLIENT_SECONDS,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            return Report(client, (), f"cannot be run: {error}")
+        except subprocess.TimeoutExpired as error:
+            output = error.stdout or b""
+            text = output.decode() if isinstance(output, bytes) else output
+            return Report(client, _outcomes(text), f"no end after {CLIENT_SECONDS} seconds")
+    outcomes = _outcomes(done.stdout)
+    problem = f"ended with the status {done.returncode}" if done.returncode else None
+    if problem is None and not outcomes:
+        problem = "ran without a check"
+    return Report(client, outcomes, problem)
+
+
+def _outcomes(output: str) -> tuple[Outcome, ...]:
+    """What a library prints in between is none of ours."""
+    outcomes = []
+    for line in output.splitlines():
+        if line.startswith('{"feature"'):
+            fields = json.loads(line)
+            assert fields["feature"] in FEATURES, fields
+            outcomes.append(
+                Outcome(fields["feature"], fields["check"], fields["ok"], fields["detail"])
+            )
+    return tuple(outcomes)
+
+
+def _tell(report: Report) -> None:
+    passed = sum(outcome.ok is True for outcome in report.outcomes)
+    print(f"{report.client.name}: {passed} of {len(report.outcomes)} checks", flush=True)
+    if report.problem:
+        print(f"  {report.problem}")
+    for outcome in report.outcomes:
+        if outcome.ok is False:
+            detail = " ".join(outcome.detail.split())[:600]
+            print(f"  {outcome.feature}: {outcome.check}: {detail}", flush=True)
+
+
+def _runtimes() -> str:
+    runtimes = [f"Python {platform.python_version()}"]
+    with contextlib.suppress(FileNotFoundError):
+        node = subprocess.run(["node", "--version"], capture_output=True, text=True, check=False)
+        runtimes.append(f"Node {node.stdout.strip().removeprefix('v')}")
+    return " and ".join(runtimes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

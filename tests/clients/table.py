@@ -1,0 +1,94 @@
+"""What the run found, as a page: docs/clients.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.clients.catalogue import FEATURES, Client
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one check; ``ok`` is None where it does not apply."""
+
+    feature: str
+    check: str
+    ok: bool | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Of one client; ``problem`` says why it did not run, or not to its end."""
+
+    client: Client
+    outcomes: tuple[Outcome, ...]
+    problem: str | None = None
+
+    @property
+    def failures(self) -> int:
+        return sum(outcome.ok is False for outcome in self.outcomes) + (self.problem is not None)
+
+
+_INTRODUCTION = """# Clients
+
+Real clients against a server of the demo model, each in an environment of its own. This page is
+written by `make clients`; what is checked stands in `tests/clients`. *ok* means that every check of
+the feature passed: answers validate, arguments of calls validate, what was streamed is the whole.
+A dash: the client has no such feature, or nothing here asks for it.
+"""
+
+
+def page(reports: Sequence[Report], runtimes: str) -> str:
+    """The table of clients and features, then every check with what came of it."""
+    parts = [_INTRODUCTION, f"Run with {runtimes}.\n", _overview(reports), "## Checks\n"]
+    parts += [_details(report) for report in reports]
+    return "\n".join(parts)
+
+
+def _overview(reports: Sequence[Report]) -> str:
+    features = [
+        feature
+        for feature in FEATURES
+        if any(outcome.feature == feature for report in reports for outcome in report.outcomes)
+    ]
+    lines = [_row(["client", *features]), _row(["---"] * (len(features) + 1))]
+    for report in reports:
+        versions = ", ".join(f"{k} {v}" for k, v in report.client.versions().items())
+        cells = [_cell(report, feature) for feature in features]
+        lines.append(_row([f"**{report.client.title}** ({versions})", *cells]))
+    return "\n".join(lines) + "\n"
+
+
+def _cell(report: Report, feature: str) -> str:
+    verdicts = [outcome.ok for outcome in report.outcomes if outcome.feature == feature]
+    counted = [ok for ok in verdicts if ok is not None]
+    if not counted:
+        return "-" if report.problem is None or report.outcomes else "did not run"
+    if all(counted):
+        return "ok"
+    return f"{sum(counted)} of {len(counted)}" if any(counted) else "fails"
+
+
+def _details(report: Report) -> str:
+    lines = [f"### {report.client.title}\n"]
+    if report.problem is not None:
+        lines.append(f"{_plain(report.problem)}\n")
+    if report.outcomes:
+        lines += [_row(["feature", "check", "result"]), _row(["---"] * 3)]
+    for outcome in report.outcomes:
+        verdict = {True: "ok", False: "fails", None: "not applicable"}[outcome.ok]
+        result = f"{verdict}: {outcome.detail}" if outcome.detail else verdict
+        lines.append(_row([outcome.feature, outcome.check, _plain(result)]))
+    return "\n".join(lines) + "\n"
+
+
+def _plain(text: str) -> str:
+    """On one line, not longer than a reader wants, and no mark-up."""
+    line = " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    return line if len(line) <= 300 else line[:297] + "..."
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
