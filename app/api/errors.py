@@ -120,9 +120,9 @@ def install_error_handlers(app: FastAPI) -> None:
                 "code": None,
             }
         }
-        headers = dict(error.headers or {})
+        headers = error.headers
         if error.status_code == 405:
-            headers["allow"] = ", ".join(_methods_of(request))
+            headers = {"allow": ", ".join(_methods_of(request))}
         return JSONResponse(body, error.status_code, headers)
 
     app.add_exception_handler(LeapjsonError, on_error)
