@@ -22,7 +22,7 @@ from app.api.application import build_app
 from app.api.auth import ApiKeys, read_api_keys
 from app.api.config import ApiConfig
 from app.api.errors import status_of
-from app.chat.formats import ChatFormat
+from app.chat.formats import ChatFormat, detect
 from app.config import Settings
 from app.core.constraint import Constraint, ConstraintSpec, JsonObject, JsonSchema, Vocabulary
 from app.core.events import StepObserver
@@ -76,7 +76,11 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
     from app.text import Vocabulary as RealVocabulary
 
     tokenizer = HfTokenizer.load(settings.model)
-    vocabulary = RealVocabulary.from_tokenizer(tokenizer.hf, eos_token_ids(settings.model))
+    chat_format = detect(tokenizer.chat_template, tokenizer.special_tokens)
+    tokenizer.make_writable(chat_format.markers())
+    vocabulary = RealVocabulary.from_tokenizer(
+        tokenizer.hf, eos_token_ids(settings.model), chat_format.markers()
+    )
     vocabulary.check_bytes()
     runner = load_runner(settings.model_layer(vocabulary.size))
     engine = RealEngine(runner, vocabulary, tokenizer, settings.engine_layer(), observer)
@@ -86,7 +90,7 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
     return Backend(
         engine=engine,
         tokenizer=tokenizer,
-        chat_format=tokenizer.chat_format,
+        chat_format=chat_format,
         vocabulary=vocabulary,
         new_decoder=IncrementalDecoder,
         compile_target="app.constraint:compile_program",
