@@ -1,0 +1,10 @@
+"""``POST /v1/responses``, without state: no response is kept, so none is gone back to.
+
+wire        the request as it is sent
+items       its input, as the chat template takes it
+translate   request -> ``ResponsesCall``
+settings    what a response says about its request
+output      an answer as it comes -> output items, and the events that tell of them
+answers     the response around the output: whole, or event by event
+routes      the routes
+"""
