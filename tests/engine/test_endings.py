@@ -217,26 +217,25 @@ def test_an_answer_whose_free_text_the_budget_ended_was_cut(open_ended: bool) ->
     assert answer_of(engine, last).finish_reason == "stop"
 
 
-REASONED = constraint(*templates(["", "x" * 4, "x" * 12], "|", ["1" * n for n in range(12)]))
+REASONED = constraint(*templates(["", "x" * 4, "x" * 12], "<|>", ["1", "1" * 11 + "3"]))
 
 
 @pytest.mark.parametrize("leap", [True, False])
 @pytest.mark.parametrize(
-    ("tokens", "least"), [(0, 3), (3, 3), (4, 11), (11, 11), (12, 15), (100, 15)]
+    ("tokens", "least"), [(0, 5), (4, 5), (5, 13), (12, 13), (13, 17), (100, 17)]
 )
-def test_what_is_reserved_is_left_when_the_mark_appears(
+def test_what_is_reserved_is_left_when_the_mark_appears_and_not_before(
     tokens: int, least: int, leap: bool
 ) -> None:
-    """The answer has 16 tokens; 13 or 5 go to a reasoning of 12 or 4 and the mark, or 1 to that."""
+    """Of 20 tokens 12, 4 or none go to the reasoning, 3 to the mark, 12 or 1 to the answer."""
     spent = set()
     engine = make_engine(model=ScriptedModel(VOCABULARY, by_bytes=True, eos=-100.0))
     for prompt in range(30):
-        one = request(prompt=(prompt,), allowed=REASONED, max_tokens=16, leap=leap)
-        one = replace(one, reserve=Reserve(tokens, b"|"), ignore_eos=True)
+        one = request(prompt=(prompt,), allowed=REASONED, max_tokens=20, leap=leap)
+        one = replace(one, reserve=Reserve(tokens, b"<|>"), ignore_eos=True)
         answer = answer_of(engine, one)
-        assert answer.data in REASONED.answers
-        left = 16 - answer.tokens.index(VOCABULARY.ids[b"|"]) - 1
-        assert left >= min(tokens, 15)
+        left = 20 - answer.tokens.index(VOCABULARY.ids[b">"]) - 1
+        assert answer.data.split(b"|>")[1] == (b"1" if left < 12 else b"1" * 11 + b"3")
         spent.add(left)
     assert min(spent) == least
 
@@ -253,18 +252,20 @@ def test_a_reserve_that_does_not_fit_shrinks() -> None:
             assert answer_of(engine, more).data.startswith(b"x|")
 
 
-def test_nothing_is_reserved_where_the_answer_begins_in_another_way() -> None:
-    language = constraint(*["ab" * length for length in range(1, 20)])
-    one = request(allowed=language, max_tokens=8, leap=False)
-    one = replace(one, ignore_eos=True, open_ended=True)
-    model = ScriptedModel(VOCABULARY, by_bytes=True)
-
-    def spelled(reserve: Reserve) -> bytes:
-        return answer_of(make_engine(model=model), replace(one, reserve=reserve)).data
-
-    plain = answer_of(make_engine(model=model), one).data
-    assert spelled(Reserve(6, b"|", b"<")) == plain
-    assert spelled(Reserve(6, b"|", b"bab")) == plain
+@pytest.mark.parametrize("leap", [True, False])
+def test_nothing_is_reserved_where_the_answer_begins_in_another_way(leap: bool) -> None:
+    """Of 17 tokens 5 are left beside what is reserved; an answer has 1 or 12 after reasoning."""
+    language = constraint(*templates(["xyx|", "xl", ""], ["1", "1" * 11 + "3"]))
+    engine = make_engine(model=ScriptedModel(VOCABULARY, by_bytes=True))
+    kept: dict[bytes, set[bytes]] = {b"xy": set(), b"x": set()}
+    for opening, answers in kept.items():
+        for prompt in range(60):
+            one = request(prompt=(prompt,), allowed=language, max_tokens=17, leap=leap)
+            one = replace(one, reserve=Reserve(12, b"|", opening), ignore_eos=True)
+            answers.add(answer_of(engine, one).data)
+    long = b"1" * 11 + b"3"
+    assert kept[b"xy"] == {long, b"xl" + long, b"xyx|" + long}
+    assert kept[b"x"] == {long, b"xl1", b"xyx|" + long}
 
 
 def test_a_reserve_for_a_mark_that_need_not_come_is_spent_all_the_same() -> None:
@@ -324,12 +325,16 @@ def test_edited_masks_are_kept_within_their_bound_and_those_of_a_budget_not_at_a
     assert endings is not None
     edit = endings.edit(0, complete=True)
     assert edit is not None
-    for start in range(5):
-        mask = np.full(words, 1 << start, np.uint32)
+    masks = [np.full(words, 0x80000000 | 1 << start, np.uint32) for start in range(5)]
+    for mask in masks:
         mask.flags.writeable = False
+    first = edited.get(masks[0], edit)
+    for mask in masks:
         assert edited.get(mask, edit) is edited.get(mask, edit)
+        assert edited.get(masks[0], edit) is first, "the least recently used goes first"
     assert len(edited) == 3
-    assert edited.get(np.ones(words, np.uint32), edit) is not None
+    narrowed = np.full(words, 0xFFFFFFFF, np.uint32)
+    assert edited.get(narrowed, edit) is not edited.get(narrowed, edit)
     assert len(edited) == 3
 
 

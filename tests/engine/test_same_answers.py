@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.request import EngineRequest, SamplingParams
+from app.core.request import EngineRequest, Reserve, SamplingParams
 from app.engine import EngineConfig
 from tests.engine.harness import (
     GREEDY,
@@ -153,6 +153,31 @@ def test_drafting_what_was_held_back_gives_the_same_tokens_in_no_more_passes(see
         passes.append(sum(a.usage.forward_passes for a in answers.values() if a.usage))
     assert tokens[0] == tokens[1]
     assert passes[0] <= passes[1]
+
+
+def test_masks_after_a_draft_know_where_the_answer_would_stand() -> None:
+    """Drafts that reach the least length or the mark: what follows them is drawn from there."""
+    languages = (
+        constraint(*templates("12na", ["", "me", "x", "xxxxxx1", "b"])),
+        constraint(*templates(["y", "12"], "ab", ["", "ab", "l", "lxlxlxlx"], ["", "12na", "12"])),
+    )
+    rng, drafted, model = random.Random(1), 0, ScriptedModel(VOCABULARY, eos=3.0)
+    for index in range(400):
+        allowed = rng.choice(languages)
+        shortest = allowed.start().shortest_tokens()
+        one = request(f"{index}", f"{index}", allowed=allowed, sampling=HOT, seed=index)
+        one = replace(
+            one,
+            max_tokens=shortest + rng.randint(2, 9),
+            min_tokens=rng.randint(0, shortest + 2),
+            reserve=rng.choice([None, Reserve(rng.randint(1, 6), rng.choice([b"na", b"ab"]))]),
+        )
+        answer = answer_of(make_engine(model=model), one)
+        plain = naive_answer(one, model, VOCABULARY, TOKENIZER)
+        assert (answer.tokens, answer.finish_reason) == (plain.tokens, plain.finish_reason)
+        assert answer.usage is not None
+        drafted += answer.usage.drafted_tokens
+    assert drafted > 30
 
 
 def test_a_preempted_request_resumes_with_the_same_tokens() -> None:
