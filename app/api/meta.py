@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
 from app.api.config import ApiConfig
-from app.core.errors import UnknownModel
+from app.api.wire import check_model
 from app.serving.service import GenerationService
 
 
@@ -18,7 +18,7 @@ def meta_router(
 ) -> APIRouter:
     """``render_metrics`` gives the exposition and its content type."""
     router = APIRouter()
-    model = {
+    served = {
         "id": config.served_model,
         "object": "model",
         "created": config.created,
@@ -28,13 +28,12 @@ def meta_router(
 
     @router.get("/v1/models")
     async def list_models() -> dict[str, Any]:
-        return {"object": "list", "data": [model]}
+        return {"object": "list", "data": [served]}
 
-    @router.get("/v1/models/{name:path}")
-    async def retrieve_model(name: str) -> dict[str, Any]:
-        if name != config.served_model:
-            raise UnknownModel(f"the model {name!r} does not exist here", param="model")
-        return model
+    @router.get("/v1/models/{model:path}")
+    async def retrieve_model(model: str) -> dict[str, Any]:
+        check_model(model, config.served_model)
+        return served
 
     @router.get("/health")
     async def health() -> JSONResponse:

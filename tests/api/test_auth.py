@@ -45,7 +45,7 @@ async def test_each_of_several_keys_is_taken_and_nothing_else() -> None:
             ("Bearer first-key,second-key", 401),
             ("Bearer \xff", 401),
         ):
-            headers = {"authorization": value.encode("latin-1")}
+            headers = {b"authorization": value.encode("latin-1")}
             response = await client.get("/v1/models", headers=headers)
             assert response.status_code == status, value
 

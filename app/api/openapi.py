@@ -1,0 +1,288 @@
+"""``/openapi.json``: what every route takes and answers.
+
+The routes read their bodies by hand, for the limits, so FastAPI cannot know. Here stands a table
+of operations beside the models that they read with; a test holds it against the routes, and
+schemathesis holds it against the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from app.api import schemas, shapes, tokens
+from app.api.auth import METRICS_PATH, OPEN_PATHS
+from app.api.chat import wire as chat
+from app.api.completions import wire as completions
+from app.api.config import ApiConfig
+from app.api.responses import wire as responses
+from app.api.wire import Neutral
+
+Json = dict[str, Any]
+
+_REFERENCE = "#/components/schemas/{model}"
+_GENERATES = (400, 404, 413, 429, 500, 503)
+_NOT_SUPPORTED = "Not supported here: only values that ask for nothing are taken."
+_HARMLESS = "Taken, and of no effect on what is generated."
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The model that a body is read with, and the fields that are known without being in it."""
+
+    model: type[BaseModel]
+    neutral: Neutral = field(default_factory=dict)
+    harmless: frozenset[str] = frozenset()
+    absent: frozenset[str] = frozenset()
+    """Fields of the model that are refused all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one path."""
+
+    method: str
+    path: str
+    summary: str
+    answer: type[BaseModel] | None = None
+    """Of status 200; None: text, or nothing but errors."""
+    errors: Sequence[int] = (500,)
+    bodies: Sequence[Body] = ()
+    """The body is one of these; none: there is no body."""
+    streams: bool = False
+    statuses: Mapping[int, type[BaseModel]] = field(default_factory=dict)
+    """Answers of other statuses that are no error objects."""
+
+
+OPERATIONS = (
+    Operation(
+        "post",
+        "/v1/chat/completions",
+        "Answer a conversation",
+        shapes.ChatCompletion,
+        _GENERATES,
+        [Body(chat.ChatCompletionRequest, chat.NEUTRAL, chat.HARMLESS)],
+        streams=True,
+    ),
+    Operation(
+        "post",
+        "/v1/completions",
+        "Continue a text",
+        shapes.Completion,
+        _GENERATES,
+        [Body(completions.CompletionRequest, completions.NEUTRAL, completions.HARMLESS)],
+        streams=True,
+    ),
+    Operation(
+        "post",
+        "/v1/responses",
+        "Answer a list of items",
+        shapes.ResponseObject,
+        _GENERATES,
+        [
+            Body(
+                responses.ResponsesRequest,
+                responses.NEUTRAL,
+                responses.HARMLESS,
+                frozenset(responses.MOVED),
+            )
+        ],
+        streams=True,
+    ),
+    *(
+        Operation(method, f"/v1/responses/{{response_id}}{rest}", summary, errors=(404, 500))
+        for method, rest, summary in (
+            ("get", "", "No response is kept"),
+            ("delete", "", "No response is kept to be deleted"),
+            ("post", "/cancel", "No response runs in the background"),
+            ("get", "/input_items", "No response's input is kept"),
+        )
+    ),
+    Operation(
+        "post",
+        "/v1/schemas",
+        "Compile a schema ahead, and explain it",
+        shapes.SchemaObject,
+        (400, 413, 429, 500, 503),
+        [Body(schemas.SchemaRequest, schemas.NEUTRAL, schemas.HARMLESS)],
+    ),
+    Operation(
+        "get",
+        "/v1/schemas/{schema_id}",
+        "A schema that was compiled ahead",
+        shapes.SchemaObject,
+        (404, 500),
+    ),
+    Operation(
+        "post",
+        "/tokenize",
+        "The tokens of a text or of a conversation's prompt",
+        shapes.Tokenized,
+        (400, 404, 413, 500),
+        [
+            Body(tokens.TokenizeText, tokens.NEUTRAL_TEXT, tokens.HARMLESS),
+            Body(tokens.TokenizeChat, tokens.NEUTRAL_CHAT, tokens.HARMLESS),
+        ],
+    ),
+    Operation(
+        "post",
+        "/detokenize",
+        "The text of tokens",
+        shapes.Detokenized,
+        (400, 404, 413, 500),
+        [Body(tokens.DetokenizeRequest, tokens.NEUTRAL_TOKENS, tokens.HARMLESS)],
+    ),
+    Operation("get", "/v1/models", "The model that is served", shapes.ModelList),
+    Operation("get", "/v1/models/{model}", "A model by its name", shapes.ModelObject, (404, 500)),
+    Operation("get", "/health", "Whether it lives", shapes.Status, statuses={503: shapes.Status}),
+    Operation(
+        "get", "/ready", "Whether it takes requests", shapes.Status, statuses={503: shapes.Status}
+    ),
+    Operation("get", "/metrics", "Metrics in Prometheus' text format"),
+    Operation("get", "/version", "The server's version", shapes.Version),
+)
+
+
+def install_openapi(app: FastAPI, config: ApiConfig) -> None:
+    """Make ``/openapi.json`` tell what ``OPERATIONS`` say. It is put together when asked for."""
+    document: Json = {}
+
+    def openapi() -> Json:
+        if not document:
+            document.update(describe(config))
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def describe(config: ApiConfig) -> Json:
+    """The document (OpenAPI 3.1) of a server with these settings."""
+    components, references = _components()
+    paths: dict[str, Json] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = _operation(
+            operation, references, config
+        )
+    document: Json = {
+        "openapi": "3.1.0",
+        "info": {"title": "Leapjson", "version": config.version},
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+    if config.api_keys:
+        scheme = {"type": "http", "scheme": "bearer"}
+        document["components"]["securitySchemes"] = {"key": scheme}
+        document["security"] = [{"key": []}]
+    return document
+
+
+def _operation(
+    operation: Operation, references: Mapping[type[BaseModel], Json], config: ApiConfig
+) -> Json:
+    described: Json = {
+        "operationId": _name(operation),
+        "summary": operation.summary,
+        "responses": _responses(operation, references, config),
+    }
+    if "{" in operation.path:
+        name = operation.path.partition("{")[2].partition("}")[0]
+        slash = "/" if name == "model" else ""  # as in the names of Hugging Face
+        schema: Json = {"type": "string", "pattern": f"^[A-Za-z0-9_.{slash}-]+$"}
+        described["parameters"] = [{"name": name, "in": "path", "required": True, "schema": schema}]
+    if operation.bodies:
+        bodies = [references[body.model] for body in operation.bodies]
+        schema = bodies[0] if len(bodies) == 1 else {"anyOf": bodies}
+        described["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": schema}},
+        }
+    if config.api_keys and _is_open(operation.path, config):
+        described["security"] = []
+    return described
+
+
+def _responses(
+    operation: Operation, references: Mapping[type[BaseModel], Json], config: ApiConfig
+) -> Json:
+    found: Json = {}
+    if operation.answer is not None:
+        content: Json = {"application/json": {"schema": references[operation.answer]}}
+        if operation.streams:
+            content["text/event-stream"] = {"schema": {"type": "string"}}
+        found["200"] = {"description": "The answer", "content": content}
+    elif operation.path == METRICS_PATH:
+        text = {"text/plain": {"schema": {"type": "string"}}}
+        found["200"] = {"description": "The metrics", "content": text}
+    errors = [*operation.errors]
+    if config.api_keys and not _is_open(operation.path, config):
+        errors.append(401)
+    problems = dict.fromkeys(sorted(errors), shapes.ErrorEnvelope) | dict(operation.statuses)
+    for status, model in problems.items():
+        found[str(status)] = {
+            "description": HTTPStatus(status).phrase,
+            "content": {"application/json": {"schema": references[model]}},
+        }
+        if status in (429, 503) and model is shapes.ErrorEnvelope:
+            seconds = {"schema": {"type": "integer"}, "description": "Seconds to wait"}
+            found[str(status)]["headers"] = {"retry-after": seconds}
+    return found
+
+
+def _is_open(path: str, config: ApiConfig) -> bool:
+    return path in OPEN_PATHS or (config.metrics_public and path == METRICS_PATH)
+
+
+def _name(operation: Operation) -> str:
+    steps = operation.path.removeprefix("/v1").strip("/").replace("{", "").replace("}", "")
+    return "_".join([operation.method, *steps.split("/")])
+
+
+def _components() -> tuple[Json, Mapping[type[BaseModel], Json]]:
+    """All schemas by name, and for each model of ``OPERATIONS`` the reference to its own."""
+    bodies = {body.model: body for each in OPERATIONS for body in each.bodies}
+    answers = [each.answer for each in OPERATIONS if each.answer is not None]
+    others = [model for each in OPERATIONS for model in each.statuses.values()]
+    models: list[type[BaseModel]] = [*bodies, *answers, *others, shapes.ErrorEnvelope]
+    found, definitions = models_json_schema(
+        [(model, "validation") for model in models], ref_template=_REFERENCE
+    )
+    components: Json = _any_of(definitions["$defs"])
+    references = {model: found[model, "validation"] for model in models}
+    for model, body in bodies.items():
+        name = references[model]["$ref"].rpartition("/")[2]
+        _add_known_fields(components[name], body)
+    _name_both(components["RegexResponse"], "pattern", "regex")
+    return components, references
+
+
+def _add_known_fields(component: Json, body: Body) -> None:
+    properties = component["properties"]
+    for name in body.absent:
+        properties.pop(name, None)
+    for name, values in body.neutral.items():
+        properties[name] = {"enum": list(values), "description": _NOT_SUPPORTED}
+    for name in body.harmless:
+        properties[name] = {"description": _HARMLESS}
+    component["properties"] = dict(sorted(properties.items()))
+
+
+def _name_both(component: Json, name: str, alias: str) -> None:
+    """A required field that has two names, of which one is given."""
+    component["properties"][alias] = component["properties"][name]
+    component["required"].remove(name)
+    component["anyOf"] = [{"required": [name]}, {"required": [alias]}]
+
+
+def _any_of(value: Any) -> Any:
+    """``oneOf`` as ``anyOf``: of the members that pydantic lists one may take more than its own."""
+    if isinstance(value, list):
+        return [_any_of(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {("anyOf" if key == "oneOf" else key): _any_of(each) for key, each in value.items()}
