@@ -301,7 +301,7 @@ class _TagReader:
         return Series((part, self._one_of(ends)))
 
     def _one_of(self, ends: Ends) -> Part:
-        self._spend(len(ends))
+        self._spend(5 * len(ends))
         return Either(tuple(map(Literal, ends)))
 
     def _triggers(self, fields: Fields, excludes: Sequence[str]) -> list[str]:

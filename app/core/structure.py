@@ -8,7 +8,7 @@ are leapt over and the whole answer is finished within the budget.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,13 +99,17 @@ def text_before(mark: str, marks: Iterable[str], without: Iterable[str] = ()) ->
     may lie inside ``mark`` but at its end.
     """
     others = [other for other in marks if other]
-    not_ending = {
-        other[:-shared]
-        for other in others
-        for shared in range(1, min(len(other) - 1, len(mark)) + 1)
-        if mark.startswith(other[-shared:])
-    }
+    not_ending = {other[:cut] for other in others for cut in _overlaps(other, mark)}
     return FreeText(tuple(sorted({*others, *without})), tuple(sorted(not_ending)))
+
+
+def _overlaps(other: str, mark: str) -> Iterator[int]:
+    """Where ``other``, begun before ``mark``, may go over into it and end there or inside."""
+    cut = other.find(mark[:1], max(1, len(other) - len(mark))) if mark else -1
+    while cut > 0:
+        if mark.startswith(other[cut:]):
+            yield cut
+        cut = other.find(mark[0], cut + 1)
 
 
 def _plain(part: Part) -> list[Any]:
