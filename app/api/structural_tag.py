@@ -32,6 +32,8 @@ _MOST_TWICE = 3
 _MOST_WORK = 300_000
 """Steps of reading a structural tag, each well below a microsecond."""
 
+_WORK_OF_FORMAT = 40
+
 _NO_END = ("",)
 """What follows a format that nothing follows."""
 
@@ -103,6 +105,7 @@ class _TagReader:
             raise fields.wrong("type", f"{kind!r} cannot be enforced here, only {known}")
         if self._depth == _DEEPEST:
             raise refusal(place, f"it is nested deeper than the limit of {_DEEPEST} formats")
+        self._spend(_WORK_OF_FORMAT)
         self._depth += 1
         part = reader(fields, ends)
         self._depth -= 1
@@ -114,6 +117,7 @@ class _TagReader:
         triggers = self._triggers(tag, ())
         tags = []
         for value, place in tag.items("structures"):
+            self._spend(_WORK_OF_FORMAT)
             fields = Fields(value, place)
             begin, end = fields.needed("begin", str), fields.needed("end", str)
             schema = fields.needed("schema")
