@@ -14,6 +14,7 @@ from app.core.request import EngineRequest, Reserve, SamplingParams
 from app.core.step import StepResult
 from app.engine import Engine
 from app.engine.endings import EditedMasks, Endings
+from app.engine.reserved import Reserved
 from tests.engine.harness import (
     LANGUAGES,
     TOKENIZER,
@@ -268,6 +269,14 @@ def test_nothing_is_reserved_where_the_answer_begins_in_another_way(leap: bool) 
     assert kept[b"x"] == {long, b"xl1", b"xyx|" + long}
 
 
+def test_a_mark_is_looked_for_after_the_opening_and_may_come_in_pieces() -> None:
+    reserved = Reserved(Reserve(3, b"aba", b"abab"), 9)
+    for data, tokens in ((b"aba", 3), (b"b", 3), (b"ab", 3), (b"cab", 3), (b"ac", 0)):
+        assert reserved.after(data) == tokens
+        reserved.feed(data)
+        assert reserved.tokens == tokens
+
+
 def test_a_reserve_for_a_mark_that_need_not_come_is_spent_all_the_same() -> None:
     language = constraint(*["a" * length for length in range(1, 30)])
     one = request(allowed=language, max_tokens=9, leap=False)
@@ -325,7 +334,7 @@ def test_edited_masks_are_kept_within_their_bound_and_those_of_a_budget_not_at_a
     assert endings is not None
     edit = endings.edit(0, complete=True)
     assert edit is not None
-    masks = [np.full(words, 0x80000000 | 1 << start, np.uint32) for start in range(5)]
+    masks = [np.full(words, 1 << VOCABULARY.eos % 32 | 1 << start, np.uint32) for start in range(5)]
     for mask in masks:
         mask.flags.writeable = False
     first = edited.get(masks[0], edit)
