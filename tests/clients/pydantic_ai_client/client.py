@@ -1,0 +1,185 @@
+"""pydantic-ai: every way to structured output, and tools, over chat completions and responses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import openai
+from features import (
+    BASE_URL,
+    CONTACT_TEXT,
+    MODEL,
+    REVIEW_TEXT,
+    UNSUPPORTED_SCHEMA,
+    Checks,
+    Contact,
+    Review,
+)
+from pydantic_ai import (
+    Agent,
+    ModelHTTPError,
+    NativeOutput,
+    PromptedOutput,
+    StructuredDict,
+    ToolOutput,
+    UnexpectedModelBehavior,
+    UsageLimitExceeded,
+    UsageLimits,
+    capture_run_messages,
+)
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+check = Checks()
+
+
+def provider() -> OpenAIProvider:
+    """A new one for each check: a client's connections belong to one event loop."""
+    return OpenAIProvider(openai_client=openai.AsyncOpenAI(base_url=BASE_URL, api_key="none"))
+
+
+def chat() -> OpenAIChatModel:
+    return OpenAIChatModel(MODEL, provider=provider())
+
+
+def responses() -> OpenAIResponsesModel:
+    return OpenAIResponsesModel(MODEL, provider=provider())
+
+
+def agent(model: Any, **arguments: Any) -> Agent[Any, Any]:
+    return Agent(model, model_settings={"temperature": 0}, **arguments)
+
+
+def register(by: str, model: Callable[[], Any], features: dict[str, str]) -> None:
+    """The same checks over both interfaces; ``features`` are the columns."""
+
+    @check(features["text"], f"{by}: text")
+    async def _() -> None:
+        result = await agent(model()).run("Hello")
+        assert result.output
+        assert result.usage.total_tokens > 0
+
+    @check(features["stream"], f"{by}: run_stream, text")
+    async def _() -> None:
+        async with agent(model()).run_stream("Hello") as run:
+            streamed = "".join([delta async for delta in run.stream_text(delta=True)])
+        assert streamed == (await agent(model()).run("Hello")).output
+
+    @check(features["json_schema"], f"{by}: NativeOutput")
+    async def _() -> None:
+        result = await agent(model(), output_type=NativeOutput(Contact)).run(CONTACT_TEXT)
+        assert isinstance(result.output, Contact)
+        assert result.output.name == "Daniel Okafor"
+
+    @check(features["json_schema"], f"{by}: NativeOutput of two types, strict")
+    async def _() -> None:
+        output = NativeOutput([Contact, Review], strict=True)
+        result = await agent(model(), output_type=output).run(REVIEW_TEXT)
+        assert isinstance(result.output, Contact | Review)
+
+    @check(features["stream"], f"{by}: run_stream, NativeOutput")
+    async def _() -> None:
+        async with agent(model(), output_type=NativeOutput(Contact)).run_stream(
+            CONTACT_TEXT
+        ) as run:
+            outputs = [output async for output in run.stream_output(debounce_by=None)]
+        assert isinstance(outputs[-1], Contact)
+        assert len(outputs) > 1
+
+    @check(features["tools"], f"{by}: ToolOutput")
+    async def _() -> None:
+        result = await agent(model(), output_type=ToolOutput(Contact)).run(CONTACT_TEXT)
+        assert isinstance(result.output, Contact)
+
+    @check(features["tools"], f"{by}: ToolOutput of two types, strict")
+    async def _() -> None:
+        outputs = [ToolOutput(Contact, strict=True), ToolOutput(Review, strict=True)]
+        result = await agent(model(), output_type=outputs).run(REVIEW_TEXT)
+        assert isinstance(result.output, Contact | Review)
+
+    @check(features["tools streamed"], f"{by}: run_stream, ToolOutput")
+    async def _() -> None:
+        async with agent(model(), output_type=ToolOutput(Contact)).run_stream(CONTACT_TEXT) as run:
+            outputs = [output async for output in run.stream_output(debounce_by=None)]
+        assert isinstance(outputs[-1], Contact)
+
+    @check(features["tool loop"], f"{by}: a function tool, then an answer of a type")
+    async def _() -> str:
+        called: list[str] = []
+        worker = agent(model(), output_type=ToolOutput(Contact))
+
+        @worker.tool_plain
+        def phone_of(name: str) -> str:
+            """The phone number of a person."""
+            called.append(name)
+            return "(212) 555-0187"
+
+        try:
+            result = await worker.run(CONTACT_TEXT, usage_limits=UsageLimits(request_limit=3))
+        except UsageLimitExceeded:
+            assert called
+            return f"stopped: the model called {len(called)} times and did not finish"
+        assert isinstance(result.output, Contact)
+        return f"the model called {len(called)} times"
+
+
+register(
+    "chat",
+    chat,
+    {
+        name: name
+        for name in ("text", "stream", "json_schema", "tools", "tools streamed", "tool loop")
+    },
+)
+
+
+@check("json_object", "chat: PromptedOutput")
+async def _() -> str:
+    with capture_run_messages() as messages:
+        try:
+            result = await agent(chat(), output_type=PromptedOutput(Contact), retries=0).run(
+                CONTACT_TEXT
+            )
+        except UnexpectedModelBehavior:
+            assert len(messages) >= 2
+            return "valid JSON; to keep to the keys of a schema in words takes a larger model"
+    assert isinstance(result.output, Contact)
+    return "the model kept to the schema"
+
+
+@check("json_schema", "chat: NativeOutput of a JSON Schema")
+async def _() -> None:
+    kind = StructuredDict(Contact.model_json_schema(), name="contact")
+    result = await agent(chat(), output_type=NativeOutput(kind)).run(CONTACT_TEXT)
+    Contact.model_validate(result.output)
+
+
+register(
+    "responses",
+    responses,
+    {
+        "text": "responses",
+        "stream": "responses streamed",
+        "json_schema": "responses",
+        "tools": "responses tools",
+        "tools streamed": "responses tools",
+        "tool loop": "responses tools",
+    },
+)
+
+
+@check("errors", "a schema that cannot be enforced is a 400")
+async def _() -> None:
+    kind = StructuredDict(UNSUPPORTED_SCHEMA, name="numbers")
+    failed = None
+    try:
+        await agent(chat(), output_type=NativeOutput(kind)).run(CONTACT_TEXT)
+    except ModelHTTPError as error:
+        failed = error
+    assert failed is not None, "accepted"
+    assert failed.status_code == 400
+    assert "uniqueItems" in str(failed)
+
+
+check.run()
