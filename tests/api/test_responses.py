@@ -135,6 +135,15 @@ async def test_log_probabilities_are_those_of_the_text() -> None:
     assert response["top_logprobs"] == 2
 
 
+async def test_top_log_probabilities_ask_for_those_of_the_text_too() -> None:
+    response = await response_of(Bench(), top_logprobs=1)
+    entries = response["output"][0]["content"][0]["logprobs"]
+    assert [len(entry["top_logprobs"]) for entry in entries] == [2, 2]  # what the fake gives
+    response = await response_of(Bench(), include=["message.output_text.logprobs"])
+    entries = response["output"][0]["content"][0]["logprobs"]
+    assert [entry["token"] for entry in entries] == ["Hel", "lo"]
+
+
 async def test_a_response_says_what_was_asked() -> None:
     asked = {
         "instructions": "Be brief.",

@@ -46,6 +46,14 @@ async def test_a_text_is_the_user_s() -> None:
     ]
 
 
+async def test_instructions_and_a_system_message_are_one() -> None:
+    system = {"role": "developer", "content": "Be kind."}
+    assert await seen(system, USER, instructions="Be brief.") == [
+        {"role": "system", "content": "Be brief.\n\nBe kind."},
+        USER,
+    ]
+
+
 @pytest.mark.parametrize(
     ("item", "role", "text"),
     [
@@ -232,7 +240,7 @@ def items(*found: Any) -> dict[str, Any]:
         (items({**CALLING, "arguments": {}}), "input[0].arguments"),
         (items(OUTPUT), "input[0].call_id"),
         (items(*[USER] * 9), "input"),
-        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"top_logprobs": 21}, "top_logprobs"),
         ({"stream_options": {"include_obfuscation": False}}, "stream_options"),
         ({"stream": True, "stream_options": {"include_usage": True}}, None),
         ({"max_output_tokens": 0}, "max_output_tokens"),

@@ -25,14 +25,24 @@ def template_messages(
 ) -> list[dict[str, Any]]:
     """In the chat template's terms. Raises ``InvalidRequest`` that names the item."""
     conversation = _Conversation()
-    if instructions:
-        conversation.messages.append({"role": "system", "content": instructions})
     if isinstance(input, str):
-        conversation.messages.append({"role": "user", "content": input})
-        return conversation.messages
+        input = [Message(role="user", content=input)]
     for number, item in enumerate(input):
         conversation.add(item, f"input[{number}]")
-    return conversation.messages
+    return _instructed(instructions, conversation.messages)
+
+
+def _instructed(instructions: str | None, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """With the instructions in front, in one message with a system's that stands there already.
+
+    Many templates take one such message alone, and clients send both (pydantic-ai does).
+    """
+    if not instructions:
+        return messages
+    if messages and messages[0]["role"] == "system":
+        first, *messages = messages
+        instructions = f"{instructions}\n\n{first['content']}"
+    return [{"role": "system", "content": instructions}, *messages]
 
 
 class _Conversation:

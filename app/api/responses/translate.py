@@ -82,7 +82,8 @@ def _call(
         whitespace=config.whitespace,
     )
     effort = wire.reasoning.effort if wire.reasoning else None
-    logprobs = LOGPROBS in (wire.include or ())
+    # Clients set either of the two (langchain-openai sends top_logprobs alone).
+    logprobs = LOGPROBS in (wire.include or ()) or bool(wire.top_logprobs)
     return ResponsesCall(
         generation=GenerationRequest(
             request_id=request_id,
@@ -163,8 +164,6 @@ def _check(wire: ResponsesRequest, config: ApiConfig) -> None:
                 f"include takes {LOGPROBS!r} and {ENCRYPTED!r}, not {value!r}",
                 param=f"include[{number}]",
             )
-    if wire.top_logprobs and LOGPROBS not in (wire.include or ()):
-        raise InvalidRequest(f"top_logprobs needs {LOGPROBS!r} in include", param="top_logprobs")
     if wire.stream_options is not None and not wire.stream:
         raise InvalidRequest("stream_options needs stream to be true", param="stream_options")
     if wire.text is not None and wire.text.verbosity not in (None, "medium"):
