@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import Any
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic_core import from_json
@@ -12,22 +14,36 @@ from pydantic_core import from_json
 from app.api.errors import BodyTooLarge
 from app.core.errors import InvalidRequest
 
+T = TypeVar("T")
+
 LARGE_BODY = 1 << 18
 """Bytes from which parsing moves off the event loop."""
 
 
-async def read_json_object(request: Request, *, max_bytes: int, max_nesting: int) -> dict[str, Any]:
-    """The body as a JSON object (RFC 8259: no NaN, no lone surrogates).
+MOST_CONTAINERS = 100_000
+"""Arrays and objects in a body: each costs the parser and the garbage collector some time."""
 
-    Raises ``BodyTooLarge`` as soon as the limit is passed and ``InvalidRequest`` for the rest.
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+
+async def read_body(
+    request: Request, read: Callable[[dict[str, Any]], T], *, max_bytes: int, max_nesting: int
+) -> T:
+    """What ``read`` makes of the body, a JSON object (RFC 8259: no NaN, no lone surrogates).
+
+    A large body is parsed and read on a thread. Raises ``BodyTooLarge`` as soon as the limit is
+    passed, ``InvalidRequest`` for what is no such object, and what ``read`` raises.
     """
     data = await _read(request, max_bytes)
-    if len(data) < LARGE_BODY:
-        return parse_json_object(data, max_nesting)
-    return await asyncio.to_thread(parse_json_object, data, max_nesting)
+
+    def work() -> T:
+        return read(parse_json_object(data, max_nesting))
+
+    return work() if len(data) < LARGE_BODY else await asyncio.to_thread(work)
 
 
 def parse_json_object(data: bytes, max_nesting: int) -> dict[str, Any]:
+    _check_containers(data)
     try:
         value = from_json(data, allow_inf_nan=False)
     except ValueError as error:
@@ -37,6 +53,17 @@ def parse_json_object(data: bytes, max_nesting: int) -> dict[str, Any]:
         raise InvalidRequest("the body has to be a JSON object")
     _check(value, max_nesting)
     return value
+
+
+def _check_containers(data: bytes) -> None:
+    if _brackets(data) > MOST_CONTAINERS and _brackets(_STRING.sub(b"", data)) > MOST_CONTAINERS:
+        raise InvalidRequest(
+            f"the body has more arrays and objects than the limit of {MOST_CONTAINERS}"
+        )
+
+
+def _brackets(data: bytes) -> int:
+    return data.count(b"[") + data.count(b"{")
 
 
 async def _read(request: Request, max_bytes: int) -> bytes:

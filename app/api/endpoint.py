@@ -10,7 +10,7 @@ from fastapi import Request, Response
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 
-from app.api.body import read_json_object
+from app.api.body import read_body
 from app.api.config import ApiConfig
 from app.api.disconnect import ClientLeft, while_connected
 from app.api.errors import envelope, error_response, status_of
@@ -38,7 +38,8 @@ class Endpoint(Generic[Call]):
     ) -> None:
         """``parse`` checks a body (its second argument is the request's id); ``respond`` answers.
 
-        Both raise ``LeapjsonError`` for what they refuse.
+        ``parse`` may run on a thread, where the body is large. Both raise ``LeapjsonError`` for
+        what they refuse.
         """
         self._path = path
         self._service = service
@@ -50,12 +51,12 @@ class Endpoint(Generic[Call]):
         request_id: str = request.state.request_id
         timeline = self._service.arrive(request_id, self._path)
         try:
-            body = await read_json_object(
+            call = await read_body(
                 request,
+                lambda body: self._parse(body, request_id),
                 max_bytes=self._config.max_body_bytes,
                 max_nesting=self._config.max_nesting,
             )
-            call = self._parse(body, request_id)
             return await while_connected(request.receive, self._respond(call, timeline))
         except (ClientLeft, ClientDisconnect):
             timeline.end(status=CLIENT_LEFT, finish_reason="abort")

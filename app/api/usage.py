@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from app.core.events import AnswerUsage
+from app.serving.generation import Generation
 
 
-def usage_object(
-    prompt_tokens: int, usage: Mapping[int, AnswerUsage], reasoning_tokens: int = 0
-) -> dict[str, Any]:
-    """OpenAI's usage, and in its details how the tokens came about. The prompt counts once."""
-    answers = usage.values()
+def usage_object(generation: Generation, reasoning_tokens: int = 0) -> dict[str, Any]:
+    """OpenAI's usage so far, and in its details how the tokens came about.
+
+    A prompt counts once, however many choices it has.
+    """
+    answers = generation.usage.values()
+    prompt_tokens = generation.prompt_tokens
     completion = sum(each.completion_tokens for each in answers)
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion,
         "total_tokens": prompt_tokens + completion,
         "prompt_tokens_details": {
-            "cached_tokens": max((each.cached_tokens for each in answers), default=0),
+            "cached_tokens": generation.cached_tokens,
             "audio_tokens": 0,
         },
         "completion_tokens_details": {

@@ -75,7 +75,7 @@ class TextPrompt:
 
 @dataclass(frozen=True, slots=True)
 class TokenPrompt:
-    """The same in tokens."""
+    """The same in tokens, all of them ids of the vocabulary."""
 
     tokens: Sequence[int]
 

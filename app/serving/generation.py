@@ -28,6 +28,7 @@ class Generation:
         *,
         request_ids: Sequence[str],
         prompt_tokens: int,
+        prompts: Sequence[int],
         openings: Sequence[Opening],
         decoders: Sequence[TextDecoder],
         ticket: Ticket,
@@ -37,6 +38,8 @@ class Generation:
     ) -> None:
         self.prompt_tokens = prompt_tokens
         """Of all prompts together."""
+        self._prompts = prompts
+        """Which prompt each choice answers."""
         self.openings = openings
         """Whether each choice begins inside its reasoning."""
         self.n = len(request_ids)
@@ -55,6 +58,15 @@ class Generation:
     def usage(self) -> Mapping[int, AnswerUsage]:
         """The latest counts of each choice."""
         return self._timeline.usage
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of all prompts together that were found in the prefix cache."""
+        cached: dict[int, int] = {}
+        for index, usage in self.usage.items():
+            prompt = self._prompts[index]
+            cached[prompt] = max(cached.get(prompt, 0), usage.cached_tokens)
+        return sum(cached.values())
 
     async def batches(self) -> AsyncIterator[Sequence[TextChunk]]:
         """What has come since the last batch, in order of arrival, until every choice ended.

@@ -160,6 +160,7 @@ class GenerationService:
         generation = Generation(
             request_ids=[each.request_id for each in engine_requests],
             prompt_tokens=sum(len(prompt.tokens) for prompt in prompts),
+            prompts=[number for number in range(len(prompts)) for _ in range(request.n)],
             openings=[prompt.opening for prompt in prompts for _ in range(request.n)],
             decoders=[self._new_decoder() for _ in engine_requests],
             ticket=ticket,
@@ -174,7 +175,6 @@ class GenerationService:
         """In tokens; long ones are tokenized on a thread."""
         match prompt:
             case TokenPrompt(tokens=tokens):
-                self._check_tokens(tokens)
                 return _Prepared(tokens, "prompt")
             case TextPrompt(text=text):
                 encode = functools.partial(
@@ -257,15 +257,6 @@ class GenerationService:
                 param="max_tokens",
             )
         return asked
-
-    def _check_tokens(self, tokens: Sequence[int]) -> None:
-        size = self._config.vocabulary_size
-        if tokens and not 0 <= min(tokens) <= max(tokens) < size:
-            wrong = next(token for token in tokens if not 0 <= token < size)
-            raise InvalidRequest(
-                f"prompt has the token {wrong}, but the vocabulary has the ids 0 to {size - 1}",
-                param="prompt",
-            )
 
     def _check_bias(self, logit_bias: Mapping[int, float]) -> None:
         for token_id in logit_bias:

@@ -83,7 +83,7 @@ class _ChatAnswers:
                     builder.add(chunk)
         finally:
             generation.close()
-        usage = usage_object(generation.prompt_tokens, generation.usage, readers.reasoning_tokens)
+        usage = usage_object(generation, readers.reasoning_tokens)
         return Response(builder.build(usage), media_type="application/json")
 
 
@@ -97,7 +97,7 @@ async def _events(
     """The events of a stream; those that are ready together are one item."""
 
     def usage() -> dict[str, Any]:
-        return usage_object(generation.prompt_tokens, generation.usage, readers.reasoning_tokens)
+        return usage_object(generation, readers.reasoning_tokens)
 
     writer = ChunkWriter(
         head, readers, vocabulary, usage_key=call.include_usage or call.continuous_usage

@@ -82,7 +82,7 @@ class _CompletionAnswers:
                     builder.add(chunk)
         finally:
             generation.close()
-        usage = usage_object(generation.prompt_tokens, generation.usage)
+        usage = usage_object(generation)
         return Response(builder.build(usage), media_type="application/json")
 
     def _name(self, token: int) -> str:
@@ -97,7 +97,7 @@ async def _events(
     """The events of a stream; those that are ready together are one item."""
 
     def usage() -> dict[str, Any]:
-        return usage_object(generation.prompt_tokens, generation.usage)
+        return usage_object(generation)
 
     writer = CompletionWriter(
         head, generation.n, name, usage_key=call.include_usage or call.continuous_usage

@@ -131,7 +131,7 @@ class _Responses:
 
 
 def _usage(generation: Generation, readers: ChoiceReaders) -> dict[str, Any]:
-    return usage_object(generation.prompt_tokens, generation.usage, readers.reasoning_tokens)
+    return usage_object(generation, readers.reasoning_tokens)
 
 
 def _not_kept(response_id: str) -> JSONResponse:
