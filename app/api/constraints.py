@@ -143,7 +143,7 @@ class ConstraintReader:
                 ("guided_regex", _regex(fields.guided_regex)),
                 ("guided_choice", _choice(fields.guided_choice)),
                 ("guided_grammar", _grammar(fields.guided_grammar)),
-                ("structural_tag", self._tags(fields.structural_tag)),
+                ("structural_tag", self._tags(fields.structural_tag, "structural_tag")),
                 ("regex", _regex(fields.regex)),
                 ("ebnf", _grammar(fields.ebnf, "gbnf")),
                 ("grammar", _grammar(fields.grammar)),
@@ -175,7 +175,8 @@ class ConstraintReader:
             case GrammarResponse(grammar=text, syntax=syntax):
                 return Grammar(text, syntax)
             case StructuralTagResponse():
-                return structure(asked.model_dump(exclude_none=True), self._whitespace)
+                tag = asked.model_dump(exclude_none=True)
+                return structure(tag, self._whitespace, "response_format")
         return None
 
     def _json_schema(self, asked: JsonSchemaResponse) -> JsonSchema:
@@ -221,7 +222,10 @@ class ConstraintReader:
             ("structured_outputs.choice", _choice(asked.choice)),
             ("structured_outputs.grammar", _grammar(asked.grammar)),
             ("structured_outputs.json_object", JsonObject(form) if asked.json_object else None),
-            ("structured_outputs.structural_tag", self._tags(asked.structural_tag, form)),
+            (
+                "structured_outputs.structural_tag",
+                self._tags(asked.structural_tag, "structured_outputs.structural_tag", form),
+            ),
         ]
         if all(spec is None for _, spec in found):
             raise InvalidRequest(
@@ -255,8 +259,10 @@ class ConstraintReader:
             schema, close_objects=close_objects, whitespace=whitespace or self._whitespace
         )
 
-    def _tags(self, tags: Any, whitespace: str | None = None) -> ConstraintSpec | None:
-        return None if tags is None else structure(tags, whitespace or self._whitespace)
+    def _tags(self, tags: Any, place: str, whitespace: str | None = None) -> ConstraintSpec | None:
+        if tags is None:
+            return None
+        return structure(tags, whitespace or self._whitespace, place)
 
 
 def _regex(pattern: str | None) -> Regex | None:

@@ -41,13 +41,12 @@ Ends = tuple[str, ...]
 """The texts of which one follows a format; "" where nothing has to."""
 
 
-def structure(value: Any, whitespace: str) -> Structure:
+def structure(value: Any, whitespace: str, place: str = "structural_tag") -> Structure:
     """The answers that a structural tag describes; ``value`` is the tag or its JSON.
 
-    ``whitespace`` is the form of JSON in it. Raises ``InvalidRequest`` that names the place, also
+    ``whitespace`` is the form of JSON in it, ``place`` the field it is in. Raises ``InvalidRequest`` that names the place, also
     for formats that speak of tokens and for what cannot be enforced.
     """
-    place = "structural_tag"
     if isinstance(value, str):
         value = parsed(value, place)
     reader = _TagReader(whitespace)

@@ -133,6 +133,10 @@ async def test_white_space_options_choose_a_form_that_they_admit(
         ({"response_format": {"type": "json_schema", "schema_id": "schema_x"}},
          "response_format.schema_id"),
         ({"response_format": {"type": "yaml"}}, "response_format"),
+        ({"response_format": {"type": "structural_tag", "format": {"type": "x"}}},
+         "response_format.format.type"),
+        ({"structured_outputs": {"structural_tag": {**TAGS, "triggers": ["<g>"]}}},
+         "structured_outputs.structural_tag.structures[0].begin"),
         ({"guided_decoding_backend": "outlines"}, "guided_decoding_backend"),
     ],
 )  # fmt: skip
