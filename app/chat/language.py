@@ -188,7 +188,10 @@ def _first_leaves(part: Part) -> Iterator[Part]:
                 yield from _first_leaves(each)
         case Repeated(inner, separator):
             yield from _first_leaves(inner)
-            yield Text(separator)
+            if _may_be_empty(inner):
+                yield from _first_leaves(Text(separator))
+        case Text(""):
+            return
         case NotStarting(inner):
             yield from _first_leaves(inner)
         case _:

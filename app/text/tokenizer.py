@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +49,8 @@ class HfTokenizer:
             own.no_padding()
         self._answers.encode_special_tokens = True
         self._sentinel_ids = self._find_sentinel()
+        self._marks: dict[str, int] = {}
+        self._mark_pattern = re.compile("")
 
     @classmethod
     def load(cls, name: str) -> HfTokenizer:
@@ -78,29 +80,31 @@ class HfTokenizer:
 
         ``encode`` then reads them from the text as the tokens they are, as ``Vocabulary`` spells
         them with the same marks. The end of sequence stays what it is. Call before threads share
-        the tokenizer; costs as much as loading it, where there is such a token.
+        the tokenizer.
         """
-        wanted = (self.special_tokens & set(marks)) - {self.hf.eos_token}
-        if not wanted:
-            return
-        content = json.loads(self._prompts.to_str())
-        for token in content["added_tokens"]:
-            if token["content"] in wanted:
-                # Nothing around it is swallowed: an answer's text is its tokens' texts.
-                token |= {"special": False, "lstrip": False, "rstrip": False}
-        self._answers = FastTokenizer.from_str(json.dumps(content))
-        self._answers.encode_special_tokens = True
-        self._sentinel_ids = self._find_sentinel()
+        added = self._prompts.get_added_tokens_decoder().items()
+        self._marks = {
+            token.content: number
+            for number, token in added
+            if token.special and token.content in marks and token.content != self.hf.eos_token
+        }
+        longest_first = sorted(self._marks, key=len, reverse=True)
+        self._mark_pattern = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
 
     def encode(self, text: str) -> list[int]:
         """Tokens of answer text: no special tokens, neither added nor read from the text.
 
         Marks made writable are the exception.
         """
-        if not self._sentinel_ids:
-            return self._encode_answer(text)
-        ids = self._encode_answer(_SENTINEL + text)
-        return ids[len(self._sentinel_ids) :]
+        if not self._marks:
+            return self._encode_plain(text)
+        ids: list[int] = []
+        for part in self._mark_pattern.split(text):
+            if part in self._marks:
+                ids.append(self._marks[part])
+            elif part:
+                ids += self._encode_plain(part)
+        return ids
 
     def encode_prompt(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         """Tokens of prompt text; names of special tokens in it become those tokens.
@@ -148,6 +152,12 @@ class HfTokenizer:
                 f"the model's chat template refuses these messages: {error}", param="messages"
             ) from error
         return RenderedPrompt(self.encode_prompt(str(text)), str(text)[-_TAIL:])
+
+    def _encode_plain(self, text: str) -> list[int]:
+        if not self._sentinel_ids:
+            return self._encode_answer(text)
+        ids = self._encode_answer(_SENTINEL + text)
+        return ids[len(self._sentinel_ids) :]
 
     def _encode_answer(self, text: str) -> list[int]:
         ids: list[int] = self._answers.encode(text, add_special_tokens=False).ids

@@ -5,20 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.formats import HERMES, LLAMA, MISTRAL, PLAIN, ReasoningFormat, detect
+from app.chat.formats import HERMES, LLAMA, MISTRAL, PLAIN, ReasoningFormat, ToolFormat, detect
 from tests.chat import templates
 
 THINK = ReasoningFormat("<think>", "</think>")
 BIG_THINK = ReasoningFormat("[THINK]", "[/THINK]")
-
-
-@pytest.fixture(scope="session")
-def real_template(shared_data: Path):  # type: ignore[no-untyped-def]
-    def load(name: str) -> str:
-        path = shared_data / "tokenizers" / name / "tokenizer_config.json"
-        return str(json.loads(path.read_text())["chat_template"])
-
-    return load
 
 
 @pytest.mark.parametrize(
@@ -33,14 +24,20 @@ def real_template(shared_data: Path):  # type: ignore[no-untyped-def]
         (templates.GLM, PLAIN, THINK),
     ],
 )
-def test_a_template_tells_its_format_by_its_marks(template, tools, reasoning) -> None:  # type: ignore[no-untyped-def]
+def test_a_template_tells_its_format_by_its_marks(
+    template: str, tools: ToolFormat, reasoning: ReasoningFormat | None
+) -> None:
     found = detect(template, ())
     assert (found.tools, found.reasoning, found.has_template) == (tools, reasoning, True)
 
 
-def test_the_real_templates_of_qwen_and_llama_are_known(real_template) -> None:  # type: ignore[no-untyped-def]
-    assert detect(real_template("qwen2_5"), ()).tools == HERMES
-    llama = detect(real_template("llama3_2"), ())
+def test_the_real_templates_of_qwen_and_llama_are_known(shared_data: Path) -> None:
+    def template(name: str) -> str:
+        path = shared_data / "tokenizers" / name / "tokenizer_config.json"
+        return str(json.loads(path.read_text())["chat_template"])
+
+    assert detect(template("qwen2_5"), ()).tools == HERMES
+    llama = detect(template("llama3_2"), ())
     assert llama.tools == LLAMA
     assert not llama.tools.parallel
     assert {"tools", "date_string", "tools_in_user_message"} <= llama.variables

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from app.chat.reader import (
     AnswerReader,
     CallArguments,
@@ -16,6 +18,7 @@ from app.chat.reader import (
 )
 from app.constraint import Compiler
 from app.core.constraint import ConstraintSpec
+from app.core.errors import RejectedToken
 from app.text import Vocabulary
 
 
@@ -29,17 +32,23 @@ class Walker:
         self._eos = len(spelled)
         self._compiler = Compiler(Vocabulary([*spelled, None], [self._eos]))
 
-    def text(self, spec: ConstraintSpec, randoms: random.Random, budget: int = 60) -> str:
-        """A whole text of ``spec``; fails where one cannot be finished in the budget."""
+    def text(
+        self, spec: ConstraintSpec, randoms: random.Random, budget: int = 40, start: str = ""
+    ) -> str | None:
+        """A whole text of ``spec`` that begins with ``start``; None where none does.
+
+        It has up to ``budget`` tokens more.
+        """
         state = self._compiler.compile(spec).start()
-        written = b""
+        written = start.encode()
+        try:
+            state.accept_bytes(written)
+        except RejectedToken:
+            return None
         for left in range(budget, 0, -1):
             mask = state.mask(left)
-            allowed = [
-                token
-                for token in range(self._eos + 1)
-                if mask[token // 32] >> (token % 32) & 1
-            ]
+            bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+            allowed = [int(token) for token in np.flatnonzero(bits[: self._eos + 1])]
             ends = self._eos in allowed
             if ends and (len(allowed) == 1 or randoms.random() < 0.1):
                 return written.decode()
@@ -53,6 +62,14 @@ class Walker:
             written += self._tokens[token]
         assert state.is_complete
         return written.decode()
+
+    def admits(self, spec: ConstraintSpec, text: str) -> bool:
+        state = self._compiler.compile(spec).start()
+        try:
+            state.accept_bytes(text.encode())
+        except RejectedToken:
+            return False
+        return state.is_complete
 
 
 def read(reader: AnswerReader, chunks: Sequence[str]) -> list[Piece]:

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import AddedToken, PreTrainedTokenizerFast
 
 from app.core.errors import InvalidRequest, UnsupportedModel
 from app.text import HfTokenizer, Vocabulary
+from app.text.tokenizer import RenderedPrompt
 
 TEMPLATE = "{% for m in messages %}<s>{{ m.role }}:{{ m.content }}{% endfor %}<s>"
 
@@ -43,7 +46,52 @@ def test_special_token_names_in_an_answer_are_plain_text() -> None:
 def test_a_chat_becomes_a_prompt_by_the_template() -> None:
     tokenizer = byte_level_tokenizer(TEMPLATE)
     prompt = tokenizer.render_chat([{"role": "user", "content": "hi"}])
-    assert prompt == tokenizer.encode_prompt("<s>user:hi<s>")
+    assert prompt == RenderedPrompt(tokenizer.encode_prompt("<s>user:hi<s>"), "<s>user:hi<s>")
+    long = tokenizer.render_chat([{"role": "user", "content": "hi" * 100}])
+    assert long.tail == ("hi" * 100 + "<s>")[-64:]
+
+
+def test_tools_and_options_reach_the_template() -> None:
+    tokenizer = byte_level_tokenizer("{{ tools | tojson }} {{ thinking }} {{ other is defined }}")
+    messages = [{"role": "user", "content": "hi"}]
+    prompt = tokenizer.render_chat(messages, [{"name": "f"}], {"thinking": True})
+    assert prompt.tail == '[{"name": "f"}] True False'
+    assert tokenizer.render_chat(messages, None, {"thinking": 1}).tail == "null 1 False"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["messages", "tools", "chat_template", "tokenize", "add_generation_prompt", "conversation"],
+)
+def test_what_the_server_tells_the_template_is_no_option(name: str) -> None:
+    tokenizer = byte_level_tokenizer(TEMPLATE)
+    with pytest.raises(InvalidRequest, match=name):
+        tokenizer.render_chat([{"role": "user", "content": "hi"}], None, {name: "x"})
+
+
+@pytest.mark.parametrize("text", ["héllo <s> 東京", "", " a b "])
+def test_decoding_a_prompt_gives_its_text(text: str) -> None:
+    tokenizer = byte_level_tokenizer()
+    assert tokenizer.decode(tokenizer.encode_prompt(text)) == text
+
+
+def test_special_tokens_are_added_to_prompts_only_on_demand() -> None:
+    tokenizer = byte_level_tokenizer()
+    content = json.loads(tokenizer.hf.backend_tokenizer.to_str())
+    (end,) = (token["id"] for token in content["added_tokens"])
+    content["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [
+            {"SpecialToken": {"id": "<s>", "type_id": 0}},
+            {"Sequence": {"id": "A", "type_id": 0}},
+        ],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [end], "tokens": ["<s>"]}},
+    }
+    backend = Tokenizer.from_str(json.dumps(content))
+    begun = HfTokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<s>"))
+    assert begun.encode_prompt("a", add_special_tokens=True) == [end, *begun.encode_prompt("a")]
+    assert begun.encode("a") == begun.encode_prompt("a")
 
 
 def test_a_model_without_chat_template_refuses_chats() -> None:
@@ -66,3 +114,49 @@ def test_no_space_is_put_before_re_tokenized_text() -> None:
     tokenizer = spaced_tokenizer()
     vocabulary = Vocabulary.from_tokenizer(tokenizer.hf)
     assert [vocabulary.token_bytes[token] for token in tokenizer.encode("ab")] == [b"a", b"b"]
+
+
+MARKS = ("[TOOL_CALLS]", "[ARGS]")
+
+
+def marked(tokenizer: HfTokenizer) -> HfTokenizer:
+    """With Mistral's marks as special tokens that swallow the space after them."""
+    tokens = [AddedToken(mark, special=True, rstrip=True, normalized=False) for mark in MARKS]
+    tokenizer.hf.add_tokens(tokens, special_tokens=True)
+    return HfTokenizer(tokenizer.hf)
+
+
+@pytest.mark.parametrize("make", [byte_level_tokenizer, spaced_tokenizer])
+def test_marks_that_are_special_tokens_can_be_made_writable(
+    make: Callable[[], HfTokenizer],
+) -> None:
+    tokenizer = marked(make())
+    text = "[TOOL_CALLS]a[ARGS] b"
+    silent = Vocabulary.from_tokenizer(tokenizer.hf)
+    ids = {mark: tokenizer.encode_prompt(mark)[-1] for mark in MARKS}
+    assert set(MARKS) <= tokenizer.special_tokens
+    assert not set(ids.values()) & set(tokenizer.encode(text))
+    assert all(silent.token_bytes[number] is None for number in ids.values())
+
+    tokenizer.make_writable([*MARKS, "<tool_call>"])
+    spoken = Vocabulary.from_tokenizer(tokenizer.hf, (), MARKS)
+    tokens = tokenizer.encode(text)
+    assert [token for token in tokens if token in ids.values()] == list(ids.values())
+    assert b"".join(spoken.token_bytes[token] or b"?" for token in tokens) == text.encode()
+
+
+def test_the_end_of_sequence_is_never_made_writable() -> None:
+    tokenizer = byte_level_tokenizer()
+    tokenizer.make_writable(["<s>"])
+    vocabulary = Vocabulary.from_tokenizer(tokenizer.hf, (), ["<s>"])
+    (end,) = vocabulary.eos_ids
+    assert vocabulary.token_bytes[end] is None
+    assert end not in tokenizer.encode("<s>")
+
+
+def test_several_templates_are_shown_as_one_text() -> None:
+    tokenizer = byte_level_tokenizer("{{ messages }}")
+    assert tokenizer.chat_template == "{{ messages }}"
+    tokenizer.hf.chat_template = {"default": "a", "tool_use": "b"}
+    assert tokenizer.chat_template == "a\nb"
+    assert byte_level_tokenizer().chat_template is None
