@@ -34,6 +34,9 @@ bench: $(STAMP)
 clients: $(STAMP)
 	$(BIN)/python -m tests.clients.run $(CLIENTS)
 
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.conformance.fuzz_api --examples 2000
+
 clean:
 	rm -rf $(VENV) .clients .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 

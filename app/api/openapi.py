@@ -55,7 +55,8 @@ class Operation:
     errors: Sequence[int] = (500,)
     bodies: Sequence[Body] = ()
     """The body is one of these; none: there is no body."""
-    streams: bool = False
+    event: type[BaseModel] | None = None
+    """Of a stream's events; None: there are no streams."""
     statuses: Mapping[int, type[BaseModel]] = field(default_factory=dict)
     """Answers of other statuses that are no error objects."""
 
@@ -68,7 +69,7 @@ OPERATIONS = (
         shapes.ChatCompletion,
         _GENERATES,
         [Body(chat.ChatCompletionRequest, chat.NEUTRAL, chat.HARMLESS)],
-        streams=True,
+        shapes.ChatCompletionChunk,
     ),
     Operation(
         "post",
@@ -77,7 +78,7 @@ OPERATIONS = (
         shapes.Completion,
         _GENERATES,
         [Body(completions.CompletionRequest, completions.NEUTRAL, completions.HARMLESS)],
-        streams=True,
+        shapes.CompletionChunk,
     ),
     Operation(
         "post",
@@ -93,7 +94,7 @@ OPERATIONS = (
                 frozenset(responses.MOVED),
             )
         ],
-        streams=True,
+        shapes.ResponseEvent,
     ),
     *(
         Operation(method, f"/v1/responses/{{response_id}}{rest}", summary, errors=(404, 500))
@@ -163,7 +164,7 @@ def install_openapi(app: FastAPI, config: ApiConfig) -> None:
 
 def describe(config: ApiConfig) -> Json:
     """The document (OpenAPI 3.1) of a server with these settings."""
-    components, references = _components()
+    components, references = _components(config.served_model)
     paths: dict[str, Json] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = _operation(
@@ -213,8 +214,8 @@ def _responses(
     found: Json = {}
     if operation.answer is not None:
         content: Json = {"application/json": {"schema": references[operation.answer]}}
-        if operation.streams:
-            content["text/event-stream"] = {"schema": {"type": "string"}}
+        if operation.event is not None:
+            content["text/event-stream"] = {"schema": _event(references[operation.event])}
         found["200"] = {"description": "The answer", "content": content}
     elif operation.path == METRICS_PATH:
         text = {"text/plain": {"schema": {"type": "string"}}}
@@ -234,6 +235,21 @@ def _responses(
     return found
 
 
+def _event(data: Json) -> Json:
+    """An event of a stream: before OpenAPI 3.2 that is what the schema of a stream tells of."""
+    either = {"anyOf": [data, {"$ref": _REFERENCE.format(model="ErrorEnvelope")}]}
+    parsed = {"contentMediaType": "application/json", "contentSchema": either}
+    return {
+        "type": "object",
+        "description": "Server-sent events, the last of which may be [DONE].",
+        "properties": {
+            "event": {"type": "string"},
+            "data": {"type": "string", "anyOf": [{"const": "[DONE]"}, parsed]},
+        },
+        "required": ["data"],
+    }
+
+
 def _is_open(path: str, config: ApiConfig) -> bool:
     return path in OPEN_PATHS or (config.metrics_public and path == METRICS_PATH)
 
@@ -243,11 +259,12 @@ def _name(operation: Operation) -> str:
     return "_".join([operation.method, *steps.split("/")])
 
 
-def _components() -> tuple[Json, Mapping[type[BaseModel], Json]]:
+def _components(served: str) -> tuple[Json, Mapping[type[BaseModel], Json]]:
     """All schemas by name, and for each model of ``OPERATIONS`` the reference to its own."""
     bodies = {body.model: body for each in OPERATIONS for body in each.bodies}
     answers = [each.answer for each in OPERATIONS if each.answer is not None]
     others = [model for each in OPERATIONS for model in each.statuses.values()]
+    others += [each.event for each in OPERATIONS if each.event is not None]
     models: list[type[BaseModel]] = [*bodies, *answers, *others, shapes.ErrorEnvelope]
     found, definitions = models_json_schema(
         [(model, "validation") for model in models], ref_template=_REFERENCE
@@ -257,7 +274,15 @@ def _components() -> tuple[Json, Mapping[type[BaseModel], Json]]:
     for model, body in bodies.items():
         name = references[model]["$ref"].rpartition("/")[2]
         _add_known_fields(components[name], body)
+        if "model" in body.model.model_fields:
+            optional = not body.model.model_fields["model"].is_required()
+            names = [served, None] if optional else [served]
+            components[name]["properties"]["model"] = {"enum": names}
     _name_both(components["RegexResponse"], "pattern", "regex")
+    components["SchemaRequest"]["oneOf"] = [
+        {"required": ["schema"]},
+        {"required": ["response_format"]},
+    ]
     return components, references
 
 

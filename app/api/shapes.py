@@ -128,6 +128,46 @@ class ChatCompletion(Shape):
     usage: Usage
 
 
+class FunctionDelta(Shape):
+    name: str = ""
+    arguments: str
+
+
+class CallDelta(Shape):
+    """``id`` and the function's name come once."""
+
+    index: int
+    id: str = ""
+    type: Literal["function"] = "function"
+    function: FunctionDelta
+
+
+class Delta(Shape):
+    role: Literal["assistant"] = "assistant"
+    content: str = ""
+    refusal: None = None
+    reasoning_content: str = ""
+    tool_calls: list[CallDelta] = []
+
+
+class ChunkChoice(Shape):
+    index: int
+    delta: Delta
+    logprobs: ChatLogprobs | None
+    finish_reason: Literal["stop", "length", "tool_calls"] | None
+
+
+class ChatCompletionChunk(Shape):
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    system_fingerprint: str
+    service_tier: Literal["default"]
+    choices: list[ChunkChoice]
+    usage: Usage | None = None
+
+
 class CompletionLogprobs(Shape):
     text_offset: list[int]
     token_logprobs: list[float]
@@ -150,6 +190,23 @@ class Completion(Shape):
     system_fingerprint: str
     choices: list[CompletionChoice]
     usage: Usage
+
+
+class CompletionChunkChoice(Shape):
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None
+    finish_reason: Literal["stop", "length"] | None
+
+
+class CompletionChunk(Shape):
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[CompletionChunkChoice]
+    usage: Usage | None = None
 
 
 class ResponsesInputDetails(Shape):
@@ -199,6 +256,14 @@ class ResponseObject(BaseModel):
     model: str
     output: list[OutputItem]
     usage: ResponsesUsage
+
+
+class ResponseEvent(BaseModel):
+    """Its other fields depend on its type."""
+
+    model_config = ConfigDict(extra="allow")
+    type: str
+    sequence_number: int
 
 
 class Tokenized(Shape):

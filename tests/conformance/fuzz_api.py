@@ -1,0 +1,170 @@
+"""schemathesis over ``/openapi.json``: no 5xx, no status or answer that is not in the document.
+
+    python -m tests.conformance.fuzz_api --examples 2000
+
+starts a server with the demo model, asks it so many things and prints what it answered. Half of
+the requests fit the document; of the others one part is wrong. Of the fitting ones some have few
+fields, and a prompt as people send it, for one with many fields hardly ever can be answered. Exit
+status: 0 if every answer was as documented.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.failures import FailureGroup
+from schemathesis.specs.openapi import checks
+
+CHECKS = [
+    not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
+]
+WITH_A_BODY = 12
+"""Examples of an operation with a body for one of another, which has little to vary."""
+FEW = 4
+"""Fields of a small request, beside the usual ones."""
+USUAL: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "Extract: Ada, 36"}]},
+    "/v1/completions": {"prompt": "Ada is"},
+    "/v1/responses": {"input": "Extract: Ada, 36"},
+    "/v1/schemas": {"schema": {"type": "array", "items": {"enum": [1, "a"]}, "maxItems": 3}},
+    "/tokenize": {"prompt": "Ada"},
+    "/detokenize": {"tokens": [65, 66]},
+}
+"""A body that is answered, but for the model."""
+
+
+@dataclass
+class Findings:
+    """What was answered how often, and what should not have been."""
+
+    answers: Counter[tuple[str, int]] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def examples(self) -> int:
+        return self.answers.total()
+
+
+def fuzz(url: str, document: dict[str, Any], *, examples: int, number: int = 0) -> Findings:
+    """Ask the server at ``url`` about ``examples`` things; ``number`` seeds what they are."""
+    schema = schemathesis.openapi.from_dict(document)
+    results: Iterable[Any] = schema.get_all_operations()
+    operations = [result.ok() for result in results]
+    shares = [WITH_A_BODY if operation.body else 1 for operation in operations]
+    findings = Findings()
+    with requests.Session() as session:
+        for operation, share in zip(operations, shares, strict=True):
+            count = math.ceil(examples * share / sum(shares))
+            modes = [GenerationMode.POSITIVE, GenerationMode.NEGATIVE]
+            if not operation.body:
+                modes = modes[:1]
+            for mode in modes:
+                strategy = _cases(operation, mode)
+                _ask(strategy, url, session, math.ceil(count / len(modes)), number, findings)
+    return findings
+
+
+def _cases(operation: Any, mode: GenerationMode) -> st.SearchStrategy[Any]:
+    strategy: st.SearchStrategy[Any] = operation.as_strategy(generation_mode=mode)
+    if mode is GenerationMode.NEGATIVE:
+        return strategy
+    kept = st.lists(st.integers(0, 99), max_size=FEW)
+    whole = st.sampled_from([False, False, True])
+    return st.tuples(whole, kept, strategy).map(lambda drawn: _thinned(*drawn))
+
+
+def _thinned(whole: bool, kept: list[int], case: Any) -> Any:
+    """``case`` as it is, or with few fields beside the usual ones."""
+    if whole or not isinstance(case.body, dict):
+        return case
+    usual = USUAL[case.operation.path]
+    others = sorted(case.body.keys() - {"model", "messages", *usual})
+    chosen = {others[place % len(others)] for place in kept} if others else set()
+    model = {"model": case.body["model"]} if case.body.get("model") is not None else {}
+    case.body = {name: case.body[name] for name in case.body if name in chosen} | model | usual
+    return case
+
+
+def _ask(
+    cases: st.SearchStrategy[Any],
+    url: str,
+    session: requests.Session,
+    count: int,
+    number: int,
+    findings: Findings,
+) -> None:
+    @seed(number)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=cases)
+    def ask(case: Any) -> None:
+        response = case.call(base_url=url, session=session, timeout=120)
+        label = f"{case.method} {case.operation.path}"
+        findings.answers[label, response.status_code] += 1
+        try:
+            case.validate_response(response, checks=CHECKS)
+        except FailureGroup as group:
+            problems = "\n".join(str(each) for each in group.exceptions)
+            findings.failures.append(
+                f"{label} -> {response.status_code}: {problems}\n{case.body!r:.2000}"
+            )
+
+    ask()
+
+
+def report(findings: Findings) -> str:
+    rows = [
+        f"{times:>6}  {status}  {label}"
+        for (label, status), times in sorted(findings.answers.items())
+    ]
+    total = f"{findings.examples} examples, {len(findings.failures)} not as documented"
+    return "\n".join([*findings.failures[:20], *rows, total])
+
+
+async def _fuzz_demo(examples: int, number: int) -> Findings:
+    """With the demo model, in this process."""
+    from app.config import Settings
+    from app.main import assemble, load_backend
+    from app.telemetry.metrics import Metrics
+    from tests.api.harness import listening
+
+    own, metrics = Settings(default_max_tokens=64), Metrics()
+    app = assemble(own, load_backend(own, metrics), metrics).app
+    async with listening(app) as url:
+        return await asyncio.to_thread(fuzz, url, app.openapi(), examples=examples, number=number)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--examples", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    findings = asyncio.run(_fuzz_demo(options.examples, options.seed))
+    print(report(findings))
+    return 1 if findings.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
