@@ -111,23 +111,23 @@ def test_draws_follow_the_distribution(which: str, allowed: set[int] | None, nam
     assert not seen[wanted == 0.0].any()
 
 
-@pytest.mark.parametrize("name", ["plain", "top_k", "top_p", "min_p"])
-@pytest.mark.parametrize("spread", [0.01, 3.0], ids=["flat", "peaked"])
-@pytest.mark.parametrize("which", ["cpu", "device"])
-def test_rounding_noise_in_the_logits_does_not_change_the_draw(
-    which: str, spread: float, name: str
+@pytest.mark.parametrize(("name", "spread"), [("plain", 0.3), ("plain", 3.0), ("top_p", 0.3)])
+@pytest.mark.parametrize("which", SAMPLERS)
+def test_noise_in_the_logits_changes_no_more_draws_than_it_is_large(
+    which: str, name: str, spread: float
 ) -> None:
-    size, count = 5000, 400
+    size, count, noise = 5000, 500, 1e-3
     generator = torch.Generator().manual_seed(9)
     logits = torch.randn(count, size, generator=generator) * spread
-    noise = torch.randn(count, size, generator=generator) * 1e-6
+    noisy = logits + torch.randn(count, size, generator=generator) * noise
     sampler = CpuSampler(size) if which == "cpu" else DeviceSampler(size, torch.device("cpu"))
     rows = [SampleRow(0, 0, CASES[name], key) for key in range(count)]
-    one = sampler.sample(logits.clone(), rows, [None] * count)
-    other = sampler.sample(logits * (1 + noise), rows, [None] * count)
-    # The chance is a few in a million for each row; adding up all weights before a token's own
-    # to find its place among them made it one in a hundred.
-    assert one == other
+    quiet = sampler.sample(logits, rows, [None] * count)
+    disturbed = sampler.sample(noisy, rows, [None] * count)
+    changed = sum(one != other for one, other in zip(quiet, disturbed, strict=True))
+    # One in a thousand or so is expected. Drawn by a point in the weights laid end to end, which
+    # moves with all the weights before it, 8, 25 and 207 of these draws changed.
+    assert changed <= 3
 
 
 @pytest.mark.parametrize("which", SAMPLERS)
