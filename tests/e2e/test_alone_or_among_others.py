@@ -52,10 +52,8 @@ class Demo:
     def new_engine(self) -> Engine:
         return Engine(load_runner(self._config), self._vocabulary, self._tokenizer)
 
-    def requests(
-        self, sampling: SamplingParams, first_seed: int, *, constrained: bool
-    ) -> list[EngineRequest]:
-        """Every request asks for something else, under its own seed."""
+    def requests(self, sampling: SamplingParams, first_seed: int) -> list[EngineRequest]:
+        """Each asks for something else, under its own seed, and every other one by its schema."""
         return [
             EngineRequest(
                 request_id=f"{example.kind} {index}",
@@ -65,7 +63,7 @@ class Demo:
                 seed=first_seed + index,
                 constraint=(
                     self._compiler.compile(JsonSchema(example.schema))
-                    if constrained and example.schema is not None
+                    if index % 2 == 0 and example.schema is not None
                     else None
                 ),
             )
@@ -84,12 +82,9 @@ def demo() -> Demo:
     return Demo()
 
 
-@pytest.mark.parametrize("constrained", [True, False], ids=["schema", "free"])
 @pytest.mark.parametrize("name", SAMPLINGS)
-def test_a_seeded_answer_is_the_same_alone_and_among_31_others(
-    demo: Demo, name: str, constrained: bool
-) -> None:
-    requests = demo.requests(SAMPLINGS[name], 1000, constrained=constrained)
+def test_a_seeded_answer_is_the_same_alone_and_among_31_others(demo: Demo, name: str) -> None:
+    requests = demo.requests(SAMPLINGS[name], 1000)
     together = answers_of(demo.new_engine(), requests)
     engine = demo.new_engine()
     for one in requests[ASKED_AGAIN]:
