@@ -68,9 +68,10 @@ def answer(
     if content is None and format.trigger is not None:
         text = FreeText(without=(format.trigger,))
         return Structure(Series((text, Repeated(calls, at_most=1))))
-    leads = _after_newlines(format.leads(use.names))
-    free = FreeText() if content is None else _part(content)
-    return Structure(Either((_not_starting(free, leads), calls)))
+    if content is None:
+        # Text that begins like a call has to become one: it need not be told apart by the name.
+        return Structure(Either((_not_calling(FreeText(), [format.begin + format.opening]), calls)))
+    return Structure(Either((_not_calling(_part(content), format.leads(use.names)), calls)))
 
 
 def with_reasoning(
@@ -165,6 +166,10 @@ def _after_newlines(marks: Iterable[str]) -> tuple[str, ...]:
     return tuple(
         "\n" * count + mark for mark in marks for count in range(NEWLINES_BEFORE_ANSWER + 1)
     )
+
+
+def _not_calling(part: Part, leads: Iterable[str]) -> Part:
+    return _not_starting(part, _after_newlines(leads))
 
 
 def _not_starting(part: Part, prefixes: Iterable[str]) -> Part:

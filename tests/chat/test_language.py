@@ -223,6 +223,26 @@ def test_json_content_may_look_like_a_call_of_another_function() -> None:
     assert read(reader, [text]) == [Content(text)]
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_marks_of_a_required_call_are_forced(name: str) -> None:
+    format = FORMATS[name]
+    one = answer(None, ToolUse(TOOLS[2:], "required"), format)
+    several = answer(None, ToolUse(TOOLS, "required"), format)
+    assert one is not None
+    assert several is not None
+    id_mark = format.id_mark or format.middle
+    assert WALKER.forced(one).startswith(format.begin + format.opening + "none" + id_mark)
+    assert WALKER.forced(several) == format.begin + format.opening
+
+
+def test_text_that_begins_like_a_call_has_to_become_one() -> None:
+    spec = answer(None, ToolUse(TOOLS), LLAMA)
+    assert spec is not None
+    assert WALKER.admits(spec, '{"name": "none", "parameters": {}}')
+    assert WALKER.admits(spec, '{"name"')
+    assert not WALKER.admits(spec, '{"name": "other", "parameters": {}}')
+
+
 @pytest.mark.parametrize(
     ("spec", "open_ended"),
     [

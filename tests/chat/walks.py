@@ -71,6 +71,10 @@ class Walker:
             return False
         return state.is_complete
 
+    def forced(self, spec: ConstraintSpec) -> str:
+        """What every text of ``spec`` begins with."""
+        return self._compiler.compile(spec).start().forced().decode()
+
 
 def read(reader: AnswerReader, chunks: Sequence[str]) -> list[Piece]:
     """The pieces of an answer that comes in ``chunks``, those that belong together joined."""
