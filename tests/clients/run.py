@@ -21,10 +21,12 @@ from tests.clients.table import Outcome, Report, page
 PAGE = HERE.parents[1] / "docs" / "clients.md"
 MODEL = "leapjson-demo"
 CLIENT_SECONDS = 900
+SETTINGS = {"DEFAULT_MAX_TOKENS": "300"}
+"""So small a model does not always find an end by itself, and few checks say how long is enough."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status is the number of failures that are not excused, 0 where all is well."""
+    """The exit status: 1 if a check failed or a client did not run."""
     options = _parser().parse_args(arguments)
     clients = [client for client in CLIENTS if not options.only or client.name in options.only]
     ready = {client.name: _installed(client) for client in clients}
@@ -40,11 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.only:
         PAGE.write_text(page(reports, _runtimes()))
         print(f"written: {PAGE.relative_to(Path.cwd())}")
-    return min(1, sum(report.failures for report in reports))
+    return int(any(report.failed for report in reports))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="make clients", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.clients.run", description=__doc__)
     names = [client.name for client in CLIENTS]
     parser.add_argument(
         "--only", action="append", choices=names, help="this client; the page is not written"
@@ -71,7 +73,7 @@ def _server(url: str | None) -> Iterator[str]:
         return
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_server(None, Path(folder) / "log", {}) as server,
+        running_server(None, Path(folder) / "log", SETTINGS) as server,
     ):
         yield server.url
 

@@ -27,8 +27,8 @@ class Report:
     problem: str | None = None
 
     @property
-    def failures(self) -> int:
-        return sum(outcome.ok is False for outcome in self.outcomes) + (self.problem is not None)
+    def failed(self) -> bool:
+        return self.problem is not None or any(outcome.ok is False for outcome in self.outcomes)
 
 
 _INTRODUCTION = """# Clients

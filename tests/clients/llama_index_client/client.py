@@ -20,6 +20,7 @@ from llama_index.core.llms import ChatMessage
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import FunctionTool
 from llama_index.llms.openai_like import OpenAILike, OpenAILikeResponses
+from pydantic import ValidationError
 
 check = Checks()
 common: dict[str, Any] = {
@@ -44,7 +45,12 @@ responses = OpenAILikeResponses(
     is_function_calling_model=True,
 )
 
-QUESTION = PromptTemplate("{text}")
+
+def question() -> PromptTemplate:
+    """A new one for each use: the package writes into it."""
+    return PromptTemplate("{text}")
+
+
 MESSAGES = [ChatMessage(role="user", content=CONTACT_TEXT)]
 
 
@@ -76,9 +82,9 @@ async def _() -> None:
 
 @check("json_schema", "structured_predict, should_use_structured_outputs")
 def _() -> None:
-    contact = with_schemas.structured_predict(Contact, QUESTION, text=CONTACT_TEXT)
+    contact = with_schemas.structured_predict(Contact, question(), text=CONTACT_TEXT)
     assert contact.name == "Daniel Okafor"
-    assert with_schemas.structured_predict(Review, QUESTION, text=REVIEW_TEXT).rating == 2
+    assert with_schemas.structured_predict(Review, question(), text=REVIEW_TEXT).rating == 2
 
 
 @check("json_schema", "as_structured_llm")
@@ -89,30 +95,36 @@ def _() -> None:
 
 @check("stream", "stream_structured_predict")
 def _() -> None:
-    parts = list(with_schemas.stream_structured_predict(Contact, QUESTION, text=CONTACT_TEXT))
-    whole = with_schemas.structured_predict(Contact, QUESTION, text=CONTACT_TEXT)
+    parts = list(with_schemas.stream_structured_predict(Contact, question(), text=CONTACT_TEXT))
+    whole = with_schemas.structured_predict(Contact, question(), text=CONTACT_TEXT)
     assert parts[-1].model_dump() == whole.model_dump()
 
 
 @check("text", "structured_predict by a schema in the prompt")
 def _() -> None:
     try:
-        chat.structured_predict(Contact, QUESTION, text=CONTACT_TEXT)
+        chat.structured_predict(Contact, question(), text=CONTACT_TEXT)
+    except openai.BadRequestError as error:
+        if error.param != "tool_choice":
+            raise
+        raise NotApplicable("sends tool_choice without tools, which OpenAI refuses too") from error
     except ValueError as error:
         raise NotApplicable("answered; to follow it takes a larger model") from error
 
 
 @check("tools", "structured_predict by function calling")
 def _() -> None:
-    contact = with_tools.structured_predict(Contact, QUESTION, text=CONTACT_TEXT)
+    contact = with_tools.structured_predict(Contact, question(), text=CONTACT_TEXT)
     assert isinstance(contact, Contact)
 
 
-@check("tools streamed", "stream_structured_predict by function calling")
+@check("tools streamed", "stream_structured_predict by function calling (tool_choice auto)")
 def _() -> None:
-    parts = list(with_tools.stream_structured_predict(Contact, QUESTION, text=CONTACT_TEXT))
-    whole = with_tools.structured_predict(Contact, QUESTION, text=CONTACT_TEXT)
-    assert parts[-1].model_dump() == whole.model_dump()
+    parts = list(with_tools.stream_structured_predict(Contact, question(), text=CONTACT_TEXT))
+    try:
+        Contact.model_validate(parts[-1].model_dump())
+    except ValidationError as error:
+        raise NotApplicable("the model answered in text, as it may") from error
 
 
 @check("tools", "chat_with_tools, tool_required")
@@ -189,7 +201,7 @@ def _() -> None:
 
 @check("responses tools", "OpenAILikeResponses: structured_predict")
 def _() -> None:
-    contact = responses.structured_predict(Contact, QUESTION, text=CONTACT_TEXT)
+    contact = responses.structured_predict(Contact, question(), text=CONTACT_TEXT)
     assert isinstance(contact, Contact)
 
 

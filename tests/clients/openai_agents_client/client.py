@@ -66,7 +66,10 @@ class Numbers(AgentOutputSchemaBase):
 
 
 def agent(model: Any, tool_choice: str | None = None, **arguments: Any) -> Agent[Any]:
-    settings = ModelSettings(temperature=0, tool_choice=tool_choice, include_usage=True)
+    """With one call at a time: so small a model repeats a call until the budget ends."""
+    settings = ModelSettings(
+        temperature=0, tool_choice=tool_choice, parallel_tool_calls=False, include_usage=True
+    )
     return Agent(name="extractor", model=model, model_settings=settings, **arguments)
 
 
