@@ -39,7 +39,7 @@ def install_edges(app: FastAPI, config: ApiConfig) -> None:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=config.cors_origins,
-            allow_methods=("GET", "HEAD", "POST"),
+            allow_methods=("GET", "HEAD", "POST", "DELETE"),
             allow_headers=("*",),
             expose_headers=EXPOSED,
         )
