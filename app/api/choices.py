@@ -89,6 +89,7 @@ class _ChoiceReader:
                 tools=expected.tools,
                 content_first=expected.content_first,
             )
+        self._calls = 0
         self._open_calls = 0
         self._waiting: deque[tuple[int, AnswerToken]] = deque()
         """Tokens that no piece has reached yet, and where their first bytes are."""
@@ -109,9 +110,10 @@ class _ChoiceReader:
         if chunk.finish_reason is not None:
             pieces += self._reader.finish()
         for piece in pieces:
+            self._calls += isinstance(piece, CallStart)
             self._open_calls += isinstance(piece, CallStart) - isinstance(piece, CallEnd)
         ending: Ending | None = chunk.finish_reason
-        if ending is not None and self._reader.in_calls and not self._open_calls:
+        if ending is not None and self._calls and not self._open_calls:
             ending = "tool_calls"
         return Reading(chunk.index, pieces, self._tell(chunk, pieces), ending)
 

@@ -13,6 +13,7 @@ import httpx
 import openai
 import uvicorn
 from fastapi import FastAPI
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from app.api.application import build_app
 from app.api.config import ApiConfig
@@ -50,9 +51,25 @@ async def client_of(bench: Bench, config: ApiConfig = CONFIG) -> AsyncIterator[h
     transport = httpx.ASGITransport(application(bench, config), raise_app_exceptions=False)
     async with (
         bench.running(),
-        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
+        httpx.AsyncClient(
+            transport=transport, base_url="http://test", event_hooks={"response": [validate]}
+        ) as client,
     ):
         yield client
+
+
+async def validate(response: httpx.Response) -> None:
+    """Every chat completion that a test sees is one by the SDK's types, strictly."""
+    asked = response.request
+    if (asked.method, asked.url.path) != ("POST", CHAT) or response.status_code != 200:
+        return
+    await response.aread()
+    if response.headers["content-type"] == "application/json":
+        ChatCompletion.model_validate_json(response.content, strict=True)
+        return
+    for event in events(response.text):
+        if event != "[DONE]" and "error" not in event:
+            ChatCompletionChunk.model_validate_json(json.dumps(event), strict=True)
 
 
 class _QuietServer(uvicorn.Server):

@@ -293,7 +293,8 @@ async def test_the_sdk_parses_the_arguments_of_a_strict_tool() -> None:
             final = await stream.get_final_completion()
     for each in (completion, final):
         type(each).model_validate(each.to_dict(), strict=True)
-        (parsed,) = each.choices[0].message.tool_calls or ()
+        assert each.choices[0].message.tool_calls is not None
+        (parsed,) = each.choices[0].message.tool_calls
         assert parsed.function.parsed_arguments == Place(city="Paris")
     assert "tool_calls.function.arguments.delta" in kinds
     assert "tool_calls.function.arguments.done" in kinds

@@ -1,0 +1,213 @@
+"""Streams join to the whole answer: random requests to whole servers, with everything they may ask.
+
+The demo model serves twice: with its own template, which knows no tools, and with one of the Hermes
+kind that has reasoning. Every request is sent twice with one seed, whole and as a stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+
+from app.demo import MODEL_PATH
+from loadtest.server import Server, running_server
+from tests.e2e.schemas import random_schema
+
+HERMES_THAT_REASONS = """\
+{%- if tools %}<|system|>Tools:{% for tool in tools %}
+{{ tool | tojson }}{% endfor %}
+<tool_call>
+{"name": ..., "arguments": ...}
+</tool_call><|end|>{% endif -%}
+{%- for message in messages -%}
+<|{{ message.role }}|>{{ message.content }}<|end|>
+{%- endfor -%}
+<|assistant|>{% if enable_thinking is defined and enable_thinking is false %}<think>
+
+</think>
+
+{% endif %}"""
+
+TEXT = "Extract the review: I bought the Tolano kettle — great, ★★★★! It is grün, 很好. Verified."
+STOPS = ['", "', "e", '": ', "{", "ß", "很", "\n", "tool", "na", '"}']
+
+
+@dataclass
+class Answer:
+    """One choice, as a client puts it together."""
+
+    content: str = ""
+    reasoning: str = ""
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    logprobs: list[tuple[str, float]] = field(default_factory=list)
+    finish_reason: str | None = None
+
+
+def random_request(rng: random.Random, template_knows_tools: bool) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "messages": [{"role": "user", "content": TEXT[rng.randrange(20) :]}],
+        "n": rng.choice([1, 1, 2, 4]),
+        "seed": rng.randrange(2**40),
+        "temperature": rng.choice([0, 0.7, 1, 1.3]),
+        "max_tokens": rng.choice([24, 60, 120]),
+        "on_budget": rng.choice(["finish", "truncate"]),
+        "logprobs": rng.random() < 0.3,
+    }
+    if rng.random() < 0.5:
+        body["stop"] = rng.sample(STOPS, rng.randint(1, 3))
+    if rng.random() < 0.5:
+        body["tools"] = [
+            {"type": "function", "function": {"name": f"f{i}", "parameters": random_schema(rng, 1)}}
+            for i in range(rng.randint(1, 3))
+        ]
+        body["tool_choice"] = rng.choice(["auto", "required", "required", "none"])
+        body["parallel_tool_calls"] = rng.random() < 0.5
+    kind = rng.choice(["text", "text", "object", "schema", "unicode"])
+    if kind == "object":
+        body["response_format"] = {"type": "json_object"}
+    elif kind == "schema":
+        schema = {"name": "s", "schema": random_schema(rng)}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    elif kind == "unicode":
+        body["response_format"] = {"type": "regex", "regex": "[ßü很好★—🎉]{4,12}( [a-z]{1,3})?"}
+    if template_knows_tools and rng.random() < 0.3:
+        body["chat_template_kwargs"] = {"enable_thinking": False}
+    return body
+
+
+def whole(body: dict[str, Any]) -> list[Answer]:
+    return [
+        Answer(
+            content=choice["message"]["content"] or "",
+            reasoning=choice["message"].get("reasoning_content", ""),
+            calls=[
+                (call["function"]["name"], call["function"]["arguments"])
+                for call in choice["message"].get("tool_calls", ())
+            ],
+            logprobs=_logprobs(choice["logprobs"]),
+            finish_reason=choice["finish_reason"],
+        )
+        for choice in body["choices"]
+    ]
+
+
+def joined(events: str, n: int) -> list[Answer]:
+    """What a client makes of the deltas."""
+    answers = [Answer() for _ in range(n)]
+    data = [event.removeprefix("data: ") for event in events.strip().split("\n\n")]
+    assert data[-1] == "[DONE]"
+    for chunk in map(json.loads, data[:-1]):
+        assert "error" not in chunk, chunk
+        for choice in chunk["choices"]:
+            answer, delta = answers[choice["index"]], choice["delta"]
+            assert answer.finish_reason is None, "something came after the end"
+            answer.content += delta.get("content") or ""
+            answer.reasoning += delta.get("reasoning_content", "")
+            answer.logprobs += _logprobs(choice["logprobs"])
+            answer.finish_reason = choice["finish_reason"]
+            for part in delta.get("tool_calls", ()):
+                if "id" in part:
+                    assert part["index"] == len(answer.calls)
+                    answer.calls.append((part["function"]["name"], ""))
+                name, arguments = answer.calls[part["index"]]
+                answer.calls[part["index"]] = (name, arguments + part["function"]["arguments"])
+    return answers
+
+
+def _logprobs(logprobs: dict[str, Any] | None) -> list[tuple[str, float]]:
+    return [(each["token"], each["logprob"]) for each in (logprobs or {"content": []})["content"]]
+
+
+def check(body: dict[str, Any], answer: Answer) -> None:
+    """What ended by itself is valid."""
+    if answer.finish_reason == "tool_calls":
+        schemas = {each["function"]["name"]: each["function"] for each in body["tools"]}
+        assert answer.calls
+        for name, arguments in answer.calls:
+            jsonschema.validate(json.loads(arguments), schemas[name]["parameters"])
+        return
+    format = body.get("response_format", {"type": "text"})
+    if answer.finish_reason == "stop" and "stop" not in body and not answer.calls:
+        if format["type"] == "json_schema":
+            jsonschema.validate(json.loads(answer.content), format["json_schema"]["schema"])
+        elif format["type"] == "json_object":
+            assert isinstance(json.loads(answer.content), dict)
+    if body["logprobs"] and not answer.calls:
+        text = "".join(token for token, _ in answer.logprobs)
+        assert answer.content.replace("�", "") in text.replace("�", "") or not text.isascii()
+
+
+@pytest.fixture(scope="module")
+def reasoning_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model") / "reasoner"
+    shutil.copytree(MODEL_PATH, folder)
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "chat_template": HERMES_THAT_REASONS}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def servers(
+    tmp_path_factory: pytest.TempPathFactory, reasoning_model: Path
+) -> Iterator[dict[str, Server]]:
+    logs = tmp_path_factory.mktemp("servers")
+    settings = {"DTYPE": "float32", "CPU_THREADS": "1", "COMPILE_WORKERS": "1"}
+    with (
+        running_server(None, logs / "demo", settings) as demo,
+        running_server(reasoning_model, logs / "reasoner", settings) as reasoner,
+    ):
+        yield {"leapjson-demo": demo, "reasoner": reasoner}
+
+
+async def exchange(
+    client: httpx.AsyncClient, url: str, body: dict[str, Any]
+) -> tuple[list[Answer], list[Answer]]:
+    path = f"{url}/v1/chat/completions"
+    probe = await client.post(path, json={**body, "n": 1})
+    if probe.status_code == 400 and probe.json()["error"]["code"] == "budget_too_small":
+        body["on_budget"] = "truncate"
+    plain, streamed = await asyncio.gather(
+        client.post(path, json=body), client.post(path, json={**body, "stream": True})
+    )
+    assert plain.status_code == streamed.status_code == 200, plain.text + streamed.text
+    return whole(plain.json()), joined(streamed.text, body["n"])
+
+
+@pytest.mark.parametrize(("model", "count"), [("leapjson-demo", 120), ("reasoner", 80)])
+async def test_the_deltas_of_random_streams_join_to_the_whole_answers(
+    servers: dict[str, Server], model: str, count: int
+) -> None:
+    rng = random.Random(model)
+    requests = [{**random_request(rng, model == "reasoner"), "model": model} for _ in range(count)]
+    limit = asyncio.Semaphore(8)
+
+    async with httpx.AsyncClient(timeout=300) as client:
+
+        async def one(body: dict[str, Any]) -> tuple[list[Answer], list[Answer]]:
+            async with limit:
+                return await exchange(client, servers[model].url, body)
+
+        pairs = await asyncio.gather(*map(one, requests))
+    for body, (plain, streamed) in zip(requests, pairs, strict=True):
+        assert [each.finish_reason for each in plain] == [each.finish_reason for each in streamed]
+        assert plain == streamed, body
+        for answer in plain:
+            check(body, answer)
+    answers = [answer for plain, _ in pairs for answer in plain]
+    ends = {answer.finish_reason for answer in answers}
+    assert ends == {"stop", "length", "tool_calls"}
+    if model == "reasoner":
+        assert any(answer.reasoning for answer in answers)
+    else:
+        assert any(len(answer.calls) > 1 for answer in answers)
