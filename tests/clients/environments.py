@@ -25,8 +25,9 @@ QUIET = {
     "OPENAI_AGENTS_DISABLE_TRACING": "1",
     "OUTLINES_DISABLE_TELEMETRY": "1",
     "PYDANTIC_DISABLE_PLUGINS": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
 }
-"""No client reports anything to anybody."""
+"""No client reports anything to anybody, nor writes beside its script."""
 
 
 class NotInstalled(Exception):

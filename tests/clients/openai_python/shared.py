@@ -1,0 +1,52 @@
+"""What the checks of the openai package share: the client, the shapes, OpenAI's types."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+from features import BASE_URL, CONTACT_TEXT, REVIEW_TEXT, Checks, Contact, Review
+from pydantic import BaseModel
+
+check = Checks()
+client = openai.OpenAI(base_url=BASE_URL, api_key="none")
+chat = client.chat.completions
+
+CONTACT: list[Any] = [{"role": "user", "content": CONTACT_TEXT}]
+REVIEW: list[Any] = [{"role": "user", "content": REVIEW_TEXT}]
+CONTACT_SCHEMA = openai.pydantic_function_tool(Contact)["function"]["parameters"]
+CONTACT_FORMAT: Any = {
+    "type": "json_schema",
+    "json_schema": {"name": "contact", "schema": CONTACT_SCHEMA, "strict": True},
+}
+SAVE: Any = openai.pydantic_function_tool(Contact, name="save_contact")
+RATE: Any = openai.pydantic_function_tool(Review, name="rate")
+RESPONSE_SAVE: Any = {"type": "function", **SAVE["function"]}
+TEXT_FORMAT: Any = {
+    "format": {"type": "json_schema", "name": "contact", "schema": CONTACT_SCHEMA, "strict": True}
+}
+
+
+def same_fields(model: BaseModel, sent: Any, place: str = "") -> None:
+    """Nothing that a type of the package requires is missing from what was sent."""
+    for name, field in type(model).model_fields.items():
+        alias = field.alias or name
+        assert not field.is_required() or alias in sent, f"{place}.{alias} is not there"
+        value, raw = getattr(model, name), sent.get(alias)
+        items = value if isinstance(value, list) else [value]
+        raws = raw if isinstance(raw, list) else [raw]
+        for item, item_sent in zip(items, raws, strict=True):
+            if isinstance(item, BaseModel):
+                same_fields(item, item_sent, f"{place}.{alias}")
+
+
+def strictly(kind: type[BaseModel], body: str) -> None:
+    """``body`` is what OpenAI publishes as ``kind``: no type is converted, nothing is missing."""
+    same_fields(kind.model_validate_json(body, strict=True), json.loads(body), kind.__name__)
+
+
+def only_call(message: Any) -> Any:
+    calls = message.tool_calls
+    assert calls, f"no call; content {message.content!r}"
+    return calls[0].function
