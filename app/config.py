@@ -161,6 +161,13 @@ class Settings(BaseSettings):
         names = (name.strip() for each in given for name in each.split(","))
         return tuple(name for name in names if name)
 
+    @field_validator("api_keys")
+    @classmethod
+    def _has_keys(cls, keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        if not keys:  # a secret that was not filled in would leave the server open
+            raise ValueError("it is set and holds no key; unset it for a server without keys")
+        return keys
+
     @field_validator("cors_origins")
     @classmethod
     def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field
@@ -125,6 +126,15 @@ class ConstraintFields(Wire):
     json_schema: str | dict[str, Any] | bool | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class NamedConstraint:
+    """A constraint, and the field that named it."""
+
+    spec: ConstraintSpec | None = None
+    """None where text is free."""
+    param: str = "response_format"
+
+
 class ConstraintReader:
     """Finds the constraint of a request."""
 
@@ -132,10 +142,10 @@ class ConstraintReader:
         self._whitespace = default_whitespace
         self._schema_by_id = schema_by_id
 
-    def read(self, fields: ConstraintFields) -> ConstraintSpec | None:
-        """None where text is free. Raises ``InvalidRequest``, also where two are given."""
+    def read(self, fields: ConstraintFields) -> NamedConstraint:
+        """The one that ``fields`` name. Raises ``InvalidRequest``, also where two are given."""
         found = [
-            (name, spec)
+            NamedConstraint(spec, name)
             for name, spec in (
                 ("response_format", self.response_format(fields.response_format)),
                 *self._structured_outputs(fields.structured_outputs),
@@ -152,12 +162,12 @@ class ConstraintReader:
             if spec is not None
         ]
         if len(found) > 1:
-            names = " and ".join(name for name, _ in found)
+            names = " and ".join(each.param for each in found)
             raise InvalidRequest(
                 f"{names} are given, but a request has one constraint; leave all but one out",
-                param=found[1][0],
+                param=found[1].param,
             )
-        return found[0][1] if found else None
+        return found[0] if found else NamedConstraint()
 
     def response_format(self, asked: ResponseFormat | None) -> ConstraintSpec | None:
         match asked:

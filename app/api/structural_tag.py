@@ -44,8 +44,9 @@ Ends = tuple[str, ...]
 def structure(value: Any, whitespace: str, place: str = "structural_tag") -> Structure:
     """The answers that a structural tag describes; ``value`` is the tag or its JSON.
 
-    ``whitespace`` is the form of JSON in it, ``place`` the field it is in. Raises ``InvalidRequest`` that names the place, also
-    for formats that speak of tokens and for what cannot be enforced.
+    ``whitespace`` is the form of JSON in it, ``place`` the field it is in. Raises
+    ``InvalidRequest`` that names the place, also for formats that speak of tokens and for what
+    cannot be enforced.
     """
     if isinstance(value, str):
         value = parsed(value, place)

@@ -154,7 +154,12 @@ def _arguments(tool: FunctionTool, whitespace: str) -> Part:
             f"{error.reason}",
             param="tools",
         ) from error
-    return JsonSchema(schema, close_objects=tool.strict is not False, whitespace=whitespace)
+    return JsonSchema(
+        schema,
+        close_objects=tool.strict is not False,
+        whitespace=whitespace,
+        subject=f"the parameters of the function {tool.name!r}",
+    )
 
 
 def _part(spec: ConstraintSpec) -> Part:

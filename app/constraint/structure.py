@@ -14,7 +14,12 @@ from app.constraint.codepoints import CHARACTERS, utf8
 from app.constraint.expressions import ByteSet, Expression, ExpressionPool
 from app.constraint.limits import Limits
 from app.constraint.rows import Rows
-from app.core.errors import ConstraintTooComplex, InvalidSchema
+from app.core.errors import (
+    ConstraintError,
+    ConstraintTooComplex,
+    InvalidSchema,
+    UnsatisfiableSchema,
+)
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from app.core.structure import (
     Either,
@@ -113,8 +118,19 @@ class _StructureLowering:
                 return self._not_starting(self._lower(inner), {_encoded(p) for p in prefixes})
         key = part.cache_key()
         if key not in self._leaves:
-            self._leaves[key] = self._build_leaf(part)
+            self._leaves[key] = self._leaf(part)
         return self._leaves[key]
+
+    def _leaf(self, part: Leaf) -> Expression:
+        """Errors name the part if it has a name, and such a part is there to be used."""
+        subject = part.subject if isinstance(part, JsonSchema) else ""
+        try:
+            built = self._build_leaf(part)
+            if subject and built == self._pool.empty:
+                raise UnsatisfiableSchema
+        except ConstraintError as error:
+            raise error.about(subject) from None
+        return built
 
     def _free_text(self, without: Iterable[str], not_ending: Iterable[str]) -> Expression:
         pool = self._pool

@@ -25,6 +25,8 @@ The status codes themselves are assigned in one place, ``app.api.errors``.
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class LeapjsonError(Exception):
     """Root of all errors raised on purpose. ``str(error)`` says what to change."""
@@ -87,8 +89,23 @@ class ConstraintError(RequestError):
 
     code = "invalid_schema"
 
+    subject = ""
+    """Which of several schemas it is about; "" where there is one."""
+
     def __init__(self, message: str, *, param: str | None = "response_format") -> None:
         super().__init__(message, param=param)
+
+    def about(self, subject: str) -> Self:
+        """This error, with ``subject`` in front of what it says. Call once."""
+        if subject:
+            self.subject = subject
+            self.message = f"{subject}: {self.message}"
+            self.args = (self.message,)
+        return self
+
+    def _rebuilt(self, **arguments: str) -> tuple[object, ...]:
+        """What pickle makes it again from."""
+        return (_rebuild, (type(self), self.subject, arguments))
 
 
 class InvalidSchema(ConstraintError):
@@ -104,7 +121,7 @@ class InvalidSchema(ConstraintError):
         self.pointer = pointer
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), {"message": self.reason, "pointer": self.pointer}))
+        return self._rebuilt(message=self.reason, pointer=self.pointer)
 
 
 class UnsupportedSchema(ConstraintError):
@@ -126,8 +143,7 @@ class UnsupportedSchema(ConstraintError):
         self.reason = reason
 
     def __reduce__(self) -> tuple[object, ...]:
-        arguments = {"keyword": self.keyword, "pointer": self.pointer, "reason": self.reason}
-        return (_rebuild, (type(self), arguments))
+        return self._rebuilt(keyword=self.keyword, pointer=self.pointer, reason=self.reason)
 
 
 class UnsatisfiableSchema(ConstraintError):
@@ -137,6 +153,10 @@ class UnsatisfiableSchema(ConstraintError):
 
     def __init__(self, message: str = "no value satisfies this schema") -> None:
         super().__init__(message)
+        self.reason = message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return self._rebuilt(message=self.reason)
 
 
 class ConstraintTooComplex(ConstraintError):
@@ -149,7 +169,7 @@ class ConstraintTooComplex(ConstraintError):
         self.limit = limit
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), {"limit": self.limit}))
+        return self._rebuilt(limit=self.limit)
 
 
 class Unavailable(LeapjsonError):
@@ -185,5 +205,7 @@ class RejectedToken(LeapjsonError):
     """A token (or bytes) outside the language was pushed into a ``ConstraintState``."""
 
 
-def _rebuild(error: type[ConstraintError], arguments: dict[str, str]) -> ConstraintError:
-    return error(**arguments)
+def _rebuild(
+    error: type[ConstraintError], subject: str, arguments: dict[str, str]
+) -> ConstraintError:
+    return error(**arguments).about(subject)

@@ -91,6 +91,8 @@ class GenerationRequest:
     prompts: Sequence[Prompt]
     """One or more; each gets ``n`` choices. Choice j of prompt i has the index ``i * n + j``."""
     constraint: ConstraintSpec | None = None
+    constraint_param: str = "response_format"
+    """The field that the constraint came from, for errors to name."""
     sampling: SamplingParams = field(default_factory=SamplingParams)
     n: int = 1
     max_tokens: int | None = None

@@ -20,10 +20,12 @@ class JsonSchema:
     schema: Any
     close_objects: bool = False
     whitespace: str = "spaced"
+    subject: str = ""
+    """What its errors are about, where it is one of several: ``the function 'weather'``."""
 
     def cache_key(self) -> str:
         """Text that is equal exactly for specifications with the same language and order."""
-        return f"schema:{int(self.close_objects)}:{self.whitespace}:" + json.dumps(
+        return f"schema:{int(self.close_objects)}:{self.whitespace}:{self.subject}:" + json.dumps(
             self.schema, separators=(",", ":")
         )
 

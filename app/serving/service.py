@@ -13,8 +13,9 @@ from app.chat.formats import ChatFormat
 from app.chat.language import is_open_ended, with_reasoning
 from app.chat.prompts import Opening, prepare, text_length
 from app.chat.prompts import opening as find_opening
-from app.core.constraint import Constraint, ConstraintSpec
+from app.core.constraint import Constraint
 from app.core.errors import (
+    ConstraintError,
     Draining,
     EngineDied,
     InvalidRequest,
@@ -151,7 +152,7 @@ class GenerationService:
         prompts = [await self._prepare(prompt) for prompt in request.prompts]
         engine_requests = []
         for number, prompt in enumerate(prompts):
-            constraint = await self._constraint(request.constraint, prompt)
+            constraint = await self._constraint(request, prompt)
             for choice in range(request.n):
                 index = number * request.n + choice
                 engine_requests.append(
@@ -191,13 +192,18 @@ class GenerationService:
         opening = "closed" if reasoning is None else find_opening(rendered.tail, reasoning)
         return _Prepared(rendered.tokens, "messages", opening)
 
-    async def _constraint(
-        self, spec: ConstraintSpec | None, prompt: _Prepared
-    ) -> Constraint | None:
+    async def _constraint(self, request: GenerationRequest, prompt: _Prepared) -> Constraint | None:
+        spec = request.constraint
         reasoning = self._config.chat_format.reasoning
         if reasoning is not None and prompt.opening != "closed":
             spec = with_reasoning(spec, reasoning, prompt.opening)
-        return None if spec is None else await self._constraints.get(spec)
+        if spec is None:
+            return None
+        try:
+            return await self._constraints.get(spec)
+        except ConstraintError as error:  # raised for this request alone
+            error.param = request.constraint_param
+            raise
 
     def _engine_request(
         self,

@@ -166,3 +166,11 @@ def test_origins_that_no_browser_would_send_are_refused_at_start_up() -> None:
     for bad in ("https://a.example/", "a.example", "https://a.example/path", "null"):
         with pytest.raises(ValidationError, match="is not an origin"):
             Settings(cors_origins=(bad,))
+
+
+def test_a_setting_that_holds_no_key_does_not_leave_the_server_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LEAPJSON_API_KEYS", " , ")
+    with pytest.raises(ValidationError, match="holds no key"):
+        Settings()

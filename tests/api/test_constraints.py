@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from app.core.constraint import Choice, ConstraintSpec, Grammar, JsonObject, JsonSchema, Regex
+from app.core.errors import InvalidSchema
 from app.core.structure import Structure
 from tests.api.harness import CHAT, chat, client_of
 from tests.serving.fakes import Bench
@@ -147,3 +148,22 @@ async def test_what_is_wrong_with_a_constraint_is_named(fields: dict[str, Any], 
 async def test_two_constraints_are_named_both() -> None:
     _, message = await refused(regex="a", guided_choice=["a"])
     assert "guided_choice and regex" in message
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"response_format": {"type": "regex", "regex": "("}}, "response_format"),
+        ({"structured_outputs": {"regex": "("}}, "structured_outputs.regex"),
+        ({"guided_grammar": "x"}, "guided_grammar"),
+    ],
+)
+async def test_what_does_not_compile_is_named_by_the_field_it_came_in(
+    fields: dict[str, Any], param: str
+) -> None:
+    bench = Bench()
+    bench.compile_error = InvalidSchema("it is wrong")
+    async with client_of(bench) as client:
+        response = await client.post(CHAT, json=chat(**fields))
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == param

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import re
 from itertools import product
@@ -422,3 +423,20 @@ def test_a_long_free_text_stays_in_few_states(compiler: Compiler) -> None:
         state.accept_bytes("".join(rng.choice("abc <tol_é日") for _ in range(4)).encode())
     assert state_of.num_states < 80
     assert state_of.num_masks < 40
+
+
+def test_an_error_names_the_part_it_is_about_also_after_pickling() -> None:
+    def call(schema: Any) -> Structure:
+        part = JsonSchema(schema, subject="the function 'f'")
+        return Structure(Either((Literal("x"), part)))
+
+    with pytest.raises(UnsupportedSchema, match="the function 'f': the keyword") as unsupported:
+        compile_program(call({"$dynamicRef": "https://elsewhere.example/x"}))
+    again = pickle.loads(pickle.dumps(unsupported.value))
+    assert str(again) == again.message == str(unsupported.value)
+    assert again.keyword == unsupported.value.keyword
+    # Without a name it would only drop out of the alternatives.
+    with pytest.raises(UnsatisfiableSchema, match="the function 'f': no value") as impossible:
+        compile_program(call(False))
+    assert str(pickle.loads(pickle.dumps(impossible.value))) == str(impossible.value)
+    compile_program(Structure(Either((Literal("x"), JsonSchema(False)))))

@@ -52,7 +52,8 @@ def chat_call(
                     template_options(wire.reasoning_effort, wire.chat_template_kwargs, config),
                 )
             ],
-            constraint=answer(content, use, config.chat_format.tools),
+            constraint=answer(content.spec, use, config.chat_format.tools),
+            constraint_param="tools" if content.spec is None else content.param,
             sampling=sampling_params(wire, (wire.top_logprobs or 0) if wire.logprobs else None),
             n=wire.n or 1,
             max_tokens=wire.max_completion_tokens or wire.max_tokens,
@@ -62,7 +63,7 @@ def chat_call(
         include_usage=options is not None and options.include_usage,
         continuous_usage=options is not None and options.continuous_usage_stats,
         logprobs=bool(wire.logprobs),
-        expected=Expected(() if use is None else use.names, content_first=content is None),
+        expected=Expected(() if use is None else use.names, content_first=content.spec is None),
     )
 
 

@@ -43,13 +43,15 @@ def completion_call(
     n = wire.n or 1
     _check(wire, n)
     options = wire.stream_options
+    constraint = constraints.read(wire)
     return CompletionCall(
         generation=GenerationRequest(
             request_id=request_id,
             prompts=read_prompts(
                 wire.prompt, n=n, max_choices=config.max_n, vocabulary_size=vocabulary_size
             ),
-            constraint=constraints.read(wire),
+            constraint=constraint.spec,
+            constraint_param=constraint.param,
             sampling=sampling_params(wire, wire.logprobs),
             n=n,
             max_tokens=wire.max_tokens or DEFAULT_MAX_TOKENS,

@@ -94,7 +94,8 @@ def _call(
                     template_options(effort, wire.chat_template_kwargs, config),
                 )
             ],
-            constraint=answer(content, use, config.chat_format.tools),
+            constraint=answer(content.spec, use, config.chat_format.tools),
+            constraint_param="tools" if content.spec is None else content.param,
             sampling=sampling_params(wire, (wire.top_logprobs or 0) if logprobs else None),
             max_tokens=wire.max_output_tokens,
             **ending(wire),
@@ -102,7 +103,7 @@ def _call(
         settings=settings(wire),
         stream=bool(wire.stream),
         logprobs=logprobs,
-        expected=Expected(() if use is None else use.names, content_first=content is None),
+        expected=Expected(() if use is None else use.names, content_first=content.spec is None),
     )
 
 
