@@ -126,13 +126,13 @@ class Settings(BaseSettings):
     max_messages: Annotated[Count, Field(description="Messages of one request.")] = 1024
 
     api_keys: Annotated[
-        tuple[SecretStr, ...],
+        tuple[SecretStr, ...] | None,
         NoDecode,
         Field(
             description="Keys of which requests need one, with commas between; by default none. "
             "Rather in the environment: other users see a flag in the list of processes."
         ),
-    ] = ()
+    ] = None
     api_keys_file: Annotated[
         str | None,
         Field(description="File with more such keys, one on each line; # starts a comment."),
@@ -156,15 +156,17 @@ class Settings(BaseSettings):
 
     @field_validator("preload", "api_keys", "cors_origins", mode="before")
     @classmethod
-    def _split_at_commas(cls, value: str | Iterable[str]) -> tuple[str, ...]:
+    def _split_at_commas(cls, value: str | Iterable[str] | None) -> tuple[str, ...] | None:
+        if value is None:
+            return None
         given = [value] if isinstance(value, str) else value
         names = (name.strip() for each in given for name in each.split(","))
         return tuple(name for name in names if name)
 
     @field_validator("api_keys")
     @classmethod
-    def _has_keys(cls, keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
-        if not keys:  # a secret that was not filled in would leave the server open
+    def _has_keys(cls, keys: tuple[SecretStr, ...] | None) -> tuple[SecretStr, ...] | None:
+        if keys == ():  # a secret that was not filled in would leave the server open
             raise ValueError("it is set and holds no key; unset it for a server without keys")
         return keys
 

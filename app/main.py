@@ -224,7 +224,7 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
 
 def _api_keys(settings: Settings) -> ApiKeys:
     """Raises ``LeapjsonError``."""
-    given = [key.get_secret_value() for key in settings.api_keys]
+    given = [key.get_secret_value() for key in settings.api_keys or ()]
     return read_api_keys(given, settings.api_keys_file)
 
 

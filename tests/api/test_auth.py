@@ -149,7 +149,7 @@ def test_keys_are_in_no_repr_and_no_log(
 ) -> None:
     monkeypatch.setenv("LEAPJSON_API_KEYS", "s3cret-one, s3cret-two")
     settings = Settings()
-    values = [key.get_secret_value() for key in settings.api_keys]
+    values = [key.get_secret_value() for key in settings.api_keys or ()]
     assert values == ["s3cret-one", "s3cret-two"]
     keys = read_api_keys(values, None)
     with caplog.at_level(logging.DEBUG):
