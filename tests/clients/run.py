@@ -9,6 +9,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -123,8 +124,9 @@ def _outcomes(output: str) -> tuple[Outcome, ...]:
 
 
 def _tell(report: Report) -> None:
-    passed = sum(outcome.ok is True for outcome in report.outcomes)
-    print(f"{report.client.name}: {passed} of {len(report.outcomes)} checks", flush=True)
+    counts = Counter(outcome.ok for outcome in report.outcomes)
+    absent = f", {counts[None]} not applicable" if counts[None] else ""
+    print(f"{report.client.name}: {counts[True]} ok, {counts[False]} failed{absent}", flush=True)
     if report.problem:
         print(f"  {report.problem}")
     for outcome in report.outcomes:
