@@ -29,6 +29,7 @@ from app.demo import MODEL_PATH
 from app.serving.compile_pool import CompileLimits, CompilePool
 from app.serving.constraints import ConstraintCache
 from app.text import Vocabulary as TextVocabulary
+from loadtest.schemas import renamed
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -51,25 +52,6 @@ def distinct_schemas(path: Path) -> Iterator[Any]:
         for number, schema in enumerate(schemas):
             # Equal schemas occur in the file; their variants are to be distinct as well.
             yield renamed(schema, f" {number}.{variant}")
-
-
-def renamed(schema: Any, suffix: str) -> Any:
-    """``schema`` with the suffix at every property's name, required ones included."""
-    if isinstance(schema, list):
-        return [renamed(member, suffix) for member in schema]
-    if not isinstance(schema, dict):
-        return schema
-    result = {keyword: renamed(value, suffix) for keyword, value in schema.items()}
-    properties, required = schema.get("properties"), schema.get("required")
-    if isinstance(properties, dict):
-        result["properties"] = {
-            name + suffix: renamed(value, suffix) for name, value in properties.items()
-        }
-        if isinstance(required, list):
-            result["required"] = [
-                name + suffix if name in properties else name for name in required
-            ]
-    return result
 
 
 def walk(constraint: Constraint, vocabulary: Vocabulary, tokens: int, rng: random.Random) -> int:
