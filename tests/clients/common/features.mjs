@@ -49,7 +49,8 @@ async function outcome(run) {
     return { ok: true, detail: (await Promise.race([run(), late])) ?? "" };
   } catch (error) {
     console.error(error);
-    const where = error.name === "AssertionError" ? (error.stack?.split("\n    at ")[1] ?? "") : "";
+    const [, line] = error.stack?.match(/client\.mjs:(\d+)/) ?? [];
+    const where = error.name === "AssertionError" ? `(line ${line})` : "";
     return { ok: false, detail: `${error.name}: ${error.message.split("\n")[0]} ${where}`.trim() };
   } finally {
     clearTimeout(timer);
