@@ -1,0 +1,133 @@
+"""What became of a request: its times, its tokens, and whether its answer is right."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Literal
+
+from loadtest.checks import Call, Content, Verdict, verdict
+from loadtest.connection import Exchange
+from loadtest.requests import Constraint
+
+Outcome = Verdict | Literal["refused", "failed"]
+"""``refused`` is a 4xx status, ``failed`` any other lack of an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One request's end. Seconds count from when it was due: late sending counts against it."""
+
+    task: str
+    outcome: Outcome
+    seconds: float
+    """Until the last byte."""
+    first: float | None = None
+    """Until the first chunk with text or a call in it (time to first token)."""
+    gaps: tuple[float, ...] = ()
+    """Between such chunks; one may carry several tokens."""
+    tokens: int = 0
+    counted: bool = True
+    """Whether the server said how many tokens; else ``tokens`` is the number of chunks."""
+    forward_passes: int | None = None
+    leapt: int | None = None
+    drafted: int | None = None
+    text: str = ""
+    detail: str = ""
+    """What a refused or failed request got to hear."""
+
+    @property
+    def complete(self) -> bool:
+        """An answer came, right or wrong."""
+        return self.outcome not in ("refused", "failed")
+
+
+def failed(task: str, seconds: float, why: str) -> Answer:
+    return Answer(task, "failed", seconds, detail=why)
+
+
+def read_answer(task: str, constraint: Constraint | None, due: float, exchange: Exchange) -> Answer:
+    """Judge a whole exchange. Called when no clock runs: parsing and judging take time."""
+    seconds = exchange.ended - due
+    if exchange.status != 200:
+        outcome: Outcome = "refused" if 400 <= exchange.status < 500 else "failed"
+        detail = f"{exchange.status} {exchange.body[:300].decode(errors='replace')}"
+        return Answer(task, outcome, seconds, detail=detail)
+    stream = _Stream()
+    try:
+        for moment, event in _events(exchange):
+            stream.take(moment, event)
+    except (ValueError, KeyError, TypeError) as error:
+        return failed(task, seconds, f"not a stream of chunks: {error!r}")
+    if stream.error is not None or stream.finish_reason is None:
+        return failed(task, seconds, stream.error or "the stream broke off")
+    times, usage = stream.times, stream.usage
+    details = usage.get("completion_tokens_details") or {}
+    content = stream.content()
+    text = content.text or json.dumps([(call.name, call.arguments) for call in content.calls])
+    return Answer(
+        task,
+        verdict(constraint, content),
+        seconds,
+        first=times[0] - due if times else None,
+        gaps=tuple(after - before for before, after in pairwise(times)),
+        tokens=usage.get("completion_tokens", len(times)),
+        counted="completion_tokens" in usage,
+        forward_passes=details.get("forward_passes"),
+        leapt=details.get("leapt_tokens"),
+        drafted=details.get("drafted_tokens"),
+        text=text,
+    )
+
+
+def _events(exchange: Exchange) -> Iterator[tuple[float, Any]]:
+    """Every event's JSON with the time at which its last byte came (server-sent events)."""
+    rest = b""
+    for moment, piece in exchange.pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            data = line.removeprefix(b"data:").strip()
+            if line.startswith(b"data:") and data != b"[DONE]":
+                yield moment, json.loads(data)
+
+
+@dataclass(slots=True)
+class _Stream:
+    """The chunks put together."""
+
+    times: list[float] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+    calls: dict[int, list[str]] = field(default_factory=dict)
+    """By index: name, then pieces of the arguments."""
+    finish_reason: str | None = None
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+    def take(self, moment: float, event: Any) -> None:
+        if "error" in event:
+            self.error = json.dumps(event["error"])
+            return
+        self.usage = event.get("usage") or self.usage
+        for choice in event.get("choices", ()):
+            delta = choice.get("delta") or {}
+            carries = self._take_calls(delta.get("tool_calls") or ())
+            if piece := delta.get("content"):
+                self.text.append(piece)
+                carries = True
+            if carries or delta.get("reasoning_content") or delta.get("reasoning"):
+                self.times.append(moment)
+            self.finish_reason = choice.get("finish_reason") or self.finish_reason
+
+    def _take_calls(self, deltas: Any) -> bool:
+        for delta in deltas:
+            function = delta.get("function") or {}
+            parts = self.calls.setdefault(delta.get("index", 0), [""])
+            parts[0] += function.get("name") or ""
+            parts.append(function.get("arguments") or "")
+        return bool(deltas)
+
+    def content(self) -> Content:
+        calls = [Call(name, "".join(pieces)) for _, (name, *pieces) in sorted(self.calls.items())]
+        return Content("".join(self.text), calls, self.finish_reason)

@@ -1,0 +1,72 @@
+"""Whether an answer is what was asked for, by judges that are not the server's own."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jsonschema
+from jsonschema.validators import validator_for
+
+from loadtest.requests import Constraint, Pattern, Schema, Tools
+
+Verdict = Literal["valid", "invalid", "truncated", "unjudged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a function, its arguments as text."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a server answered."""
+
+    text: str
+    calls: Sequence[Call]
+    finish_reason: str | None
+
+
+def verdict(constraint: Constraint | None, content: Content) -> Verdict:
+    """``truncated`` is a constrained answer that ended for want of tokens and is not valid.
+
+    Without a constraint every answer that ended in a regular way is valid. ``unjudged`` is one
+    whose schema has a pattern that Python's expressions do not know.
+    """
+    if constraint is None:
+        return "valid" if content.finish_reason in ("stop", "length") else "invalid"
+    try:
+        if _holds(constraint, content):
+            return "valid"
+    except re.error:
+        return "unjudged"
+    return "truncated" if content.finish_reason == "length" else "invalid"
+
+
+def _holds(constraint: Constraint, content: Content) -> bool:
+    match constraint:
+        case Schema(schema):
+            return _is_valid(content.text, schema)
+        case Pattern(pattern):
+            return re.fullmatch(pattern, content.text) is not None
+        case Tools(functions):
+            parameters = {each["name"]: each["parameters"] for each in functions}
+            return bool(content.calls) and all(
+                call.name in parameters and _is_valid(call.arguments, parameters[call.name])
+                for call in content.calls
+            )
+
+
+def _is_valid(text: str, schema: Mapping[str, Any]) -> bool:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return False
+    judge = validator_for(schema, default=jsonschema.Draft202012Validator)
+    return bool(judge(schema).is_valid(value))

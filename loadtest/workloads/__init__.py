@@ -1,0 +1,82 @@
+"""The workloads by name; some take an argument after a colon, as in ``free:256``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from loadtest.workloads.base import Nonces, Workload, WorkloadUnavailableError
+from loadtest.workloads.extraction import LongDocument, ShortTexts
+from loadtest.workloads.lmsys import FreeText, character, city
+from loadtest.workloads.maskbench import maskbench
+from loadtest.workloads.mixed import Mixed
+from loadtest.workloads.tools import ToolCalls
+
+__all__ = ["DESCRIPTIONS", "Nonces", "Workload", "WorkloadUnavailableError", "workload"]
+
+_FREE_TOKENS = 80
+_DOCUMENT_CHARACTERS = 2_000
+
+
+def _lmsys(name: str) -> Workload:
+    return Mixed(name, [character("character"), city("city")])
+
+
+def _mixed(name: str) -> Workload:
+    free = FreeText("free", _FREE_TOKENS)
+    return Mixed(name, [character("character"), free, ToolCalls("tools"), free])
+
+
+_SIMPLE: Mapping[str, tuple[Callable[[str], Workload], str]] = MappingProxyType(
+    {
+        "character": (character, "LMSYS's character sheet, bounded strings as patterns"),
+        "city": (city, "LMSYS's city sheet"),
+        "lmsys": (_lmsys, "characters and cities in turn"),
+        "one": (character, "the character sheet again: one schema for all requests"),
+        "fresh": (
+            lambda name: character(name, always_fresh=True),
+            "the character sheet with names of properties that no request had before",
+        ),
+        "tools": (ToolCalls, "a call of one of three functions"),
+        "extraction": (ShortTexts, "the demo model's held-out extraction tasks"),
+        "maskbench": (maskbench, "MaskBench's schemas, each new to the server"),
+        "maskbench-free": (
+            lambda name: maskbench(name, constrained=False),
+            "the prompts of maskbench without a schema, 16 tokens",
+        ),
+        "mixed": (_mixed, "character sheets, free text, calls of functions"),
+    }
+)
+_WITH_ARGUMENT: Mapping[str, tuple[Callable[[str, int], Workload], int, str]] = MappingProxyType(
+    {
+        "free": (FreeText, _FREE_TOKENS, "the character prompts unconstrained, TOKENS long"),
+        "document": (
+            LongDocument,
+            _DOCUMENT_CHARACTERS,
+            "six values out of a document of CHARACTERS",
+        ),
+    }
+)
+DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        **{name: text for name, (_, text) in _SIMPLE.items()},
+        **{
+            f"{name}[:N]": f"{text} (N; {default} by default)"
+            for name, (_, default, text) in _WITH_ARGUMENT.items()
+        },
+    }
+)
+
+
+def workload(asked: str) -> Workload:
+    """The workload of a name.
+
+    Raises ValueError for an unknown one, ``WorkloadUnavailableError`` where its data is missing.
+    """
+    name, _, argument = asked.partition(":")
+    if name in _WITH_ARGUMENT:
+        build, default, _ = _WITH_ARGUMENT[name]
+        return build(asked, int(argument) if argument else default)
+    if asked not in _SIMPLE:
+        raise ValueError(f"there is no workload {asked!r}, but " + ", ".join(DESCRIPTIONS))
+    return _SIMPLE[asked][0](asked)

@@ -1,0 +1,43 @@
+"""What a workload is."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Protocol
+
+from loadtest.requests import Request
+
+DEFAULT_MAX_TOKENS = 512
+
+
+class WorkloadUnavailableError(Exception):
+    """The workload needs data or a package that is not here; the message says which."""
+
+
+class Workload(Protocol):
+    """An endless list of requests; the same number always gives the same request."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def always_fresh(self) -> bool:
+        """Every request wants a nonce, also where the run's schema caches are warm."""
+
+    def request(self, number: int, nonce: str) -> Request:
+        """The number-th request; a ``nonce`` that is not empty makes its schema a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nonces:
+    """Suffixes that no other request of any run has, all equally long: six letters.
+
+    ``run`` tells runs apart, so that servers which stay up have not seen them either.
+    """
+
+    run: str
+
+    def nonce(self, *place: object) -> str:
+        rng = random.Random(f"{self.run} {place}")
+        return "_" + "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=6))

@@ -1,0 +1,57 @@
+"""MaskBench's schemas, one after another, each new to the server that gets it.
+
+A schema whose references point through ``properties`` is left out: renaming would break it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loadtest.requests import Request, Schema
+from loadtest.schemas import renamed
+from loadtest.workloads.base import DEFAULT_MAX_TOKENS, WorkloadUnavailableError
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "maskbench" / "dev.jsonl.gz"
+_THROUGH_NAMES = re.compile(r'"\$ref": "#[^"]*/properties/')
+_STRIDE = 997
+"""A prime: neighbours in the file are of one source, and a run shall see all sources."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaskBench:
+    """Prompts do not show the schema, so the free run of the same questions costs the same."""
+
+    name: str
+    schemas: Sequence[Mapping[str, Any]]
+    constrained: bool = True
+    always_fresh: bool = True
+
+    def request(self, number: int, nonce: str) -> Request:
+        schema = self.schemas[number * _STRIDE % len(self.schemas)]
+        return Request(
+            self.name,
+            [{"role": "user", "content": "Give me an example, please."}],
+            Schema(renamed(schema, nonce)) if self.constrained else None,
+            DEFAULT_MAX_TOKENS if self.constrained else 16,
+            exact_length=not self.constrained,
+        )
+
+
+def maskbench(name: str, path: Path = DATA, *, constrained: bool = True) -> MaskBench:
+    """Raises ``WorkloadUnavailableError`` where the data is not at hand."""
+    if not path.exists():
+        raise WorkloadUnavailableError(f"the workload {name} needs {path}")
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        schemas = [json.loads(line)["schema"] for line in lines]
+    return MaskBench(name, [schema for schema in schemas if _can_be_renamed(schema)], constrained)
+
+
+def _can_be_renamed(schema: Any) -> bool:
+    text = json.dumps(schema)
+    return isinstance(schema, dict) and '"properties"' in text and not _THROUGH_NAMES.search(text)
