@@ -194,6 +194,11 @@ class FiniteState:
         return candidates[0][len(self._text) : end]
 
     @property
+    def place(self) -> tuple[bytes, ...]:
+        rests = (c[len(self._text) :] for c in self._constraint.candidates(self._text))
+        return tuple(sorted(rests))
+
+    @property
     def is_complete(self) -> bool:
         return self._text in self._constraint.answers
 

@@ -41,6 +41,8 @@ class SamplingFields(Wire):
     min_tokens: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     leap: bool | None = None
     """Extension: false decodes forced text token by token."""
+    draft: bool | None = None
+    """Extension: false guesses nothing ahead. Answers are the same either way."""
     on_budget: Literal["finish", "truncate"] | None = None
     """Extension: near max_tokens, finish the answer within it or cut it as OpenAI does."""
 
@@ -72,6 +74,7 @@ def ending(fields: SamplingFields) -> dict[str, Any]:
         "seed": fields.seed,
         "on_budget": fields.on_budget or "finish",
         "leap": fields.leap is not False,
+        "draft": fields.draft is not False,
     }
 
 

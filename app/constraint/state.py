@@ -104,6 +104,10 @@ class AutomatonState:
         return self._automaton.forced(self._state).text
 
     @property
+    def place(self) -> State:
+        return self._state
+
+    @property
     def is_complete(self) -> bool:
         return self._automaton.is_accepting(self._state)
 

@@ -7,7 +7,7 @@ The implementations are in ``app.text`` and ``app.constraint``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -83,6 +83,10 @@ class ConstraintState(Protocol):
 
         Empty also where the answer may end here. Memoised: costs a lookup after the first time.
         """
+
+    @property
+    def place(self) -> Hashable:
+        """Where in its constraint the state stands: equal places go on in the same ways."""
 
     @property
     def is_complete(self) -> bool:

@@ -86,6 +86,10 @@ class StepStats:
     leapt_tokens: int
     drafted_tokens: int
     """Drafted tokens accepted in this step."""
+    proposed_tokens: int
+    """Drafted tokens that this step verified, accepted or not."""
+    passes_saved: int
+    """Draws that became part of an answer beside another one of the same pass."""
     skipped_tokens: int
     """Answer tokens that came without a sampled row of their own."""
     batch_tokens: int

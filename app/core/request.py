@@ -108,6 +108,7 @@ class GenerationRequest:
     """Choice j of each prompt draws from seed + j; None draws a fresh seed."""
     on_budget: OnBudget = "finish"
     leap: bool = True
+    draft: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +147,4 @@ class EngineRequest:
     """Never draw an end of sequence, unless the constraint leaves nothing else."""
     on_budget: OnBudget = "finish"
     leap: bool = True
+    draft: bool = True

@@ -17,12 +17,16 @@ class EngineConfig:
     """Tokens of one sequence computed in one step."""
     small_gap_tokens: int = 32
     """A sequence with at most this many tokens to compute goes before long prompts."""
-    max_draft_tokens: int = 8
-    """Drafted tokens verified for one sequence in one step."""
+    max_draft_tokens: int = 16
+    """Drafted tokens computed for one sequence in one step."""
+    spare_tokens: int = 8
+    """Tokens that a step computes at little more than the cost of one."""
     leap: bool = True
     """Append forced text instead of decoding it, where the request allows it."""
     draft_held_back: bool = True
     """Draft the end of a leap that the next character could still merge with."""
+    draft_branches: bool = True
+    """Draft what earlier answers of a constraint did, and what copies the prompt."""
     share_prefixes: bool = True
     """Reuse the cache blocks of prompts that begin alike."""
 

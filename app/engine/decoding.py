@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from app.core.constraint import ConstraintState, Mask, Vocabulary
-from app.core.errors import WorkPending
+from app.core.errors import RejectedToken, WorkPending
 from app.core.step import SampledToken
+from app.engine.batch import Part
 from app.engine.config import EngineConfig
+from app.engine.draft import NO_DRAFT
+from app.engine.drafting import Drafter
 from app.engine.endings import EditedMasks
 from app.engine.leap import Leaper
 from app.engine.sequence import Sequence
@@ -29,11 +33,14 @@ class Tally:
 class Decoder:
     """Rules of one sequence at a time. An error of its constraint surfaces here, and only there."""
 
-    def __init__(self, vocabulary: Vocabulary, leaper: Leaper, config: EngineConfig) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, leaper: Leaper, drafter: Drafter, config: EngineConfig
+    ) -> None:
         self._token_bytes = vocabulary.token_bytes
         self._eos_ids = vocabulary.eos_ids
         self._edited = EditedMasks(vocabulary.size)
         self._leaper = leaper
+        self._drafter = drafter
         self._config = config
         self._tally = Tally()
 
@@ -46,31 +53,50 @@ class Decoder:
         """Leap over a forced opening, before anything of the sequence is computed."""
         sequence.begun = True
         self._settle(sequence)
+        self.draft(sequence, 1)
+
+    def draft(self, sequence: Sequence, running: int) -> None:
+        """Guess how the answer goes on, for the next step to verify.
+
+        ``running`` sequences share that step.
+        """
+        if sequence.state is not None and sequence.finish_reason is None:
+            sequence.draft = self._drafter.extend(sequence, running)
+
+    def judge(self, sequence: Sequence, part: Part, position: int) -> bool:
+        """Whether the token drafted for ``position`` came about, after the draw that decided it."""
+        expected = part.drafted(position)
+        if expected is None:
+            return False
+        came = position < len(sequence.tokens) and sequence.tokens[position] == expected
+        self._drafter.judge(sequence, part.draft.sources[position - part.first_drawn - 1], came)
+        return came
 
     def token_bytes(self, tokens: Seq[int]) -> list[bytes]:
         return [self._token_bytes[token] or b"" for token in tokens]
 
-    def masks(self, sequence: Sequence, draft: Seq[int], work: int) -> list[Mask | None]:
-        """Masks for the draw after the answer, and after each token of ``draft``.
+    def masks(self, sequence: Sequence, part: Part, work: int) -> list[Mask | None]:
+        """Masks for the draws of ``part``: after the answer, and after some drafted tokens.
 
-        ``work`` bounds what each may cost (see ``ConstraintState.mask``). Ends early where the
-        mask excludes a drafted token, as what follows it cannot be drawn, and where a mask takes
-        more work. Raises ``WorkPending`` if the first one does.
+        ``work`` bounds what each may cost (see ``ConstraintState.mask``). Ends early where a mask
+        excludes the token drafted next, as what follows it cannot be drawn, and where a mask
+        takes more work. Raises ``WorkPending`` if the first one does.
         """
-        state = sequence.state
+        state, draft = sequence.state, part.draft.tokens
         if state is None:
             assert not draft, "only a constraint drafts"
             return [self._edit(sequence, None, None, 0)]
-        masks: list[Mask | None] = [self._mask(sequence, state, (), work)]
-        for ahead, token in enumerate(draft, start=1):
-            if not _allows(masks[-1], token):
+        masks = [self._mask(sequence, state, (), work)]
+        if draft:
+            state = state.copy()
+        for before, after in pairwise(part.draws):
+            if not _allows(masks[-1], draft[before]):
                 break
-            if ahead == 1:
-                state = state.copy()
-            state.accept(token)
             try:
-                masks.append(self._mask(sequence, state, draft[:ahead], work))
-            except WorkPending:
+                for token in draft[before:after]:
+                    state.accept(token)
+                masks.append(self._mask(sequence, state, draft[:after], work))
+            except (WorkPending, RejectedToken):
                 break
         return masks
 
@@ -116,12 +142,13 @@ class Decoder:
         """
         token = sampled.token_id
         changed = len(sequence.tokens)
-        sequence.draft = ()
+        sequence.draft = NO_DRAFT
         self._tally.sampled += 1
         if self._ends(sequence, token):
             sequence.end(sampled)
             return changed
         if sequence.state is not None:
+            self._drafter.note(sequence, token)
             sequence.state.accept(token)
         sequence.append(token, self._token_bytes[token] or b"", "sampled", sampled)
         return min(changed, self._settle(sequence))
@@ -157,15 +184,8 @@ class Decoder:
             return changed
         self._tally.leapt += sequence.leap(leap)
         self._tally.skipped += max(0, len(sequence.tokens) - changed)
-        self._limit_draft(sequence)
         self._finish_if_decided(sequence)
         return changed - leap.dropped
-
-    def _limit_draft(self, sequence: Sequence) -> None:
-        """Every drafted token needs one draw of the budget, and one draw follows the last."""
-        config = self._config
-        most = min(config.max_draft_tokens, sequence.limit - sequence.length - 1)
-        sequence.draft = sequence.draft[: max(0, most)] if config.draft_held_back else ()
 
     def _finish_if_decided(self, sequence: Sequence) -> None:
         if sequence.finish_reason is not None:

@@ -18,12 +18,14 @@ from app.core.errors import (
 from app.core.events import StepObserver, StepStats, TokenChunk
 from app.core.request import EngineRequest
 from app.core.step import Runner, SampledToken
+from app.engine.batch import Batch, Part
 from app.engine.config import EngineConfig
 from app.engine.decoding import Decoder
+from app.engine.drafting import Drafter
 from app.engine.endings import Endings
 from app.engine.leap import Leaper, Tokenizer
 from app.engine.reserved import Reserved
-from app.engine.scheduler import Batch, Part, Scheduler
+from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
 from app.kv.manager import BlockManager
 
@@ -62,7 +64,9 @@ class Engine:
         self._observer = observer
         self._clock = clock
         self._vocabulary = vocabulary
-        self._decoder = Decoder(vocabulary, Leaper(vocabulary, tokenizer), config)
+        leaper = Leaper(vocabulary, tokenizer)
+        drafter = Drafter(vocabulary, tokenizer, leaper, config)
+        self._decoder = Decoder(vocabulary, leaper, drafter, config)
         blocks = BlockManager(
             runner.num_blocks, runner.block_size, share_prefixes=config.share_prefixes
         )
@@ -164,7 +168,7 @@ class Engine:
                 continue
             usable: list[Mask | None] = []
             try:
-                usable = self._decoder.masks(part.sequence, part.draft, self._work_for(part, first))
+                usable = self._decoder.masks(part.sequence, part, self._work_for(part, first))
                 self._unmasked.pop(part.sequence, None)
             except WorkPending:  # nothing is drawn; the next step computes the last token again
                 turns = self._unmasked.setdefault(part.sequence, 0)
@@ -222,16 +226,18 @@ class Engine:
         try:
             while sequence.finish_reason is None:
                 last = len(sequence.tokens) - 1
-                index = last - part.first_drawn
-                if last >= valid or not 0 <= index < part.num_usable:
+                index = part.draw_at(last) if last < valid else None
+                if index is None:
                     break
-                accepted = part.was_drafted(last + 1, drawn[index].token_id)
-                sequence.drafted_tokens += accepted
-                part.num_accepted += accepted
                 changed = self._decoder.take(sequence, drawn[index])
+                part.num_taken += 1
                 valid = part.agreeing(sequence.tokens, changed, valid)
+                part.num_accepted += self._decoder.judge(sequence, part, last + 1)
+            if part.num_taken and sequence.finish_reason is None:
+                self._decoder.draft(sequence, self.num_running)
         except Exception as error:
             self._fail(sequence, error)
+        sequence.drafted_tokens += part.num_accepted
         if sequence.finish_reason != "error":
             self._scheduler.commit(part, valid)
 
@@ -292,6 +298,8 @@ class Engine:
                 sampled_tokens=tally.sampled,
                 leapt_tokens=tally.leapt,
                 drafted_tokens=sum(part.num_accepted for part in batch.parts),
+                proposed_tokens=sum(part.num_proposed for part in batch.parts),
+                passes_saved=sum(max(0, part.num_taken - 1) for part in batch.parts),
                 skipped_tokens=tally.skipped,
                 batch_tokens=sum(len(part.span.tokens) for part in batch.parts),
                 running=len(scheduler.running),

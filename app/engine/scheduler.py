@@ -5,77 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from itertools import pairwise
 
-from app.core.step import SampleRow, Span, StepPlan
+from app.core.step import SampleRow, StepPlan
+from app.engine.batch import Batch, Part, part_of
 from app.engine.config import EngineConfig
 from app.engine.sequence import Sequence
 from app.kv.manager import BlockManager
-
-
-@dataclass(slots=True)
-class Part:
-    """One sequence's share of a step: a span, and the draws at its last positions."""
-
-    sequence: Sequence
-    span: Span
-    first_drawn: int
-    """Position of the first draw: that of the last confirmed token."""
-    num_drawn: int
-    """Draws, the one after the confirmed tokens and those after drafted ones; 0 inside a prompt."""
-    num_usable: int = 0
-    """Draws whose mask stands for a text that can come about."""
-    num_accepted: int = 0
-    """Drafted tokens that were drawn."""
-
-    @property
-    def end(self) -> int:
-        return self.span.start + len(self.span.tokens)
-
-    @property
-    def num_prompt(self) -> int:
-        """Tokens of the prompt in this span."""
-        return max(0, min(self.end, self.sequence.answer_start) - self.span.start)
-
-    def was_drafted(self, position: int, token: int) -> bool:
-        """Whether ``token`` was drafted for ``position`` and computed in this step."""
-        return (
-            self.first_drawn < position < self.end
-            and self.span.tokens[position - self.span.start] == token
-        )
-
-    def agreeing(self, tokens: Seq[int], changed: int, valid: int) -> int:
-        """Up to where the cache still holds what ``tokens`` need, after a change at ``changed``.
-
-        Positions below ``valid`` held it before. A token can only agree again where it was
-        drafted; one computed in an earlier step was the old one.
-        """
-        if changed < self.span.start:
-            return min(changed, valid)
-        for position in range(changed, min(valid, len(tokens))):
-            if tokens[position] != self.span.tokens[position - self.span.start]:
-                return position
-        return valid
-
-    @property
-    def draft(self) -> Seq[int]:
-        """The drafted tokens of the span; after each of them there is a draw."""
-        return self.span.tokens[self.first_drawn + 1 - self.span.start :]
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A step as the engine sees it: the plan for the runner, and whose it is."""
-
-    plan: StepPlan
-    parts: list[Part]
-    ended: list[Sequence]
-    """Sequences that ended when their turn came, with nothing to compute."""
-    cached_tokens: int
-    """Prompt tokens that sequences admitted now found in the prefix cache."""
-    preemptions: int
-    prefix_queries: int
-    prefix_hits: int
 
 
 class Scheduler:
@@ -121,7 +57,7 @@ class Scheduler:
         parts: list[Part] = []
         rows: list[SampleRow] = []
         for sequence, granted in grants.items():
-            part = _part(sequence, granted)
+            part = part_of(sequence, granted)
             rows.extend(self._rows(part, len(parts)))
             parts.append(part)
         plan = StepPlan(tuple([part.span for part in parts]), tuple(rows))
@@ -237,10 +173,12 @@ class Scheduler:
         sequence = part.sequence
         params = sequence.request.sampling
         start = part.first_drawn - part.span.start
-        keys = sequence.keys(self._spell(part.draft))
+        spelled = self._spell(part.draft.tokens)
+        texts = [b"".join(spelled[i:j]) for i, j in pairwise(part.draws)]
+        keys = zip(part.draws, sequence.keys(texts), strict=True)
         if not params.has_penalties:
-            return [SampleRow(span, start + i, params, key) for i, key in enumerate(keys)]
-        known = [*sequence.tokens, *part.draft]
+            return [SampleRow(span, start + i, params, key) for i, key in keys]
+        known = [*sequence.tokens, *part.draft.tokens]
         confirmed = len(sequence.tokens)
         return [
             SampleRow(
@@ -251,7 +189,7 @@ class Scheduler:
                 history=tuple(known[: confirmed + i]),
                 answer_start=sequence.answer_start,
             )
-            for i, key in enumerate(keys)
+            for i, key in keys
         ]
 
     def commit(self, part: Part, valid: int) -> None:
@@ -281,13 +219,3 @@ class Scheduler:
         for sequence in self.waiting:
             assert sequence.computed == 0
             assert not sequence.blocks.blocks, "a waiting sequence holds blocks"
-
-
-def _part(sequence: Sequence, granted: int) -> Part:
-    start, known = sequence.computed, len(sequence.tokens)
-    end = start + granted
-    tokens = sequence.tokens[start:end]
-    if end > known:
-        tokens.extend(sequence.draft[: end - known])
-    span = Span(tuple(tokens), start, tuple(sequence.blocks.blocks))
-    return Part(sequence, span, known - 1, max(0, end - known + 1))

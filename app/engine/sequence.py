@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
 from hashlib import blake2b
 
 from app.core.constraint import ConstraintState
@@ -10,6 +12,7 @@ from app.core.errors import RequestError
 from app.core.events import AnswerToken, AnswerUsage, FinishReason, TokenChunk, TokenSource
 from app.core.request import EngineRequest
 from app.core.step import SampledToken
+from app.engine.draft import NO_DRAFT, held_back
 from app.engine.endings import Endings
 from app.engine.leap import Leap
 from app.engine.reserved import Reserved
@@ -37,6 +40,7 @@ class Sequence:
         "_hash",
         "_leapt",
         "_pending",
+        "_prompt_text",
         "_stops",
         "admitted",
         "answer_start",
@@ -77,7 +81,7 @@ class Sequence:
         """Order of arrival."""
         self.tokens = list(request.prompt)
         self.answer_start = len(self.tokens)
-        self.draft: tuple[int, ...] = ()
+        self.draft = NO_DRAFT
         self.computed = 0
         self.blocks = BlockTable()
         self.state = state
@@ -96,6 +100,7 @@ class Sequence:
         self._stops = StopFinder(request.stop)
         self._answer_bytes = 0
         self._leapt = bytearray()
+        self._prompt_text: bytes | None = None
         self._pending: deque[AnswerToken] = deque()
 
     @property
@@ -124,19 +129,24 @@ class Sequence:
         """Whether the budget narrows the masks (law 2)."""
         return self.state is not None and self.request.on_budget == "finish"
 
-    def keys(self, draft: list[bytes]) -> list[int]:
-        """64-bit keys of the draws after the answer and after each of the drafted tokens.
+    def keys(self, drafted: Iterable[bytes]) -> list[int]:
+        """64-bit keys of the draws after the answer, and after each of the drafted texts more.
 
         A key is a hash of the seed and the answer's bytes, so it does not depend on how the text
         was split into tokens or steps. Costs O(drafted bytes).
         """
-        keys = [int.from_bytes(self._hash.digest(), "little")]
-        if draft:
-            ahead = self._hash.copy()
-            for data in draft:
-                ahead.update(data)
-                keys.append(int.from_bytes(ahead.digest(), "little"))
+        ahead = self._hash.copy()
+        keys = [int.from_bytes(ahead.digest(), "little")]
+        for data in drafted:
+            ahead.update(data)
+            keys.append(int.from_bytes(ahead.digest(), "little"))
         return keys
+
+    def prompt_text(self, spelling: Seq[bytes]) -> bytes:
+        """The prompt as bytes; spelled once."""
+        if self._prompt_text is None:
+            self._prompt_text = b"".join([spelling[token] for token in self.request.prompt])
+        return self._prompt_text
 
     def append(
         self,
@@ -169,7 +179,7 @@ class Sequence:
         A stop token inside the old text ends nothing: that text was gone on from. One that begins
         there and adds to it ends the answer where the old text ended.
         """
-        self.draft = leap.draft
+        self.draft = held_back(leap.draft)
         self.state = leap.state
         if leap.dropped:
             del self.tokens[-leap.dropped :]
@@ -198,7 +208,7 @@ class Sequence:
 
     def finish(self, reason: FinishReason) -> None:
         self.finish_reason = reason
-        self.draft = ()
+        self.draft = NO_DRAFT
 
     def emit(self) -> TokenChunk | None:
         """What was added since the last call; None if nothing can be told and nothing ended.

@@ -61,6 +61,8 @@ class ServiceConfig:
     """Where a request sets no ``max_tokens``; None: what the context leaves."""
     leap: bool = True
     """False turns the leap off for every request."""
+    draft: bool = True
+    """False turns drafting off for every request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +232,7 @@ class GenerationService:
             ignore_eos=request.ignore_eos,
             on_budget=request.on_budget,
             leap=request.leap and self._config.leap,
+            draft=request.draft and self._config.draft,
         )
 
     def _reserve(

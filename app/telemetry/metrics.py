@@ -85,6 +85,14 @@ class _StepMetrics:
         self._skipped = counter(
             "tokens_skipped_total", "Answer tokens that came without a sampled row of their own."
         )
+        self._proposed = counter(
+            "draft_tokens_total",
+            "Drafted tokens that a draw decided on; see tokens_total{drafted}.",
+        )
+        self._saved = counter(
+            "forward_passes_saved_total",
+            "Draws that an answer took beside another one of the same pass.",
+        )
         self._passes = counter("forward_passes_total", "Forward passes of the model.")
         self._preemptions = counter("preemptions_total", "Sequences that lost their cache blocks.")
         self._queries = counter(
@@ -116,6 +124,8 @@ class _StepMetrics:
         self._sampled.inc(stats.sampled_tokens)
         self._leapt.inc(stats.leapt_tokens)
         self._drafted.inc(stats.drafted_tokens)
+        self._proposed.inc(stats.proposed_tokens)
+        self._saved.inc(stats.passes_saved)
         self._skipped.inc(stats.skipped_tokens)
         if stats.batch_tokens:
             self._passes.inc()

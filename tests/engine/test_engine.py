@@ -17,9 +17,12 @@ from app.core.errors import (
     WorkPending,
 )
 from app.core.events import TokenChunk
-from app.core.request import SamplingParams
+from app.core.request import EngineRequest, SamplingParams
 from app.engine import Engine, EngineConfig
+from app.engine.batch import part_of
 from app.engine.decoding import Decoder
+from app.engine.draft import held_back
+from app.engine.drafting import Drafter
 from app.engine.leap import Leaper
 from app.engine.sequence import Sequence
 from tests.engine.harness import (
@@ -214,17 +217,23 @@ def test_no_draft_is_computed_that_the_budget_has_no_draw_for() -> None:
 
 
 def test_a_draft_is_verified_up_to_the_first_token_that_its_mask_excludes() -> None:
-    decoder = Decoder(VOCABULARY, Leaper(VOCABULARY, TOKENIZER), EngineConfig())
+    leaper = Leaper(VOCABULARY, TOKENIZER)
+    drafter = Drafter(VOCABULARY, TOKENIZER, leaper, EngineConfig())
+    decoder = Decoder(VOCABULARY, leaper, drafter, EngineConfig())
     language = constraint("ab", "nab", "nac")
     one = request(allowed=language, max_tokens=2)
-    sequence = Sequence(one, language.start(), 0)
     short, long, other = (VOCABULARY.ids[piece] for piece in (b"na", b"n", b"c"))
-    assert len(decoder.masks(sequence, [], 1_000)) == 1
-    assert len(decoder.masks(sequence, [short], 1_000)) == 2
-    assert len(decoder.masks(sequence, [other], 1_000)) == 1
-    assert len(decoder.masks(sequence, [long], 1_000)) == 2
-    tight = Sequence(replace(one, max_tokens=1), language.start(), 0)
-    assert len(decoder.masks(tight, [short], 1_000)) == 1
+
+    def verified(one: EngineRequest, *drafted: int) -> int:
+        sequence = Sequence(one, language.start(), 0)
+        sequence.draft = held_back(drafted)
+        return len(decoder.masks(sequence, part_of(sequence, sequence.gap), 1_000))
+
+    assert verified(one) == 1
+    assert verified(one, short) == 2
+    assert verified(one, other) == 1
+    assert verified(one, long) == 2
+    assert verified(replace(one, max_tokens=1), short) == 1
 
 
 def test_truncation_ends_with_length_and_a_valid_beginning() -> None:

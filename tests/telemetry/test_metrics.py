@@ -16,6 +16,8 @@ STEP = StepStats(
     sampled_tokens=3,
     leapt_tokens=5,
     drafted_tokens=2,
+    proposed_tokens=3,
+    passes_saved=4,
     skipped_tokens=6,
     batch_tokens=12,
     running=2,
@@ -62,6 +64,8 @@ def test_a_step_counts_its_tokens_by_source() -> None:
         values[f'tokens_total{{source="{source}"}}']
         for source in ("prompt", "cached", "sampled", "leapt", "drafted")
     ] == [14, 32, 6, 10, 4]
+    assert values["draft_tokens_total"] == 6
+    assert values["forward_passes_saved_total"] == 8
     assert values["tokens_skipped_total"] == 12
     assert values["forward_passes_total"] == 2
     assert values["preemptions_total"] == 2

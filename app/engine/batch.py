@@ -1,0 +1,103 @@
+"""What one step computes, and for which sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+from app.core.step import Span, StepPlan
+from app.engine.draft import Draft
+from app.engine.sequence import Sequence
+
+
+@dataclass(slots=True)
+class Part:
+    """One sequence's share of a step: a span, and the draws at its last positions."""
+
+    sequence: Sequence
+    span: Span
+    draft: Draft
+    """What of the span is drafted."""
+    draws: tuple[int, ...]
+    """Before each draw so many drafted tokens come; none inside a prompt."""
+    num_usable: int = 0
+    """Draws whose mask stands for a text that can come about."""
+    num_taken: int = 0
+    """Draws that became part of the answer."""
+    num_accepted: int = 0
+    """Drafted tokens that were drawn."""
+
+    @property
+    def end(self) -> int:
+        return self.span.start + len(self.span.tokens)
+
+    @property
+    def num_prompt(self) -> int:
+        """Tokens of the prompt in this span."""
+        return max(0, min(self.end, self.sequence.answer_start) - self.span.start)
+
+    @property
+    def num_proposed(self) -> int:
+        """Drafted tokens that are verified."""
+        return max(0, self.num_usable - 1)
+
+    @property
+    def num_drawn(self) -> int:
+        return len(self.draws)
+
+    @property
+    def first_drawn(self) -> int:
+        """Position of the first draw: that of the last confirmed token."""
+        return self.end - len(self.draft) - 1
+
+    def draw_at(self, position: int) -> int | None:
+        """Which draw is for what follows ``position``, if there is one that can be used."""
+        try:
+            index = self.draws.index(position - self.first_drawn)
+        except ValueError:
+            return None
+        return index if index < self.num_usable else None
+
+    def drafted(self, position: int) -> int | None:
+        """The token drafted for ``position`` and computed in this step."""
+        index = position - self.first_drawn - 1
+        return self.draft.tokens[index] if 0 <= index < len(self.draft) else None
+
+    def agreeing(self, tokens: Seq[int], changed: int, valid: int) -> int:
+        """Up to where the cache still holds what ``tokens`` need, after a change at ``changed``.
+
+        Positions below ``valid`` held it before. A token can only agree again where it was
+        drafted; one computed in an earlier step was the old one.
+        """
+        if changed < self.span.start:
+            return min(changed, valid)
+        for position in range(changed, min(valid, len(tokens))):
+            if tokens[position] != self.span.tokens[position - self.span.start]:
+                return position
+        return valid
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A step as the engine sees it: the plan for the runner, and whose it is."""
+
+    plan: StepPlan
+    parts: list[Part]
+    ended: list[Sequence]
+    """Sequences that ended when their turn came, with nothing to compute."""
+    cached_tokens: int
+    """Prompt tokens that sequences admitted now found in the prefix cache."""
+    preemptions: int
+    prefix_queries: int
+    prefix_hits: int
+
+
+def part_of(sequence: Sequence, granted: int) -> Part:
+    """The next ``granted`` tokens of a sequence, drafted ones included."""
+    start, known = sequence.computed, len(sequence.tokens)
+    end = start + granted
+    draft = sequence.draft.cut(end - known)
+    tokens = (*sequence.tokens[start:end], *draft.tokens)
+    draws = tuple(draft.draws()) if end >= known else ()
+    span = Span(tokens, start, tuple(sequence.blocks.blocks))
+    return Part(sequence, span, draft, draws)

@@ -1,0 +1,61 @@
+"""Tokens that an answer is likely to go on with, verified in the step that computes them.
+
+Some are guessed, and a draw decides on each of those; between them stand tokens that a leap will
+put there once the guess before them has come true::
+
+    tokens ... last | g | L  L  L | h | g |        g guessed, L leapt, h held back by a leap
+    draws       ^              ^    ^   ^          before each that is decided, and at the end
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class Source(Enum):
+    """Where a drafted token comes from."""
+
+    HELD_BACK = auto()
+    """Forced text that the next character could still merge with."""
+    COUNTED = auto()
+    """What earlier answers of this constraint did here."""
+    COPIED = auto()
+    """What the prompt goes on with."""
+    LEAPT = auto()
+    """The consequence of the token before it: nothing is drawn for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Drafted tokens, and for each of them its source."""
+
+    tokens: tuple[int, ...] = ()
+    sources: tuple[Source, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def cut(self, most: int) -> Draft:
+        """The first ``most`` tokens, without leapt ones at the end that no draw would follow."""
+        length = min(len(self.tokens), max(0, most))
+        if length == len(self.tokens):
+            return self
+        while length and self.sources[length] is Source.LEAPT:
+            length -= 1
+        return Draft(self.tokens[:length], self.sources[:length])
+
+    def draws(self) -> Iterator[int]:
+        """How many drafted tokens come before each draw, in order: 0 for the first."""
+        for index, source in enumerate(self.sources):
+            if source is not Source.LEAPT:
+                yield index
+        yield len(self.tokens)
+
+
+NO_DRAFT = Draft()
+
+
+def held_back(tokens: tuple[int, ...]) -> Draft:
+    return Draft(tokens, (Source.HELD_BACK,) * len(tokens))

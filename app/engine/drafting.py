@@ -1,0 +1,261 @@
+"""Guesses how an answer goes on: from what earlier answers did, and from the prompt.
+
+At a branch of its constraint an answer mostly does what others did there before, and the values of
+an extraction are copied from the prompt. A guess is followed through the leap that it would bring,
+to the next branch. Whether it is right is decided by the very draws that plain decoding makes, so
+a bad guess costs some computation and never changes an answer (Leviathan et al., "Fast Inference
+from Transformers via Speculative Decoding", 2023; drafts that copy: Saxena, "Prompt Lookup
+Decoding", 2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from collections.abc import Sequence as Seq
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+from app.core.constraint import Constraint, ConstraintState, Vocabulary
+from app.core.errors import RejectedToken, RequestError
+from app.engine.config import EngineConfig
+from app.engine.draft import NO_DRAFT, Draft, Source
+from app.engine.leap import Leap
+from app.engine.sequence import Sequence
+
+_MOST_CONTEXTS = 8192
+"""Branches of one constraint that are remembered, the newest of them."""
+
+_MOST_WAYS = 8
+"""Ways on from a branch that are counted."""
+
+_MEMORY = 64
+"""Answers after which a branch's counts are halved: what is common changes."""
+
+_FLOOR = 0.35
+_FLOOR_OF_WIDE_STEPS = 0.7
+"""A token is drafted if it is at least so likely to come about."""
+
+_SHORTEST_COPY = 3
+"""Bytes of a value from which its place in the prompt is looked for."""
+_LONGEST_MATCH = 24
+_LONGEST_COPY = 48
+_WINDOW = 4
+"""Tokens before a copy that are tokenized with it."""
+_EVERY_SO_OFTEN = 16
+"""Where copies mostly failed, one in so many is tried all the same."""
+
+
+class Tokenizer(Protocol):
+    def encode(self, text: str) -> list[int]: ...
+
+
+class LeapProposer(Protocol):
+    """See ``app.engine.leap.Leaper``."""
+
+    def propose(
+        self, answer: Seq[int], start: int, state: ConstraintState, limit: int, *, finish: bool
+    ) -> Leap | None: ...
+
+
+class Drafter:
+    """Drafts for all sequences. What it learns of a constraint lives as long as that does."""
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        tokenizer: Tokenizer,
+        leaper: LeapProposer,
+        config: EngineConfig,
+    ) -> None:
+        self._spelling = [data or b"" for data in vocabulary.token_bytes]
+        self._tokenizer = tokenizer
+        self._leaper = leaper
+        self._config = config
+        self._memories: WeakKeyDictionary[Constraint, _Memory] = WeakKeyDictionary()
+
+    def note(self, sequence: Sequence, token: int) -> None:
+        """Remember that ``token`` is drawn where the answer stands."""
+        if self._config.draft_branches and sequence.state is not None:
+            self._memory(sequence).note(sequence.state.place, sequence.tokens[-1], token)
+
+    def judge(self, sequence: Sequence, source: Source, came: bool) -> None:
+        """Learn whether a drafted token came about."""
+        if source is Source.COPIED:
+            self._memory(sequence).copies.update(came)
+
+    def extend(self, sequence: Sequence, running: int) -> Draft:
+        """The draft of a sequence whose draft is what its last leap held back.
+
+        ``running`` sequences share the next step. Costs a tokenization or two for each guess.
+        """
+        config, state = self._config, sequence.state
+        assert state is not None
+        most = min(config.max_draft_tokens, sequence.limit - sequence.length - 1)
+        draft = sequence.draft if config.draft_held_back else NO_DRAFT
+        if most <= 0 or not config.draft_branches or not sequence.request.draft:
+            return draft.cut(most)
+        floor = _FLOOR if running <= config.spare_tokens else _FLOOR_OF_WIDE_STEPS
+        path = _Path(sequence, state.copy(), draft)
+        try:
+            for token in draft.tokens:
+                path.state.accept(token)
+            self._walk(path, self._memory(sequence), most, floor)
+        except (RejectedToken, RequestError):
+            pass  # what was drafted before stands
+        return Draft(tuple(path.tokens), tuple(path.sources)).cut(most)
+
+    def _memory(self, sequence: Sequence) -> _Memory:
+        constraint = sequence.request.constraint
+        assert constraint is not None
+        memory = self._memories.get(constraint)
+        if memory is None:
+            memory = self._memories[constraint] = _Memory()
+        return memory
+
+    def _walk(self, path: _Path, memory: _Memory, most: int, floor: float) -> None:
+        """Guess, leap, guess, until it becomes unlikely or long."""
+        likely = 1.0
+        while len(path.tokens) < most:
+            token, share = memory.likeliest(path.state.place, path.last)
+            if likely * share >= floor:
+                likely *= share
+                if not self._follow(path, token, Source.COUNTED):
+                    return
+                continue
+            if likely * memory.copies.share < floor and not memory.copies.try_again():
+                return
+            copied = self._copied(path)
+            if not copied:
+                return
+            for each in copied:
+                likely *= memory.copies.share
+                if not self._follow(path, each, Source.COPIED):
+                    return
+
+    def _follow(self, path: _Path, token: int, source: Source) -> bool:
+        """Take a guess and the leap that it brings; whether the path goes on from there."""
+        path.state.accept(token)
+        if path.state.is_final:
+            return False  # the draw of this token ends the answer, and no pass follows it
+        path.push(token, source)
+        sequence = path.sequence
+        if not (self._config.leap and sequence.request.leap):
+            return True
+        leap = self._leaper.propose(
+            [*sequence.tokens, *path.tokens],
+            sequence.answer_start,
+            path.state,
+            sequence.limit,
+            finish=sequence.finishes_in_budget,
+        )
+        if leap is None:
+            return True
+        if leap.dropped > 1 or leap.state.is_final:
+            path.pop()  # what follows the guess is computed anew, or nothing is
+            return False
+        if leap.dropped:
+            path.pop()
+        first = source if leap.dropped else Source.LEAPT
+        for number, each in enumerate(leap.tokens):
+            path.push(each, Source.LEAPT if number else first)
+        path.state = leap.state.copy()
+        for each in leap.draft:
+            path.state.accept(each)
+            path.push(each, Source.HELD_BACK)
+        return True
+
+    def _copied(self, path: _Path) -> list[int]:
+        """Tokens with which the prompt goes on from the value that the answer is in."""
+        before = path.ending(_WINDOW * 3)
+        written = b"".join([self._spelling[token] for token in before])
+        value = written[written.rfind(b'"') + 1 :][-_LONGEST_MATCH:]
+        if len(value) < _SHORTEST_COPY:
+            return []
+        prompt = path.sequence.prompt_text(self._spelling)
+        at = prompt.rfind(value)
+        if at < 0:
+            return []
+        at += len(value)
+        rest = prompt[at : at + _LONGEST_COPY]
+        for end in (b"\n", b'"', b"<"):
+            rest = rest.partition(end)[0]
+        return self._split(before[-_WINDOW:], rest)
+
+    def _split(self, before: Seq[int], rest: bytes) -> list[int]:
+        """``rest`` as the tokenizer splits it behind ``before``; without its unsure last token."""
+        text = b"".join([self._spelling[token] for token in before]) + rest
+        try:
+            tokens = self._tokenizer.encode(text.decode())
+        except UnicodeDecodeError:
+            return []
+        return tokens[len(before) : -1] if tokens[: len(before)] == list(before) else []
+
+
+class _Path:
+    """A way on from a sequence, as far as it has been followed."""
+
+    def __init__(self, sequence: Sequence, state: ConstraintState, draft: Draft) -> None:
+        self.sequence = sequence
+        self.state = state
+        self.tokens = list(draft.tokens)
+        self.sources = list(draft.sources)
+
+    @property
+    def last(self) -> int:
+        return self.tokens[-1] if self.tokens else self.sequence.tokens[-1]
+
+    def ending(self, count: int) -> list[int]:
+        """The last tokens of the answer with the path, at most ``count``."""
+        known = self.sequence.tokens
+        first = max(self.sequence.answer_start, len(known) - count)
+        return [*known[first:], *self.tokens][-count:]
+
+    def push(self, token: int, source: Source) -> None:
+        self.tokens.append(token)
+        self.sources.append(source)
+
+    def pop(self) -> None:
+        self.tokens.pop()
+        self.sources.pop()
+
+
+class _Rate:
+    """How often a kind of guess came true lately."""
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self._refused = 0
+
+    def update(self, came: bool) -> None:
+        self.share += (came - self.share) / 16
+
+    def try_again(self) -> bool:
+        self._refused = (self._refused + 1) % _EVERY_SO_OFTEN
+        return self._refused == 0
+
+
+class _Memory:
+    """What earlier answers of one constraint did at its branches."""
+
+    def __init__(self) -> None:
+        self.copies = _Rate(0.75)
+        self._counts: dict[tuple[Hashable, int], dict[int, int]] = {}
+
+    def note(self, place: Hashable, last: int, token: int) -> None:
+        key = (place, last)
+        counts = self._counts.get(key)
+        if counts is None:
+            if len(self._counts) >= _MOST_CONTEXTS:
+                del self._counts[next(iter(self._counts))]
+            counts = self._counts[key] = {}
+        counts[token] = counts.get(token, 0) + 1
+        if len(counts) > _MOST_WAYS or counts[token] > _MEMORY:
+            self._counts[key] = {each: n // 2 for each, n in counts.items() if n > 1}
+
+    def likeliest(self, place: Hashable, last: int) -> tuple[int, float]:
+        """The commonest token there, and its share; nothing is ever certain."""
+        counts = self._counts.get((place, last))
+        if not counts:
+            return -1, 0.0
+        token = max(counts, key=counts.__getitem__)
+        return token, counts[token] / (sum(counts.values()) + 1)
