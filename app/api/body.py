@@ -23,7 +23,8 @@ LARGE_BODY = 1 << 18
 MOST_CONTAINERS = 100_000
 """Arrays and objects in a body: each costs the parser and the garbage collector some time."""
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+"""Also one without an end: to look for it again from each quote inside would never be done."""
 
 
 async def read_body(

@@ -314,3 +314,31 @@ async def test_brackets_in_text_are_no_arrays() -> None:
         messages = [{"role": "user", "content": '[{"' * 60_000}]
         response = await client.post(CHAT, json=chat(messages=messages))
     assert response.status_code == 200, response.text
+
+
+async def test_text_without_an_end_is_refused_in_linear_time() -> None:
+    body = b'{"model": "demo", "x": ' + b"[" * 100_001 + b'"' + rb"\"" * 400_000
+    bench = Bench()
+    async with client_of(bench, replace(CONFIG, max_body_bytes=10**6)) as client:
+        error = refused(await client.post(CHAT, content=body), 400)
+    assert "more arrays and objects than the limit of 100000" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("messages", "param"),
+    [
+        ([{"role": "user", "content": [{}] * 90_000}], "messages[0].content[0].type"),
+        (
+            [{"role": "user", "content": [{"type": "text", "text": 1}]}],
+            "messages[0].content[0].text",
+        ),
+        ([1] * 200_000, "messages[0]"),
+        ([{"role": "user", "content": "a", **dict.fromkeys(map(str, range(90_000)), 1)}], None),
+    ],
+)
+async def test_of_very_many_mistakes_one_is_told(messages: list[Any], param: str | None) -> None:
+    bench = Bench()
+    async with client_of(bench, replace(CONFIG, max_body_bytes=10**7)) as client:
+        error = refused(await client.post(CHAT, json=chat(messages=messages)), 400)
+    assert error["param"] == param
+    assert len(error["message"]) < 200

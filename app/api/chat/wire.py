@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from app.api.constraints import ConstraintFields
 from app.api.sampling import SamplingFields
-from app.api.wire import Neutral, Wire
+from app.api.wire import Neutral, Wire, kind_among
 
 NEUTRAL: Neutral = {
     "add_generation_prompt": (None, True),
@@ -69,12 +69,12 @@ HARMLESS = frozenset(
 """Fields that do not change what is generated: labels, and hints about caches."""
 
 
-class TextPart(Wire):
+class TextPart(Wire, extra="ignore"):
     type: Literal["text"]
     text: str
 
 
-class RefusalPart(Wire):
+class RefusalPart(Wire, extra="ignore"):
     """Of an assistant's message that refused."""
 
     type: Literal["refusal"]
@@ -87,27 +87,37 @@ class OtherPart(Wire, extra="allow"):
     type: str
 
 
-class CalledFunction(Wire):
+Part = Annotated[
+    Annotated[TextPart, Tag("text")]
+    | Annotated[RefusalPart, Tag("refusal")]
+    | Annotated[OtherPart, Tag("other")],
+    Discriminator(kind_among("text", "refusal")),
+]
+
+
+class CalledFunction(Wire, extra="ignore"):
     name: str
     arguments: str
 
 
-class ToolCall(Wire):
+class ToolCall(Wire, extra="ignore"):
     id: str
     type: Literal["function"] = "function"
     function: CalledFunction
-    index: int | None = None
-    """Left in by clients that put a stream's deltas together."""
 
 
-class Message(Wire):
-    """A message of the conversation."""
+class Message(Wire, extra="ignore"):
+    """A message of the conversation.
+
+    What is not declared is ignored, here and in its parts, as OpenAI does: clients leave notes of
+    their own in messages that they send back (``provider_specific_fields``, ``cache_control``).
+    """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart | RefusalPart | OtherPart] | None = None
+    content: str | Annotated[list[Part], Field(fail_fast=True)] | None = None
     name: str | None = None
     tool_call_id: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -162,8 +172,8 @@ class ChatCompletionRequest(SamplingFields, ConstraintFields):
     """The fields this server acts on; None means the default, as OpenAI takes null."""
 
     model: str
-    messages: Annotated[list[Message], Field(min_length=1)]
-    tools: Annotated[list[Tool], Field(max_length=128)] | None = None
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
+    tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     stream: bool | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -18,7 +17,7 @@ from app.api.constraints import (
     TextResponse,
 )
 from app.api.sampling import SamplingFields
-from app.api.wire import Neutral, Wire
+from app.api.wire import Neutral, Wire, kind_among
 
 NEUTRAL: Neutral = {
     "access_programs": (None,),
@@ -62,16 +61,6 @@ MOVED = {
 """Fields of chat completions that have another name here."""
 
 
-def _kind(known: frozenset[str], default: str) -> Callable[[Any], str]:
-    """Reads the tag of a union's member; ``other`` for one that is not among ``known``."""
-
-    def kind(value: Any) -> str:
-        found = value.get("type", default) if isinstance(value, dict) else default
-        return found if isinstance(found, str) and found in known else "other"
-
-    return kind
-
-
 class Other(Wire, extra="allow"):
     """A part, an item or a tool of a type that is not served: refused by name."""
 
@@ -104,7 +93,7 @@ Part = Annotated[
     | Annotated[OutputText, Tag("output_text")]
     | Annotated[Refusal, Tag("refusal")]
     | Annotated[Other, Tag("other")],
-    Discriminator(_kind(frozenset({"input_text", "output_text", "refusal"}), "other")),
+    Discriminator(kind_among("input_text", "output_text", "refusal")),
 ]
 
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -115,7 +104,7 @@ class Message(Wire):
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[Part]
+    content: str | Annotated[list[Part], Field(fail_fast=True)]
     id: str | None = None
     status: Status | None = None
     phase: Literal["commentary", "final_answer"] | None = None
@@ -136,7 +125,7 @@ class FunctionCall(Wire):
 class FunctionCallOutput(Wire):
     type: Literal["function_call_output"]
     call_id: str
-    output: str | list[Part]
+    output: str | Annotated[list[Part], Field(fail_fast=True)]
     id: str | None = None
     status: Status | None = None
     name: str | None = None
@@ -156,8 +145,8 @@ class ReasoningText(Wire):
 
 class Reasoning(Wire):
     type: Literal["reasoning"]
-    summary: list[SummaryText] | None = None
-    content: list[ReasoningText] | None = None
+    summary: Annotated[list[SummaryText], Field(fail_fast=True)] | None = None
+    content: Annotated[list[ReasoningText], Field(fail_fast=True)] | None = None
     encrypted_content: str | None = None
     id: str | None = None
     status: Status | None = None
@@ -170,8 +159,8 @@ Item = Annotated[
     | Annotated[Reasoning, Tag("reasoning")]
     | Annotated[Other, Tag("other")],
     Discriminator(
-        _kind(
-            frozenset({"message", "function_call", "function_call_output", "reasoning"}), "message"
+        kind_among(
+            "message", "function_call", "function_call_output", "reasoning", default="message"
         )
     ),
 ]
@@ -223,7 +212,7 @@ class FunctionToolParam(Wire):
 
 Tool = Annotated[
     Annotated[FunctionToolParam, Tag("function")] | Annotated[Other, Tag("other")],
-    Discriminator(_kind(frozenset({"function"}), "other")),
+    Discriminator(kind_among("function")),
 ]
 
 
@@ -244,7 +233,7 @@ ToolChoice = (
         Annotated[NamedTool, Tag("function")]
         | Annotated[AllowedTools, Tag("allowed_tools")]
         | Annotated[Other, Tag("other")],
-        Discriminator(_kind(frozenset({"function", "allowed_tools"}), "other")),
+        Discriminator(kind_among("function", "allowed_tools")),
     ]
 )
 
@@ -273,10 +262,10 @@ class ResponsesRequest(SamplingFields, ConstraintFields):
     """
 
     model: str
-    input: str | Annotated[list[Item], Field(min_length=1)]
+    input: str | Annotated[list[Item], Field(min_length=1, fail_fast=True)]
     instructions: str | None = None
     text: TextConfig | None = None
-    tools: Annotated[list[Tool], Field(max_length=128)] | None = None
+    tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     max_output_tokens: Annotated[int, Field(ge=1, lt=2**31)] | None = None
