@@ -28,6 +28,11 @@ from app.core.structure import (
 )
 from app.core.structure import Literal as Text
 
+MOST_CALLS = 16
+"""Calls of one answer: a model that repeats itself would go on until its budget is spent."""
+
+_NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
+
 _JSON_BEGINNING = re.compile(r'["{\d\-tfn]|\[($|[\s\[\]"{\d\-tfn])')
 
 _LONELY_REF = re.compile(r"json-schema\.org/draft-0[3-7]/")
@@ -125,7 +130,7 @@ def _calls(use: ToolUse, format: ToolFormat) -> Part:
         options[0] if len(options) == 1 else Either(tuple(options)),
         separator=format.separator,
         at_least=1,
-        at_most=None if several else 1,
+        at_most=MOST_CALLS if several else 1,
     )
     if not format.begin and not format.end:
         return calls
@@ -143,11 +148,10 @@ def _call(tool: FunctionTool, whitespace: str, format: ToolFormat) -> Part:
 
 
 def _arguments(tool: FunctionTool, whitespace: str) -> Part:
-    """Any object where nothing is said, as in ``{"type": "object"}``; no properties are ``{}``."""
-    if tool.parameters is None:
-        return JsonObject(whitespace)
+    """Any object for ``{"type": "object"}``; without parameters none, as OpenAI has it."""
+    parameters = _NO_PARAMETERS if tool.parameters is None else tool.parameters
     try:
-        schema = objects_of(tool.parameters)
+        schema = objects_of(parameters)
     except InvalidSchema as error:
         raise InvalidRequest(
             f"the parameters of the function {tool.name!r} have to describe an object: "

@@ -49,7 +49,7 @@ class FunctionTool:
     name: str
     description: str | None = None
     parameters: Any = None
-    """JSON Schema of the arguments; None: any object."""
+    """JSON Schema of the arguments; None: there are none."""
     strict: bool | None = None
     """False leaves objects open, as the specification does; else they are closed."""
 
