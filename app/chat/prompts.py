@@ -21,6 +21,9 @@ Opening = Literal["closed", "open", "possible"]
 _PLAIN_ID = re.compile(r"[a-zA-Z0-9]+")
 _ID_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
+_COST_OF_VALUE = 8
+"""Characters that a value counts for besides its own: marks around it, and what it costs."""
+
 _INSTRUCTIONS = """\
 You can call functions. These are the functions, one in a line, with their parameters as JSON Schema:
 {functions}
@@ -67,31 +70,24 @@ def opening(prompt_tail: str, reasoning: ReasoningFormat) -> Opening:
     return "closed" if text.endswith(reasoning.end) else "possible"
 
 
-def text_length(conversation: Conversation) -> int:
-    """Characters of the messages and tools, roughly: what rendering and tokenizing will cost."""
-    total = 0
-    for message in conversation.messages:
-        total += len(message.get("content") or "") + len(message.get("reasoning_content") or "")
-        for call in message.get("tool_calls") or ():
-            total += len(call["function"]["arguments"])
-    for tool in conversation.tools:
-        total += len(tool.description or "") + _rough_size(tool.parameters)
-    return total
+def text_length(conversation: Conversation, enough: int) -> int:
+    """Characters of the messages and tools, roughly: what rendering and tokenizing will cost.
 
-
-def _rough_size(value: Any) -> int:
-    """Characters of a JSON value, without writing it."""
-    size, waiting = 0, [value]
-    while waiting:
-        each = waiting.pop()
-        size += 8
+    Counts to ``enough`` and little further, so it costs no more than that.
+    """
+    size, waiting = 0, [*conversation.tools, *conversation.messages]
+    while waiting and size < enough:
+        each: Any = waiting.pop()
+        size += _COST_OF_VALUE
         if isinstance(each, str):
             size += len(each)
         elif isinstance(each, Mapping):
             size += sum(map(len, each))
             waiting.extend(each.values())
-        elif isinstance(each, list):
+        elif isinstance(each, list | tuple):
             waiting.extend(each)
+        elif isinstance(each, FunctionTool):
+            waiting += [each.name, each.description, each.parameters]
     return size
 
 

@@ -184,7 +184,7 @@ class GenerationService:
                     self._tokenizer.encode_prompt, text, add_special_tokens=add_special_tokens
                 )
                 return _Prepared(await _on_thread_if(len(text) >= LONG_PROMPT, encode), "prompt")
-        long = text_length(prompt) >= LONG_PROMPT
+        long = text_length(prompt, LONG_PROMPT) >= LONG_PROMPT
         return await _on_thread_if(long, functools.partial(self._render, prompt))
 
     def _render(self, conversation: Conversation) -> _Prepared:

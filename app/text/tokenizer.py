@@ -112,13 +112,16 @@ class HfTokenizer:
         ``add_special_tokens`` puts before and after it what the tokenizer does on its own (the
         beginning of the sequence, mostly); a chat template writes that itself.
         """
-        ids: list[int] = self._prompts.encode(text, add_special_tokens=add_special_tokens).ids
+        # The call for several texts lets other threads run meanwhile, the one for a single does not.
+        (encoding,) = self._prompts.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        ids: list[int] = encoding.ids
         return ids
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, special ones by their names; ids that are no tokens add nothing."""
-        text: str = self._prompts.decode(list(tokens), skip_special_tokens=False)
-        return text
+        # See encode_prompt.
+        (text,) = self._prompts.decode_batch([list(tokens)], skip_special_tokens=False)
+        return str(text)
 
     def render_chat(
         self,

@@ -193,6 +193,24 @@ def test_options_reach_the_template_as_they_are() -> None:
 def test_the_length_counts_messages_calls_and_tools() -> None:
     long = Conversation(exchange(call(arguments='{"city": "' + "x" * 1000 + '"}')), [WEATHER])
     short = Conversation(exchange(call()), [FunctionTool("f", "d" * 500, True)])
-    assert text_length(long) > 1000
-    assert 500 < text_length(short) < 1000
-    assert text_length(Conversation([])) == 0
+    assert text_length(long, 10**6) - text_length(Conversation(exchange(call())), 10**6) > 1000
+    assert 500 < text_length(short, 10**6) < 1500
+    assert text_length(Conversation([]), 10**6) == 0
+
+
+@pytest.mark.parametrize(
+    "conversation",
+    [
+        Conversation([{"role": "user", "content": ""}] * 500),
+        Conversation(exchange(*[call(arguments="")] * 200)),
+        Conversation(exchange(call()) + [{"role": "user", "content": "", "name": "n" * 5000}]),
+        Conversation([], [FunctionTool("f", None, {"enum": [[]] * 1000})]),
+    ],
+)
+def test_what_costs_without_long_texts_is_long_too(conversation: Conversation) -> None:
+    assert text_length(conversation, 4096) >= 4096
+
+
+def test_a_length_is_counted_no_further_than_is_asked() -> None:
+    messages = [{"role": "user", "content": "x" * 10}] * 1000
+    assert text_length(Conversation(messages), 100) < 200

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,6 +43,17 @@ def test_special_token_names_in_an_answer_are_plain_text() -> None:
     assert tokenizer.encode_prompt("<s>") == sorted(vocabulary.eos_ids)
     spelled = [vocabulary.token_bytes[token] for token in tokenizer.encode("<s>")]
     assert spelled == [b"<", b"s", b">"]
+
+
+def test_other_threads_run_while_a_long_prompt_is_tokenized() -> None:
+    tokenizer = byte_level_tokenizer()
+    thread = threading.Thread(target=tokenizer.encode_prompt, args=("a" * 1_000_000,))
+    thread.start()
+    turns = 0
+    while thread.is_alive():
+        time.sleep(0.001)
+        turns += 1
+    assert turns > 10
 
 
 def test_a_chat_becomes_a_prompt_by_the_template() -> None:
