@@ -112,7 +112,7 @@ class HfTokenizer:
         ``add_special_tokens`` puts before and after it what the tokenizer does on its own (the
         beginning of the sequence, mostly); a chat template writes that itself.
         """
-        # The call for several texts lets other threads run meanwhile, the one for a single does not.
+        # The call for several texts lets other threads run meanwhile; the one for one does not.
         (encoding,) = self._prompts.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         ids: list[int] = encoding.ids
         return ids

@@ -203,7 +203,7 @@ def test_the_length_counts_messages_calls_and_tools() -> None:
     [
         Conversation([{"role": "user", "content": ""}] * 500),
         Conversation(exchange(*[call(arguments="")] * 200)),
-        Conversation(exchange(call()) + [{"role": "user", "content": "", "name": "n" * 5000}]),
+        Conversation([*exchange(call()), {"role": "user", "content": "", "name": "n" * 5000}]),
         Conversation([], [FunctionTool("f", None, {"enum": [[]] * 1000})]),
     ],
 )
