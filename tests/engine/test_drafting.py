@@ -1,0 +1,170 @@
+"""Drafts from earlier answers and from the prompt: they save passes and never change an answer."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from app.core.request import EngineRequest, SamplingParams
+from app.engine import EngineConfig
+from app.engine.draft import Draft, Source
+from app.engine.drafting import _MOST_CONTEXTS, _Memory
+from tests.engine.harness import (
+    GREEDY,
+    TOKENIZER,
+    VOCABULARY,
+    Answer,
+    Recorder,
+    answer_of,
+    answers_of,
+    constraint,
+    make_engine,
+    random_config,
+    random_endings,
+    random_request,
+    request,
+    templates,
+)
+from tests.engine.naive import naive_answer
+from tests.fakes import ScriptedModel
+
+COOL = SamplingParams(temperature=0.4)
+GUESS, LEAPT, HELD = Source.COUNTED, Source.LEAPT, Source.HELD_BACK
+
+FORM = constraint(
+    *templates(
+        '{"name": "', ["nab", "namely", "wxyz"], '", "n": ', ["1", "12", "123"], ', "a": "ab"}'
+    )
+)
+
+
+def passes(answer: Answer) -> int:
+    assert answer.usage is not None
+    return answer.usage.forward_passes
+
+
+def test_a_draw_stands_before_each_token_that_is_decided_and_one_at_the_end() -> None:
+    draft = Draft((1, 2, 3, 4, 5), (GUESS, LEAPT, LEAPT, HELD, GUESS))
+    assert list(draft.draws()) == [0, 3, 4, 5]
+    assert list(Draft().draws()) == [0]
+
+
+def test_a_draft_is_not_cut_between_a_guess_and_what_it_leads_to() -> None:
+    draft = Draft((1, 2, 3, 4, 5), (GUESS, LEAPT, LEAPT, HELD, GUESS))
+    assert [len(draft.cut(most)) for most in range(-1, 7)] == [0, 0, 0, 0, 3, 4, 5, 5]
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_an_engine_that_has_learned_gives_the_tokens_of_plain_decoding(seed: int) -> None:
+    rng = random.Random(seed)
+    model = ScriptedModel(VOCABULARY, eos=rng.choice([0.0, 4.0]))
+    requests: list[EngineRequest] = []
+    for index in range(24):
+        one = random_request(rng, index)
+        if rng.random() < 0.4:
+            one = random_endings(rng, one)
+        if index >= 8:  # much as before: prompts and seeds come again
+            old = requests[rng.randrange(8)]
+            one = replace(old, request_id=f"r{index}", seed=old.seed + rng.choice([0, 0, 1]))
+        requests.append(one)
+    config = replace(random_config(rng), max_draft_tokens=rng.choice([2, 5, 16]))
+    engine = make_engine(config, model=model, num_blocks=400)
+    answers = answers_of(engine, requests)
+    for one in requests:
+        plain = naive_answer(one, model, VOCABULARY, TOKENIZER)
+        answer = answers[one.request_id]
+        assert (answer.data, answer.finish_reason) == (plain.text, plain.finish_reason)
+        if not one.stop:
+            assert answer.tokens == plain.tokens
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, COOL])
+def test_an_answer_that_came_before_takes_few_passes(sampling: SamplingParams) -> None:
+    recorder = Recorder()
+    engine = make_engine(observer=recorder)
+    one = request(allowed=FORM, sampling=sampling, max_tokens=60)
+    first = answer_of(engine, one)
+    again = answer_of(engine, one)
+    assert again.tokens == first.tokens
+    assert passes(again) < passes(first)
+    never = answer_of(engine, replace(one, draft=False))
+    assert never.tokens == first.tokens
+    assert passes(never) == passes(answer_of(make_engine(), replace(one, draft=False)))
+    assert sum(step.drafted_tokens for step in recorder.steps) == sum(
+        step.passes_saved for step in recorder.steps
+    )
+    assert sum(s.drafted_tokens for s in recorder.steps) <= sum(
+        s.proposed_tokens for s in recorder.steps
+    )
+
+
+def test_a_draft_runs_across_leaps() -> None:
+    model = ScriptedModel(VOCABULARY, by_bytes=True)
+    engine = make_engine(EngineConfig(max_draft_tokens=64), model=model)
+    one = request(allowed=FORM, max_tokens=80)
+    counts = []
+    for _ in range(6):
+        answer = answer_of(engine, one)
+        assert answer.usage is not None
+        counts.append(passes(answer))
+        assert answer.usage.leapt_tokens > 0
+    # The prompt's pass draws the first token, and soon all the others.
+    assert counts[0] > counts[-1]
+    assert counts[-1] <= 2
+
+
+def test_a_value_that_stands_in_the_prompt_is_copied() -> None:
+    words = ["jkqvjk qvjkq", "kqvkqv jvj", "vqvq kkqqvvjj"]  # the vocabulary has no merges of these
+    language = constraint(*templates('{"a": "', words, '"}'))
+
+    def asked(prompt: str) -> int:
+        # Nothing is learned from one answer: each has an engine of its own.
+        return passes(
+            answer_of(
+                make_engine(model=ScriptedModel(VOCABULARY, by_bytes=True)),
+                request(prompt=prompt, allowed=language, max_tokens=60, leap=False),
+            )
+        )
+
+    told = asked(" ".join(words) + " x")
+    assert told < asked("y" * len(" ".join(words) + " x"))
+
+
+def test_the_counts_of_a_constraint_are_bounded_and_forget() -> None:
+    memory = _Memory()
+    for place in range(3 * _MOST_CONTEXTS):
+        memory.note(place, 1, 2)
+    assert len(memory._counts) == _MOST_CONTEXTS
+    assert memory.likeliest(0, 1) == (-1, 0.0)
+    for _ in range(1000):
+        memory.note("branch", 1, 5)
+    for _ in range(150):
+        memory.note("branch", 1, 6)
+    assert memory.likeliest("branch", 1)[0] == 6
+    for token in range(1000):
+        memory.note("any", 1, token)
+    assert len(memory._counts["any", 1]) <= 16
+
+
+def test_what_is_learned_ends_with_its_constraint() -> None:
+    engine = make_engine()
+    kept = constraint("nab", "name")
+    for _ in range(5):
+        dropped = constraint("nab", "nor")
+        answer_of(engine, request(allowed=dropped))
+        del dropped
+    answer_of(engine, request(allowed=kept))
+    memories = engine._decoder._drafter._memories
+    assert list(memories) == [kept]
+
+
+def test_guesses_come_from_what_is_common() -> None:
+    memory = _Memory()
+    counts = Counter({7: 6, 8: 3})
+    for token in counts.elements():
+        memory.note("place", 0, token)
+    assert memory.likeliest("place", 0) == (7, 0.6)
+    assert memory.likeliest("place", 1) == (-1, 0.0)
