@@ -7,6 +7,7 @@ The engine and the tokens drawn must not let anybody see it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import cycle, islice
 
 import pytest
@@ -21,7 +22,7 @@ from app.model.config import ModelConfig
 from app.model.loading import eos_token_ids
 from app.model.runner import load_runner
 from app.text import HfTokenizer, Vocabulary
-from tests.engine.harness import answer_of, answers_of
+from tests.engine.harness import Answer, answer_of, answers_of
 
 KINDS: tuple[Kind, ...] = ("contact", "city", "event", "review", "talk")
 TOGETHER = 32
@@ -93,3 +94,23 @@ def test_a_seeded_answer_is_the_same_alone_and_among_31_others(demo: Demo, name:
         assert alone.data == among_others.data
         assert alone.tokens == among_others.tokens
         assert alone.finish_reason == among_others.finish_reason
+
+
+def test_a_seeded_answer_is_the_same_with_drafts_and_without(demo: Demo) -> None:
+    """Drafts of an engine that has seen these very requests, against none."""
+    requests = demo.requests(SAMPLINGS["all tokens"], 2000)
+    engine = demo.new_engine()
+    plain = answers_of(engine, [replace(one, draft=False) for one in requests])
+    answers_of(engine, requests)
+    drafted = answers_of(engine, requests)
+    for request_id, answer in drafted.items():
+        assert answer.data == plain[request_id].data
+        assert answer.tokens == plain[request_id].tokens
+        assert answer.finish_reason == plain[request_id].finish_reason
+    saved = [passes(plain[each]) - passes(drafted[each]) for each in drafted]
+    assert sum(saved) > 100
+
+
+def passes(answer: Answer) -> int:
+    assert answer.usage is not None
+    return answer.usage.forward_passes
