@@ -1,0 +1,85 @@
+"""Command line of the peers: ``python -m loadtest.peers install|list|train|serve``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from loadtest.peers import PEERS, NotInstalled
+from loadtest.peers.environments import FOLDER
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit status: 1 if something could not be installed."""
+    given = _parser().parse_args(arguments)
+    match given.command:
+        case "install":
+            return _install(list(PEERS) if given.name == "all" else [given.name])
+        case "list":
+            for peer in PEERS.values():
+                state = "installed" if peer.is_installed else "not installed"
+                print(f"{peer.name:24} {state:14} {peer.what}")
+                if peer.lacks:
+                    print(f"{'':39} lacks: {peer.lacks}")
+        case "train":
+            _train(given)
+        case "serve":
+            _serve(given)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m loadtest.peers", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    install = commands.add_parser("install", help="make a peer's environment; takes minutes")
+    install.add_argument("name", choices=[*PEERS, "all"])
+    commands.add_parser("list", help="the peers, and which are installed")
+    train = commands.add_parser("train", help="make the model that all of them serve")
+    train.add_argument("--out", type=Path, default=FOLDER / "model")
+    train.add_argument("--minutes", type=float, default=12.0, help="end the schedule by then")
+    train.add_argument("--steps", type=int, default=400)
+    train.add_argument("--seed", type=int, default=7)
+    train.add_argument("--threads", type=int, default=2)
+    serve = commands.add_parser("serve", help="run a peer until it is interrupted")
+    serve.add_argument("name", choices=list(PEERS))
+    serve.add_argument("--model", type=Path, default=FOLDER / "model")
+    serve.add_argument("--log", type=Path, default=None)
+    serve.add_argument("--threads", type=int, default=2)
+    return parser
+
+
+def _install(names: Sequence[str]) -> int:
+    failed = 0
+    for name in names:
+        print(f"{name}: installing", flush=True)
+        try:
+            PEERS[name].install()
+        except NotInstalled as why:
+            failed = 1
+            print(f"{name}: cannot be installed: {why}", file=sys.stderr, flush=True)
+    return failed
+
+
+def _train(given: argparse.Namespace) -> None:
+    # Takes seconds to import, and nothing else here needs torch.
+    from loadtest.peers.train import Plan, train
+
+    train(Plan(given.out, given.seed, given.steps, given.minutes, given.threads))
+
+
+def _serve(given: argparse.Namespace) -> None:
+    log = given.log or FOLDER / f"{given.name}.log"
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        PEERS[given.name].running(given.model, log, given.threads) as url,
+    ):
+        print(f"{given.name}: {url}, log: {log}", flush=True)
+        signal.pause()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

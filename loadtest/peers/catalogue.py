@@ -1,0 +1,106 @@
+"""The peers by name, and the command line of each: bfloat16, up to 32 requests at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Final
+
+from loadtest.peers.peer import MODEL_NAME, Conversion, Launch, Peer
+
+CONTEXT: Final = 2048
+"""Tokens of a request, prompt and answer together: the model's own limit."""
+TOGETHER: Final = 32
+"""Requests that are decoded at once; more wait."""
+
+
+def _vllm(launch: Launch) -> Sequence[str]:
+    return [
+        str(launch.environment / "bin" / "vllm"),
+        "serve",
+        str(launch.model),
+        *("--host", "127.0.0.1", "--port", str(launch.port)),
+        *("--served-model-name", MODEL_NAME),
+        *("--dtype", "bfloat16"),
+        *("--max-model-len", str(CONTEXT), "--max-num-seqs", str(2 * TOGETHER)),
+        *("--structured-outputs-config", '{"backend": "xgrammar"}'),
+        "--no-enable-log-requests",
+        "--disable-uvicorn-access-log",
+    ]
+
+
+def _llama_cpp(launch: Launch) -> Sequence[str]:
+    return [
+        str(launch.environment / "build" / "bin" / "llama-server"),
+        *("--model", str(launch.model), "--alias", MODEL_NAME),
+        *("--host", "127.0.0.1", "--port", str(launch.port)),
+        *("--threads", str(launch.threads), "--threads-batch", str(launch.threads)),
+        # The slots share one cache of this many tokens.
+        *("--parallel", str(TOGETHER), "--ctx-size", str(TOGETHER * CONTEXT), "--kv-unified"),
+        *("--cache-type-k", "bf16", "--cache-type-v", "bf16"),
+        *("--jinja", "--offline", "--no-webui", "--log-verbosity", "1"),
+    ]
+
+
+def _openvino(launch: Launch) -> Sequence[str]:
+    return launch.python(
+        "openvino_server.py",
+        *("--model", str(launch.model), "--port", str(launch.port)),
+        *("--threads", str(launch.threads), "--together", str(2 * TOGETHER)),
+    )
+
+
+def _transformers(backend: str, launch: Launch) -> Sequence[str]:
+    return launch.python(
+        "transformers_server.py",
+        *("--model", str(launch.model), "--port", str(launch.port)),
+        *("--threads", str(launch.threads), "--together", str(TOGETHER)),
+        *("--backend", backend),
+    )
+
+
+_PEERS: Final = (
+    Peer(
+        name="vllm",
+        what="vLLM 0.32.0 for CPUs; xgrammar; continuous batching, prefix cache",
+        environment="vllm",
+        dialect="vllm",
+        command=_vllm,
+        variables={"VLLM_CPU_KVCACHE_SPACE": "2"},
+    ),
+    Peer(
+        name="llama.cpp",
+        what="llama.cpp's llama-server; its own grammars; 32 slots, continuous batching",
+        environment="llama-cpp",
+        dialect="llama.cpp",
+        command=_llama_cpp,
+        conversion=Conversion("llama_to_gguf.py", "model-bf16.gguf"),
+    ),
+    Peer(
+        name="openvino",
+        what="OpenVINO GenAI's continuous batching behind a small server of ours; xgrammar",
+        environment="openvino",
+        dialect="openai",
+        command=_openvino,
+        lacks="no tools, no server of its own in Python",
+        conversion=Conversion("llama_to_openvino.py", "openvino"),
+    ),
+    Peer(
+        name="transformers-outlines",
+        what="transformers' generate with outlines-core; static batches behind a server of ours",
+        environment="transformers",
+        dialect="openai",
+        command=lambda launch: _transformers("outlines_core", launch),
+        lacks="no tools; a batch takes no newcomers: they wait until all of it has ended",
+    ),
+    Peer(
+        name="transformers-llguidance",
+        what="transformers' generate with llguidance; static batches behind a server of ours",
+        environment="transformers",
+        dialect="openai",
+        command=lambda launch: _transformers("llguidance", launch),
+        lacks="no tools; a batch takes no newcomers: they wait until all of it has ended",
+    ),
+)
+
+PEERS: Final = MappingProxyType({peer.name: peer for peer in _PEERS})

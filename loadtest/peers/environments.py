@@ -1,0 +1,123 @@
+"""One environment for each set of pinned packages, below the ignored folder ``.peers``."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+HERE: Final = Path(__file__).resolve().parent
+FOLDER: Final = HERE.parents[1] / ".peers"
+REQUIREMENTS: Final = HERE / "requirements"
+INSTALL_SECONDS: Final = 3600
+QUIET: Final = {
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_OFFLINE": "1",
+    "OPENVINO_TELEMETRY_DISABLE": "1",
+    "OUTLINES_DISABLE_TELEMETRY": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+"""No peer reports to anybody or fetches anything while it runs."""
+
+LLAMA_CPP_SOURCE: Final = "llama-cpp-python==0.3.36"
+"""Its source distribution carries the whole of llama.cpp, its server included."""
+_LLAMA_CPP_OPTIONS: Final = (
+    "-DCMAKE_BUILD_TYPE=Release",
+    "-DGGML_NATIVE=ON",
+    "-DLLAMA_BUILD_TESTS=OFF",
+    "-DLLAMA_BUILD_EXAMPLES=OFF",
+    "-DLLAMA_BUILD_APP=OFF",
+    "-DLLAMA_BUILD_UI=OFF",
+    "-DLLAMA_USE_PREBUILT_UI=OFF",
+    "-DLLAMA_OPENSSL=OFF",
+)
+
+
+class NotInstalled(Exception):
+    """A peer's packages cannot be had, or are not there yet; the message says why."""
+
+
+def install(name: str) -> Path:
+    """The environment ``name``; made where it is not there or its pins have changed.
+
+    Takes minutes and gigabytes of disk. Raises ``NotInstalled`` with the installer's last words.
+    """
+    folder = FOLDER / name
+    if is_installed(name):
+        return folder
+    shutil.rmtree(folder, ignore_errors=True)
+    _run([sys.executable, "-m", "venv", str(folder)])
+    python = str(folder / "bin" / "python")
+    _run([python, "-m", "pip", "install", "-q", "-r", str(_requirements(name))])
+    if name == "llama-cpp":
+        _build_llama_cpp(folder)
+    (folder / ".installed").write_text(_digest(name))
+    return folder
+
+
+def is_installed(name: str) -> bool:
+    """Whether the environment is there, with the pins of today."""
+    stamp = FOLDER / name / ".installed"
+    return stamp.exists() and stamp.read_text() == _digest(name)
+
+
+def variables(threads: int, more: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables of a peer's process."""
+    kept = {
+        name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ
+    }
+    return {**kept, **QUIET, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1", **more}
+
+
+def run(arguments: Sequence[str], seconds: float = INSTALL_SECONDS) -> None:
+    """Run a command to its end. Raises ``NotInstalled`` with the last of its output."""
+    _run(arguments, seconds=seconds)
+
+
+def _build_llama_cpp(folder: Path) -> None:
+    """Unpack and compile llama.cpp's server; needs cmake and a C++ compiler. 10 CPU minutes."""
+    for tool in ("cmake", "c++"):
+        if shutil.which(tool) is None:
+            raise NotInstalled(f"{tool} is needed to compile llama.cpp")
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "download", "-q", "--no-deps"]
+    package = LLAMA_CPP_SOURCE.partition("==")[0]
+    _run([*pip, "--no-binary", package, "-d", str(folder), LLAMA_CPP_SOURCE])
+    archive = next(folder.glob("*.tar.gz"))
+    with tarfile.open(archive) as content:
+        content.extractall(folder, filter="data")
+    archive.unlink()
+    source = next(folder.glob("*/vendor/llama.cpp"))
+    build = folder / "build"
+    _run(["cmake", "-S", str(source), "-B", str(build), *_LLAMA_CPP_OPTIONS])
+    _run(["cmake", "--build", str(build), "--target", "llama-server", "-j", str(os.cpu_count())])
+
+
+def _requirements(name: str) -> Path:
+    return REQUIREMENTS / f"{name}.txt"
+
+
+def _digest(name: str) -> str:
+    content = _requirements(name).read_bytes()
+    if name == "llama-cpp":
+        content += " ".join((LLAMA_CPP_SOURCE, *_LLAMA_CPP_OPTIONS)).encode()
+    return hashlib.sha256(content).hexdigest()
+
+
+def _run(arguments: Sequence[str], seconds: float = INSTALL_SECONDS) -> None:
+    try:
+        done = subprocess.run(
+            arguments, capture_output=True, text=True, timeout=seconds, check=False
+        )
+    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
+        raise NotInstalled(str(error)) from error
+    if done.returncode:
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        raise NotInstalled("\n".join(lines[-5:]) or f"status {done.returncode}")

@@ -1,0 +1,133 @@
+"""A peer: how it is installed, started on a model's folder, and stopped."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from loadtest.peers import environments
+from loadtest.peers.environments import FOLDER, HERE, NotInstalled
+from loadtest.server import free_port
+
+MODEL_NAME: Final = "peer"
+"""The name under which every peer serves the model."""
+SCRIPTS: Final = HERE / "scripts"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a peer's command line is made of."""
+
+    environment: Path
+    """The folder of its packages."""
+    model: Path
+    """The model in the peer's own format."""
+    port: int
+    threads: int
+
+    def python(self, script: str, *arguments: str) -> list[str]:
+        """The command that runs one of our scripts with the peer's packages."""
+        return [str(self.environment / "bin" / "python"), str(SCRIPTS / script), *arguments]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """How a Hugging Face folder becomes the peer's own format, kept beside the weights."""
+
+    script: str
+    target: str
+    """File or folder below the model's folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another server, on this machine's processor, in bfloat16."""
+
+    name: str
+    what: str
+    """Engine, what enforces the constraint, and how requests share the engine."""
+    environment: str
+    """Of ``requirements/<environment>.txt``; peers may share one."""
+    dialect: str
+    """How a constraint is sent: a name of ``loadtest.dialects``."""
+    command: Callable[[Launch], Sequence[str]]
+    lacks: str = ""
+    """What it cannot do, for the report."""
+    conversion: Conversion | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def install(self) -> Path:
+        """Make its environment, if it is not there. Minutes; raises ``NotInstalled``."""
+        return environments.install(self.environment)
+
+    @property
+    def is_installed(self) -> bool:
+        return environments.is_installed(self.environment)
+
+    @contextmanager
+    def running(
+        self, model: Path, log: Path, threads: int = 2, timeout: float = 600.0
+    ) -> Iterator[str]:
+        """The peer on the Hugging Face folder ``model`` while the block runs; gives its base URL.
+
+        The paths of OpenAI's API come behind the URL (``/v1/chat/completions``); the model's name
+        there is ``MODEL_NAME``. Its output goes to ``log``. Raises ``NotInstalled``, and
+        RuntimeError with the end of the log if it is not ready after ``timeout`` seconds.
+        """
+        if not self.is_installed:
+            raise NotInstalled(f"run: python -m loadtest.peers install {self.name}")
+        converted = self._converted(model.resolve())
+        port = free_port()
+        launch = Launch(FOLDER / self.environment, converted, port, threads)
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                self.command(launch),
+                env=environments.variables(threads, self.variables),
+                stdout=output,
+                stderr=output,
+            )
+        url = f"http://127.0.0.1:{port}"
+        try:
+            _wait_until_ready(process, url, log, timeout)
+            yield url
+        finally:
+            process.terminate()
+            try:
+                process.wait(40)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _converted(self, model: Path) -> Path:
+        """The model in the peer's format; converted where the weights are newer."""
+        if self.conversion is None:
+            return model
+        target = model / self.conversion.target
+        weights = model / "model.safetensors"
+        if not target.exists() or target.stat().st_mtime < weights.stat().st_mtime:
+            python = FOLDER / self.environment / "bin" / "python"
+            script = SCRIPTS / self.conversion.script
+            environments.run([str(python), str(script), str(model), str(target)])
+        return target
+
+
+def _wait_until_ready(
+    process: subprocess.Popen[bytes], url: str, log: Path, timeout: float
+) -> None:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            if httpx.get(f"{url}/health").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.2)
+    text = log.read_text(errors="replace")
+    raise RuntimeError(f"the peer did not become ready:\n{text[-3000:]}")

@@ -1,0 +1,104 @@
+"""Writes a Hugging Face Llama in bfloat16 as GGUF: ``llama_to_gguf.py FOLDER TARGET``.
+
+For models with a byte-level BPE that splits text as GPT-2 does. Weights are copied bit by bit;
+norms become float32, as llama.cpp wants them. Needs the packages gguf and numpy alone.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from llama_weights import interleave, read_safetensors
+
+LAYER = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+
+
+def main() -> None:
+    folder, target = Path(sys.argv[1]), Path(sys.argv[2])
+    config = json.loads((folder / "config.json").read_text())
+    assert config["model_type"] == "llama", config["model_type"]
+    writer = gguf.GGUFWriter(target, "llama")
+    write_config(writer, config)
+    write_tokenizer(writer, folder, config)
+    for name, weight in read_safetensors(folder / "model.safetensors"):
+        heads = None
+        if ".q_proj" in name:
+            heads = config["num_attention_heads"]
+        elif ".k_proj" in name:
+            heads = config["num_key_value_heads"]
+        if heads is not None:
+            weight = interleave(weight, heads)
+        write_tensor(writer, renamed(name.removesuffix(".weight")) + ".weight", weight)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
+    rope = config.get("rope_parameters") or {}
+    writer.add_name("peer")
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_rope_dimension_count(config["hidden_size"] // config["num_attention_heads"])
+    writer.add_rope_freq_base(rope.get("rope_theta", config.get("rope_theta", 10000.0)))
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
+
+
+def write_tokenizer(writer: gguf.GGUFWriter, folder: Path, config: dict[str, Any]) -> None:
+    tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    described = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    ids = dict(tokenizer["model"]["vocab"])
+    special = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
+    ids.update(special)
+    names = sorted(ids, key=ids.__getitem__)
+    assert [ids[name] for name in names] == list(range(config["vocab_size"]))
+    kinds = [gguf.TokenType.CONTROL if name in special else gguf.TokenType.NORMAL for name in names]
+    merges = tokenizer["model"]["merges"]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(names)
+    writer.add_token_types(kinds)
+    writer.add_token_merges([each if isinstance(each, str) else " ".join(each) for each in merges])
+    writer.add_bos_token_id(config["bos_token_id"])
+    writer.add_eos_token_id(config["eos_token_id"])
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(described["chat_template"])
+
+
+def renamed(name: str) -> str:
+    if name in WHOLE:
+        return WHOLE[name]
+    _, _, number, part = name.split(".", 3)
+    return f"blk.{number}.{LAYER[part]}"
+
+
+def write_tensor(writer: gguf.GGUFWriter, name: str, bits: np.ndarray) -> None:
+    if bits.ndim == 1:
+        writer.add_tensor(name, (bits.astype(np.uint32) << 16).view(np.float32))
+    else:
+        writer.add_tensor(name, bits.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
+
+
+if __name__ == "__main__":
+    main()

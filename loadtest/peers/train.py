@@ -1,0 +1,186 @@
+"""Trains the model that every peer serves: ``python -m loadtest.peers train --out FOLDER``.
+
+A Llama of 160M weights with a byte-level BPE of 32,000 tokens. It is to cost what such a model
+costs and to end its JSON, no more: the first layers learn the two tasks of ``loadtest.tasks``, the
+others add nothing to the residual stream (their output projections are zero), which leaves the
+arithmetic that a server does for a token unchanged and lets training skip them. The weights follow
+from the seed and the number of steps, up to the order in which threads add up.
+"""
+
+from __future__ import annotations
+
+import json
+import sysconfig
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch.nn import functional
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+from app.demo.corpus import mixture
+from loadtest.model_folder import CHAT_TEMPLATE
+from loadtest.peers.sheets import sheets
+
+END: Final = "<|endoftext|>"
+VOCABULARY: Final = 32_000
+_TRAINED: Final = 3
+"""Layers that learn; the others come after them."""
+_IGNORED: Final = -100
+_STEP: Final = 16
+"""Rows are padded to a multiple of this many tokens: the kernels of a few shapes stay cached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to train."""
+
+    out: Path
+    seed: int
+    steps: int
+    minutes: float
+    """Wall-clock minutes after which the schedule has run out, whatever the step."""
+    threads: int = 2
+    rows: int = 8
+    """Sheets a step, of about 100 tokens each."""
+    learning_rate: float = 1.5e-3
+
+
+def config(layers: int) -> LlamaConfig:
+    """The shape of the public 160M Llama (768 wide, 12 heads), with this many of its 12 layers."""
+    return LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=768,
+        intermediate_size=3072,
+        num_hidden_layers=layers,
+        num_attention_heads=12,
+        num_key_value_heads=12,
+        max_position_embeddings=2048,
+        tie_word_embeddings=False,
+        rms_norm_eps=1e-5,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=None,
+    )
+
+
+def train(plan: Plan) -> None:
+    """Trains and writes the model's folder. Prints the loss as it goes."""
+    torch.set_num_threads(plan.threads)
+    torch.manual_seed(plan.seed)
+    tokenizer = train_tokenizer(plan.seed)
+    model = LlamaForCausalLM(config(_TRAINED))
+    model.train()
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=plan.learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True
+    )
+    batches = _batches(tokenizer, plan)
+    start, step = time.monotonic(), 0
+    while (progress := _progress(plan, step, start)) < 1:
+        # Up over the first twentieth, then down to zero in a straight line.
+        optimizer.param_groups[0]["lr"] = plan.learning_rate * min(20 * progress, 1 - progress)
+        loss = _update(model, optimizer, *next(batches))
+        step += 1
+        if step % 20 == 0:
+            print(f"step {step} loss {loss:.3f} {time.monotonic() - start:.0f} s", flush=True)
+    export(model, tokenizer, plan)
+    print(f"done: {step} steps, {time.monotonic() - start:.0f} s, written to {plan.out}")
+
+
+def train_tokenizer(seed: int) -> Tokenizer:
+    """Byte-level BPE as GPT-2 splits text: sheets, extraction tasks, prose and code, in a minute.
+
+    The code and its prose are the standard library's, which every machine with Python has.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=[END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_texts(seed), trainer)
+    assert tokenizer.get_vocab_size() == VOCABULARY, "too little text for the vocabulary"
+    return tokenizer
+
+
+def export(model: LlamaForCausalLM, tokenizer: Tokenizer, plan: Plan) -> None:
+    """Writes the whole model in bfloat16, its tokenizer and the chat template of the load tests."""
+    whole = LlamaForCausalLM(config(12))
+    with torch.no_grad():
+        for layer in whole.model.layers[_TRAINED:]:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+    whole.load_state_dict(model.state_dict(), strict=False)
+    whole.to(dtype=torch.bfloat16)  # type: ignore[call-arg]
+    whole.generation_config = GenerationConfig(bos_token_id=0, eos_token_id=0, pad_token_id=0)
+    whole.save_pretrained(plan.out)
+    tokenizer.save(str(plan.out / "tokenizer.json"))
+    described = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": END,
+        "eos_token": END,
+        "add_bos_token": False,
+        "model_max_length": 2048,
+        "clean_up_tokenization_spaces": False,
+        "chat_template": CHAT_TEMPLATE,
+    }
+    (plan.out / "tokenizer_config.json").write_text(json.dumps(described, indent=1))
+
+
+def _texts(seed: int) -> Iterator[str]:
+    yield from (f"{prompt}\n{answer}" for prompt, answer in islice(sheets(seed), 2000))
+    for example in islice(mixture(seed), 3000):
+        yield from (turn["content"] for turn in example.messages)
+        yield example.text
+    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
+        yield path.read_text(encoding="utf-8", errors="replace")
+
+
+def _update(
+    model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, ids: torch.Tensor, labels: Any
+) -> float:
+    """One step down the loss of the answers' tokens. Returns it, in nats a token."""
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
+        answers = labels != _IGNORED
+        logits = model.lm_head(hidden[answers])
+    loss = functional.cross_entropy(logits.float(), labels[answers])
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return loss.item()
+
+
+def _batches(tokenizer: Tokenizer, plan: Plan) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Token ids [rows, length] and the tokens to predict there, ``_IGNORED`` but for answers."""
+    pairs = sheets(plan.seed)
+    while True:
+        rows = [_row(tokenizer, *next(pairs)) for _ in range(plan.rows)]
+        length = -(-max(len(ids) for ids, _ in rows) // _STEP) * _STEP
+        ids = torch.zeros(plan.rows, length, dtype=torch.long)
+        labels = torch.full((plan.rows, length), _IGNORED)
+        for place, (tokens, asked) in enumerate(rows):
+            ids[place, : len(tokens)] = torch.tensor(tokens)
+            labels[place, asked - 1 : len(tokens) - 1] = torch.tensor(tokens[asked:])
+        yield ids, labels
+
+
+def _row(tokenizer: Tokenizer, prompt: str, answer: str) -> tuple[list[int], int]:
+    """The conversation's tokens as a server would see them, and how many of them are asked."""
+    asked = tokenizer.encode(f"user: {prompt}\nassistant: ").ids
+    said = tokenizer.encode(answer).ids
+    return [*asked, *said, 0], len(asked)
+
+
+def _progress(plan: Plan, step: int, start: float) -> float:
+    """The share of the schedule that is over, by steps or by the clock, whichever is further."""
+    return max(step / plan.steps, (time.monotonic() - start) / (60 * plan.minutes))
