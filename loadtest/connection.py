@@ -11,6 +11,7 @@ import asyncio
 import ssl
 import time
 from dataclasses import dataclass, field
+from typing import cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -47,8 +48,7 @@ class _Protocol(asyncio.Protocol):
         self.answering = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self.transport = transport
+        self.transport = cast("asyncio.WriteTransport", transport)  # uvloop's is no subclass
 
     def expect(self, exchange: Exchange) -> asyncio.Future[Exchange]:
         self._exchange, self.answering = exchange, False
@@ -124,6 +124,9 @@ class Connection:
                     if not kept or protocol.answering:
                         raise
                     return await self._exchange(await self._connected(), path, body)
+        except NoAnswerError:
+            self.close()
+            raise
         except (OSError, TimeoutError) as error:
             self.close()
             raise NoAnswerError(str(error) or f"no answer within {seconds:g} s") from error

@@ -27,8 +27,6 @@ class Dialect:
     name: str
     schema: Callable[[Mapping[str, Any]], Fields]
     pattern: Callable[[str], Fields] | None = None
-    extras: Mapping[str, Any] = MappingProxyType({})
-    """Fields of every request."""
     ignores_end: bool = False
     """Knows ``ignore_eos``."""
 
@@ -42,7 +40,6 @@ class Dialect:
             "seed": seed,
             "stream": True,
             "stream_options": {"include_usage": True},
-            **self.extras,
         }
         if request.constraint is not None:
             fields.update(self._constraint(request.constraint))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -25,3 +26,17 @@ def renamed(schema: Any, suffix: str) -> Any:
                 name + suffix if name in properties else name for name in required
             ]
     return result
+
+
+def distinct(schema: Mapping[str, Any], suffix: str) -> dict[str, Any]:
+    """``schema`` with the suffix at its last property's name; answers stay as long as they were.
+
+    Whoever caches by schema has not seen it, nor has who caches by what is still to come: in every
+    place of an answer the last property is. Only objects whose properties are listed will do.
+    """
+    *others, (last, value) = schema["properties"].items()
+    return {
+        **schema,
+        "properties": {**dict(others), last + suffix: value},
+        "required": [last + suffix if name == last else name for name in schema["required"]],
+    }

@@ -67,6 +67,8 @@ class Task:
     schema: dict[str, Any]
 
 
+CHARACTER_PROMPT = "Please fill in the character sheet of {}."
+CITY_PROMPT = "Please fill in the facts about the city of {}."
 CHARACTERS = ["Hermione Granger", "Harry Potter", "Ron Weasley", "Luna Lovegood", "Severus Snape"]
 CITIES = ["Paris", "Kyoto", "Nairobi", "Lima", "Reykjavik"]
 
@@ -76,6 +78,6 @@ def task(number: int) -> Task:
     place = number // 2
     if number % 2 == 0:
         name = CHARACTERS[place % len(CHARACTERS)]
-        return Task("character", f"Please fill in the character sheet of {name}.", CHARACTER)
+        return Task("character", CHARACTER_PROMPT.format(name), CHARACTER)
     name = CITIES[place % len(CITIES)]
-    return Task("city", f"Please fill in the facts about the city of {name}.", CITY)
+    return Task("city", CITY_PROMPT.format(name), CITY)

@@ -35,7 +35,7 @@ _SIMPLE: Mapping[str, tuple[Callable[[str], Workload], str]] = MappingProxyType(
         "one": (character, "the character sheet again: one schema for all requests"),
         "fresh": (
             lambda name: character(name, always_fresh=True),
-            "the character sheet with names of properties that no request had before",
+            "the character sheet with a property that no request had before",
         ),
         "tools": (ToolCalls, "a call of one of three functions"),
         "extraction": (ShortTexts, "the demo model's held-out extraction tasks"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from app.demo.corpus import Example, Kind, examples
 from loadtest.requests import Request, Schema
-from loadtest.schemas import renamed
+from loadtest.schemas import distinct
 from loadtest.workloads.base import DEFAULT_MAX_TOKENS
 
 _KINDS: tuple[Kind, ...] = ("contact", "invoice", "event", "review", "city", "notes")
@@ -38,7 +38,7 @@ class ShortTexts:
         example = _held_out(kind)[number // len(_KINDS) % _PER_KIND]
         schema: Any = example.schema
         return Request(
-            kind, example.messages, Schema(renamed(schema, nonce)), max_tokens=DEFAULT_MAX_TOKENS
+            kind, example.messages, Schema(distinct(schema, nonce)), max_tokens=DEFAULT_MAX_TOKENS
         )
 
 
@@ -69,7 +69,7 @@ class LongDocument:
         return Request(
             self.name,
             [{"role": "user", "content": "\n".join([*entries, question])}],
-            Schema(renamed(_DELIVERY, nonce)),
+            Schema(distinct(_DELIVERY, nonce)),
             max_tokens=256,
         )
 

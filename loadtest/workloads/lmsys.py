@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadtest.requests import Request, Schema
-from loadtest.schemas import renamed
-from loadtest.tasks import CHARACTER, CHARACTERS, CITIES, CITY
+from loadtest.schemas import distinct
+from loadtest.tasks import CHARACTER, CHARACTER_PROMPT, CHARACTERS, CITIES, CITY, CITY_PROMPT
 from loadtest.workloads.base import DEFAULT_MAX_TOKENS
-
-_CHARACTER_PROMPT = "Please fill in the character sheet of {}."
-_CITY_PROMPT = "Please fill in the facts about the city of {}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +26,7 @@ class Sheet:
         return Request(
             self.name,
             _ask(self.prompt.format(self.names[number % len(self.names)])),
-            Schema(renamed(self.schema, nonce) if nonce else self.schema),
+            Schema(distinct(self.schema, nonce)),
             DEFAULT_MAX_TOKENS,
         )
 
@@ -43,16 +40,16 @@ class FreeText:
     always_fresh: bool = False
 
     def request(self, number: int, nonce: str) -> Request:
-        prompt = _CHARACTER_PROMPT.format(CHARACTERS[number % len(CHARACTERS)])
+        prompt = CHARACTER_PROMPT.format(CHARACTERS[number % len(CHARACTERS)])
         return Request(self.name, _ask(prompt), None, self.max_tokens, exact_length=True)
 
 
 def character(name: str, *, always_fresh: bool = False) -> Sheet:
-    return Sheet(name, _CHARACTER_PROMPT, CHARACTERS, CHARACTER, always_fresh)
+    return Sheet(name, CHARACTER_PROMPT, CHARACTERS, CHARACTER, always_fresh)
 
 
 def city(name: str) -> Sheet:
-    return Sheet(name, _CITY_PROMPT, CITIES, CITY)
+    return Sheet(name, CITY_PROMPT, CITIES, CITY)
 
 
 def _ask(prompt: str) -> list[dict[str, str]]:

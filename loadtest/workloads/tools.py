@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from loadtest.requests import Request, Tools
-from loadtest.schemas import renamed
+from loadtest.schemas import distinct
 
 
 def _parameters(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class ToolCalls:
 
     def request(self, number: int, nonce: str) -> Request:
         functions = [
-            {**each, "name": name, "parameters": renamed(each["parameters"], nonce)}
+            {**each, "name": name, "parameters": distinct(each["parameters"], nonce)}
             for name, each in FUNCTIONS.items()
         ]
         question = QUESTIONS[number % len(QUESTIONS)]

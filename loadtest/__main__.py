@@ -1,0 +1,221 @@
+"""Load tests of servers that speak OpenAI's API.
+
+    python -m loadtest run --url http://127.0.0.1:8000 --workload character --clients 1 8 32
+    python -m loadtest compare --server leapjson --server vllm --model-folder MODEL --baseline vllm
+    python -m loadtest workloads
+
+``run`` measures one server, ``compare`` several, in turn within one run, and prints how many times
+better than the baseline each is. Every answer is checked. Tables go to the terminal; ``--out``
+takes a folder for two CSV files, one JSON file and one page with plots.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Container, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from loadtest.dialects import DIALECTS
+from loadtest.drive import Closed, Load, Open
+from loadtest.measure import Plan, measure
+from loadtest.report import Report, report, write
+from loadtest.tables import ratio_table, summary_table, wrong_answers
+from loadtest.targets import Arm, arm, target
+from loadtest.workloads import DESCRIPTIONS, Workload, WorkloadUnavailableError, workload
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit status: 1 where a server or the data of a workload is missing."""
+    options = _parser().parse_args(arguments)
+    if options.command == "workloads":
+        print("\n".join(f"{name:16} {text}" for name, text in DESCRIPTIONS.items()))
+        return 0
+    started = datetime.now(UTC)
+    try:
+        arms = _arms(options)
+        plan = _plan(options, arms, started)
+        baseline = _baseline(options, arms)
+        with tempfile.TemporaryDirectory() as folder:
+            logs = options.out / "logs" if options.out else Path(folder)
+            results = measure(
+                plan,
+                model=options.model_folder,
+                logs=logs,
+                one_at_a_time=options.one_at_a_time,
+            )
+    except (ValueError, WorkloadUnavailableError, RuntimeError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    finished = report(results, _about(plan, arguments, started), baseline)
+    print(text(finished))
+    if options.out:
+        write(finished, options.out)
+        print(f"\nwritten: {options.out / 'report.html'}", file=sys.stderr)
+    return 0
+
+
+def text(finished: Report) -> str:
+    """What the terminal shows: Markdown tables, then whatever was wrong."""
+    parts = [summary_table(finished.summaries)]
+    if finished.comparisons:
+        parts.append(ratio_table(finished.comparisons))
+    if wrong := [*wrong_answers(finished.summaries), *finished.results.notes]:
+        parts.append("\n".join(wrong))
+    return "\n\n".join(parts)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtest",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("workloads", help="list the workloads")
+    run = commands.add_parser("run", help="measure one server")
+    run.add_argument("--url", help="the server; by default one of this project's is started")
+    run.add_argument("--dialect", choices=DIALECTS, help="how it is told about constraints")
+    run.add_argument("--body", type=json.loads, default={}, help="JSON: fields of every request")
+    compare = commands.add_parser("compare", help="measure several servers in turn")
+    compare.add_argument(
+        "--server", action="append", required=True, metavar="NAME[=TARGET]",
+        help="a URL, 'leapjson', or a peer that is started; a name alone is its own target",
+    )  # fmt: skip
+    compare.add_argument("--baseline", help="the server others are compared with; the last one")
+    for option, metavar, text in (
+        ("--dialect", "NAME=DIALECT", "how a server is told about constraints"),
+        ("--body", "NAME=JSON", "fields of every request to a server"),
+        ("--setting", "NAME=KEY=VALUE", "a LEAPJSON_ variable of a server that is started"),
+        ("--instead", "NAME=WORKLOAD", "what a server is measured with in place of --workload"),
+    ):
+        compare.add_argument(option, action="append", default=[], metavar=metavar, help=text)
+    for each in (run, compare):
+        _add_common(each)
+    return parser
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--workload", nargs="+", default=["character"], help="see 'workloads'")
+    add("--clients", type=int, nargs="+", default=[], help="closed loops; 1 8 32 without --rate")
+    add("--rate", type=float, nargs="+", default=[], help="Poisson arrivals a second")
+    add("--requests", type=int, default=16, help="of a round; of a closed loop at least 2 a client")
+    add("--repeats", type=int, default=3, help="rounds of each workload and load")
+    add("--warm-up", type=int, default=8, help="requests before a workload is measured")
+    add("--cache", choices=("warm", "cold"), default="warm", help="cold: every schema is new")
+    add("--temperature", type=float, default=1.0)
+    add("--seed", type=int, default=0)
+    add("--model", help="what requests name; by default the first model that a server lists")
+    add("--model-folder", type=Path, help="what servers that are started serve")
+    add("--one-at-a-time", action="store_true", help="start a server for each turn, then stop it")
+    add("--api-key", default=os.environ.get("OPENAI_API_KEY"), help="or OPENAI_API_KEY")
+    add("--out", type=Path, help="folder for CSV, JSON and a page")
+
+
+def _arms(options: argparse.Namespace) -> list[Arm]:
+    """Raises ValueError where an option does not fit."""
+    if options.command == "run":
+        where = target(options.url or "leapjson")
+        return [arm("server", where, options.dialect, body=options.body)]
+    servers = dict(_split(each) for each in options.server)
+    if len(servers) < len(options.server):
+        raise ValueError("two servers have one name; give them names: --server NAME=TARGET")
+    dialects, bodies, instead, settings = (
+        _by_name(given, servers, option)
+        for option, given in (
+            ("--dialect", options.dialect),
+            ("--body", options.body),
+            ("--instead", options.instead),
+            ("--setting", options.setting),
+        )
+    )
+    return [
+        arm(
+            name,
+            target(where, tuple(_split(each) for each in settings.get(name, ()))),
+            dialects.get(name, [None])[-1],
+            body={key: value for text in bodies.get(name, ()) for key, value in _object(text)},
+            instead=workload(instead[name][-1]) if name in instead else None,
+        )
+        for name, where in servers.items()
+    ]
+
+
+def _split(text: str) -> tuple[str, str]:
+    """``NAME=VALUE``; a URL or a name alone stands for both."""
+    name, equals, value = text.partition("=")
+    return (name, value) if equals and "://" not in name else (text, text)
+
+
+def _by_name(given: Sequence[str], servers: Container[str], option: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for each in given:
+        name, _, value = each.partition("=")
+        if name not in servers:
+            raise ValueError(f"{option} {each}: there is no server of that name")
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def _object(text: str) -> list[tuple[str, object]]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError(f"--body takes a JSON object, and {text} is none")
+    return list(value.items())
+
+
+def _plan(options: argparse.Namespace, arms: Sequence[Arm], started: datetime) -> Plan:
+    loads: list[Load] = [Closed(count) for count in options.clients]
+    loads += [Open(rate) for rate in options.rate]
+    return Plan(
+        arms=arms,
+        workloads=_workloads(options.workload),
+        loads=loads or [Closed(1), Closed(8), Closed(32)],
+        repeats=options.repeats,
+        requests=options.requests,
+        warm_up=options.warm_up,
+        run=started.isoformat(),
+        cache=options.cache,
+        temperature=options.temperature,
+        seed=options.seed,
+        model=options.model,
+        api_key=options.api_key,
+    )
+
+
+def _workloads(names: Sequence[str]) -> list[Workload]:
+    return [workload(name) for name in dict.fromkeys(names)]
+
+
+def _baseline(options: argparse.Namespace, arms: Sequence[Arm]) -> str | None:
+    if options.command == "run":
+        return None
+    names = [each.name for each in arms]
+    name: str = options.baseline or names[-1]
+    if name not in names:
+        raise ValueError(f"--baseline {name}: there is no server of that name")
+    return name
+
+
+def _about(plan: Plan, arguments: Sequence[str] | None, started: datetime) -> dict[str, str]:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    for place, each in enumerate(given[:-1]):
+        if each == "--api-key":
+            given[place + 1] = "..."
+    return {
+        "command": "python -m loadtest " + shlex.join(given),
+        "started": started.isoformat(timespec="seconds"),
+        "repetitions": str(plan.repeats),
+        "temperature": f"{plan.temperature:g}",
+        "schema cache": plan.cache,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

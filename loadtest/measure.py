@@ -1,0 +1,245 @@
+"""The run: every arm at every workload and load, the arms in turn within each repetition.
+
+Interleaving is what makes ratios fair on a machine whose speed drifts: what slows one arm down for
+a minute slows the others down as well. Which arm begins changes from repetition to repetition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from loadtest.answers import Answer
+from loadtest.connection import Connection
+from loadtest.dialects import UnsupportedConstraintError
+from loadtest.drive import Closed, Load, Prepared, Round, drive, prepared
+from loadtest.server_metrics import difference, read_counts
+from loadtest.targets import Arm, At, Target, running, served_model
+from loadtest.workloads import Nonces, Workload
+
+_SHARED_OFFSET = 1_200_000
+"""Between the numbers of arms that share a server: texts in rotation stay the same, generated
+documents do not, so that no arm finds the other's prompts in the prefix cache."""
+_ROUND_OFFSET = 1_200
+_WARM_UP_CLIENTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured."""
+
+    arms: Sequence[Arm]
+    workloads: Sequence[Workload]
+    loads: Sequence[Load]
+    repeats: int
+    requests: int
+    """Of each round; a closed loop has at least two for each client."""
+    warm_up: int
+    """Requests to each arm and workload before it is first measured."""
+    run: str
+    """Tells the nonces of this run from those of others."""
+    cache: Literal["warm", "cold"] = "warm"
+    """Cold: every request has a schema of its own, whatever the workload."""
+    temperature: float = 1.0
+    seed: int = 0
+    model: str | None = None
+    """What requests name; by default the first model that the server lists."""
+    api_key: str | None = None
+
+    def size(self, load: Load) -> int:
+        return max(self.requests, 2 * load.clients) if isinstance(load, Closed) else self.requests
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One workload under one load."""
+
+    workload: str
+    load: Load
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRound:
+    """A round of one arm, and what the server counted meanwhile."""
+
+    repeat: int
+    answers: Sequence[Answer]
+    seconds: float
+    counts: dict[str, float]
+
+
+@dataclass(slots=True)
+class Results:
+    """Rounds by cell and arm, in the order of measurement."""
+
+    rounds: dict[tuple[Cell, str], list[MeasuredRound]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    """What was not measured, and why."""
+
+    @property
+    def cells(self) -> list[Cell]:
+        return list(dict.fromkeys(cell for cell, _ in self.rounds))
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """A server while it runs."""
+
+    url: str
+    model: str
+
+
+class Measurement:
+    """Carries out a plan; ``tell`` gets a line about each step."""
+
+    def __init__(
+        self, plan: Plan, runner: Callable[..., Round], tell: Callable[[str], None]
+    ) -> None:
+        self._plan = plan
+        self._run = runner
+        self._tell = tell
+        self._nonces = Nonces(plan.run)
+        self._warm: set[tuple[str, str]] = set()
+        self.results = Results()
+
+    def together(self, model: Path | None, logs: Path) -> Results:
+        """All servers run all the time. They are started here, each target once."""
+        plan = self._plan
+        with ExitStack() as stack:
+            sites: dict[Target, _Site] = {}
+            for arm in plan.arms:
+                if arm.target not in sites:
+                    sites[arm.target] = self._start(stack, arm, model, logs)
+            for workload in plan.workloads:
+                for load in plan.loads:
+                    for repeat in range(plan.repeats):
+                        for arm in self._order(repeat):
+                            self._measure(arm, sites[arm.target], workload, load, repeat)
+        return self.results
+
+    def one_at_a_time(self, model: Path | None, logs: Path) -> Results:
+        """In each repetition every arm's server is started, measured, and stopped."""
+        plan = self._plan
+        for repeat in range(plan.repeats):
+            for arm in self._order(repeat):
+                self._warm.clear()
+                with ExitStack() as stack:
+                    site = self._start(stack, arm, model, logs)
+                    for workload in plan.workloads:
+                        for load in plan.loads:
+                            self._measure(arm, site, workload, load, repeat)
+        return self.results
+
+    def _start(self, stack: ExitStack, arm: Arm, model: Path | None, logs: Path) -> _Site:
+        if not isinstance(arm.target, At):
+            self._tell(f"starting {arm.name}")
+        url = stack.enter_context(running(arm.target, model, logs / arm.name.replace("/", "_")))
+        return _Site(url, self._plan.model or served_model(url))
+
+    def _order(self, repeat: int) -> Iterator[Arm]:
+        arms = self._plan.arms
+        first = repeat % len(arms)
+        yield from (*arms[first:], *arms[:first])
+
+    def _measure(self, arm: Arm, site: _Site, workload: Workload, load: Load, repeat: int) -> None:
+        cell = Cell(workload.name, load)
+        mine = arm.instead or workload
+        size = self._plan.size(load)
+        try:
+            if (arm.name, workload.name) not in self._warm:
+                self._warm.add((arm.name, workload.name))
+                self._warm_up(arm, site, mine)
+            numbers = self._numbers(arm, self._plan.loads.index(load), repeat, size)
+            requests = self._prepare(arm, site, mine, numbers, (cell, repeat))
+        except UnsupportedConstraintError as error:
+            note = f"{arm.name}, {workload.name}: {error}"
+            if note not in self.results.notes:
+                self.results.notes.append(note)
+            return
+        before = read_counts(site.url)
+        result = self._run(self._connector(site), load, requests, repeat)
+        counts = difference(before, read_counts(site.url))
+        measured = MeasuredRound(repeat, result.answers, result.seconds, counts)
+        self.results.rounds.setdefault((cell, arm.name), []).append(measured)
+        bad = sum(answer.outcome != "valid" for answer in result.answers)
+        self._tell(
+            f"{workload.name}, {load}, repetition {repeat + 1}, {arm.name}: {size} requests in "
+            f"{result.seconds:.2f} s" + (f", {bad} not valid" if bad else "")
+        )
+
+    def _warm_up(self, arm: Arm, site: _Site, workload: Workload) -> None:
+        if not self._plan.warm_up:
+            return
+        numbers = range(self._plan.warm_up)
+        requests = self._prepare(arm, site, workload, numbers, ("warm-up", workload.name))
+        load = Closed(min(_WARM_UP_CLIENTS, len(numbers)))
+        result = self._run(self._connector(site), load, requests, 0)
+        if not any(answer.complete for answer in result.answers):
+            raise RuntimeError(
+                f"{arm.name} answered none of the first requests of {workload.name}: "
+                f"{result.answers[0].detail}"
+            )
+
+    def _numbers(self, arm: Arm, load: int, repeat: int, size: int) -> range:
+        """No number twice on a server: not by loads, repetitions, nor arms that share it."""
+        sharing = [each.name for each in self._plan.arms if each.target == arm.target]
+        rounds = 1 + load * self._plan.repeats + repeat
+        start = sharing.index(arm.name) * _SHARED_OFFSET + rounds * _ROUND_OFFSET
+        return range(start, start + size)
+
+    def _prepare(
+        self, arm: Arm, site: _Site, workload: Workload, numbers: range, place: object
+    ) -> list[Prepared]:
+        plan = self._plan
+        fresh = plan.cache == "cold" or workload.always_fresh
+        requests = []
+        for number in numbers:
+            nonce = self._nonces.nonce(arm.name, place, number) if fresh else ""
+            request = workload.request(number, nonce)
+            seed = plan.seed + number % _SHARED_OFFSET
+            body = arm.dialect.body(request, site.model, seed, plan.temperature)
+            requests.append(prepared(request, {**body, **arm.body}))
+        return requests
+
+    def _connector(self, site: _Site) -> Callable[[], Connection]:
+        key = self._plan.api_key
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        return lambda: Connection(site.url, headers)
+
+
+def run_blocking(
+    connect: Callable[[], Connection], load: Load, requests: Sequence[Prepared], seed: int
+) -> Round:
+    """``drive`` in an event loop of its own: uvloop's where it is installed, which costs less."""
+    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+        return runner.run(drive(connect, load, requests, seed))
+
+
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # there is none for Windows
+        return None
+    return uvloop.new_event_loop
+
+
+def measure(
+    plan: Plan,
+    *,
+    model: Path | None = None,
+    logs: Path,
+    one_at_a_time: bool = False,
+    tell: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
+) -> Results:
+    """Carry out ``plan``; see ``Measurement``.
+
+    Raises RuntimeError where a server does not start or answers nothing at all, ValueError where
+    a peer has no model.
+    """
+    run = Measurement(plan, run_blocking, tell)
+    return (run.one_at_a_time if one_at_a_time else run.together)(model, logs)

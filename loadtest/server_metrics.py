@@ -1,0 +1,55 @@
+"""What a server counts about itself: Prometheus counters before and after a round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+Counts = Mapping[str, float]
+"""By sample name, labels that tell kinds apart included: ``tokens_total{source=leapt}``."""
+
+_LEFT_OUT = frozenset({"model_name", "engine", "pid"})
+_FORWARD_PASSES = ("leapjson_forward_passes_total", "vllm:iteration_tokens_total_count")
+"""vLLM's is a histogram of the tokens of a step, so its count is that of the steps."""
+
+
+def read_counts(url: str) -> Counts:
+    """Every counter of ``/metrics``, and counts and sums of histograms; none without the page."""
+    try:
+        response = httpx.get(f"{url}/metrics", timeout=30)
+    except httpx.TransportError:
+        return {}
+    return parse_counts(response.text) if response.status_code == 200 else {}
+
+
+def parse_counts(text: str) -> dict[str, float]:
+    counts: dict[str, float] = {}
+    try:
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if family.type in ("counter", "histogram") and not sample.name.endswith(
+                    ("_bucket", "_created")
+                ):
+                    labels = [
+                        f"{name}={value}"
+                        for name, value in sorted(sample.labels.items())
+                        if name not in _LEFT_OUT
+                    ]
+                    key = sample.name + (f"{{{','.join(labels)}}}" if labels else "")
+                    counts[key] = counts.get(key, 0.0) + sample.value
+    except ValueError:
+        return {}  # the page is there, but not in Prometheus' format
+    return counts
+
+
+def difference(before: Counts, after: Counts) -> dict[str, float]:
+    """What was counted in between; what was not is left out."""
+    grown = {name: value - before.get(name, 0.0) for name, value in after.items()}
+    return {name: value for name, value in grown.items() if value}
+
+
+def forward_passes(counts: Counts) -> float | None:
+    """Steps of the model in which anything was computed, of all requests together."""
+    return next((counts[name] for name in _FORWARD_PASSES if name in counts), None)

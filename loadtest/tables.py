@@ -1,0 +1,93 @@
+"""The figures as Markdown, for the terminal and for docs/performance.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from loadtest.summary import Comparison, Distribution, Ratio, Summary
+
+SUMMARY_COLUMNS = (
+    "workload", "load", "server", "valid of", "latency s", "95%", "99%", "first token ms", "99%",
+    "gap ms", "99%", "valid/s", "tokens/s", "tokens", "leapt", "drafted", "passes",
+    "server's passes",
+)  # fmt: skip
+RATIO_COLUMNS = (
+    "workload", "load", "server", "latency", "first token", "valid answers/s", "tokens/s",
+)  # fmt: skip
+
+
+def summary_table(summaries: Iterable[Summary]) -> str:
+    """Medians where no percentile is named, and means of an answer from ``tokens`` on.
+
+    ``passes`` are those its sequence took part in; ``server's passes`` are all of the server's,
+    which answers share, by the number of answers. Rates with ``~`` count chunks for tokens.
+    """
+    return table(SUMMARY_COLUMNS, map(summary_cells, summaries))
+
+
+def summary_cells(each: Summary) -> list[str]:
+    total = sum(each.outcomes.values())
+    counted = "" if each.tokens_counted else "~"
+    return [
+        each.workload,
+        each.load,
+        each.arm,
+        f"{each.outcomes['valid']} of {total}",
+        *(_time(each.latency, name, 1, 2) for name in ("p50", "p95", "p99")),
+        *(_time(each.first_token, name, 1e3, 1) for name in ("p50", "p99")),
+        *(_time(each.gap, name, 1e3, 1) for name in ("p50", "p99")),
+        f"{each.valid_per_second:.2f}",
+        f"{counted}{each.tokens_per_second:.0f}",
+        *(
+            "" if value is None else f"{value:.1f}"
+            for value in (
+                each.tokens_per_answer,
+                each.leapt_per_answer,
+                each.drafted_per_answer,
+                each.passes_per_answer,
+                each.server_passes_per_answer,
+            )
+        ),
+    ]
+
+
+def wrong_answers(summaries: Iterable[Summary]) -> list[str]:
+    """A line for each arm and cell in which an answer was not valid."""
+    lines = []
+    for each in summaries:
+        bad = {name: count for name, count in each.outcomes.items() if count and name != "valid"}
+        if bad:
+            counts = ", ".join(f"{count} {name}" for name, count in bad.items())
+            lines.append(f"{each.arm}, {each.workload}, {each.load}: {counts}")
+    return lines
+
+
+def ratio_table(comparisons: Sequence[Comparison]) -> str:
+    """How many times better than the baseline; in brackets the range over repetitions."""
+    return table(RATIO_COLUMNS, map(ratio_cells, comparisons))
+
+
+def ratio_cells(each: Comparison) -> list[str]:
+    ratios = (each.latency, each.first_token, each.valid_per_second, each.tokens_per_second)
+    return [
+        each.workload,
+        each.load,
+        f"{each.arm} against {each.baseline}",
+        *(_ratio(ratio) for ratio in ratios),
+    ]
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _time(times: Distribution | None, percentile: str, scale: float, digits: int) -> str:
+    return "" if times is None else f"{scale * getattr(times, percentile):.{digits}f}"
+
+
+def _ratio(ratio: Ratio | None) -> str:
+    if ratio is None:
+        return ""
+    return f"{ratio.value:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})"
