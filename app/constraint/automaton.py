@@ -23,6 +23,8 @@ State = int
 START: State = 1
 
 _FORCED_BYTES = 1024
+_REMEMBERED_BYTES = 32
+_MOST_STEPS = 16_384
 """A forced path is cut here; what follows is the forced path of its end."""
 
 
@@ -55,6 +57,7 @@ class Automaton:
         self._expressions: list[Expression] = [self.pool.empty]
         self._states: dict[Expression, State] = {self.pool.empty: DEAD}
         self._forced: dict[State, ForcedPath] = {}
+        self._steps: dict[tuple[State, bytes], State] = {}
         start = self.state(program.root)
         assert start == START
 
@@ -66,7 +69,7 @@ class Automaton:
         """Memory for tables and (estimated) expressions, in bytes. Any thread may read it."""
         tables = 1024 * max(16, self._row_count) + 4 * len(self.rows)
         states = 110 * len(self._expressions) + 220 * len(self.pool)
-        states += 130 * self.pool.num_notes
+        states += 130 * self.pool.num_notes + 180 * len(self._steps)
         return tables + states + self.derivatives.nbytes
 
     def state(self, expression: Expression) -> State:
@@ -119,7 +122,21 @@ class Automaton:
         self._row_count += 1
 
     def step(self, state: State, text: bytes) -> State:
-        """The state after ``text``, ``DEAD`` if it leaves the language."""
+        """The state after ``text``, ``DEAD`` if it leaves the language.
+
+        Short texts, as tokens are, are remembered: the same step again is a look-up.
+        """
+        key = (state, text)
+        after = self._steps.get(key)
+        if after is None:
+            after = self._stepped(state, text)
+            if len(text) <= _REMEMBERED_BYTES:
+                if len(self._steps) >= _MOST_STEPS:
+                    self._steps.clear()
+                self._steps[key] = after
+        return after
+
+    def _stepped(self, state: State, text: bytes) -> State:
         here = self._expressions[state]
         position, size = 0, len(text)
         while position < size and here != self.pool.empty:

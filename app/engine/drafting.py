@@ -19,11 +19,13 @@ from app.core.constraint import Constraint, ConstraintState, Vocabulary
 from app.core.errors import RejectedToken, RequestError
 from app.engine.config import EngineConfig
 from app.engine.draft import NO_DRAFT, Draft, Source
-from app.engine.leap import Leap
+from app.engine.leap import WINDOW_TOKENS, Leap
 from app.engine.sequence import Sequence
 
 _MOST_CONTEXTS = 8192
 """Branches of one constraint that are remembered, the newest of them."""
+
+_MOST_LEAPS = 2048
 
 _MOST_WAYS = 8
 """Ways on from a branch that are counted."""
@@ -141,13 +143,7 @@ class Drafter:
         sequence = path.sequence
         if not (self._config.leap and sequence.request.leap):
             return True
-        leap = self._leaper.propose(
-            [*sequence.tokens, *path.tokens],
-            sequence.answer_start,
-            path.state,
-            sequence.limit,
-            finish=sequence.finishes_in_budget,
-        )
+        leap = self._leap(path)
         if leap is None:
             return True
         if leap.dropped > 1 or leap.state.is_final:
@@ -163,6 +159,31 @@ class Drafter:
             path.state.accept(each)
             path.push(each, Source.HELD_BACK)
         return True
+
+    def _leap(self, path: _Path) -> Leap | None:
+        """The leap from where the path stands, as it was when an answer first came by here.
+
+        It depends on the state and the tokens before it. The budget may yet forbid it: then the
+        draft is a wrong one.
+        """
+        leaps = self._memory(path.sequence).leaps
+        key = (path.state.place, tuple(path.ending(WINDOW_TOKENS)))
+        known = leaps.get(key, _UNKNOWN)
+        if not isinstance(known, _Unknown):
+            return known
+        sequence = path.sequence
+        leap = self._leaper.propose(
+            [*sequence.tokens, *path.tokens],
+            sequence.answer_start,
+            path.state,
+            sequence.limit,
+            finish=sequence.finishes_in_budget,
+        )
+        if leap is not None or not path.state.forced():  # else the budget forbids it, just now
+            if len(leaps) >= _MOST_LEAPS:
+                del leaps[next(iter(leaps))]
+            leaps[key] = leap
+        return leap
 
     def _copied(self, path: _Path) -> list[int]:
         """Tokens with which the prompt goes on from the value that the answer is in."""
@@ -219,6 +240,13 @@ class _Path:
         self.sources.pop()
 
 
+class _Unknown:
+    """Stands for a leap that was not looked for yet: None says that there is none."""
+
+
+_UNKNOWN = _Unknown()
+
+
 class _Rate:
     """How often a kind of guess came true lately."""
 
@@ -239,6 +267,8 @@ class _Memory:
 
     def __init__(self) -> None:
         self.copies = _Rate(0.75)
+        self.leaps: dict[tuple[Hashable, tuple[int, ...]], Leap | None] = {}
+        """By where they begin and the tokens before it; the newest of them."""
         self._counts: dict[tuple[Hashable, int], dict[int, int]] = {}
 
     def note(self, place: Hashable, last: int, token: int) -> None:

@@ -19,7 +19,8 @@ from typing import Protocol
 
 from app.core.constraint import ConstraintState, Vocabulary
 
-_WINDOW_TOKENS = 8
+WINDOW_TOKENS = 8
+"""Tokens before forced text that are tokenized with it, more where that changes all of them."""
 
 
 class Tokenizer(Protocol):
@@ -102,7 +103,7 @@ class Leaper:
         None where the forced text completes no character, or where the text is not UTF-8, or where
         the tokenizer would change it (it normalises, or finds a special token).
         """
-        width = _WINDOW_TOKENS
+        width = WINDOW_TOKENS
         while True:
             first = self._character_start(answer, start, max(start, len(answer) - width))
             window = answer[first:]
