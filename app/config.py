@@ -66,6 +66,13 @@ class Settings(BaseSettings):
         bool, Field(description="Leap over forced text; false decodes it token by token.")
     ] = True
 
+    draft: Annotated[
+        bool,
+        Field(
+            description="Guess how answers go on, and verify it in one pass; the text is the same."
+        ),
+    ] = True
+
     max_queue: Annotated[
         int, Field(ge=0, description="Answers that may wait beyond those that run.")
     ] = 256

@@ -151,6 +151,7 @@ def assemble(
             chat_format=backend.chat_format,
             default_max_tokens=settings.default_max_tokens,
             leap=settings.leap,
+            draft=settings.draft,
         ),
         worker=worker,
         admission=admission,
