@@ -16,12 +16,14 @@ from app.core.errors import InvalidRequest
 
 T = TypeVar("T")
 
-LARGE_BODY = 1 << 18
-"""Bytes from which parsing moves off the event loop."""
-
+LARGE_BODY = 1 << 15
+"""Bytes from which parsing moves off the event loop: so many may take 10 ms."""
 
 MOST_CONTAINERS = 100_000
 """Arrays and objects in a body: each costs the parser and the garbage collector some time."""
+
+MOST_MEMBERS = 200_000
+"""Members of all objects in a body."""
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 """Also one without an end: to look for it again from each quote inside would never be done."""
@@ -44,7 +46,7 @@ async def read_body(
 
 
 def parse_json_object(data: bytes, max_nesting: int) -> dict[str, Any]:
-    _check_containers(data)
+    check_size(data)
     try:
         value = from_json(data, allow_inf_nan=False)
     except ValueError as error:
@@ -56,11 +58,22 @@ def parse_json_object(data: bytes, max_nesting: int) -> dict[str, Any]:
     return value
 
 
-def _check_containers(data: bytes) -> None:
-    if _brackets(data) > MOST_CONTAINERS and _brackets(_STRING.sub(b"", data)) > MOST_CONTAINERS:
-        raise InvalidRequest(
-            f"the body has more arrays and objects than the limit of {MOST_CONTAINERS}"
-        )
+def check_size(data: bytes, param: str | None = None) -> None:
+    """Raises ``InvalidRequest`` for JSON that would take long to parse, and all after it.
+
+    ``param`` is the field that the JSON is the text of; by default it is the body.
+    """
+    if _brackets(data) <= MOST_CONTAINERS and data.count(b":") <= MOST_MEMBERS:
+        return
+    bare = _STRING.sub(b"", data)
+    for found, limit, what in (
+        (_brackets(bare), MOST_CONTAINERS, "arrays and objects"),
+        (bare.count(b":"), MOST_MEMBERS, "members of objects"),
+    ):
+        if found > limit:
+            raise InvalidRequest(
+                f"{param or 'the body'} has more {what} than the limit of {limit}", param=param
+            )
 
 
 def _brackets(data: bytes) -> int:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field
-from pydantic_core import from_json
 
 from app.api.config import Whitespace
+from app.api.fields import parsed
 from app.api.structural_tag import structure
 from app.api.wire import Wire
 from app.chat.language import objects_of
@@ -264,7 +264,7 @@ class ConstraintReader:
         if schema is None:
             return None
         if isinstance(schema, str):
-            schema = _parsed(schema, param)
+            schema = parsed(schema, param)
         return JsonSchema(
             schema, close_objects=close_objects, whitespace=whitespace or self._whitespace
         )
@@ -285,13 +285,6 @@ def _choice(options: list[str] | None) -> Choice | None:
 
 def _grammar(text: str | None, syntax: str = "auto") -> Grammar | None:
     return None if text is None else Grammar(text, syntax)
-
-
-def _parsed(text: str, param: str) -> Any:
-    try:
-        return from_json(text, allow_inf_nan=False)
-    except ValueError as error:
-        raise InvalidRequest(f"{param} could not be parsed as JSON: {error}", param=param) from None
 
 
 def _admitted_by(pattern: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from app.api.body import check_size
 from app.core.errors import InvalidRequest
 
 
@@ -62,6 +63,8 @@ class Fields:
 
 
 def parsed(text: str, place: str) -> Any:
+    """The JSON value that a text inside a body is. Raises ``InvalidRequest`` that names it."""
+    check_size(text.encode(), place)
     try:
         return from_json(text, allow_inf_nan=False)
     except ValueError as error:

@@ -321,6 +321,28 @@ async def test_brackets_in_text_are_no_arrays() -> None:
     assert response.status_code == 200, response.text
 
 
+@pytest.mark.parametrize("param", ["guided_json", "messages[0].tool_calls[0].function.arguments"])
+async def test_json_that_is_text_in_the_body_has_the_same_limit(param: str) -> None:
+    text = '{"x": [' + "[]," * 150_000 + "[]]}"
+    fields: dict[str, Any] = {"guided_json": text}
+    if param != "guided_json":
+        call = {"id": "a", "function": {"name": "f", "arguments": text}}
+        fields = {"messages": [{"role": "assistant", "tool_calls": [call]}]}
+    bench = Bench()
+    async with client_of(bench, replace(CONFIG, max_body_bytes=10**6)) as client:
+        error = refused(await client.post(CHAT, json=chat(**fields)), 400)
+    assert error["param"] == param
+    assert "more arrays and objects than the limit of 100000" in error["message"]
+
+
+async def test_a_body_of_very_many_members_is_refused_before_it_is_parsed() -> None:
+    bench = Bench()
+    async with client_of(bench, replace(CONFIG, max_body_bytes=10**7)) as client:
+        schema = {"properties": dict.fromkeys(map(str, range(200_001)), True)}
+        error = refused(await client.post(CHAT, json=chat(guided_json=schema)), 400)
+    assert "more members of objects than the limit of 200000" in error["message"]
+
+
 async def test_text_without_an_end_is_refused_in_linear_time() -> None:
     body = b'{"model": "demo", "x": ' + b"[" * 100_001 + b'"' + rb"\"" * 400_000
     bench = Bench()

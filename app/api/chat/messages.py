@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from app.api.body import check_size
 from app.api.chat.wire import Message, OtherPart, RefusalPart, TextPart
 from app.core.errors import InvalidRequest
 
@@ -16,6 +17,9 @@ def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     for number, message in enumerate(messages):
         place = f"messages[{number}]"
         _check(message, place, called)
+        for index, call in enumerate(message.tool_calls or ()):
+            arguments = f"{place}.tool_calls[{index}].function.arguments"
+            check_size(call.function.arguments.encode(), arguments)
         called.update(call.id for call in message.tool_calls or ())
         rendered.append(_template_message(message, place))
     return rendered

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from app.api.body import check_size
 from app.api.responses.wire import (
     FunctionCall,
     FunctionCallOutput,
@@ -64,6 +65,7 @@ class _Conversation:
             case Message(role="assistant"):
                 self._add_answer(_text(item.content, f"{place}.content"))
             case FunctionCall():
+                check_size(item.arguments.encode(), f"{place}.arguments")
                 self._add_call(item)
             case Message(role=role):
                 # Templates know ``system``, which ``developer`` replaced.
