@@ -8,23 +8,30 @@ The same arguments always give the same examples. No invented word of one split 
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from app.demo import chat
+from app.demo import chat, tools
 from app.demo.kinds import EXTRACTIONS, KINDS
 from app.demo.prompts import Ask, Message, Shown, messages
 from app.demo.records import Json, JsonSchema, arrange
 from app.demo.words import Split, Words
 
 Kind = Literal[
-    "character", "city", "contact", "event", "invoice", "notes", "review", "talk", "summary"
-]
+    "character", "city", "contact", "event", "invoice", "notes", "review", "talk", "summary",
+    "call", "form", "result", "no_call",
+]  # fmt: skip
+ToolKind = Literal["call", "form", "result", "no_call"]
+"""Kinds with functions in the prompt: a request, a text for a form, a result, no use for them."""
 
 _SHARES: Final[dict[Kind, float]] = {
-    "character": 0.07, "city": 0.15, "contact": 0.17, "event": 0.15, "invoice": 0.16,
-    "notes": 0.12, "review": 0.12, "talk": 0.02, "summary": 0.04,
+    "character": 0.05, "city": 0.11, "contact": 0.125, "event": 0.11, "invoice": 0.115,
+    "notes": 0.085, "review": 0.085, "talk": 0.02, "summary": 0.03,
+    "call": 0.13, "form": 0.08, "result": 0.03, "no_call": 0.03,
+}  # fmt: skip
+_SCENES: Final[dict[Kind, Callable[[Words], tools.Scene]]] = {
+    "call": tools.call, "form": tools.form, "result": tools.result, "no_call": tools.no_call,
 }  # fmt: skip
 _SPACED_KEYS: Final = (
     "character",
@@ -36,8 +43,9 @@ _SPACED_KEYS: Final = (
 class Example:
     """One conversation and the answer that belongs to it.
 
-    `answer` and `schema` are None for plain text; the schema closes the object. `text` is what the
-    assistant says: for an object exactly `json.dumps(answer, ensure_ascii=False)`.
+    `answer` and `schema` are None for plain text; the schema closes the object. Calls of functions
+    are an answer, too, and their schemas stand in `scene`. `text` is what the assistant says: for
+    an object exactly `json.dumps(answer, ensure_ascii=False)`.
     """
 
     kind: Kind
@@ -47,6 +55,8 @@ class Example:
     text: str
     decided: bool = True
     """Whether the prompt alone decides the keys; if not, only a server that forces them can."""
+    scene: tools.Scene | None = None
+    """The conversation in OpenAI's form where it has functions; `messages` are what is shown."""
 
 
 def examples(kind: Kind, count: int, seed: int, split: Split = "train") -> Iterator[Example]:
@@ -73,6 +83,11 @@ def _example(kind: Kind, words: Words) -> Example:
     if kind == "talk" or kind == "summary":
         turns, text = (chat.talk if kind == "talk" else chat.summary)(words)
         return Example(kind, tuple(turns), None, None, text)
+    if kind in _SCENES:
+        scene = _SCENES[kind](words)
+        answer = tools.answer_of(scene.calls) if scene.calls else None
+        shown_turns = tuple(tools.written_out(scene))
+        return Example(kind, shown_turns, None, answer, scene.text, scene=scene)
     record = KINDS[kind](words)
     shown = words.pick(*(Shown.NOTHING,) * 10, *(Shown.SCHEMA,) * 7, *(Shown.KEYS,) * 3)
     varied = words.chance(0.45 if shown is Shown.NOTHING else 0.85)

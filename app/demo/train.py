@@ -45,7 +45,7 @@ class Plan:
     begin: Path | None = None
     """Folder of a model to go on from; None begins anew."""
     vocabulary: int = 2048
-    longest: int = 384
+    longest: int = 512
     learning_rate: float = 3e-3
     level: float = 0.4
     """Share of the schedule after which the learning rate falls, in a straight line to zero."""

@@ -9,15 +9,16 @@ from typing import get_args
 import jsonschema
 import pytest
 
-from app.demo.corpus import EXTRACTIONS, Kind, examples, mixture
+from app.demo.corpus import EXTRACTIONS, Kind, ToolKind, examples, mixture
 from app.demo.evaluate import fields
 from app.demo.records import BOOLEAN, INTEGER, STRING, Field, Group, arrange
 from app.demo.words import Words, listing, split_of
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
+_TOOL_KINDS: tuple[ToolKind, ...] = get_args(ToolKind)
 
 
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in _KINDS if kind not in _TOOL_KINDS])
 def test_an_answer_is_valid_against_its_schema_and_written_as_json_dumps_writes_it(
     kind: Kind,
 ) -> None:
@@ -76,7 +77,7 @@ def test_held_out_people_share_no_surname_with_the_people_trained_on() -> None:
 
 def test_every_kind_of_extraction_is_generated_by_the_mixture() -> None:
     kinds = {example.kind for example in islice(mixture(9), 400)}
-    assert kinds >= {"character", "talk", "summary", *EXTRACTIONS}
+    assert kinds >= {"character", "talk", "summary", *EXTRACTIONS, *_TOOL_KINDS}
 
 
 def test_rows_of_an_array_are_laid_out_alike() -> None:

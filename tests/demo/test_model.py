@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 from transformers import AutoConfig
 
+from app.core.request import FunctionTool
 from app.demo import MODEL_PATH
 from app.demo.corpus import examples
 from app.demo.evaluate import Demo, score_free, score_given
+from app.demo.evaluate_tools import score_tools
 from app.demo.tokenizer import ASSISTANT, END, conversation
+from app.demo.tools import Scene, spelled, written_out
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +86,35 @@ def test_it_extracts_held_out_contacts(demo: Demo) -> None:
 def test_it_finds_the_value_of_a_key_that_only_the_server_knows(demo: Demo) -> None:
     asked = list(examples("event", 12, seed=12, split="held_out"))
     assert score_given(demo, asked).given >= 0.8
+
+
+def test_it_fills_in_the_parameters_of_a_function_that_takes_a_record(demo: Demo) -> None:
+    score = score_tools(demo, list(examples("form", 16, seed=13, split="held_out")))
+    assert score.decided >= 10
+    assert score.required_functions >= 9
+    assert score.required_right / score.fields >= 0.5
+
+
+def test_it_calls_a_function_and_says_what_it_returned(demo: Demo) -> None:
+    tools = [FunctionTool("get_weather", "Get the weather.", {
+        "type": "object", "properties": {"location": {"type": "string"}}, "required": ["location"],
+    })]  # fmt: skip
+
+    def answered(*turns: dict[str, Any]) -> str:
+        scene = Scene(turns, tuple(tools), (), "")
+        (answer,) = demo.complete([demo.prompt(written_out(scene))])
+        return answer
+
+    asked = {"role": "user", "content": "What is the weather like in Paris today?"}
+    arguments = {"location": "Paris"}
+    assert answered(asked) == spelled([("get_weather", arguments)])
+    assert answered({"role": "user", "content": "Hello!"}).startswith("Hello!")
+    function = {"name": "get_weather", "arguments": json.dumps(arguments)}
+    calls = [{"id": "call_1", "type": "function", "function": function}]
+    answer = answered(
+        asked,
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "call_1", "content": "18 degrees and sunny"},
+    )
+    assert "18 degrees" in answer
+    assert not answer.startswith("{")
