@@ -24,6 +24,7 @@ from pathlib import Path
 from loadtest.dialects import DIALECTS
 from loadtest.drive import Closed, Load, Open
 from loadtest.measure import Plan, measure
+from loadtest.peers import NotInstalled
 from loadtest.report import Report, report, write
 from loadtest.tables import ratio_table, summary_table, wrong_answers
 from loadtest.targets import Arm, arm, target
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 logs=logs,
                 one_at_a_time=options.one_at_a_time,
             )
-    except (ValueError, WorkloadUnavailableError, RuntimeError) as error:
+    except (ValueError, WorkloadUnavailableError, NotInstalled, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 1
     finished = report(results, _about(plan, arguments, started), baseline)

@@ -90,7 +90,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
                 ignores_end=True,
             ),
             Dialect("sglang", _openai_schema, lambda pattern: {"regex": pattern}, ignores_end=True),
-            Dialect("llama.cpp", _llama_cpp_schema),
+            Dialect("llama.cpp", _llama_cpp_schema, ignores_end=True),
         )
     }
 )

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import httpx
+
 from loadtest.answers import Answer
 from loadtest.connection import Connection
 from loadtest.dialects import UnsupportedConstraintError
@@ -92,6 +94,8 @@ class _Site:
 
     url: str
     model: str
+    client: httpx.Client
+    """For what is asked beside the measured requests."""
 
 
 class Measurement:
@@ -104,6 +108,7 @@ class Measurement:
         self._run = runner
         self._tell = tell
         self._nonces = Nonces(plan.run)
+        self._headers = {"authorization": f"Bearer {plan.api_key}"} if plan.api_key else {}
         self._warm: set[tuple[str, str]] = set()
         self.results = Results()
 
@@ -139,7 +144,9 @@ class Measurement:
         if not isinstance(arm.target, At):
             self._tell(f"starting {arm.name}")
         url = stack.enter_context(running(arm.target, model, logs / arm.name.replace("/", "_")))
-        return _Site(url, self._plan.model or served_model(url))
+        client = httpx.Client(base_url=url, headers=self._headers, timeout=60)
+        stack.enter_context(client)
+        return _Site(url, self._plan.model or served_model(client), client)
 
     def _order(self, repeat: int) -> Iterator[Arm]:
         arms = self._plan.arms
@@ -161,9 +168,9 @@ class Measurement:
             if note not in self.results.notes:
                 self.results.notes.append(note)
             return
-        before = read_counts(site.url)
+        before = read_counts(site.client)
         result = self._run(self._connector(site), load, requests, repeat)
-        counts = difference(before, read_counts(site.url))
+        counts = difference(before, read_counts(site.client))
         measured = MeasuredRound(repeat, result.answers, result.seconds, counts)
         self.results.rounds.setdefault((cell, arm.name), []).append(measured)
         bad = sum(answer.outcome != "valid" for answer in result.answers)
@@ -207,9 +214,7 @@ class Measurement:
         return requests
 
     def _connector(self, site: _Site) -> Callable[[], Connection]:
-        key = self._plan.api_key
-        headers = {"authorization": f"Bearer {key}"} if key else {}
-        return lambda: Connection(site.url, headers)
+        return lambda: Connection(site.url, self._headers)
 
 
 def run_blocking(

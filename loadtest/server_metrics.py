@@ -15,10 +15,10 @@ _FORWARD_PASSES = ("leapjson_forward_passes_total", "vllm:iteration_tokens_total
 """vLLM's is a histogram of the tokens of a step, so its count is that of the steps."""
 
 
-def read_counts(url: str) -> Counts:
+def read_counts(client: httpx.Client) -> Counts:
     """Every counter of ``/metrics``, and counts and sums of histograms; none without the page."""
     try:
-        response = httpx.get(f"{url}/metrics", timeout=30)
+        response = client.get("/metrics")
     except httpx.TransportError:
         return {}
     return parse_counts(response.text) if response.status_code == 200 else {}
@@ -45,7 +45,9 @@ def parse_counts(text: str) -> dict[str, float]:
 
 
 def difference(before: Counts, after: Counts) -> dict[str, float]:
-    """What was counted in between; what was not is left out."""
+    """What was counted in between; what was not is left out. Nothing where one was not read."""
+    if not before:
+        return {}
     grown = {name: value - before.get(name, 0.0) for name, value in after.items()}
     return {name: value for name, value in grown.items() if value}
 

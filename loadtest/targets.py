@@ -107,8 +107,8 @@ def running(where: Target, model: Path | None, logs: Path) -> Iterator[str]:
                 yield url
 
 
-def served_model(url: str) -> str:
+def served_model(client: httpx.Client) -> str:
     """The name of the first model that the server lists."""
-    models = httpx.get(f"{url}/v1/models", timeout=60).raise_for_status().json()["data"]
+    models = client.get("/v1/models").raise_for_status().json()["data"]
     name: str = models[0]["id"]
     return name

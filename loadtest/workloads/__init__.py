@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from loadtest.workloads.base import Nonces, Workload, WorkloadUnavailableError
 from loadtest.workloads.extraction import LongDocument, ShortTexts
-from loadtest.workloads.lmsys import FreeText, character, city
+from loadtest.workloads.lmsys import Coordinates, FreeText, character, city
 from loadtest.workloads.maskbench import maskbench
 from loadtest.workloads.mixed import Mixed
 from loadtest.workloads.tools import ToolCalls
@@ -37,6 +37,7 @@ _SIMPLE: Mapping[str, tuple[Callable[[str], Workload], str]] = MappingProxyType(
             lambda name: character(name, always_fresh=True),
             "the character sheet with a property that no request had before",
         ),
+        "pattern": (Coordinates, "a line that matches a regular expression"),
         "tools": (ToolCalls, "a call of one of three functions"),
         "extraction": (ShortTexts, "the demo model's held-out extraction tasks"),
         "maskbench": (maskbench, "MaskBench's schemas, each new to the server"),

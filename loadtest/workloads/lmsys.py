@@ -1,4 +1,4 @@
-"""LMSYS's character and city sheets, and free text of the same questions."""
+"""LMSYS's character and city sheets, and their questions with other constraints or none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loadtest.requests import Request, Schema
+from loadtest.requests import Pattern, Request, Schema
 from loadtest.schemas import distinct
 from loadtest.tasks import CHARACTER, CHARACTER_PROMPT, CHARACTERS, CITIES, CITY, CITY_PROMPT
 from loadtest.workloads.base import DEFAULT_MAX_TOKENS
@@ -42,6 +42,19 @@ class FreeText:
     def request(self, number: int, nonce: str) -> Request:
         prompt = CHARACTER_PROMPT.format(CHARACTERS[number % len(CHARACTERS)])
         return Request(self.name, _ask(prompt), None, self.max_tokens, exact_length=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinates:
+    """An answer by a regular expression."""
+
+    name: str
+    always_fresh: bool = False
+
+    def request(self, number: int, nonce: str) -> Request:
+        place = CITIES[number % len(CITIES)]
+        pattern = r"Latitude -?[0-9]{1,2}\.[0-9]{4}, longitude -?[0-9]{1,3}\.[0-9]{4}"
+        return Request(self.name, _ask(f"Where is {place}?"), Pattern(pattern + nonce), 64)
 
 
 def character(name: str, *, always_fresh: bool = False) -> Sheet:

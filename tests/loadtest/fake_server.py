@@ -45,6 +45,8 @@ class FakeServer:
     waits_for: int = 1
     keep_alive: bool = True
     bodies: list[Body] = field(default_factory=list)
+    keys: set[str] = field(default_factory=set)
+    """Of the requests that were sent with one."""
     in_flight: int = 0
     most_in_flight: int = 0
     passes: int = 0
@@ -68,6 +70,8 @@ class FakeServer:
     async def _complete(self, request: Request) -> Response:
         body = await request.json()
         self.bodies.append(body)
+        if key := request.headers.get("authorization"):
+            self.keys.add(key)
         reply = self.reply(body)
         headers = {} if self.keep_alive else {"connection": "close"}
         if reply.status != 200:

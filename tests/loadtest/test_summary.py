@@ -135,4 +135,5 @@ def test_counters_are_read_with_their_labels_and_buckets_are_left_out() -> None:
         "leapjson_tokens_total{source=sampled}": 7,
         "vllm:iteration_tokens_total_count": 9,
     }
+    assert difference({}, counts) == {}
     assert parse_counts("<html>not found") == {}
