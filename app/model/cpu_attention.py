@@ -1,63 +1,75 @@
-"""Attention of a step on the CPU: groups of like spans over gathered blocks.
+"""Attention of a step on the CPU: short spans by compiled loops, long ones by torch.
 
-Spans of the same length are taken together as long as what is gathered for them stays in the
-processor's cache: one call for 32 short decodes costs a third of 32 calls, while gathering 32
-long ones at once costs several times as much as one after the other (measured for 64 to 1024
-positions, 2 to 8 key heads). The G query heads of a key head are rows of one matrix, so keys and
-values are never repeated. For a group of n spans with q tokens each, over L positions::
+Decodes, leaps and drafts are short: their keys and values are read where they lie
+(``attention_kernels``). For one token each of 32 sequences torch's fused kernel takes 10 ms a layer
+in bfloat16, the loops 0.7 ms (12 heads, 112 positions, one core). From some 16 tokens of a span on
+torch is quicker; a long span is gathered and attended to alone::
 
-    query [n, Hk, G * q, D]    keys [n, Hk, L, D]    mask [n, 1, G * q, L]
+    query [Hk, G, q, D]    keys [Hk, G, L, D], a view    mask [q, L]
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
 from dataclasses import dataclass
-from itertools import groupby
+from typing import Any
 
+import numba
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from app.model import attention_kernels as kernels
 from app.model.attention import AttentionOptions
+from app.model.compiled import as_numpy
 from app.model.inputs import Ints, SpanLayout, StepArrays
 from app.model.kv_storage import KvStorage
 
-_GATHERED_BYTES = 1 << 20
-"""Most that the keys of a group of several spans may take."""
-_PACKED_TOKENS = 16
-"""Spans longer than this are taken alone, and their mask is shared by the G heads."""
+_SHORT_TOKENS = 16
+"""The most that a short span has."""
+_SPREAD_WORK = 1 << 20
+"""Products of a query with keys from which other threads are woken: some 0.2 ms of one."""
+
+_NUMBA: Any = numba.config
+_POOL = threading.Lock()
+"""numba has one pool of threads for the process, which some systems' libraries must not share."""
+
+_NO_SINKS = np.empty(0, dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
-    """Spans attended to in one call, for one width of window."""
+class _ShortSpans:
+    spans: Ints
+    """Shape [n, 4]: row, tokens, first position, and where the span's blocks begin."""
+    blocks: Ints
+    positions: int
+    """Keys seen by all their tokens together."""
 
-    count: int
-    length: int
-    """Tokens in each span."""
-    rows: torch.Tensor
-    """Shape [count * length]: the spans' rows among the step's tokens."""
+
+@dataclass(frozen=True, slots=True)
+class _LongSpan:
+    rows: slice
     blocks: torch.Tensor
-    """Shape [count * blocks of the longest]: what to gather, shorter spans filled up."""
     mask: torch.Tensor
-    """What is added to the scores: [count, 1, G * length, L], or [length, L] of a long span."""
+    """What is added to the scores: [tokens, positions]."""
 
 
 class CpuAttention:
-    """Attends over the cache with torch's fused kernel; softcap and sinks step by step."""
+    """Attends over the cache. Used by one thread."""
 
     def __init__(self, storage: KvStorage) -> None:
         self._storage = storage
-        self._step: StepArrays | None = None
-        self._slots = torch.empty(0, dtype=torch.long)
-        self._groups: dict[tuple[int | None, int, int], list[_Group]] = {}
+        self._slots: Ints = np.empty(0, dtype=np.int64)
+        self._short = _short_spans(())
+        self._long: list[SpanLayout] = []
+        self._long_by_window: dict[int | None, list[_LongSpan]] = {}
 
     def begin(self, step: StepArrays) -> None:
         """Set the step that the following calls of ``attend`` belong to."""
-        self._step = step
-        self._slots = torch.from_numpy(step.slots)
-        self._groups.clear()
+        self._slots = step.slots
+        self._short = _short_spans([s for s in step.spans if s.length <= _SHORT_TOKENS])
+        self._long = [span for span in step.spans if span.length > _SHORT_TOKENS]
+        self._long_by_window.clear()
 
     def attend(
         self,
@@ -68,136 +80,145 @@ class CpuAttention:
         options: AttentionOptions,
     ) -> torch.Tensor:
         keys, values = self._storage.keys[layer], self._storage.values[layer]
-        keys.index_copy_(0, self._slots, key.transpose(0, 1))
-        values.index_copy_(0, self._slots, value.transpose(0, 1))
+        kernels.write(_by_token(key), self._slots, as_numpy(keys))
+        kernels.write(_by_token(value), self._slots, as_numpy(values))
         out = query.new_empty(query.shape[1], query.shape[0], value.shape[2])
-        for group in self._grouped(query, keys, options.window):
-            found = _attend_group(
-                group,
-                query.index_select(1, group.rows),
-                self._gather(keys, group),
-                self._gather(values, group),
+        if len(self._short.spans):
+            self._attend_short(query, keys, values, options, out)
+        for span in self._long_spans(query.dtype, options.window):
+            found = _attend_long(
+                span,
+                query[:, span.rows],
+                self._gather(keys, span.blocks),
+                self._gather(values, span.blocks),
                 options,
             )
-            out.index_copy_(0, group.rows, found)
+            out[span.rows] = found
         return out
 
-    def _gather(self, pool: torch.Tensor, group: _Group) -> torch.Tensor:
-        """Keys or values of a group: [count, Hk, L, D], a view on [count, L, Hk, D]."""
+    def _attend_short(
+        self,
+        query: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        options: AttentionOptions,
+        out: torch.Tensor,
+    ) -> None:
+        work = self._short.positions * query.shape[0] * query.shape[2]
+        threads = min(torch.get_num_threads(), _NUMBA.NUMBA_NUM_THREADS)
+        spread = threads > 1 and work > _SPREAD_WORK and _POOL.acquire(blocking=False)
+        if spread:
+            numba.set_num_threads(threads)
+        try:
+            kernels.attend(
+                _by_token(query),
+                as_numpy(keys),
+                as_numpy(values),
+                self._short.spans,
+                self._short.blocks,
+                self._storage.block_size,
+                min(threads, keys.shape[1]),
+                spread,
+                options.scale,
+                options.window or 0,
+                options.softcap or 0.0,
+                _NO_SINKS if options.sinks is None else options.sinks.float().numpy(),
+                as_numpy(out),
+            )
+        finally:
+            if spread:
+                _POOL.release()
+
+    def _gather(self, pool: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
+        """Keys or values of a span: [Hk, 1, L, D], a view on [L, Hk, D]."""
         _, heads, dim = pool.shape
-        by_block = pool.view(-1, self._storage.block_size * heads * dim)
-        found = by_block.index_select(0, group.blocks)
-        return found.view(group.count, -1, heads, dim).transpose(1, 2)
+        found = pool.view(-1, self._storage.block_size * heads * dim).index_select(0, blocks)
+        return found.view(-1, heads, dim).transpose(0, 1).unsqueeze(1)
 
-    def _grouped(self, query: torch.Tensor, keys: torch.Tensor, window: int | None) -> list[_Group]:
-        """The step's groups; made by the first layer of each kind and kept for the others."""
-        repeats = query.shape[0] // keys.shape[1]
-        position_bytes = keys[0].numel() * keys.itemsize
-        kind = (window, repeats, position_bytes)
-        groups = self._groups.get(kind)
-        if groups is None:
-            assert self._step is not None, "no step has begun"
-            most = _GATHERED_BYTES // (position_bytes * self._storage.block_size)
-            groups = [
-                self._make_group(spans, window, repeats, query.dtype)
-                for spans in _alike(self._step.spans, most)
-            ]
-            self._groups[kind] = groups
-        return groups
-
-    def _make_group(
-        self, spans: Sequence[SpanLayout], window: int | None, repeats: int, dtype: torch.dtype
-    ) -> _Group:
-        size, count, length = self._storage.block_size, len(spans), spans[0].length
-        starts = np.array([span.start for span in spans], dtype=np.int64)
-        skipped = np.zeros(count, dtype=np.int64)
-        if window is not None:
-            skipped = np.maximum(0, starts - window + 1) // size
-        seen = [span.blocks[n:] for span, n in zip(spans, skipped.tolist(), strict=True)]
-        width = max(map(len, seen))
-        # What fills up a shorter span is masked, but must be numbers: the spare block is.
-        blocks: Ints = np.full((count, width), self._storage.spare_block, dtype=np.int64)
-        for filled, own in zip(blocks, seen, strict=True):
-            filled[: len(own)] = own
-
-        rows = np.array([span.row for span in spans], dtype=np.int64)[:, None] + np.arange(length)
-        asking = (starts[:, None] + np.arange(length))[:, :, None]
-        asked = (skipped[:, None] * size + np.arange(width * size))[:, None, :]
-        hidden = asked > asking
-        if window is not None:
-            hidden |= asking - asked >= window
-        mask = torch.zeros(hidden.shape, dtype=dtype)
-        mask.masked_fill_(torch.from_numpy(hidden), float("-inf"))
-        packed = length <= _PACKED_TOKENS
-        return _Group(
-            count=count,
-            length=length,
-            rows=torch.from_numpy(rows.reshape(-1)),
-            blocks=torch.from_numpy(blocks.reshape(-1)),
-            mask=mask.repeat(1, repeats, 1).unsqueeze(1) if packed else mask[0],
-        )
+    def _long_spans(self, dtype: torch.dtype, window: int | None) -> list[_LongSpan]:
+        """Made by the first layer of each width of window, and kept for the others."""
+        spans = self._long_by_window.get(window)
+        if spans is None:
+            size = self._storage.block_size
+            spans = [_long_span(span, window, size, dtype) for span in self._long]
+            self._long_by_window[window] = spans
+        return spans
 
 
-def _alike(spans: Sequence[SpanLayout], most_blocks: int) -> Iterator[list[SpanLayout]]:
-    """Cut ``spans`` into groups of one length that gather at most so many blocks each.
-
-    A span that is larger than that is alone, and so is one too long to be packed.
-    """
-    ordered = sorted(spans, key=lambda span: (span.length, len(span.blocks)))
-    for length, members in groupby(ordered, key=lambda span: span.length):
-        group: list[SpanLayout] = []
-        for span in members:  # ascending, so the last one is the widest
-            fits = (len(group) + 1) * len(span.blocks) <= most_blocks
-            if group and (length > _PACKED_TOKENS or not fits):
-                yield group
-                group = []
-            group.append(span)
-        yield group
+def _by_token(rows: torch.Tensor) -> kernels.Rows:
+    """[heads, T, D] as the loops take it: [T, heads, D] without gaps, as most models have it."""
+    return as_numpy(rows.transpose(0, 1).contiguous())
 
 
-def _attend_group(
-    group: _Group,
+def _short_spans(spans: list[SpanLayout] | tuple[()]) -> _ShortSpans:
+    begins = np.cumsum([0, *(len(span.blocks) for span in spans)])
+    rows = [
+        (span.row, span.length, span.start, begin)
+        for span, begin in zip(spans, begins.tolist(), strict=False)
+    ]
+    return _ShortSpans(
+        spans=np.array(rows, dtype=np.int64).reshape(-1, 4),
+        blocks=np.concatenate([span.blocks for span in spans] or [np.empty(0, dtype=np.int64)]),
+        positions=sum(span.length * span.end for span in spans),
+    )
+
+
+def _long_span(
+    span: SpanLayout, window: int | None, block_size: int, dtype: torch.dtype
+) -> _LongSpan:
+    skipped = 0 if window is None else max(0, span.start - window + 1) // block_size
+    asking = np.arange(span.start, span.end)[:, None]
+    asked = np.arange(skipped * block_size, len(span.blocks) * block_size)[None]
+    hidden = asked > asking
+    if window is not None:
+        hidden |= asking - asked >= window
+    mask = torch.zeros(hidden.shape, dtype=dtype)
+    mask.masked_fill_(torch.from_numpy(hidden), float("-inf"))
+    return _LongSpan(
+        rows=slice(span.row, span.row + span.length),
+        blocks=torch.from_numpy(span.blocks[skipped:]),
+        mask=mask,
+    )
+
+
+def _attend_long(
+    span: _LongSpan,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
     options: AttentionOptions,
 ) -> torch.Tensor:
-    """Query [Hq, n * q, D] over key and value [n, Hk, L, D] -> [n * q, Hq, Dv]."""
-    n, q, heads, dim = group.count, group.length, key.shape[1], query.shape[2]
-    if group.mask.dim() == 4:
-        rows = query.view(heads, -1, n, q, dim).permute(2, 0, 1, 3, 4).reshape(n, heads, -1, dim)
-    else:
-        # A long span: G heads as a batch over keys seen through a view, one mask for all.
-        rows = query.view(heads, -1, q, dim)
-        repeats = rows.shape[1]
-        key = key.transpose(0, 1).expand(-1, repeats, -1, -1)
-        value = value.transpose(0, 1).expand(-1, repeats, -1, -1)
+    """Query [Hq, q, D] over key and value [Hk, 1, L, D] -> [q, Hq, Dv].
+
+    The G heads are a batch over keys seen through a view, with one mask for all.
+    """
+    rows = query.view(key.shape[0], -1, *query.shape[1:])
+    repeats = rows.shape[1]
+    key, value = key.expand(-1, repeats, -1, -1), value.expand(-1, repeats, -1, -1)
     if options.softcap is None and options.sinks is None:
         out = F.scaled_dot_product_attention(
-            rows, key, value, attn_mask=group.mask, scale=options.scale
+            rows, key, value, attn_mask=span.mask, scale=options.scale
         )
     else:
-        out = _attend_exactly(rows, key, value, group, options)
-    # [n, Hk, G * q, Dv], or [Hk, G, q, Dv] with n = 1: the same once split.
-    return out.reshape(n, -1, q, value.shape[3]).transpose(1, 2).flatten(0, 1)
+        out = _attend_exactly(rows, key, value, span.mask, options)
+    return out.flatten(0, 1).transpose(0, 1)
 
 
 def _attend_exactly(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    group: _Group,
+    mask: torch.Tensor,
     options: AttentionOptions,
 ) -> torch.Tensor:
     """Softcap and sinks, which the fused kernel does not know: the same, step by step."""
     scores = (query @ key.transpose(2, 3)).float() * options.scale
     if options.softcap is not None:
         scores = torch.tanh(scores / options.softcap) * options.softcap
-    scores = scores + group.mask
+    scores = scores + mask
     if options.sinks is None:
         weights = scores.softmax(-1)
     else:
-        by_head = options.sinks.float().repeat_interleave(group.length)
-        sinks = by_head.expand(group.count, -1).reshape(*scores.shape[:-1], 1)
+        sinks = options.sinks.float().view(*query.shape[:2], 1, 1).expand(-1, -1, len(mask), 1)
         weights = torch.cat([scores, sinks], dim=-1).softmax(-1)[..., :-1]
     return weights.to(value.dtype) @ value

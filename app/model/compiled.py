@@ -1,0 +1,102 @@
+"""What the compiled loops share: how they are compiled, and numbers as bits.
+
+torch's half-width floats reach numba as integers of their bits: bfloat16 as ``uint16``, float16 as
+``int16`` (``as_numpy``). ``widen`` and ``narrow`` go between those and float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import torch
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+_F = TypeVar("_F", bound=Callable[..., object])
+
+_REASSOCIATE = {"reassoc", "contract", "nsz"}
+"""Sums may be added up in any order, so that they become SIMD; NaN and infinities stay."""
+
+
+def compiled(*, reassociate: bool = False, parallel: bool = False) -> Callable[[_F], _F]:
+    """Compile on first call, without the GIL, kept on disk where some folder is writable."""
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "parallel": parallel}
+    if reassociate:
+        options["fastmath"] = _REASSOCIATE
+
+    def compile(function: _F) -> _F:
+        try:
+            return cast(_F, numba.njit(cache=True, **options)(function))
+        except RuntimeError:
+            return cast(_F, numba.njit(**options)(function))
+
+    return compile
+
+
+def as_numpy(tensor: torch.Tensor) -> NDArray[Any]:
+    """The tensor's memory as the loops take it; float32, bfloat16 or float16, on the CPU."""
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.uint16).numpy()
+    if tensor.dtype == torch.float16:
+        return tensor.view(torch.int16).numpy()
+    assert tensor.dtype == torch.float32
+    return tensor.numpy()
+
+
+def _widen(_context: Any, bits: Any) -> Any:
+    def emit(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        (value,) = arguments
+        if bits == types.uint16:
+            whole = builder.shl(
+                builder.zext(value, ir.IntType(32)), ir.Constant(ir.IntType(32), 16)
+            )
+            return builder.bitcast(whole, ir.FloatType())
+        if bits == types.int16:
+            return builder.fpext(builder.bitcast(value, ir.HalfType()), ir.FloatType())
+        return value
+
+    return (types.float32(bits), emit) if bits in _WIDTHS else None
+
+
+def _narrow(_context: Any, number: Any, like: Any) -> Any:
+    def emit(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        value, _like = arguments
+        if like == types.int16:
+            return builder.bitcast(builder.fptrunc(value, ir.HalfType()), ir.IntType(16))
+        if like == types.float32:
+            return value
+        word = ir.IntType(32)
+        bits = builder.bitcast(value, word)
+        odd = builder.and_(builder.lshr(bits, ir.Constant(word, 16)), ir.Constant(word, 1))
+        rounded = builder.add(builder.add(bits, ir.Constant(word, 0x7FFF)), odd)
+        # A NaN's low bits could carry over and make a number of it.
+        nan = builder.fcmp_unordered("uno", value, value)
+        rounded = builder.select(nan, ir.Constant(word, 0x7FC00000), rounded)
+        return builder.trunc(builder.lshr(rounded, ir.Constant(word, 16)), ir.IntType(16))
+
+    return (like(number, like), emit) if number == types.float32 and like in _WIDTHS else None
+
+
+def _float_of_bits(_context: Any, bits: Any) -> Any:
+    def emit(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return (types.float32(bits), emit) if bits == types.int32 else None
+
+
+_WIDTHS = (types.float32, types.uint16, types.int16)
+
+_intrinsic: Any = intrinsic  # its type is that of the function from types to code
+
+widen: Callable[[Any], Any] = _intrinsic(_widen)
+"""The float32 that a value of ``as_numpy`` stands for."""
+
+narrow: Callable[[Any, Any], Any] = _intrinsic(_narrow)
+"""``narrow(number, like)``: a float32 as ``like``'s type, rounded to the nearest (ties to even)."""
+
+float_of_bits: Callable[[Any], Any] = _intrinsic(_float_of_bits)
+"""The float32 with the bits of an int32."""
