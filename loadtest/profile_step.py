@@ -1,0 +1,357 @@
+"""Where a step's time goes: the real engine, runner, worker and stream writer in one process.
+
+``python -m loadtest.profile_step --batch 1 8 32 128`` keeps so many answers of the 160M model with
+random weights in flight, free and constrained (an array of character sheets), and prints medians
+over the steps that decode all of them. The host's work is what the engine's thread does besides the
+forward pass; the event loop's is counted in processor time, since it runs beside the model.
+
+On a busy machine ``--cpu-time --threads 1`` counts the engine's thread in processor time too.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the server does
+
+import argparse
+import asyncio
+import gc
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from app.api.chat.answers import AnswerHead, ChunkWriter
+from app.api.choices import ChoiceReaders, Expected
+from app.chat.formats import ChatFormat, detect
+from app.constraint import Compiler
+from app.core.constraint import Constraint, Mask
+from app.core.events import RequestStats, StepStats
+from app.core.request import EngineRequest, SamplingParams
+from app.core.specs import JsonSchema
+from app.core.step import Runner, StepPlan, StepResult
+from app.engine import Engine, EngineConfig
+from app.model.config import DTypeName, ModelConfig
+from app.model.inputs import lay_out
+from app.model.loading import eos_token_ids
+from app.model.runner import load_runner
+from app.serving.admission import Admission
+from app.serving.generation import Generation
+from app.serving.timeline import Timeline
+from app.serving.worker import EngineWorker
+from app.text import HfTokenizer, IncrementalDecoder, Vocabulary
+from loadtest.model_folder import write_llama_160m
+from loadtest.tasks import CHARACTER
+
+Mode = Literal["free", "constrained"]
+Clock = Callable[[], float]
+
+TOKENIZERS = Path(__file__).resolve().parents[2] / "shared" / "data" / "tokenizers"
+SHEETS = {"type": "array", "items": CHARACTER, "minItems": 3, "maxItems": 3}
+WARM_STEPS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step; durations in seconds."""
+
+    forward: float
+    """The model, from laid-out inputs to logits."""
+    inputs: float
+    plan: float
+    masks: float
+    sampling: float
+    commit: float
+    hand_over: float
+    """Between two steps on the engine's thread: accounting, and waking the event loop."""
+    loop: float
+    """Processor time of the event loop's thread since the step before."""
+    tokens: int
+
+    @property
+    def host(self) -> float:
+        return self.inputs + self.plan + self.masks + self.sampling + self.commit + self.hand_over
+
+    @property
+    def whole(self) -> float:
+        return self.host + self.forward
+
+
+class WatchedRunner:
+    """Passes everything on, and times the layout of inputs apart from the model."""
+
+    def __init__(self, runner: Runner, clock: Clock) -> None:
+        self._runner = runner
+        self._clock = clock
+        self.inputs = 0.0
+        """Seconds that laying out the last step's inputs takes. It is done twice, timed once."""
+
+    @property
+    def block_size(self) -> int:
+        return self._runner.block_size
+
+    @property
+    def num_blocks(self) -> int:
+        return self._runner.num_blocks
+
+    @property
+    def max_model_len(self) -> int:
+        return self._runner.max_model_len
+
+    def launch(self, plan: StepPlan) -> None:
+        start = self._clock()
+        lay_out(plan, self.block_size)
+        self.inputs = self._clock() - start
+        self._runner.launch(plan)
+
+    def sample(self, masks: Sequence[Mask | None]) -> StepResult:
+        return self._runner.sample(masks)
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Observes the engine; keeps the steps in which all of a batch decode."""
+
+    runner: WatchedRunner
+    clock: Clock
+    batch: int = 0
+    most_steps: int = 0
+    on_enough: Callable[[], object] = lambda: None
+    steps: list[Step] = field(default_factory=list)
+    loop_clock: int = -1
+    """The processor clock of the event loop's thread."""
+    _ended: float = 0.0
+    _loop: float = 0.0
+    _passed: int = 0
+
+    def begin(self, batch: int, most_steps: int, on_enough: Callable[[], object]) -> None:
+        """``on_enough`` is called on the engine's thread after ``most_steps`` steps."""
+        self.batch, self.most_steps, self.on_enough = batch, most_steps, on_enough
+        self._passed, self.steps = 0, []
+
+    def observe_step(self, stats: StepStats) -> None:
+        now, loop = self.clock(), time.clock_gettime(self.loop_clock)
+        laps = (stats.plan_seconds, stats.launch_seconds, stats.mask_seconds)
+        spent = sum(laps) + stats.sample_seconds + stats.commit_seconds
+        full = stats.running == self.batch and not stats.prompt_tokens and not stats.waiting
+        self._passed = self._passed + 1 if full else 0
+        if self._passed > WARM_STEPS and len(self.steps) < self.most_steps:
+            self.steps.append(
+                Step(
+                    # The inputs were laid out twice.
+                    forward=stats.launch_seconds - 2 * self.runner.inputs,
+                    inputs=self.runner.inputs,
+                    plan=stats.plan_seconds,
+                    masks=stats.mask_seconds,
+                    sampling=stats.sample_seconds,
+                    commit=stats.commit_seconds,
+                    hand_over=max(0.0, now - self._ended - spent),
+                    loop=loop - self._loop,
+                    tokens=stats.batch_tokens,
+                )
+            )
+            if len(self.steps) == self.most_steps:
+                self.on_enough()
+        self._ended, self._loop = now, loop
+
+    def observe_request(self, stats: RequestStats) -> None:
+        pass
+
+    def observe_rejection(self, reason: str) -> None:
+        pass
+
+    def observe_compile(self, kind: str, result: str, seconds: float) -> None:
+        pass
+
+
+class Bench:
+    """A model, its engine, and the way from a prompt to a stream's bytes."""
+
+    def __init__(self, model: Path, options: argparse.Namespace, clock: Clock) -> None:
+        tokenizer = HfTokenizer.load(str(model))
+        self._format: ChatFormat = detect(tokenizer.chat_template, tokenizer.special_tokens)
+        self._vocabulary = Vocabulary.from_tokenizer(tokenizer.hf, eos_token_ids(str(model)))
+        config = ModelConfig(
+            model=str(model),
+            random_weights=options.random_weights,
+            dtype=options.dtype,
+            threads=options.threads,
+            vocab_size=self._vocabulary.size,
+            kv_cache_bytes=6 << 30,
+        )
+        runner = load_runner(config)
+        self.description = runner.description
+        watched = WatchedRunner(runner, clock)
+        self.recorder = Recorder(watched, clock)
+        most = max(options.batch)
+        self._engine = Engine(
+            watched,
+            self._vocabulary,
+            tokenizer,
+            EngineConfig(max_running=most, max_batch_tokens=max(512, 4 * most)),
+            self.recorder,
+            clock=clock,
+        )
+        self._prompt = [*tokenizer.encode_prompt("The characters of the story, one by one. " * 8)]
+        self._sheets = Compiler(self._vocabulary).compile(JsonSchema(SHEETS, close_objects=True))
+        self._sampling = SamplingParams(temperature=options.temperature)
+
+    async def measure(self, batch: int, mode: Mode, steps: int, seed: int) -> list[Step]:
+        """The first ``steps`` steps in which all answers of the batch decode."""
+        recorder, loop, enough = self.recorder, asyncio.get_running_loop(), asyncio.Event()
+        recorder.loop_clock = time.pthread_getcpuclockid(threading.get_ident())
+        recorder.begin(batch, steps, lambda: loop.call_soon_threadsafe(enough.set))
+        worker = EngineWorker(self._engine, clock=time.perf_counter)
+        admission = Admission(batch, clock=time.perf_counter)
+        worker.start()
+        constraint = self._sheets if mode == "constrained" else None
+        async with asyncio.TaskGroup() as group:
+            streams = [
+                group.create_task(self._stream(worker, admission, number, constraint, seed))
+                for number in range(batch)
+            ]
+            await asyncio.wait(
+                [*streams, group.create_task(enough.wait())], return_when="FIRST_COMPLETED"
+            )
+            for stream in streams:
+                stream.cancel()
+            enough.set()
+        await worker.stop()
+        return recorder.steps
+
+    async def _stream(
+        self,
+        worker: EngineWorker,
+        admission: Admission,
+        number: int,
+        constraint: Constraint | None,
+        seed: int,
+    ) -> None:
+        """What the server does for one streamed answer, up to the bytes that go to the socket."""
+        request = EngineRequest(
+            request_id=f"{seed}-{number}",
+            # Prompts differ from their first token on: prefixes are not what is measured.
+            prompt=[number + 300, *self._prompt],
+            max_tokens=1400,
+            sampling=self._sampling,
+            seed=seed + number,
+            constraint=constraint,
+            ignore_eos=constraint is None,
+        )
+        generation = Generation(
+            request_ids=[request.request_id],
+            prompt_tokens=len(request.prompt),
+            prompts=[0],
+            openings=["closed"],
+            decoders=[IncrementalDecoder()],
+            ticket=admission.admit(1),
+            timeline=Timeline(request.request_id, "profile", self.recorder, time.perf_counter),
+            abort=worker.abort,
+            status_of=lambda error: 500,
+        )
+        head = AnswerHead(request.request_id, 0, "bench", "fp")
+        readers = ChoiceReaders(self._format, generation.openings, Expected())
+        writer = ChunkWriter(head, readers, None, usage_key=False)
+        try:
+            await worker.submit([request], generation)
+            async for batch in generation.batches():
+                b"".join(writer.chunk(chunk) for chunk in batch)
+        finally:
+            generation.close()
+
+
+COLUMNS = ("forward", "inputs", "plan", "masks", "sampling", "commit", "hand_over", "host", "loop")
+
+
+def row(batch: int, mode: Mode, steps: Sequence[Step]) -> str:
+    """One line of the table, from medians; the host's share is of the whole step."""
+
+    def median(values: Iterable[float]) -> float:
+        return statistics.median(values)
+
+    whole = median(step.whole for step in steps)
+    host = median(step.host for step in steps)
+    cells: list[str] = [
+        str(batch),
+        mode,
+        f"{median(step.tokens for step in steps):.0f}",
+        f"{1e3 * whole:.2f}",
+        *(f"{1e3 * median(getattr(step, name) for step in steps):.2f}" for name in COLUMNS),
+        f"{host / whole:.1%}",
+        f"{1e6 * host / batch:.0f}",
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def heading() -> str:
+    titles = [
+        "batch",
+        "answers",
+        "tokens",
+        "step ms",
+        *(name.replace("_", "-") for name in COLUMNS),
+        "host share",
+        "host us/answer",
+    ]
+    return "| " + " | ".join(titles) + " |\n|" + "---|" * len(titles)
+
+
+async def profile(bench: Bench, options: argparse.Namespace) -> None:
+    """Every batch size and mode, in turn within each repeat."""
+    found: dict[tuple[int, Mode], list[Step]] = {}
+    modes: Sequence[Mode] = options.mode
+    if "constrained" in modes:  # where nobody stood before, a mask is worked out: not here
+        await bench.measure(max(options.batch), "constrained", options.steps, 0)
+    seed = 0
+    for _ in range(options.repeats):
+        for batch in options.batch:
+            for mode in modes:
+                seed += 1000
+                steps = await bench.measure(batch, mode, options.steps, seed)
+                found.setdefault((batch, mode), []).extend(steps)
+    print(heading())
+    for (batch, mode), steps in found.items():
+        print(row(batch, mode, steps) if steps else f"| {batch} | {mode} | no full step |")
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32, 128])
+    parser.add_argument("--mode", nargs="+", choices=["free", "constrained"])
+    parser.add_argument("--steps", type=int, default=40, help="counted in each repeat")
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--temperature", type=float, default=1.0)
+    dtypes: list[DTypeName] = ["auto", "float32", "bfloat16"]
+    parser.add_argument("--dtype", choices=dtypes, default="auto")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--cpu-time", action="store_true")
+    parser.add_argument("--model", type=Path, help="a folder with weights; else random ones")
+    parser.add_argument("--tokenizer", type=Path, default=TOKENIZERS / "gpt2")
+    options = parser.parse_args(arguments)
+    options.mode = options.mode or ["free", "constrained"]
+    options.random_weights = options.model is None
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse(arguments)
+    clock: Clock = time.thread_time if options.cpu_time else time.perf_counter
+    with tempfile.TemporaryDirectory() as folder:
+        model: Any = options.model
+        if model is None:
+            model = Path(folder) / "llama-160m"
+            write_llama_160m(model, options.tokenizer)
+        bench = Bench(model, options, clock)
+        print(bench.description, "\n")
+        gc.collect()
+        gc.freeze()  # as the server does before it listens
+        asyncio.run(profile(bench, options))
+
+
+if __name__ == "__main__":
+    main()
