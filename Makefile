@@ -27,8 +27,10 @@ lint: $(STAMP)
 typecheck: $(STAMP)
 	$(BIN)/mypy
 
+# Another run: make bench BENCH="run --url http://... --workload character"; see docs/performance.md.
+BENCH ?= run --workload lmsys tools extraction free --out loadtest/results/latest
 bench: $(STAMP)
-	$(BIN)/python -m loadtest.lmsys
+	$(BIN)/python -m loadtest $(BENCH)
 
 # Real clients against a server of the demo model; needs Node and npm for those of Node.
 clients: $(STAMP)

@@ -66,9 +66,11 @@ def lines(series: Mapping[str, Points], x_label: str, y_label: str) -> str:
 
 
 def cumulative(series: Mapping[str, Sequence[float]], x_label: str) -> str:
-    """The share of values up to x, over a logarithmic axis of x. Values of 0 or less count as
-    the least one above it."""
-    above = [value for values in series.values() for value in values if value > 0]
+    """The share of values up to x, over a logarithmic axis of x.
+
+    What is less than a microsecond, or 0, stands at the axis' beginning.
+    """
+    above = [value for values in series.values() for value in values if value >= 1e-6]
     if not above:
         return ""
     low, high = min(above) / 1.1, max(above) * 1.1
