@@ -11,6 +11,9 @@ from app.api.wire import Wire
 from app.core.errors import InvalidRequest
 from app.core.request import SamplingParams
 
+_LONGEST_STOP = 1024
+"""Characters of a stop string, which is compared with the end of the answer at every token."""
+
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
@@ -82,4 +85,8 @@ def _stop_strings(stop: str | Sequence[str] | None) -> Sequence[str]:
     strings = () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
     if "" in strings:
         raise InvalidRequest("stop has an empty string", param="stop")
+    if any(len(string) > _LONGEST_STOP for string in strings):
+        raise InvalidRequest(
+            f"stop has a string of more than {_LONGEST_STOP} characters", param="stop"
+        )
     return strings

@@ -55,6 +55,7 @@ async def refusal(status: int = 400, **fields: Any) -> dict[str, Any]:
         ({"logit_bias": {"1": 101}}, "logit_bias.1", "less than or equal to 100"),
         ({"logit_bias": {"5000": 1}}, "logit_bias", "the token 5000"),
         ({"stop": ""}, "stop", "empty string"),
+        ({"stop": ["a", "b" * 1025]}, "stop", "more than 1024 characters"),
         (
             {"messages": [{"role": "user", "content": [{"type": "text", "text": 1}]}]},
             "messages[0].content[0].text",
