@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from fastapi import Request, Response
@@ -15,6 +16,7 @@ from app.api.config import ApiConfig
 from app.api.disconnect import ClientLeft, while_connected
 from app.api.errors import envelope, error_response, status_of
 from app.core.errors import LeapjsonError
+from app.core.events import TextChunk
 from app.serving.generation import CLIENT_LEFT
 from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
@@ -66,6 +68,29 @@ class Endpoint(Generic[Call]):
                 logger.exception("a request failed")
             timeline.end(status=status_of(error), finish_reason="error")
             return error_response(error)
+
+
+_SLICE = 32
+"""Chunks that are written in one go: with all log-probabilities they take some milliseconds."""
+
+
+async def in_slices(
+    batches: AsyncIterator[Sequence[TextChunk]],
+) -> AsyncIterator[Sequence[TextChunk]]:
+    """``batches`` in parts of bounded size, other tasks having their turn in between.
+
+    What a slow client has not read yet is one batch, which may be a whole answer.
+    """
+    async for batch in batches:
+        for start in range(0, len(batch), _SLICE):
+            if start:
+                await asyncio.sleep(0)
+            yield batch[start : start + _SLICE]
+
+
+async def made(build: Callable[[], bytes], *, long: bool) -> bytes:
+    """What ``build`` makes; on a thread where it takes long."""
+    return await asyncio.to_thread(build) if long else build()
 
 
 async def or_error_event(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

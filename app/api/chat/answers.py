@@ -101,13 +101,11 @@ class CompletionBuilder:
         choice.finish_reason = reading.finish_reason
 
     def build(self, usage: dict[str, Any]) -> bytes:
-        return to_json(
-            {
-                **self._head.fields("chat.completion"),
-                "choices": [self._choice(*each) for each in enumerate(self._choices)],
-                "usage": usage,
-            }
-        )
+        """The completion. Many log-probabilities take a second: those are no work for the loop."""
+        head = to_json(self._head.fields("chat.completion"))
+        # One choice after the other, so that no call keeps other threads waiting for long.
+        choices = b",".join(to_json(self._choice(*each)) for each in enumerate(self._choices))
+        return head[:-1] + b',"choices":[' + choices + b'],"usage":' + to_json(usage) + b"}"
 
     def _choice(self, index: int, choice: _Choice) -> dict[str, Any]:
         logprobs = None

@@ -13,7 +13,7 @@ from app.api.chat.translate import ChatCall, chat_call
 from app.api.choices import ChoiceReaders
 from app.api.config import ApiConfig
 from app.api.constraints import ConstraintReader
-from app.api.endpoint import Endpoint, or_error_event
+from app.api.endpoint import Endpoint, in_slices, made, or_error_event
 from app.api.sse import EventStream
 from app.api.usage import usage_object
 from app.core.constraint import Vocabulary
@@ -78,13 +78,14 @@ class _ChatAnswers:
             return EventStream(events, close=generation.close)
         try:
             builder = CompletionBuilder(head, readers, vocabulary)
-            async for batch in generation.batches():
+            async for batch in in_slices(generation.batches()):
                 for chunk in batch:
                     builder.add(chunk)
         finally:
             generation.close()
         usage = usage_object(generation, readers.reasoning_tokens)
-        return Response(builder.build(usage), media_type="application/json")
+        body = await made(lambda: builder.build(usage), long=call.logprobs)
+        return Response(body, media_type="application/json")
 
 
 async def _events(
@@ -103,7 +104,7 @@ async def _events(
         head, readers, vocabulary, usage_key=call.include_usage or call.continuous_usage
     )
     yield b"".join(writer.introduction(index) for index in range(generation.n))
-    async for batch in generation.batches():
+    async for batch in in_slices(generation.batches()):
         running = usage() if call.continuous_usage else None
         events = b"".join(writer.chunk(chunk, running) for chunk in batch)
         if events:

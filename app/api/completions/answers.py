@@ -55,13 +55,16 @@ class CompletionBuilder:
         choice.finish_reason = chunk.finish_reason
 
     def build(self, usage: dict[str, Any]) -> bytes:
-        choices = [
-            _choice_object(
-                index, "".join(each.text), self._logprobs(each.tokens), each.finish_reason
-            )
-            for index, each in enumerate(self._choices)
-        ]
-        return to_json({**self._head.fields(), "choices": choices, "usage": usage})
+        """The completion. Many log-probabilities take a second: those are no work for the loop."""
+        head = to_json(self._head.fields())
+        # One choice after the other, so that no call keeps other threads waiting for long.
+        choices = b",".join(to_json(self._choice(*each)) for each in enumerate(self._choices))
+        return head[:-1] + b',"choices":[' + choices + b'],"usage":' + to_json(usage) + b"}"
+
+    def _choice(self, index: int, choice: _Choice) -> dict[str, Any]:
+        return _choice_object(
+            index, "".join(choice.text), self._logprobs(choice.tokens), choice.finish_reason
+        )
 
     def _logprobs(self, tokens: Sequence[AnswerToken]) -> dict[str, Any] | None:
         return None if self._name is None else ChoiceLogprobs(self._name).of(tokens)

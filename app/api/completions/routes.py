@@ -13,7 +13,7 @@ from app.api.completions.logprobs import TokenName, spelled
 from app.api.completions.translate import CompletionCall, completion_call
 from app.api.config import ApiConfig
 from app.api.constraints import ConstraintReader
-from app.api.endpoint import Endpoint, or_error_event
+from app.api.endpoint import Endpoint, in_slices, made, or_error_event
 from app.api.sse import EventStream
 from app.api.usage import usage_object
 from app.core.constraint import Vocabulary
@@ -77,13 +77,14 @@ class _CompletionAnswers:
             return EventStream(events, close=generation.close)
         try:
             builder = CompletionBuilder(head, generation.n, name)
-            async for batch in generation.batches():
+            async for batch in in_slices(generation.batches()):
                 for chunk in batch:
                     builder.add(chunk)
         finally:
             generation.close()
         usage = usage_object(generation)
-        return Response(builder.build(usage), media_type="application/json")
+        body = await made(lambda: builder.build(usage), long=call.logprobs)
+        return Response(body, media_type="application/json")
 
     def _name(self, token: int) -> str:
         """Tokens without bytes of their own are special ones, which the tokenizer can write."""
@@ -102,7 +103,7 @@ async def _events(
     writer = CompletionWriter(
         head, generation.n, name, usage_key=call.include_usage or call.continuous_usage
     )
-    async for batch in generation.batches():
+    async for batch in in_slices(generation.batches()):
         running = usage() if call.continuous_usage else None
         events = b"".join(writer.chunk(chunk, running) for chunk in batch)
         if events:

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from app.api.choices import ChoiceReaders
 from app.api.config import ApiConfig
 from app.api.constraints import ConstraintReader
-from app.api.endpoint import Endpoint
+from app.api.endpoint import Endpoint, in_slices, made
 from app.api.responses.answers import Answer, EventWriter, ResponseHead
 from app.api.responses.translate import ResponsesCall, in_own_terms, responses_call
 from app.api.sse import EventStream
@@ -103,13 +103,14 @@ class _Responses:
         if call.stream:
             return EventStream(self._stream(generation, readers, answer), close=generation.close)
         try:
-            async for batch in generation.batches():
+            async for batch in in_slices(generation.batches()):
                 for chunk in batch:
                     answer.add(chunk)
         finally:
             generation.close()
         end = answer.end(_usage(generation, readers), self._wall_clock())
-        return Response(to_json(end["response"]), media_type="application/json")
+        body = await made(lambda: to_json(end["response"]), long=call.logprobs)
+        return Response(body, media_type="application/json")
 
     async def _stream(
         self, generation: Generation, readers: ChoiceReaders, answer: Answer
@@ -118,7 +119,7 @@ class _Responses:
         writer = EventWriter()
         try:
             yield writer.write(answer.begin())
-            async for batch in generation.batches():
+            async for batch in in_slices(generation.batches()):
                 events = b"".join(writer.write(answer.add(chunk)) for chunk in batch)
                 if events:
                     yield events
