@@ -32,7 +32,7 @@ from loadtest.workloads import DESCRIPTIONS, Workload, WorkloadUnavailableError,
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status: 1 where a server or the data of a workload is missing."""
+    """The exit status: 1 where nothing was measured."""
     options = _parser().parse_args(arguments)
     if options.command == "workloads":
         print("\n".join(f"{name:16} {text}" for name, text in DESCRIPTIONS.items()))
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.out:
         write(finished, options.out)
         print(f"\nwritten: {options.out / 'report.html'}", file=sys.stderr)
-    return 0
+    return 0 if results.rounds else 1
 
 
 def text(finished: Report) -> str:

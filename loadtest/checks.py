@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import jsonschema
 from jsonschema.validators import validator_for
+from referencing import Registry
+from referencing.exceptions import Unresolvable
 
 from loadtest.requests import Constraint, Pattern, Schema, Tools
 
@@ -37,14 +39,14 @@ def verdict(constraint: Constraint | None, content: Content) -> Verdict:
     """``truncated`` is a constrained answer that ended for want of tokens and is not valid.
 
     Without a constraint every answer that ended in a regular way is valid. ``unjudged`` is one
-    whose schema has a pattern that Python's expressions do not know.
+    whose schema has a pattern that Python's expressions do not know, or refers to another file.
     """
     if constraint is None:
         return "valid" if content.finish_reason in ("stop", "length") else "invalid"
     try:
         if _holds(constraint, content):
             return "valid"
-    except re.error:
+    except (re.error, Unresolvable):
         return "unjudged"
     return "truncated" if content.finish_reason == "length" else "invalid"
 
@@ -69,4 +71,5 @@ def _is_valid(text: str, schema: Mapping[str, Any]) -> bool:
     except ValueError:
         return False
     judge = validator_for(schema, default=jsonschema.Draft202012Validator)
-    return bool(judge(schema).is_valid(value))
+    # With a registry of its own it fetches nothing.
+    return bool(judge(schema, registry=Registry()).is_valid(value))

@@ -88,6 +88,10 @@ class Results:
         return list(dict.fromkeys(cell for cell, _ in self.rounds))
 
 
+class _NothingAnsweredError(Exception):
+    """A server cannot do a workload at all; the message says what it said."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Site:
     """A server while it runs."""
@@ -110,6 +114,8 @@ class Measurement:
         self._nonces = Nonces(plan.run)
         self._headers = {"authorization": f"Bearer {plan.api_key}"} if plan.api_key else {}
         self._warm: set[tuple[str, str]] = set()
+        self._hopeless: set[tuple[str, str]] = set()
+        """Arms and workloads that are not measured, for what the notes say."""
         self.results = Results()
 
     def together(self, model: Path | None, logs: Path) -> Results:
@@ -154,19 +160,21 @@ class Measurement:
         yield from (*arms[first:], *arms[:first])
 
     def _measure(self, arm: Arm, site: _Site, workload: Workload, load: Load, repeat: int) -> None:
+        if (arm.name, workload.name) in self._hopeless:
+            return
         cell = Cell(workload.name, load)
         mine = arm.instead or workload
         size = self._plan.size(load)
         try:
             if (arm.name, workload.name) not in self._warm:
-                self._warm.add((arm.name, workload.name))
                 self._warm_up(arm, site, mine)
+                self._warm.add((arm.name, workload.name))
             numbers = self._numbers(arm, self._plan.loads.index(load), repeat, size)
             requests = self._prepare(arm, site, mine, numbers, (cell, repeat))
-        except UnsupportedConstraintError as error:
-            note = f"{arm.name}, {workload.name}: {error}"
-            if note not in self.results.notes:
-                self.results.notes.append(note)
+        except (UnsupportedConstraintError, _NothingAnsweredError) as error:
+            self._hopeless.add((arm.name, workload.name))
+            self.results.notes.append(f"{arm.name}, {workload.name}: {error}")
+            self._tell(self.results.notes[-1])
             return
         before = read_counts(site.client)
         result = self._run(self._connector(site), load, requests, repeat)
@@ -187,9 +195,8 @@ class Measurement:
         load = Closed(min(_WARM_UP_CLIENTS, len(numbers)))
         result = self._run(self._connector(site), load, requests, 0)
         if not any(answer.complete for answer in result.answers):
-            raise RuntimeError(
-                f"{arm.name} answered none of the first requests of {workload.name}: "
-                f"{result.answers[0].detail}"
+            raise _NothingAnsweredError(
+                f"none of the first requests was answered: {result.answers[0].detail}"
             )
 
     def _numbers(self, arm: Arm, load: int, repeat: int, size: int) -> range:
@@ -243,8 +250,8 @@ def measure(
 ) -> Results:
     """Carry out ``plan``; see ``Measurement``.
 
-    Raises RuntimeError where a server does not start or answers nothing at all, ValueError where
-    a peer has no model.
+    What a server cannot do at all is noted, and the others are measured. Raises RuntimeError where
+    a server does not start, ``NotInstalled`` where it cannot, ValueError where it needs a model.
     """
     run = Measurement(plan, run_blocking, tell)
     return (run.one_at_a_time if one_at_a_time else run.together)(model, logs)

@@ -30,6 +30,8 @@ TOOLS = Tools([{"name": "f", "parameters": EVEN.schema}, {"name": "g", "paramete
         (None, "anything", [], "length", "valid"),
         (None, "anything", [], "content_filter", "invalid"),
         (Schema({"pattern": r"\p{L}"}), '"a"', [], "stop", "unjudged"),
+        (Schema({"$ref": "http://127.0.0.1:9/a.json"}), '"a"', [], "stop", "unjudged"),
+        (Schema({"$ref": "#/$defs/a", "$defs": {"a": {"const": 1}}}), "1", [], "stop", "valid"),
     ],
 )
 def test_an_answer_gets_its_verdict(

@@ -226,8 +226,13 @@ def test_an_option_that_does_not_fit_is_named(
 
 
 def test_a_server_that_refuses_everything_is_not_measured(
-    capsys: pytest.CaptureFixture[str],
+    good: FakeServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serving(FakeServer(lambda body: Reply(status=400))) as fake:
         assert main(["run", "--url", fake.url, "--clients", "1"]) == 1
-    assert "answered none of the first requests" in capsys.readouterr().err
+        sides = ["--server", f"good={good.url}", "--server", f"stubborn={fake.url}"]
+        counts = ["--clients", "1", "--requests", "2", "--repeats", "2"]
+        assert main(["compare", *sides, *counts]) == 0
+    printed = capsys.readouterr().out
+    assert "| good | 4 of 4 |" in printed
+    assert printed.count("stubborn, character: none of the first requests was answered: 400") == 1
