@@ -81,6 +81,9 @@ def _brackets(data: bytes) -> int:
 
 
 async def _read(request: Request, max_bytes: int) -> bytes:
+    coding = request.headers.get("content-encoding", "identity")
+    if coding.lower() != "identity":
+        raise InvalidRequest(f"the body has the content-encoding {coding!r}; send it as plain JSON")
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > max_bytes:
         raise _too_large(max_bytes)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -342,6 +344,14 @@ async def test_a_body_of_very_many_members_is_refused_before_it_is_parsed() -> N
         schema = {"properties": dict.fromkeys(map(str, range(200_001)), True)}
         error = refused(await client.post(CHAT, json=chat(guided_json=schema)), 400)
     assert "more members of objects than the limit of 200000" in error["message"]
+
+
+async def test_a_compressed_body_is_refused_by_its_coding() -> None:
+    bench = Bench()
+    body, headers = gzip.compress(json.dumps(chat()).encode()), {"content-encoding": "gzip"}
+    async with client_of(bench) as client:
+        error = refused(await client.post(CHAT, content=body, headers=headers), 400)
+    assert "content-encoding 'gzip'" in error["message"]
 
 
 async def test_text_without_an_end_is_refused_in_linear_time() -> None:
