@@ -48,6 +48,9 @@ ANSWER_SHARE = 4
 LONG_PROMPT = 4096
 """Characters from which a prompt is tokenized on a thread: shorter ones take less than a hop."""
 
+HUGE_PROMPT = 1 << 17
+"""Characters from which prompts wait for one another, so that the threads stay free for others."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
@@ -102,6 +105,7 @@ class GenerationService:
         self._status_of = status_of
         self._clock = clock
         self._fresh_seed = fresh_seed
+        self._huge_prompts = asyncio.Semaphore(1)
 
     @property
     def alive(self) -> bool:
@@ -175,7 +179,7 @@ class GenerationService:
         return generation
 
     async def _prepare(self, prompt: Prompt, *, add_special_tokens: bool = True) -> _Prepared:
-        """In tokens; long ones are tokenized on a thread."""
+        """In tokens; long ones are tokenized on a thread, huge ones one at a time."""
         match prompt:
             case TokenPrompt(tokens=tokens):
                 return _Prepared(tokens, "prompt")
@@ -183,9 +187,17 @@ class GenerationService:
                 encode = functools.partial(
                     self._tokenizer.encode_prompt, text, add_special_tokens=add_special_tokens
                 )
-                return _Prepared(await _on_thread_if(len(text) >= LONG_PROMPT, encode), "prompt")
-        long = text_length(prompt, LONG_PROMPT) >= LONG_PROMPT
-        return await _on_thread_if(long, functools.partial(self._render, prompt))
+                return _Prepared(await self._tokenized(len(text), encode), "prompt")
+        length = text_length(prompt, HUGE_PROMPT)
+        return await self._tokenized(length, functools.partial(self._render, prompt))
+
+    async def _tokenized(self, length: int, work: Callable[[], T]) -> T:
+        if length < LONG_PROMPT:
+            return work()
+        if length < HUGE_PROMPT:
+            return await asyncio.to_thread(work)
+        async with self._huge_prompts:
+            return await asyncio.to_thread(work)
 
     def _render(self, conversation: Conversation) -> _Prepared:
         given = prepare(conversation, self._config.chat_format)
@@ -275,7 +287,3 @@ class GenerationService:
                     f"{self._config.vocabulary_size - 1}",
                     param="logit_bias",
                 )
-
-
-async def _on_thread_if(long: bool, work: Callable[[], T]) -> T:
-    return await asyncio.to_thread(work) if long else work()

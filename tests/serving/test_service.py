@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 
 import pytest
 
@@ -16,7 +17,7 @@ from app.core.errors import (
     QueueFull,
     UnsupportedSchema,
 )
-from app.core.request import EngineRequest, SamplingParams
+from app.core.request import EngineRequest, SamplingParams, TextPrompt
 from tests.serving.fakes import Bench, FakeConstraint, FakeEngine, ask, until
 
 
@@ -232,3 +233,27 @@ async def test_stopping_the_worker_answers_whoever_still_waits() -> None:
         await bench.worker.stop()
         with pytest.raises(EngineDied, match="server stopped"):
             await waiting
+
+
+async def test_huge_prompts_wait_for_one_another_and_others_do_not() -> None:
+    async with Bench().running() as bench:
+        gate, encode = threading.Event(), bench.tokenizer.encode_prompt
+        running: list[int] = []
+
+        def slow(text: str, *, add_special_tokens: bool = False) -> Sequence[int]:
+            if len(text) >= 200_000:
+                running.append(len(text))
+                assert gate.wait(timeout=20)
+            return encode(text, add_special_tokens=add_special_tokens)
+
+        bench.tokenizer.encode_prompt = slow  # type: ignore[method-assign]
+        huge = [
+            asyncio.create_task(bench.service.tokenize(TextPrompt("x" * 200_000)))
+            for _ in range(40)
+        ]
+        await until(lambda: bool(running))
+        tokens = await asyncio.wait_for(bench.service.tokenize(TextPrompt("x" * 5000)), 10)
+        assert len(tokens) > 4999
+        assert len(running) == 1
+        gate.set()
+        assert len(await asyncio.gather(*huge)) == 40
