@@ -1,6 +1,7 @@
 """MaskBench's schemas, one after another, each new to the server that gets it.
 
-A schema whose references point through ``properties`` is left out: renaming would break it.
+Schemas are left out that renaming would break: whose references point through ``properties``, or
+that require a name they do not describe in the same place.
 """
 
 from __future__ import annotations
@@ -54,4 +55,16 @@ def maskbench(name: str, path: Path = DATA, *, constrained: bool = True) -> Mask
 
 def _can_be_renamed(schema: Any) -> bool:
     text = json.dumps(schema)
-    return isinstance(schema, dict) and '"properties"' in text and not _THROUGH_NAMES.search(text)
+    has_names = isinstance(schema, dict) and '"properties"' in text
+    return has_names and not _THROUGH_NAMES.search(text) and _names_what_it_requires(schema)
+
+
+def _names_what_it_requires(schema: Any) -> bool:
+    if isinstance(schema, list):
+        return all(map(_names_what_it_requires, schema))
+    if not isinstance(schema, dict):
+        return True
+    required, properties = schema.get("required"), schema.get("properties", {})
+    if isinstance(required, list) and not set(map(str, required)) <= set(properties):
+        return False
+    return all(map(_names_what_it_requires, schema.values()))
