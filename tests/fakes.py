@@ -227,7 +227,7 @@ class FiniteState:
         for _ in range(n_tokens):
             self._text = self._past.pop()
 
-    def copy(self) -> FiniteState:
+    def copy(self, *, work: int | None = None) -> FiniteState:
         return FiniteState(self._constraint, self._text)
 
 

@@ -37,12 +37,23 @@ async def read_body(
     A large body is parsed and read on a thread. Raises ``BodyTooLarge`` as soon as the limit is
     passed, ``InvalidRequest`` for what is no such object, and what ``read`` raises.
     """
+    _check_page(request)
     data = await _read(request, max_bytes)
 
     def work() -> T:
         return read(parse_json_object(data, max_nesting))
 
     return work() if len(data) < LARGE_BODY else await asyncio.to_thread(work)
+
+
+def _check_page(request: Request) -> None:
+    """Text of a form is what a page may send to any server without asking (Fetch standard, CORS).
+
+    A server on somebody's own machine would answer every page that they look at.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if "origin" in request.headers and kind != "application/json":
+        raise InvalidRequest("a page has to send its request with content-type: application/json")
 
 
 def parse_json_object(data: bytes, max_nesting: int) -> dict[str, Any]:

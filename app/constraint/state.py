@@ -52,9 +52,12 @@ class AutomatonState:
     one call may; what it learned is kept.
     """
 
-    def __init__(self, constraint: CompiledConstraint, state: State) -> None:
+    def __init__(
+        self, constraint: CompiledConstraint, state: State, *, scouting: bool = False
+    ) -> None:
         self._automaton = constraint.automaton
         self._allow = constraint.automaton.derivatives.allow
+        self._scouting = scouting
         self._masks = constraint.masks
         self._index = constraint.index
         self._constraint = constraint
@@ -92,7 +95,7 @@ class AutomatonState:
         self.accept_bytes(data)
 
     def accept_bytes(self, data: bytes) -> None:
-        self._allow(_WORK_PER_CALL)
+        self._renew()
         after = self._automaton.step(self._state, data)
         if after == DEAD:
             raise RejectedToken(f"{data!r} cannot follow here")
@@ -100,7 +103,7 @@ class AutomatonState:
         self._state = after
 
     def forced(self) -> bytes:
-        self._allow(_WORK_PER_CALL)
+        self._renew()
         return self._automaton.forced(self._state).text
 
     @property
@@ -113,21 +116,21 @@ class AutomatonState:
 
     @property
     def is_final(self) -> bool:
-        self._allow(_WORK_PER_CALL)
+        self._renew()
         return self._automaton.is_final(self._state)
 
     def shortest_completion(self) -> bytes:
         return self._automaton.shortest(self._state)
 
     def shortest_tokens(self, limit: int | None = None) -> int:
-        self._allow(_WORK_PER_CALL)
+        self._renew()
         distance = self._masks.distance(self._state, limit)
         if limit is not None and distance > limit:
             return max(distance, self._masks.spelled_tokens(self._state))
         return distance
 
     def can_extend(self, tail: bytes) -> bool:
-        self._allow(_WORK_PER_CALL)
+        self._renew()
         try:
             return self._masks.can_extend(self._state, tail)
         except TooMuchWork:
@@ -140,5 +143,13 @@ class AutomatonState:
             self._state = self._history[-n_tokens]
             del self._history[-n_tokens:]
 
-    def copy(self) -> AutomatonState:
-        return AutomatonState(self._constraint, self._state)
+    def copy(self, *, work: int | None = None) -> AutomatonState:
+        if work is not None:
+            self._allow(work)
+        scouting = self._scouting or work is not None
+        return AutomatonState(self._constraint, self._state, scouting=scouting)
+
+    def _renew(self) -> None:
+        """Allow a call what one may cost; a scout has what is left to it."""
+        if not self._scouting:
+            self._allow(_WORK_PER_CALL)

@@ -115,8 +115,13 @@ class ConstraintState(Protocol):
     def rollback(self, n_tokens: int) -> None:
         """Undo the last ``n_tokens`` calls of ``accept`` or ``accept_bytes``."""
 
-    def copy(self) -> ConstraintState:
-        """An independent state at the same place, with an empty rollback history."""
+    def copy(self, *, work: int | None = None) -> ConstraintState:
+        """An independent state at the same place, with an empty rollback history.
+
+        ``work`` makes it a scout: all calls on it and on its copies together may cost so many
+        steps from now on (see ``mask``), until another scout starts or another state is used.
+        Beyond that they raise ``ConstraintTooComplex``. For looking ahead, which nobody needs.
+        """
 
 
 class Constraint(Protocol):

@@ -33,6 +33,9 @@ _MOST_WAYS = 8
 _MEMORY = 64
 """Answers after which a branch's counts are halved: what is common changes."""
 
+_WORK = 500
+"""Steps of work that one draft may cost where it comes to states that nobody has visited."""
+
 _FLOOR = 0.35
 _FLOOR_OF_WIDE_STEPS = 0.7
 """A token is drafted if it is at least so likely to come about."""
@@ -97,7 +100,7 @@ class Drafter:
         if most <= 0 or not config.draft_branches or not sequence.request.draft:
             return draft.cut(most)
         floor = _FLOOR if running <= config.spare_tokens else _FLOOR_OF_WIDE_STEPS
-        path = _Path(sequence, state.copy(), draft)
+        path = _Path(sequence, state.copy(work=_WORK), draft)
         try:
             for token in draft.tokens:
                 path.state.accept(token)

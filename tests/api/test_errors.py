@@ -392,3 +392,19 @@ async def test_what_clients_add_to_messages_is_ignored_as_openai_does() -> None:
     assert bench.tokenizer.seen == [
         [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     ]
+
+
+async def test_a_page_cannot_ask_without_its_browser_having_asked_first() -> None:
+    async with client_of(Bench()) as client:
+        form = {"origin": "https://page.example", "content-type": "text/plain"}
+        content = json.dumps(chat())
+        error = refused(await client.post(CHAT, content=content, headers=form), 400)
+        assert "application/json" in error["message"]
+        told = {**form, "content-type": "application/json; charset=utf-8"}
+        assert (await client.post(CHAT, content=content, headers=told)).status_code == 200
+
+
+async def test_padding_that_is_never_sent_is_refused() -> None:
+    options = {"include_obfuscation": True}
+    error = await refusal(stream=True, stream_options=options)
+    assert error["param"] == "stream_options.include_obfuscation"

@@ -5,8 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from app.constraint import Compiler, JsonSchema
+import pytest
+
+from app.constraint import Compiler, JsonSchema, Regex
 from app.core.constraint import Choice
+from app.core.errors import ConstraintTooComplex
 from tests.fakes import ByteVocabulary
 
 KERNELS = """
@@ -61,3 +64,19 @@ def test_a_compiler_serves_any_number_of_specifications() -> None:
     compiler = Compiler(ByteVocabulary())
     assert compiler.compile(Choice(["yes"])).start().shortest_completion() == b"yes"
     assert compiler.compile(JsonSchema({"const": 1})).start().forced() == b"1"
+
+
+def test_a_scout_and_its_copies_share_the_work_they_may_do() -> None:
+    ways = "|".join(f"(.*{first}.*{last}){{2}}" for first in "abc" for last in "xyz")
+    state = Compiler(ByteVocabulary()).compile(Regex(ways)).start()
+
+    def look_ahead() -> None:
+        scout = state.copy(work=50)
+        for _ in range(50):
+            scout = scout.copy()
+            scout.accept_bytes(b"abxcya")
+
+    with pytest.raises(ConstraintTooComplex):
+        look_ahead()
+    state.accept_bytes(b"abxcya" * 50 + b"z")
+    assert state.is_complete

@@ -282,7 +282,7 @@ class _BrokenState(FiniteState):
             raise self._constraint.error
         return super().mask(budget)
 
-    def copy(self) -> FiniteState:
+    def copy(self, *, work: int | None = None) -> FiniteState:
         return _BrokenState(self._constraint, self._text)
 
 
@@ -330,7 +330,7 @@ class _SlowState(FiniteState):
             raise WorkPending
         return super().mask(budget)
 
-    def copy(self) -> FiniteState:
+    def copy(self, *, work: int | None = None) -> FiniteState:
         return _SlowState(self._constraint, self._text)
 
 
@@ -369,7 +369,7 @@ class _StubbornState(FiniteState):
             raise WorkPending
         return super().mask(budget)
 
-    def copy(self) -> FiniteState:
+    def copy(self, *, work: int | None = None) -> FiniteState:
         return _StubbornState(self._constraint, self._text)
 
 

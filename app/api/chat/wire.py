@@ -164,8 +164,8 @@ ToolChoice = Literal["none", "auto", "required"] | NamedTool | AllowedToolsChoic
 class StreamOptions(Wire):
     include_usage: bool = False
     continuous_usage_stats: bool = False
-    include_obfuscation: bool = False
-    """Padding against an observer of encrypted lengths; it is never sent."""
+    include_obfuscation: Literal[False] = False
+    """Padding against an observer of encrypted lengths is never sent."""
 
 
 class ChatCompletionRequest(SamplingFields, ConstraintFields):

@@ -248,8 +248,8 @@ class ReasoningOptions(Wire):
 
 
 class StreamOptions(Wire):
-    include_obfuscation: bool = False
-    """Padding against an observer of encrypted lengths; it is never sent."""
+    include_obfuscation: Literal[False] = False
+    """Padding against an observer of encrypted lengths is never sent."""
 
 
 Label = Annotated[str, Field(max_length=1024)]
