@@ -16,9 +16,10 @@ TOGETHER: Final = 32
 
 def _vllm(launch: Launch) -> Sequence[str]:
     return [
-        str(launch.environment / "bin" / "vllm"),
-        "serve",
-        str(launch.model),
+        # The package's own command asks for a distribution named vllm and fails.
+        str(launch.environment / "bin" / "python"),
+        *("-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", str(launch.model)),
         *("--host", "127.0.0.1", "--port", str(launch.port)),
         *("--served-model-name", MODEL_NAME),
         *("--dtype", "bfloat16"),

@@ -39,6 +39,9 @@ _LLAMA_CPP_OPTIONS: Final = (
     "-DLLAMA_USE_PREBUILT_UI=OFF",
     "-DLLAMA_OPENSSL=OFF",
 )
+_UNWANTED: Final = ("torchvision", "torchaudio", "torchcodec")
+"""They come as dependencies, but nobody here needs them; the registry's are made for CUDA's torch,
+and whatever finds them beside the CPU's fails at their import."""
 
 
 class NotInstalled(Exception):
@@ -57,6 +60,7 @@ def install(name: str) -> Path:
     _run([sys.executable, "-m", "venv", str(folder)])
     python = str(folder / "bin" / "python")
     _run([python, "-m", "pip", "install", "-q", "-r", str(_requirements(name))])
+    _run([python, "-m", "pip", "uninstall", "-q", "-y", *_UNWANTED])
     if name == "llama-cpp":
         _build_llama_cpp(folder)
     (folder / ".installed").write_text(_digest(name))
