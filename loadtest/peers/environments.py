@@ -109,7 +109,10 @@ def _requirements(name: str) -> Path:
 
 
 def _digest(name: str) -> str:
-    content = _requirements(name).read_bytes()
+    lines = _requirements(name).read_text().splitlines()
+    included = [line.removeprefix("-r ") for line in lines if line.startswith("-r ")]
+    files = [_requirements(name), *(REQUIREMENTS / each for each in included)]
+    content = b"".join(file.read_bytes() for file in files)
     if name == "llama-cpp":
         content += " ".join((LLAMA_CPP_SOURCE, *_LLAMA_CPP_OPTIONS)).encode()
     return hashlib.sha256(content).hexdigest()

@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +46,10 @@ class Conversion:
     """File or folder below the model's folder."""
 
 
+def _none(launch: Launch) -> Mapping[str, str]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
     """Another server, on this machine's processor, in bfloat16."""
@@ -61,7 +65,8 @@ class Peer:
     lacks: str = ""
     """What it cannot do, for the report."""
     conversion: Conversion | None = None
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Callable[[Launch], Mapping[str, str]] = _none
+    """Environment variables beside those that all peers have."""
 
     def install(self) -> Path:
         """Make its environment, if it is not there. Minutes; raises ``NotInstalled``."""
@@ -89,7 +94,7 @@ class Peer:
         with log.open("wb") as output:
             process = subprocess.Popen(
                 self.command(launch),
-                env=environments.variables(threads, self.variables),
+                env=environments.variables(threads, self.variables(launch)),
                 stdout=output,
                 stderr=output,
             )
