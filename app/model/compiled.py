@@ -6,7 +6,9 @@ torch's half-width floats reach numba as integers of their bits: bfloat16 as ``u
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
 import numba
@@ -17,6 +19,9 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 _F = TypeVar("_F", bound=Callable[..., object])
+
+_NUMBA: Any = numba.config
+_POOL = threading.Lock()
 
 _REASSOCIATE = {"reassoc", "contract", "nsz"}
 """Sums may be added up in any order, so that they become SIMD; NaN and infinities stay."""
@@ -35,6 +40,24 @@ def compiled(*, reassociate: bool = False, parallel: bool = False) -> Callable[[
             return cast(_F, numba.njit(**options)(function))
 
     return compile
+
+
+@contextlib.contextmanager
+def spreading(wanted: bool) -> Iterator[int]:
+    """How many threads a parallel loop may run on while the block lasts: torch's number, or 1.
+
+    1 where they are not ``wanted``, or another thread of the process runs such a loop: some
+    systems' libraries for numba's pool must not be entered twice.
+    """
+    threads = min(torch.get_num_threads(), _NUMBA.NUMBA_NUM_THREADS) if wanted else 1
+    if threads == 1 or not _POOL.acquire(blocking=False):
+        yield 1
+        return
+    try:
+        numba.set_num_threads(threads)
+        yield threads
+    finally:
+        _POOL.release()
 
 
 def as_numpy(tensor: torch.Tensor) -> NDArray[Any]:

@@ -10,18 +10,15 @@ torch is quicker; a long span is gathered and attended to alone::
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
-from typing import Any
 
-import numba
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 
 from app.model import attention_kernels as kernels
 from app.model.attention import AttentionOptions
-from app.model.compiled import as_numpy
+from app.model.compiled import as_numpy, spreading
 from app.model.inputs import Ints, SpanLayout, StepArrays
 from app.model.kv_storage import KvStorage
 
@@ -29,10 +26,6 @@ _SHORT_TOKENS = 16
 """The most that a short span has."""
 _SPREAD_WORK = 1 << 20
 """Products of a query with keys from which other threads are woken: some 0.2 ms of one."""
-
-_NUMBA: Any = numba.config
-_POOL = threading.Lock()
-"""numba has one pool of threads for the process, which some systems' libraries must not share."""
 
 _NO_SINKS = np.empty(0, dtype=np.float32)
 
@@ -105,11 +98,7 @@ class CpuAttention:
         out: torch.Tensor,
     ) -> None:
         work = self._short.positions * query.shape[0] * query.shape[2]
-        threads = min(torch.get_num_threads(), _NUMBA.NUMBA_NUM_THREADS)
-        spread = threads > 1 and work > _SPREAD_WORK and _POOL.acquire(blocking=False)
-        if spread:
-            numba.set_num_threads(threads)
-        try:
+        with spreading(work > _SPREAD_WORK) as threads:
             kernels.attend(
                 _by_token(query),
                 as_numpy(keys),
@@ -118,16 +107,13 @@ class CpuAttention:
                 self._short.blocks,
                 self._storage.block_size,
                 min(threads, keys.shape[1]),
-                spread,
+                threads > 1,
                 options.scale,
                 options.window or 0,
                 options.softcap or 0.0,
                 _NO_SINKS if options.sinks is None else options.sinks.float().numpy(),
                 as_numpy(out),
             )
-        finally:
-            if spread:
-                _POOL.release()
 
     def _gather(self, pool: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
         """Keys or values of a span: [Hk, 1, L, D], a view on [L, Hk, D]."""

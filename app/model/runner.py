@@ -132,7 +132,7 @@ def load_runner(config: ModelConfig) -> TorchRunner:
     return TorchRunner(
         forward=forward,
         graphs=graphs,
-        sampler=_sampler(vocab_size, device),
+        sampler=_sampler(vocab_size, device, dtype),
         storage=storage,
         description=RunnerDescription(
             architecture=type(model).__name__,
@@ -204,11 +204,11 @@ def _graphs(
     return graphs
 
 
-def _sampler(vocab_size: int, device: torch.device) -> Sampler:
+def _sampler(vocab_size: int, device: torch.device, dtype: torch.dtype) -> Sampler:
     if device.type != "cpu":
         return DeviceSampler(vocab_size, device)
     sampler = CpuSampler(vocab_size)
-    sampler.warm_up()
+    sampler.warm_up(dtype)
     return sampler
 
 

@@ -19,16 +19,19 @@ are packed as in ``app.core.constraint.Mask``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Any
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from app.model.compiled import compiled, widen
+
 Floats = NDArray[np.float32]
 Bits = NDArray[np.uint32]
 Longs = NDArray[np.int64]
+Keys = NDArray[np.uint64]
+Doubles = NDArray[np.float64]
 
 WEIGHT_BITS = 44
 """So that the weights of 2 ** 18 tokens still add up within 63 bits."""
@@ -49,18 +52,8 @@ _SQRT_HALF_LN2 = math.sqrt(2.0)
 _LN2 = math.log(2.0)
 _LOG2_E = 1.0 / _LN2
 
-_F = TypeVar("_F", bound=Callable[..., object])
 
-
-def _compiled(function: _F) -> _F:
-    """Compile on first call, kept on disk where some folder is writable."""
-    try:
-        return cast(_F, numba.njit(nogil=True, cache=True)(function))
-    except RuntimeError:
-        return cast(_F, numba.njit(nogil=True)(function))
-
-
-@_compiled
+@compiled()
 def highest(logits: Floats, mask: Bits, size: int) -> float:
     """The greatest allowed logit; -inf where the mask is empty, NaN where a logit is NaN."""
     # Floats compare as integers once negative ones are flipped; only integer maxima become SIMD.
@@ -94,7 +87,7 @@ def highest(logits: Floats, mask: Bits, size: int) -> float:
     return float(found.view(np.float32)[0])
 
 
-@_compiled
+@compiled()
 def first_at(logits: Floats, mask: Bits, size: int, value: float) -> int:
     """The lowest allowed token id with that logit, else the lowest allowed one, else -1."""
     lowest = -1
@@ -113,7 +106,7 @@ def first_at(logits: Floats, mask: Bits, size: int, value: float) -> int:
     return lowest
 
 
-@_compiled
+@compiled()
 def allowed_ids(mask: Bits, size: int, out: Longs) -> int:
     """Write the allowed token ids to ``out`` in order; returns how many."""
     count = 0
@@ -129,7 +122,7 @@ def allowed_ids(mask: Bits, size: int, out: Longs) -> int:
     return count
 
 
-@_compiled
+@compiled()
 def _weight(logit: float, ceiling: float, sharpness: float) -> int:
     """``2 ** WEIGHT_BITS * exp((logit - ceiling) / temperature)``, rounded down; 0 for NaN.
 
@@ -149,7 +142,7 @@ def _weight(logit: float, ceiling: float, sharpness: float) -> int:
     return int(np.int64(series * (_SQRT_HALF_LN2 * _SCALE)) >> np.int64(-whole))
 
 
-@_compiled
+@compiled()
 def weigh_words(
     logits: Floats, mask: Bits, size: int, ceiling: float, sharpness: float, totals: Longs
 ) -> int:
@@ -171,7 +164,7 @@ def weigh_words(
     return total
 
 
-@_compiled
+@compiled()
 def uniform(key: np.uint64, place: np.uint64) -> float:
     """The number in [0, 1) at ``place`` in a row's stream, with 53 random bits.
 
@@ -186,7 +179,7 @@ def uniform(key: np.uint64, place: np.uint64) -> float:
     return float(np.int64(z >> np.uint64(11))) * 2.0**-53
 
 
-@_compiled
+@compiled()
 def _arrival(key: np.uint64, place: np.uint64, weight: int, record: float) -> float:
     """When a competitor arrives; ``record`` or later where that is not before ``record``."""
     number = uniform(key, place)
@@ -196,7 +189,7 @@ def _arrival(key: np.uint64, place: np.uint64, weight: int, record: float) -> fl
     return -math.log1p(-number) / weight
 
 
-@_compiled
+@compiled()
 def race_words(totals: Longs, key: np.uint64) -> int:
     """The mask word that wins by its weight, as ``weigh_words`` wrote them; -1 if all are 0."""
     record, winner = np.inf, -1
@@ -208,7 +201,7 @@ def race_words(totals: Longs, key: np.uint64) -> int:
     return winner
 
 
-@_compiled
+@compiled()
 def race_in_word(
     logits: Floats,
     mask: Bits,
@@ -231,7 +224,63 @@ def race_in_word(
     return winner
 
 
-@_compiled
+@compiled()
+def _widen_allowed(given: NDArray[Any], mask: Bits, size: int, out: Floats) -> None:
+    """The values of the words that allow some token, in float32."""
+    for word in range(size // 32):
+        if mask[word] != 0:
+            for i in range(word * 32, word * 32 + 32):
+                out[i] = widen(given[i])
+    for i in range(size // 32 * 32, size):
+        out[i] = widen(given[i])
+
+
+@compiled()
+def _draw(
+    logits: Floats, mask: Bits, size: int, sharpness: float, key: np.uint64, totals: Longs
+) -> int:
+    """The token of one row, -1 where its mask allows none; ``totals`` is scratch."""
+    ceiling = highest(logits, mask, size)
+    best = first_at(logits, mask, size, ceiling)
+    if sharpness == 0.0 or best < 0 or not math.isfinite(ceiling):
+        return best
+    if weigh_words(logits, mask, size, ceiling, sharpness, totals) == 0:
+        return best  # a temperature so small that dividing by it overflows
+    return race_in_word(logits, mask, size, ceiling, sharpness, race_words(totals, key), key)
+
+
+@compiled(parallel=True)
+def draw_rows(
+    logits: NDArray[Any],
+    masks: Bits,
+    size: int,
+    sharpness: Doubles,
+    keys: Keys,
+    scratch: Floats,
+    totals: NDArray[np.int64],
+    out: Longs,
+) -> None:
+    """A token for each row of logits [R, width] and of masks [R, words], with no filters.
+
+    ``sharpness`` is log2(e) / temperature, or 0 for the likeliest token. -1 where a mask allows
+    none. ``scratch`` [threads, size] and ``totals`` [threads, words] are memory to work in; with
+    more than one thread numba's take part.
+    """
+    count, threads = len(out), len(totals)
+    if threads > 1:
+        for thread in numba.prange(threads):
+            own, words = scratch[thread], totals[thread]
+            for row in range(count * thread // threads, count * (thread + 1) // threads):
+                _widen_allowed(logits[row], masks[row], size, own)
+                out[row] = _draw(own, masks[row], size, sharpness[row], keys[row], words)
+    else:
+        own, words = scratch[0], totals[0]
+        for row in range(count):
+            _widen_allowed(logits[row], masks[row], size, own)
+            out[row] = _draw(own, masks[row], size, sharpness[row], keys[row], words)
+
+
+@compiled()
 def race_among(ids: Longs, weights: Longs, key: np.uint64) -> int:
     """The token that wins among some, in ascending order; -1 if all weigh 0.
 
@@ -258,7 +307,7 @@ def race_among(ids: Longs, weights: Longs, key: np.uint64) -> int:
     return winner
 
 
-@_compiled
+@compiled()
 def weigh(values: Floats, ceiling: float, sharpness: float, out: Longs) -> int:
     """Weights of ``values``, all allowed, into ``out``; returns the sum."""
     total = 0
@@ -269,13 +318,13 @@ def weigh(values: Floats, ceiling: float, sharpness: float, out: Longs) -> int:
     return total
 
 
-@_compiled
+@compiled()
 def _bucket(bits: np.int32) -> int:
     key = np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
     return int(key >> np.int32(16)) + 0x8000
 
 
-@_compiled
+@compiled()
 def boundary(values: Floats, weights: Longs, most: int, needed: int, scratch: Longs) -> int:
     """The bucket in which the greatest values have come to ``most`` or to ``needed`` weight.
 
@@ -297,7 +346,7 @@ def boundary(values: Floats, weights: Longs, most: int, needed: int, scratch: Lo
     return 0
 
 
-@_compiled
+@compiled()
 def split(values: Floats, boundary: int, above: Longs, within: Longs) -> tuple[int, int]:
     """Write the positions of values above a bucket, and of those in it; returns how many."""
     keys = values.view(np.int32)
