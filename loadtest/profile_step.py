@@ -2,8 +2,9 @@
 
 ``python -m loadtest.profile_step --batch 1 8 32 128`` keeps so many answers of the 160M model with
 random weights in flight, free and constrained (an array of character sheets), and prints medians
-over the steps that decode all of them. The host's work is what the engine's thread does besides the
-forward pass; the event loop's is counted in processor time, since it runs beside the model.
+over the steps that decode all of them; "no leap" is constrained with the leap off. The host's work
+is what the engine's thread does besides the forward pass; the event loop's is counted in processor
+time, since it runs beside the model.
 
 On a busy machine ``--cpu-time --threads 1`` counts the engine's thread in processor time too.
 """
@@ -24,13 +25,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, get_args
 
 from app.api.chat.answers import AnswerHead, ChunkWriter
 from app.api.choices import ChoiceReaders, Expected
 from app.chat.formats import ChatFormat, detect
 from app.constraint import Compiler
-from app.core.constraint import Constraint, Mask
+from app.core.constraint import Mask
 from app.core.events import RequestStats, StepStats
 from app.core.request import EngineRequest, SamplingParams
 from app.core.specs import JsonSchema
@@ -48,7 +49,7 @@ from app.text import HfTokenizer, IncrementalDecoder, Vocabulary
 from loadtest.model_folder import write_llama_160m
 from loadtest.tasks import CHARACTER
 
-Mode = Literal["free", "constrained"]
+Mode = Literal["free", "constrained", "no leap"]
 Clock = Callable[[], float]
 
 TOKENIZERS = Path(__file__).resolve().parents[2] / "shared" / "data" / "tokenizers"
@@ -72,10 +73,18 @@ class Step:
     loop: float
     """Processor time of the event loop's thread since the step before."""
     tokens: int
+    """Computed, of all answers together."""
+    gained: int
+    """Tokens that the answers grew by."""
 
     @property
     def host(self) -> float:
         return self.inputs + self.plan + self.masks + self.sampling + self.commit + self.hand_over
+
+    @property
+    def idle(self) -> float:
+        """What an accelerator waits for: it works while masks are filled and tokens sampled."""
+        return self.inputs + self.plan + self.commit + self.hand_over
 
     @property
     def whole(self) -> float:
@@ -153,6 +162,7 @@ class Recorder:
                     hand_over=max(0.0, now - self._ended - spent),
                     loop=loop - self._loop,
                     tokens=stats.batch_tokens,
+                    gained=stats.sampled_tokens + stats.leapt_tokens,
                 )
             )
             if len(self.steps) == self.most_steps:
@@ -170,49 +180,34 @@ class Recorder:
 
 
 class Bench:
-    """A model, its engine, and the way from a prompt to a stream's bytes."""
+    """A model's engine, and the way from a prompt to a stream's bytes."""
 
-    def __init__(self, model: Path, options: argparse.Namespace, clock: Clock) -> None:
+    def __init__(
+        self, model: Path, runner: Runner, *, most: int, temperature: float = 1.0, clock: Clock
+    ) -> None:
+        """``most``: answers at a time."""
         tokenizer = HfTokenizer.load(str(model))
         self._format: ChatFormat = detect(tokenizer.chat_template, tokenizer.special_tokens)
-        self._vocabulary = Vocabulary.from_tokenizer(tokenizer.hf, eos_token_ids(str(model)))
-        config = ModelConfig(
-            model=str(model),
-            random_weights=options.random_weights,
-            dtype=options.dtype,
-            threads=options.threads,
-            vocab_size=self._vocabulary.size,
-            kv_cache_bytes=6 << 30,
-        )
-        runner = load_runner(config)
-        self.description = runner.description
+        vocabulary = Vocabulary.from_tokenizer(tokenizer.hf, eos_token_ids(str(model)))
         watched = WatchedRunner(runner, clock)
         self.recorder = Recorder(watched, clock)
-        most = max(options.batch)
-        self._engine = Engine(
-            watched,
-            self._vocabulary,
-            tokenizer,
-            EngineConfig(max_running=most, max_batch_tokens=max(512, 4 * most)),
-            self.recorder,
-            clock=clock,
-        )
+        config = EngineConfig(max_running=most, max_batch_tokens=max(512, 4 * most))
+        self._engine = Engine(watched, vocabulary, tokenizer, config, self.recorder, clock=clock)
         self._prompt = [*tokenizer.encode_prompt("The characters of the story, one by one. " * 8)]
-        self._sheets = Compiler(self._vocabulary).compile(JsonSchema(SHEETS, close_objects=True))
-        self._sampling = SamplingParams(temperature=options.temperature)
+        self._sheets = Compiler(vocabulary).compile(JsonSchema(SHEETS, close_objects=True))
+        self._sampling = SamplingParams(temperature=temperature)
 
     async def measure(self, batch: int, mode: Mode, steps: int, seed: int) -> list[Step]:
-        """The first ``steps`` steps in which all answers of the batch decode."""
+        """Up to ``steps`` steps in which all answers of the batch decode."""
         recorder, loop, enough = self.recorder, asyncio.get_running_loop(), asyncio.Event()
         recorder.loop_clock = time.pthread_getcpuclockid(threading.get_ident())
         recorder.begin(batch, steps, lambda: loop.call_soon_threadsafe(enough.set))
         worker = EngineWorker(self._engine, clock=time.perf_counter)
         admission = Admission(batch, clock=time.perf_counter)
         worker.start()
-        constraint = self._sheets if mode == "constrained" else None
         async with asyncio.TaskGroup() as group:
             streams = [
-                group.create_task(self._stream(worker, admission, number, constraint, seed))
+                group.create_task(self._stream(worker, admission, number, mode, seed))
                 for number in range(batch)
             ]
             await asyncio.wait(
@@ -229,7 +224,7 @@ class Bench:
         worker: EngineWorker,
         admission: Admission,
         number: int,
-        constraint: Constraint | None,
+        mode: Mode,
         seed: int,
     ) -> None:
         """What the server does for one streamed answer, up to the bytes that go to the socket."""
@@ -240,8 +235,9 @@ class Bench:
             max_tokens=1400,
             sampling=self._sampling,
             seed=seed + number,
-            constraint=constraint,
-            ignore_eos=constraint is None,
+            constraint=None if mode == "free" else self._sheets,
+            ignore_eos=mode == "free",
+            leap=mode == "constrained",
         )
         generation = Generation(
             request_ids=[request.request_id],
@@ -263,6 +259,11 @@ class Bench:
                 b"".join(writer.chunk(chunk) for chunk in batch)
         finally:
             generation.close()
+
+
+def vocabulary_size(model: Path) -> int:
+    """Token ids that the folder's tokenizer knows."""
+    return Vocabulary.from_tokenizer(HfTokenizer.load(str(model)).hf, frozenset()).size
 
 
 COLUMNS = ("forward", "inputs", "plan", "masks", "sampling", "commit", "hand_over", "host", "loop")
@@ -305,8 +306,9 @@ async def profile(bench: Bench, options: argparse.Namespace) -> None:
     """Every batch size and mode, in turn within each repeat."""
     found: dict[tuple[int, Mode], list[Step]] = {}
     modes: Sequence[Mode] = options.mode
-    if "constrained" in modes:  # where nobody stood before, a mask is worked out: not here
-        await bench.measure(max(options.batch), "constrained", options.steps, 0)
+    for mode in modes:  # where nobody stood before, a mask is worked out: not in what is counted
+        if mode != "free":
+            await bench.measure(max(options.batch), mode, options.steps, 0)
     seed = 0
     for _ in range(options.repeats):
         for batch in options.batch:
@@ -322,7 +324,7 @@ async def profile(bench: Bench, options: argparse.Namespace) -> None:
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32, 128])
-    parser.add_argument("--mode", nargs="+", choices=["free", "constrained"])
+    parser.add_argument("--mode", nargs="+", choices=get_args(Mode))
     parser.add_argument("--steps", type=int, default=40, help="counted in each repeat")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--temperature", type=float, default=1.0)
@@ -334,7 +336,6 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tokenizer", type=Path, default=TOKENIZERS / "gpt2")
     options = parser.parse_args(arguments)
     options.mode = options.mode or ["free", "constrained"]
-    options.random_weights = options.model is None
     return options
 
 
@@ -342,12 +343,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
     clock: Clock = time.thread_time if options.cpu_time else time.perf_counter
     with tempfile.TemporaryDirectory() as folder:
-        model: Any = options.model
-        if model is None:
-            model = Path(folder) / "llama-160m"
+        model: Path = options.model or Path(folder) / "llama-160m"
+        if options.model is None:
             write_llama_160m(model, options.tokenizer)
-        bench = Bench(model, options, clock)
-        print(bench.description, "\n")
+        runner = load_runner(
+            ModelConfig(
+                model=str(model),
+                random_weights=options.model is None,
+                dtype=options.dtype,
+                threads=options.threads,
+                vocab_size=vocabulary_size(model),
+                kv_cache_bytes=6 << 30,
+            )
+        )
+        print(runner.description, "\n")
+        most, temperature = max(options.batch), options.temperature
+        bench = Bench(model, runner, most=most, temperature=temperature, clock=clock)
         gc.collect()
         gc.freeze()  # as the server does before it listens
         asyncio.run(profile(bench, options))

@@ -56,7 +56,7 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
     check_config(settings)
     try:
         if config.random_weights:
-            model = _with_random_weights(settings, dtype)
+            model = _with_random_weights(settings, dtype, device)
         else:
             model = _with_stored_weights(config.model, dtype)
     except _LOAD_ERRORS as error:
@@ -122,8 +122,12 @@ def _no_progress_bars() -> Iterator[None]:
             transformers_logging.enable_progress_bar()
 
 
-def _with_random_weights(settings: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
-    with torch.random.fork_rng(devices=[]):
+def _with_random_weights(
+    settings: PretrainedConfig, dtype: torch.dtype, device: torch.device
+) -> PreTrainedModel:
+    # Made where they are used: a CPU takes minutes for the billions of a large model.
+    devices = [] if device.type == "cpu" else [torch.cuda.current_device()]
+    with torch.random.fork_rng(devices=devices), device:
         torch.manual_seed(_RANDOM_SEED)
         model: PreTrainedModel = AutoModelForCausalLM.from_config(
             settings, dtype=dtype, attn_implementation="eager", trust_remote_code=False
