@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from app.model.compiled import compiled, float_of_bits, narrow, widen
+from app.model.compiled import compiled, float_of_bits, narrow, prefetch, widen
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -51,6 +51,15 @@ def _exp2(x: Any) -> Any:
     return series * _SQRT2 * power
 
 
+@compiled()
+def _fetch(pool: NDArray[Any], slot: int, head: int) -> None:
+    """Ask for four positions of a head before they are read: blocks lie anywhere in memory."""
+    for place in range(slot, slot + 4):
+        row = pool[place, head]
+        for i in range(0, len(row), 64 // pool.itemsize):
+            prefetch(row, i)
+
+
 @compiled(reassociate=True)
 def _score(
     query: Floats,
@@ -69,8 +78,11 @@ def _score(
     position = first
     while position < end:
         slot = blocks[position // size] * size + position % size
+        later = min(position + 8, end - 1)
+        ahead = blocks[later // size] * size + later % size
         four = position % size + 4 <= size and position + 4 <= end
         for h in range(heads):
+            _fetch(keys, ahead, head + h)
             a = keys[slot, head + h]
             if four:
                 b, c, d = (
@@ -122,8 +134,11 @@ def _add_up(
     position = first
     while position < end:
         slot = blocks[position // size] * size + position % size
+        later = min(position + 8, end - 1)
+        ahead = blocks[later // size] * size + later % size
         four = position % size + 4 <= size and position + 4 <= end
         for h in range(heads):
+            _fetch(values, ahead, head + h)
             a = values[slot, head + h]
             if four:
                 b = values[slot + 1, head + h]

@@ -15,12 +15,16 @@ import numba
 import torch
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np import arrayobj
 from numpy.typing import NDArray
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
 _NUMBA: Any = numba.config
+_arrays: Any = arrayobj
+_code: Any = cgutils
 _POOL = threading.Lock()
 
 _REASSOCIATE = {"reassoc", "contract", "nsz"}
@@ -111,6 +115,20 @@ def _float_of_bits(_context: Any, bits: Any) -> Any:
     return (types.float32(bits), emit) if bits == types.int32 else None
 
 
+def _prefetch(_context: Any, row: Any, index: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        values, at = arguments
+        address = builder.gep(_arrays.make_array(row)(context, builder, values).data, [at])
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        function = _code.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        to_read, near, data = (ir.Constant(word, flag) for flag in (0, 3, 1))
+        builder.call(function, [builder.bitcast(address, byte), to_read, near, data])
+        return context.get_dummy_value()
+
+    return types.void(row, types.intp), emit
+
+
 _WIDTHS = (types.float32, types.uint16, types.int16)
 
 _intrinsic: Any = intrinsic  # its type is that of the function from types to code
@@ -123,3 +141,6 @@ narrow: Callable[[Any, Any], Any] = _intrinsic(_narrow)
 
 float_of_bits: Callable[[Any], Any] = _intrinsic(_float_of_bits)
 """The float32 with the bits of an int32."""
+
+prefetch: Callable[[Any, int], None] = _intrinsic(_prefetch)
+"""``prefetch(row, i)``: begin to fetch the cache line of ``row[i]``; out of bounds does nothing."""
