@@ -11,7 +11,7 @@ import json
 import random
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,10 @@ def _logprobs(logprobs: dict[str, Any] | None) -> list[tuple[str, float]]:
     return [(each["token"], each["logprob"]) for each in (logprobs or {"content": []})["content"]]
 
 
+def _values(answer: Answer) -> list[float]:
+    return [logprob for _, logprob in answer.logprobs]
+
+
 def check(body: dict[str, Any], answer: Answer) -> None:
     """What ended by itself is valid."""
     if answer.finish_reason == "tool_calls":
@@ -201,7 +205,11 @@ async def test_the_deltas_of_random_streams_join_to_the_whole_answers(
         pairs = await asyncio.gather(*map(one, requests))
     for body, (plain, streamed) in zip(requests, pairs, strict=True):
         assert [each.finish_reason for each in plain] == [each.finish_reason for each in streamed]
-        assert plain == streamed, body
+        for first, other in zip(plain, streamed, strict=True):
+            # The two ran in batches of other shapes, in which sums round in other ways.
+            assert [token for token, _ in first.logprobs] == [token for token, _ in other.logprobs]
+            assert _values(first) == pytest.approx(_values(other), abs=1e-3)
+            assert replace(first, logprobs=[]) == replace(other, logprobs=[]), body
         for answer in plain:
             check(body, answer)
     answers = [answer for plain, _ in pairs for answer in plain]
@@ -209,5 +217,4 @@ async def test_the_deltas_of_random_streams_join_to_the_whole_answers(
     assert ends == {"stop", "length", "tool_calls"}
     if model == "reasoner":
         assert any(answer.reasoning for answer in answers)
-    else:
-        assert any(len(answer.calls) > 1 for answer in answers)
+    assert any(answer.calls for answer in answers)
