@@ -33,11 +33,13 @@ def _vllm(launch: Launch) -> Sequence[str]:
 def _vllm_variables(launch: Launch) -> Mapping[str, str]:
     return {
         "VLLM_CPU_KVCACHE_SPACE": "2",
-        # By itself it would keep one core free, and compute on half of two.
-        "VLLM_CPU_OMP_THREADS_BIND": f"0-{launch.threads - 1}",
         # Asked for in its documentation, for speed.
         "LD_PRELOAD": str(launch.environment / "lib" / "libiomp5.so"),
     }
+
+
+def _vllm_bound_variables(launch: Launch) -> Mapping[str, str]:
+    return {**_vllm_variables(launch), "VLLM_CPU_OMP_THREADS_BIND": f"0-{launch.threads - 1}"}
 
 
 def _llama_cpp(launch: Launch) -> Sequence[str]:
@@ -73,19 +75,35 @@ def _transformers(backend: str, launch: Launch) -> Sequence[str]:
 _PEERS: Final = (
     Peer(
         name="vllm",
-        what="vLLM 0.32.0 for CPUs; xgrammar; continuous batching, prefix cache",
+        what="vLLM 0.32.0 for CPUs; xgrammar; continuous batching; one core kept free",
         environment="vllm",
         dialect="vllm",
         command=_vllm,
         variables=_vllm_variables,
     ),
     Peer(
+        name="vllm-bound",
+        what="the same, the model on all cores",
+        environment="vllm",
+        dialect="vllm",
+        command=_vllm,
+        variables=_vllm_bound_variables,
+    ),
+    Peer(
         name="vllm-zen",
-        what="the same with AMD's zentorch, which vLLM takes by itself on AMD's processors",
+        what="vllm with AMD's zentorch, which it takes by itself on AMD's processors",
         environment="vllm-zen",
         dialect="vllm",
         command=_vllm,
         variables=_vllm_variables,
+    ),
+    Peer(
+        name="vllm-zen-bound",
+        what="the same, the model on all cores",
+        environment="vllm-zen",
+        dialect="vllm",
+        command=_vllm,
+        variables=_vllm_bound_variables,
     ),
     Peer(
         name="llama.cpp",
@@ -100,7 +118,7 @@ _PEERS: Final = (
         name="openvino",
         what="OpenVINO GenAI's continuous batching behind a small server of ours; xgrammar",
         environment="openvino",
-        dialect="openai",
+        dialect="sglang",
         command=_openvino,
         lacks="no tools, no server of its own in Python",
         conversion=Conversion("llama_to_openvino.py", "openvino"),
@@ -109,7 +127,7 @@ _PEERS: Final = (
         name="transformers-outlines",
         what="transformers' generate with outlines-core; static batches behind a server of ours",
         environment="transformers",
-        dialect="openai",
+        dialect="sglang",
         command=lambda launch: _transformers("outlines_core", launch),
         lacks="no tools; a batch takes no newcomers: they wait until all of it has ended",
     ),
@@ -117,7 +135,7 @@ _PEERS: Final = (
         name="transformers-llguidance",
         what="transformers' generate with llguidance; static batches behind a server of ours",
         environment="transformers",
-        dialect="openai",
+        dialect="sglang",
         command=lambda launch: _transformers("llguidance", launch),
         lacks="no tools; a batch takes no newcomers: they wait until all of it has ended",
     ),

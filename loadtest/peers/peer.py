@@ -60,7 +60,8 @@ class Peer:
     environment: str
     """Of ``requirements/<environment>.txt``; peers may share one."""
     dialect: str
-    """How a constraint is sent: a name of ``loadtest.dialects``."""
+    """How a constraint is sent: a name of ``loadtest.dialects``. Our own small servers read
+    ``regex`` and ``ignore_eos`` as SGLang does."""
     command: Callable[[Launch], Sequence[str]]
     lacks: str = ""
     """What it cannot do, for the report."""

@@ -1,8 +1,8 @@
 """OpenAI's chat endpoint, as small as can be, around an engine that has no server of its own.
 
 An engine's thread calls ``emit`` with the pieces of each answer. Streams and whole answers,
-``response_format`` of type ``json_schema``, ``max_tokens``, ``temperature``, ``top_p``, ``seed``,
-``ignore_eos``; anything that would change the answer and is not among these is refused.
+``response_format`` of type ``json_schema``, ``regex``, ``max_tokens``, ``temperature``, ``top_p``,
+``seed``, ``ignore_eos``; anything that would change the answer and is not among these is refused.
 """
 
 import asyncio
@@ -18,7 +18,15 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
 HARMLESS = {"model", "messages", "stream", "stream_options", "response_format", "user", "n"}
-READ = {"max_tokens", "max_completion_tokens", "temperature", "top_p", "seed", "ignore_eos"}
+READ = {
+    "max_tokens",
+    "max_completion_tokens",
+    "temperature",
+    "top_p",
+    "seed",
+    "ignore_eos",
+    "regex",
+}
 
 
 @dataclass
@@ -37,7 +45,9 @@ class Job:
 
     messages: list[dict[str, Any]]
     schema: str | None
-    """As JSON; None for free text."""
+    """As JSON; None for any text."""
+    pattern: str | None
+    """A regular expression for the whole answer."""
     max_tokens: int
     temperature: float
     top_p: float
@@ -106,6 +116,7 @@ def read(body: dict[str, Any]) -> Job:
     return Job(
         messages=body["messages"],
         schema=schema,
+        pattern=body.get("regex"),
         max_tokens=body.get("max_completion_tokens") or body.get("max_tokens") or 256,
         temperature=float(body.get("temperature", 1.0)),
         top_p=float(body.get("top_p", 1.0)),

@@ -96,6 +96,8 @@ class OpenVinoEngine:
             config.rng_seed = job.seed or 0
         if job.schema is not None:
             config.structured_output_config = genai.StructuredOutputConfig(json_schema=job.schema)
+        elif job.pattern is not None:
+            config.structured_output_config = genai.StructuredOutputConfig(regex=job.pattern)
         # The chat template has been applied.
         config.apply_chat_template = False
         try:

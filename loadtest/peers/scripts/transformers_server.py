@@ -16,7 +16,7 @@ import outlines
 import torch
 from chat_server import Job, Piece, serve
 from detokenizer import Detokenizer
-from outlines.backends import get_json_schema_logits_processor
+from outlines.backends import get_json_schema_logits_processor, get_regex_logits_processor
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -88,9 +88,9 @@ class TransformersEngine:
             job.messages, add_generation_prompt=True, tokenize=False
         )
         job.prompt_tokens = len(self._tokenizer(job.prompt).input_ids)
-        if job.schema is not None:
+        if job.schema is not None or job.pattern is not None:
             try:
-                compiled = self._compiled(job.schema)
+                compiled = self._compiled(job.schema, job.pattern)
             except Exception as error:
                 raise ValueError(f"{type(error).__name__}: {error}") from error
             job.constraint = copy.copy(compiled)
@@ -99,13 +99,15 @@ class TransformersEngine:
     def submit(self, job: Job) -> None:
         self._jobs.put(job)
 
-    def _compile(self, schema: str) -> Any:
+    def _compile(self, schema: str | None, pattern: str | None) -> Any:
+        if schema is None:
+            return get_regex_logits_processor(self._backend, self._outlined, pattern)
         return get_json_schema_logits_processor(self._backend, self._outlined, schema)
 
     def _warm_up(self) -> None:
         """The kernels that lay a mask over logits are compiled at their first call."""
         schema = '{"type": "object", "properties": {"a": {"enum": ["b"]}}, "required": ["a"]}'
-        job = Job([{"role": "user", "content": "a"}], schema, 12, 1.0, 1.0, 0, False)
+        job = Job([{"role": "user", "content": "a"}], schema, None, 12, 1.0, 1.0, 0, False)
         self.prepare(job)
         self._generate([job])
 
