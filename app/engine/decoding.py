@@ -78,9 +78,10 @@ class Decoder:
     def masks(self, sequence: Sequence, part: Part, work: int) -> list[Mask | None]:
         """Masks for the draws of ``part``: after the answer, and after some drafted tokens.
 
-        ``work`` bounds what each may cost (see ``ConstraintState.mask``). Ends early where a mask
-        excludes the token drafted next, as what follows it cannot be drawn, and where a mask
-        takes more work. Raises ``WorkPending`` if the first one does.
+        ``work`` bounds what the first may cost (see ``ConstraintState.mask``), and all the others
+        together: they may be of no use. Ends early where a mask excludes the token drafted next,
+        as what follows it cannot be drawn, and where a mask takes more work. Raises
+        ``WorkPending`` if the first one does.
         """
         state, draft = sequence.state, part.draft.tokens
         if state is None:
@@ -89,6 +90,7 @@ class Decoder:
         masks = [self._mask(sequence, state, (), work)]
         if draft:
             state = state.copy()
+            work //= len(part.draws)
         for before, after in pairwise(part.draws):
             if not _allows(masks[-1], draft[before]):
                 break

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from collections.abc import Sequence as Seq
+from dataclasses import dataclass
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -22,7 +23,10 @@ from app.engine.draft import NO_DRAFT, Draft, Source
 from app.engine.leap import WINDOW_TOKENS, Leap
 from app.engine.sequence import Sequence
 
-_MOST_CONTEXTS = 8192
+_MOST_MEMORIES = 64
+"""Constraints that are learned about, the newest of them; one takes up to 3 MB."""
+
+_MOST_CONTEXTS = 4096
 """Branches of one constraint that are remembered, the newest of them."""
 
 _MOST_LEAPS = 2048
@@ -44,6 +48,8 @@ _SHORTEST_COPY = 3
 """Bytes of a value from which its place in the prompt is looked for."""
 _LONGEST_MATCH = 24
 _LONGEST_COPY = 48
+_COPIED_FROM = 1 << 16
+"""Bytes at the prompt's end that are looked through: it is done for every draft."""
 _WINDOW = 4
 """Tokens before a copy that are tokenized with it."""
 _EVERY_SO_OFTEN = 16
@@ -114,6 +120,8 @@ class Drafter:
         assert constraint is not None
         memory = self._memories.get(constraint)
         if memory is None:
+            if len(self._memories) >= _MOST_MEMORIES:
+                del self._memories[next(iter(self._memories))]
             memory = self._memories[constraint] = _Memory()
         return memory
 
@@ -149,7 +157,8 @@ class Drafter:
         leap = self._leap(path)
         if leap is None:
             return True
-        if leap.dropped > 1 or leap.state.is_final:
+        path.state.accept_bytes(leap.added)
+        if leap.dropped > 1 or path.state.is_final:
             path.pop()  # what follows the guess is computed anew, or nothing is
             return False
         if leap.dropped:
@@ -157,13 +166,12 @@ class Drafter:
         first = source if leap.dropped else Source.LEAPT
         for number, each in enumerate(leap.tokens):
             path.push(each, Source.LEAPT if number else first)
-        path.state = leap.state.copy()
         for each in leap.draft:
             path.state.accept(each)
             path.push(each, Source.HELD_BACK)
         return True
 
-    def _leap(self, path: _Path) -> Leap | None:
+    def _leap(self, path: _Path) -> _Consequence | None:
         """The leap from where the path stands, as it was when an answer first came by here.
 
         It depends on the state and the tokens before it. The budget may yet forbid it: then the
@@ -175,13 +183,14 @@ class Drafter:
         if not isinstance(known, _Unknown):
             return known
         sequence = path.sequence
-        leap = self._leaper.propose(
+        proposed = self._leaper.propose(
             [*sequence.tokens, *path.tokens],
             sequence.answer_start,
             path.state,
             sequence.limit,
             finish=sequence.finishes_in_budget,
         )
+        leap = None if proposed is None else _Consequence.of(proposed)
         if leap is not None or not path.state.forced():  # else the budget forbids it, just now
             if len(leaps) >= _MOST_LEAPS:
                 del leaps[next(iter(leaps))]
@@ -195,7 +204,7 @@ class Drafter:
         value = written[written.rfind(b'"') + 1 :][-_LONGEST_MATCH:]
         if len(value) < _SHORTEST_COPY:
             return []
-        prompt = path.sequence.prompt_text(self._spelling)
+        prompt = path.sequence.prompt_ending(self._spelling, _COPIED_FROM)
         at = prompt.rfind(value)
         if at < 0:
             return []
@@ -243,6 +252,20 @@ class _Path:
         self.sources.pop()
 
 
+@dataclass(frozen=True, slots=True)
+class _Consequence:
+    """A leap without its state, which would keep the constraint alive that it is learned for."""
+
+    dropped: int
+    tokens: tuple[int, ...]
+    added: bytes
+    draft: tuple[int, ...]
+
+    @staticmethod
+    def of(leap: Leap) -> _Consequence:
+        return _Consequence(leap.dropped, leap.tokens, b"".join(leap.added), leap.draft)
+
+
 class _Unknown:
     """Stands for a leap that was not looked for yet: None says that there is none."""
 
@@ -270,7 +293,7 @@ class _Memory:
 
     def __init__(self) -> None:
         self.copies = _Rate(0.75)
-        self.leaps: dict[tuple[Hashable, tuple[int, ...]], Leap | None] = {}
+        self.leaps: dict[tuple[Hashable, tuple[int, ...]], _Consequence | None] = {}
         """By where they begin and the tokens before it; the newest of them."""
         self._counts: dict[tuple[Hashable, int], dict[int, int]] = {}
 

@@ -40,7 +40,7 @@ class Sequence:
         "_hash",
         "_leapt",
         "_pending",
-        "_prompt_text",
+        "_prompt_ending",
         "_stops",
         "admitted",
         "answer_start",
@@ -100,7 +100,7 @@ class Sequence:
         self._stops = StopFinder(request.stop)
         self._answer_bytes = 0
         self._leapt = bytearray()
-        self._prompt_text: bytes | None = None
+        self._prompt_ending: bytes | None = None
         self._pending: deque[AnswerToken] = deque()
 
     @property
@@ -142,11 +142,13 @@ class Sequence:
             keys.append(int.from_bytes(ahead.digest(), "little"))
         return keys
 
-    def prompt_text(self, spelling: Seq[bytes]) -> bytes:
-        """The prompt as bytes; spelled once."""
-        if self._prompt_text is None:
-            self._prompt_text = b"".join([spelling[token] for token in self.request.prompt])
-        return self._prompt_text
+    def prompt_ending(self, spelling: Seq[bytes], size: int) -> bytes:
+        """The last ``size`` bytes of the prompt at most; spelled once."""
+        if self._prompt_ending is None:
+            # A token that spells something has a byte at least.
+            last = self.request.prompt[-size:]
+            self._prompt_ending = b"".join([spelling[token] for token in last])[-size:]
+        return self._prompt_ending
 
     def append(
         self,

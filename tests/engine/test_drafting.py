@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections import Counter
 from dataclasses import replace
 
@@ -11,7 +13,7 @@ import pytest
 from app.core.request import EngineRequest, SamplingParams
 from app.engine import EngineConfig
 from app.engine.draft import Draft, Source
-from app.engine.drafting import _MOST_CONTEXTS, _Memory
+from app.engine.drafting import _MOST_CONTEXTS, _MOST_MEMORIES, _Memory
 from tests.engine.harness import (
     GREEDY,
     TOKENIZER,
@@ -151,14 +153,27 @@ def test_the_counts_of_a_constraint_are_bounded_and_forget() -> None:
 
 def test_what_is_learned_ends_with_its_constraint() -> None:
     engine = make_engine()
-    kept = constraint("nab", "name")
-    for _ in range(5):
-        dropped = constraint("nab", "nor")
-        answer_of(engine, request(allowed=dropped))
-        del dropped
-    answer_of(engine, request(allowed=kept))
+    language = constraint(*(answer.decode() for answer in FORM.answers))
+    for _ in range(4):
+        answer_of(engine, request(allowed=language, max_tokens=60))
     memories = engine._decoder._drafter._memories
-    assert list(memories) == [kept]
+    assert memories[language].leaps, "drafts that never came by a leap prove nothing"
+    gone = weakref.ref(language)
+    del language
+    gc.collect()
+    assert gone() is None
+    assert not memories
+
+
+def test_what_is_learned_of_all_constraints_is_bounded() -> None:
+    engine = make_engine()
+    kept = [constraint("nab", f"nor{number}") for number in range(_MOST_MEMORIES + 5)]
+    for language in kept:
+        answer_of(engine, request(allowed=language, max_tokens=20))
+    memories = engine._decoder._drafter._memories
+    assert len(memories) == _MOST_MEMORIES
+    assert kept[0] not in memories
+    assert kept[-1] in memories
 
 
 def test_guesses_come_from_what_is_common() -> None:
