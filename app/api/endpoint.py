@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from fastapi import Request, Response
 from pydantic_core import to_json
@@ -17,13 +17,15 @@ from app.api.disconnect import ClientLeft, while_connected
 from app.api.errors import envelope, error_response, status_of
 from app.core.errors import LeapjsonError
 from app.core.events import TextChunk
-from app.serving.generation import CLIENT_LEFT
+from app.serving.generation import CLIENT_LEFT, Generation
 from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
 
 logger = logging.getLogger(__name__)
 
 Call = TypeVar("Call")
+
+DONE = b"data: [DONE]\n\n"
 
 
 class Endpoint(Generic[Call]):
@@ -86,6 +88,44 @@ async def in_slices(
             if start:
                 await asyncio.sleep(0)
             yield batch[start : start + _SLICE]
+
+
+async def collect(generation: Generation, add: Callable[[TextChunk], object]) -> None:
+    """Give ``add`` every chunk of a whole answer; the generation is closed whatever happens."""
+    try:
+        async for batch in in_slices(generation.batches()):
+            for chunk in batch:
+                add(chunk)
+    finally:
+        generation.close()
+
+
+class ChunkWriter(Protocol):
+    """Writes the chunks of one stream as server-sent events."""
+
+    def chunk(self, chunk: TextChunk, usage: dict[str, Any] | None = None, /) -> bytes: ...
+
+    def usage(self, usage: dict[str, Any], /) -> bytes:
+        """The chunk with no choices that ``include_usage`` asks for."""
+
+
+async def chunk_events(
+    generation: Generation,
+    writer: ChunkWriter,
+    usage: Callable[[], dict[str, Any]],
+    *,
+    include_usage: bool,
+    continuous_usage: bool,
+) -> AsyncIterator[bytes]:
+    """The events of a stream of chunks to its end; those that are ready together are one item."""
+    async for batch in in_slices(generation.batches()):
+        running = usage() if continuous_usage else None
+        events = b"".join(writer.chunk(chunk, running) for chunk in batch)
+        if events:
+            yield events
+    if include_usage:
+        yield writer.usage(usage())
+    yield DONE
 
 
 async def made(build: Callable[[], bytes], *, long: bool) -> bytes:

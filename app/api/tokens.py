@@ -13,7 +13,7 @@ from pydantic_core import to_json
 
 from app.api.chat.messages import template_messages
 from app.api.chat.tools import function_tools
-from app.api.chat.wire import ChatCompletionRequest, Message, Tool
+from app.api.chat.wire import Message, Tool
 from app.api.completions.prompts import check_token_ids
 from app.api.config import ApiConfig
 from app.api.endpoint import Endpoint
@@ -154,12 +154,9 @@ class _Tokens:
                 f"{self._config.max_messages}",
                 param="messages",
             )
-        request = ChatCompletionRequest(
-            model=self._config.served_model, messages=chat.messages, tools=chat.tools
-        )
         return Conversation(
-            template_messages(request.messages),
-            function_tools(request),
+            template_messages(chat.messages),
+            function_tools(chat.tools),
             template_options(chat.reasoning_effort, chat.chat_template_kwargs, self._config),
         )
 

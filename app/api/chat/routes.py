@@ -13,7 +13,7 @@ from app.api.chat.translate import ChatCall, chat_call
 from app.api.choices import ChoiceReaders
 from app.api.config import ApiConfig
 from app.api.constraints import ConstraintReader
-from app.api.endpoint import Endpoint, in_slices, made, or_error_event
+from app.api.endpoint import Endpoint, chunk_events, collect, made, or_error_event
 from app.api.sse import EventStream
 from app.api.usage import usage_object
 from app.core.constraint import Vocabulary
@@ -22,7 +22,6 @@ from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
 
 PATH = "/v1/chat/completions"
-DONE = b"data: [DONE]\n\n"
 
 
 def chat_router(
@@ -76,13 +75,8 @@ class _ChatAnswers:
         if call.stream:
             events = or_error_event(_events(generation, call, head, readers, vocabulary))
             return EventStream(events, close=generation.close)
-        try:
-            builder = CompletionBuilder(head, readers, vocabulary)
-            async for batch in in_slices(generation.batches()):
-                for chunk in batch:
-                    builder.add(chunk)
-        finally:
-            generation.close()
+        builder = CompletionBuilder(head, readers, vocabulary)
+        await collect(generation, builder.add)
         usage = usage_object(generation, readers.reasoning_tokens)
         body = await made(lambda: builder.build(usage), long=call.logprobs)
         return Response(body, media_type="application/json")
@@ -95,20 +89,15 @@ async def _events(
     readers: ChoiceReaders,
     vocabulary: Vocabulary | None,
 ) -> AsyncIterator[bytes]:
-    """The events of a stream; those that are ready together are one item."""
-
-    def usage() -> dict[str, Any]:
-        return usage_object(generation, readers.reasoning_tokens)
-
     writer = ChunkWriter(
         head, readers, vocabulary, usage_key=call.include_usage or call.continuous_usage
     )
     yield b"".join(writer.introduction(index) for index in range(generation.n))
-    async for batch in in_slices(generation.batches()):
-        running = usage() if call.continuous_usage else None
-        events = b"".join(writer.chunk(chunk, running) for chunk in batch)
-        if events:
-            yield events
-    if call.include_usage:
-        yield writer.usage(usage())
-    yield DONE
+    async for events in chunk_events(
+        generation,
+        writer,
+        lambda: usage_object(generation, readers.reasoning_tokens),
+        include_usage=call.include_usage,
+        continuous_usage=call.continuous_usage,
+    ):
+        yield events

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from app.api import tools as shared
-from app.api.chat.wire import AllowedToolsChoice, ChatCompletionRequest, NamedTool
+from app.api.chat.wire import AllowedToolsChoice, ChatCompletionRequest, NamedTool, Tool
 from app.chat.language import ToolUse
 from app.core.request import FunctionTool
 
@@ -11,14 +13,14 @@ from app.core.request import FunctionTool
 def tool_use(wire: ChatCompletionRequest, whitespace: str) -> ToolUse | None:
     """None where no call can be made. Raises ``InvalidRequest``."""
     return shared.tool_use(
-        function_tools(wire),
+        function_tools(wire.tools),
         _tool_choice(wire),
         parallel=wire.parallel_tool_calls is not False,
         whitespace=whitespace,
     )
 
 
-def function_tools(wire: ChatCompletionRequest) -> list[FunctionTool]:
+def function_tools(sent: Sequence[Tool] | None) -> list[FunctionTool]:
     """What the prompt shows, in the order given. Raises ``InvalidRequest``."""
     tools = [
         FunctionTool(
@@ -27,7 +29,7 @@ def function_tools(wire: ChatCompletionRequest) -> list[FunctionTool]:
             tool.function.parameters,
             tool.function.strict,
         )
-        for tool in wire.tools or ()
+        for tool in sent or ()
     ]
     shared.check_names(tools, "tools[{}].function.name")
     return tools

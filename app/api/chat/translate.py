@@ -48,7 +48,7 @@ def chat_call(
             prompts=[
                 Conversation(
                     template_messages(wire.messages),
-                    () if wire.tool_choice == "none" else function_tools(wire),
+                    () if wire.tool_choice == "none" else function_tools(wire.tools),
                     template_options(wire.reasoning_effort, wire.chat_template_kwargs, config),
                 )
             ],

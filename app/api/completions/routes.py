@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
 from app.api.completions.answers import CompletionBuilder, CompletionHead, CompletionWriter
-from app.api.completions.logprobs import TokenName, spelled
+from app.api.completions.logprobs import spelled
 from app.api.completions.translate import CompletionCall, completion_call
 from app.api.config import ApiConfig
 from app.api.constraints import ConstraintReader
-from app.api.endpoint import Endpoint, in_slices, made, or_error_event
+from app.api.endpoint import Endpoint, chunk_events, collect, made, or_error_event
 from app.api.sse import EventStream
 from app.api.usage import usage_object
 from app.core.constraint import Vocabulary
-from app.serving.generation import Generation
 from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
 
 PATH = "/v1/completions"
-DONE = b"data: [DONE]\n\n"
 
 
 def completions_router(
@@ -73,15 +71,19 @@ class _CompletionAnswers:
         )
         name = self._name if call.logprobs else None
         if call.stream:
-            events = or_error_event(_events(generation, call, head, name))
-            return EventStream(events, close=generation.close)
-        try:
-            builder = CompletionBuilder(head, generation.n, name)
-            async for batch in in_slices(generation.batches()):
-                for chunk in batch:
-                    builder.add(chunk)
-        finally:
-            generation.close()
+            writer = CompletionWriter(
+                head, generation.n, name, usage_key=call.include_usage or call.continuous_usage
+            )
+            events = chunk_events(
+                generation,
+                writer,
+                lambda: usage_object(generation),
+                include_usage=call.include_usage,
+                continuous_usage=call.continuous_usage,
+            )
+            return EventStream(or_error_event(events), close=generation.close)
+        builder = CompletionBuilder(head, generation.n, name)
+        await collect(generation, builder.add)
         usage = usage_object(generation)
         body = await made(lambda: builder.build(usage), long=call.logprobs)
         return Response(body, media_type="application/json")
@@ -90,24 +92,3 @@ class _CompletionAnswers:
         """Tokens without bytes of their own are special ones, which the tokenizer can write."""
         data = self._vocabulary.token_bytes[token]
         return self._service.tokenizer.decode([token]) if data is None else spelled(data)
-
-
-async def _events(
-    generation: Generation, call: CompletionCall, head: CompletionHead, name: TokenName | None
-) -> AsyncIterator[bytes]:
-    """The events of a stream; those that are ready together are one item."""
-
-    def usage() -> dict[str, Any]:
-        return usage_object(generation)
-
-    writer = CompletionWriter(
-        head, generation.n, name, usage_key=call.include_usage or call.continuous_usage
-    )
-    async for batch in in_slices(generation.batches()):
-        running = usage() if call.continuous_usage else None
-        events = b"".join(writer.chunk(chunk, running) for chunk in batch)
-        if events:
-            yield events
-    if call.include_usage:
-        yield writer.usage(usage())
-    yield DONE

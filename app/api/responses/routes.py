@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from app.api.choices import ChoiceReaders
 from app.api.config import ApiConfig
 from app.api.constraints import ConstraintReader
-from app.api.endpoint import Endpoint, in_slices, made
+from app.api.endpoint import Endpoint, collect, in_slices, made
 from app.api.responses.answers import Answer, EventWriter, ResponseHead
 from app.api.responses.translate import ResponsesCall, in_own_terms, responses_call
 from app.api.sse import EventStream
@@ -102,12 +102,7 @@ class _Responses:
         answer = Answer(head, readers, self._vocabulary if call.logprobs else None)
         if call.stream:
             return EventStream(self._stream(generation, readers, answer), close=generation.close)
-        try:
-            async for batch in in_slices(generation.batches()):
-                for chunk in batch:
-                    answer.add(chunk)
-        finally:
-            generation.close()
+        await collect(generation, answer.add)
         end = answer.end(_usage(generation, readers), self._wall_clock())
         body = await made(lambda: to_json(end["response"]), long=call.logprobs)
         return Response(body, media_type="application/json")
