@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -213,9 +214,19 @@ async def test_a_full_queue_is_refused_and_counted() -> None:
 
 async def test_queue_time_ends_when_a_step_takes_the_request_up() -> None:
     async with Bench(FakeEngine(slots=1)).running() as bench:
-        await asyncio.gather(*(bench.texts(ask(name)) for name in "abc"))
-        queued = [stats.queue_seconds for stats in bench.observer.requests]
-        assert queued == sorted(queued)
+        bench.engine.gate.clear()
+        running = asyncio.create_task(bench.texts(ask("a")))
+        await until(lambda: bench.engine.added)
+        queued = asyncio.create_task(bench.texts(ask("b")))
+        await until(lambda: len(bench.engine.added) == 2)
+        both_added = time.perf_counter()
+        await asyncio.sleep(0.01)
+        opened = time.perf_counter()
+        bench.engine.gate.set()
+        await asyncio.gather(running, queued)
+        _, second = bench.observer.requests
+        assert second.time_to_first_token is not None
+        assert opened - both_added <= second.queue_seconds <= second.time_to_first_token
 
 
 async def test_a_bias_for_a_token_that_is_not_there_is_refused() -> None:
