@@ -8,6 +8,7 @@ ours. It ends when its standard input does.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import pickle
@@ -27,6 +28,9 @@ PATIENCE = 6
 """Seconds of waiting for a second of work: a worker that steps back gets less than a core."""
 OUT_OF_TIME = -signal.SIGPROF
 """Exit status: the profiling timer, which counts the work alone, has ended the process."""
+ALLOCATIONS = 100_000
+"""New containers between two collections: what a compilation makes is alive until it ends, so each
+collection would find nothing and look at all of it."""
 OUT_OF_MEMORY = 77
 """Exit status: with the heap exhausted, not even an answer can be built."""
 
@@ -50,6 +54,9 @@ def main(arguments: list[str]) -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints goes to standard error, not between the messages
     _function(target)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(ALLOCATIONS)
     _limit_memory(int(memory_bytes))
     _send(answers, pickle.dumps("ready"))
     while header := requests.read(LENGTH.size):
