@@ -133,14 +133,20 @@ class Engine:
         self._forget(sequence)
         return sequence.emit()
 
-    def step(self) -> list[TokenChunk]:
+    def step(self, tell: Callable[[list[TokenChunk]], None] | None = None) -> list[TokenChunk]:
         """Advance every sequence that the budget of a step has room for.
 
         Returns one chunk for each answer that grew or ended. An error of one request's
         constraint ends that answer with finish_reason "error"; what the runner raises is raised.
+
+        ``tell`` gets the forced openings of answers that begin, before the model computes
+        anything; without it they are part of what is returned.
         """
         watch = _Stopwatch(self._clock)
         batch = self._scheduler.plan()
+        assert batch.parts or batch.ended or not self._sequences, "there is work, but no progress"
+        if tell is not None:
+            self._tell_openings(batch, tell)
         watch.lap()
         self._launch(batch)
         watch.lap()
@@ -154,9 +160,15 @@ class Engine:
         return chunks
 
     def _launch(self, batch: Batch) -> None:
-        assert batch.parts or batch.ended or not self._sequences, "there is work, but no progress"
         if batch.parts:
             self._runner.launch(batch.plan)
+
+    def _tell_openings(self, batch: Batch, tell: Callable[[list[TokenChunk]], None]) -> None:
+        beginning = [part.sequence for part in batch.parts if not part.sequence.forward_passes]
+        openings = self._emitted([*batch.ended, *beginning])
+        batch.ended.clear()
+        if openings:
+            tell(openings)
 
     def _masks(self, batch: Batch) -> list[Mask | None]:
         """One mask for each row of the plan; None stands for a row that nobody will look at."""
@@ -200,12 +212,16 @@ class Engine:
 
     def _commit(self, batch: Batch, drawn: Seq[SampledToken]) -> list[TokenChunk]:
         """Give every sequence what was drawn for it, and collect what there is to tell."""
-        chunks: list[TokenChunk] = []
         first = 0
         for part in batch.parts:
             self._advance(part, drawn[first : first + part.num_drawn])
             first += part.num_drawn
-        for sequence in (*batch.ended, *(part.sequence for part in batch.parts)):
+        return self._emitted([*batch.ended, *(part.sequence for part in batch.parts)])
+
+    def _emitted(self, sequences: Seq[Sequence]) -> list[TokenChunk]:
+        """What there is to tell of them; those that have ended are forgotten."""
+        chunks: list[TokenChunk] = []
+        for sequence in sequences:
             chunk = sequence.emit()
             if chunk is not None:
                 chunks.append(chunk)

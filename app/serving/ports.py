@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from app.core.events import TokenChunk
@@ -18,8 +18,12 @@ class Engine(Protocol):
     def abort(self, request_id: str, /) -> object:
         """Forget a live request."""
 
-    def step(self) -> Sequence[TokenChunk]:
-        """Run one step; what it added to each answer."""
+    def step(self, tell: Callable[[list[TokenChunk]], None], /) -> Sequence[TokenChunk]:
+        """Run one step; what it added to each answer.
+
+        ``tell`` is called at most once, with what can be said before the step has computed
+        anything.
+        """
 
     @property
     def has_work(self) -> bool:

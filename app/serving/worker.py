@@ -102,11 +102,25 @@ class _EngineThread:
                     return
                 self._execute(command, hand_over)
             if self._engine.has_work:
-                hand_over.scheduled_at = self._clock()
-                hand_over.chunks = self._engine.step()
-                self._account(hand_over)
+                hand_over = self._step(hand_over)
             if hand_over:
                 self._deliver(hand_over)
+
+    def _step(self, hand_over: _HandOver) -> _HandOver:
+        """Run a step. Returns what is to be handed over after it."""
+        hand_over.scheduled_at = self._clock()
+
+        def tell(openings: Sequence[TokenChunk]) -> None:
+            nonlocal hand_over
+            hand_over.chunks = openings
+            self._account(hand_over)
+            self._deliver(hand_over)
+            hand_over = _HandOver(scheduled_at=hand_over.scheduled_at)
+
+        chunks = self._engine.step(tell)
+        hand_over.chunks = chunks
+        self._account(hand_over)
+        return hand_over
 
     def _take_commands(self) -> Iterable[_Command]:
         if not self._engine.has_work:

@@ -126,7 +126,9 @@ def drain(engine: Engine, limit: int = 20_000) -> dict[str, Answer]:
         if not engine.has_work:
             break
         live = dict(engine._sequences)  # only to see the tokens an answer ends with
-        for chunk in engine.step():
+        chunks: list[TokenChunk] = []
+        chunks += engine.step(chunks.extend)
+        for chunk in chunks:
             answer = answers.setdefault(chunk.request_id, Answer())
             record(answer, chunk)
             sequence = live[chunk.request_id]

@@ -70,6 +70,24 @@ def test_what_a_longer_token_could_go_on_from_is_held_back_and_drafted() -> None
     assert drafted > 0
 
 
+def test_a_forced_opening_is_told_before_the_model_computes() -> None:
+    runner = ScriptedRunner(ScriptedModel(VOCABULARY), num_blocks=64)
+    engine = Engine(runner, VOCABULARY, TOKENIZER)
+    engine.add(request("forced", allowed=LANGUAGES[0]))
+    engine.add(request("whole", allowed=LANGUAGES[4]))
+    engine.add(request("free", "go on: ", max_tokens=1))
+    told: list[tuple[TokenChunk, int]] = []
+    rest = engine.step(lambda chunks: told.extend((chunk, len(runner.plans)) for chunk in chunks))
+    openings = {chunk.request_id: chunk for chunk, passes in told if passes == 0}
+    assert len(openings) == len(told)
+    assert openings["forced"].data == b'{"name": "'
+    assert openings["whole"].data == b'{"only": "all of this is forced"}'
+    assert openings["whole"].finish_reason == "stop"
+    assert "free" not in openings
+    assert {chunk.request_id for chunk in rest} == {"forced", "free"}
+    assert engine.num_running == 1
+
+
 def test_an_answer_that_is_forced_to_its_end_needs_no_forward_pass() -> None:
     engine = make_engine()
     answer = answer_of(engine, request(allowed=LANGUAGES[4]))

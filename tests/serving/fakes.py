@@ -54,6 +54,8 @@ class FakeEngine:
         self.added: list[EngineRequest] = []
         self.aborted: list[str] = []
         self.threads: set[int] = set()
+        self.opened: list[str] = []
+        """Requests whose next piece is told before the next step has computed anything."""
         self._left: dict[str, list[bytes]] = {}
         self._given: dict[str, int] = {}
         self._requests: dict[str, EngineRequest] = {}
@@ -88,9 +90,13 @@ class FakeEngine:
     def kv_usage(self) -> float:
         return 0.0
 
-    def step(self) -> Sequence[TokenChunk]:
+    def step(self, tell: Callable[[list[TokenChunk]], None], /) -> Sequence[TokenChunk]:
         if self.crash is not None:
             raise self.crash
+        openings = [self._advance(each) for each in self.opened if each in self._left]
+        self.opened.clear()
+        if openings:
+            tell(openings)
         if not self.gate.wait(timeout=0.002):
             return []
         chunks = [self._advance(request_id) for request_id in list(self._left)[: self.slots]]

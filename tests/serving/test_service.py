@@ -34,6 +34,19 @@ async def test_an_answer_is_the_engines_bytes_as_text() -> None:
         assert bench.admission.live == 0
 
 
+async def test_an_opening_is_told_while_its_step_still_runs() -> None:
+    async with Bench(FakeEngine(lambda request: [b"a", b"b"])).running() as bench:
+        bench.engine.gate.clear()
+        bench.engine.opened.append("r-0")
+        timeline = bench.service.arrive("r", "/test")
+        generation = await bench.service.open(ask("r"), timeline)
+        batches = aiter(generation.batches())
+        assert [chunk.text for chunk in await anext(batches)] == ["a"]
+        bench.engine.gate.set()
+        assert [chunk.text async for batch in batches for chunk in batch] == ["b"]
+        generation.close()
+
+
 async def test_choice_i_draws_from_seed_plus_i() -> None:
     async with Bench().running() as bench:
         await bench.texts(ask("a", n=3, seed=2**64 - 1))
