@@ -21,6 +21,7 @@ from fastapi import FastAPI
 from app.api.application import build_app
 from app.api.auth import ApiKeys, read_api_keys
 from app.api.config import ApiConfig
+from app.api.connection import BoundedConnection
 from app.api.errors import status_of
 from app.chat.formats import ChatFormat, detect
 from app.config import Settings
@@ -41,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 5
 """On the way out, how long clients may take to read what is already generated."""
+FAREWELL_SECONDS = 1.0
+"""Between the engine's death and the process's end, for ``/ready`` to say so."""
 EXPLAIN_TARGET = "app.constraint.explain.report:explain_schema"
 EXPLAIN_SECONDS = 5.0
 """Processor time for the report on a schema that is compiled ahead."""
@@ -260,7 +263,8 @@ class DrainingServer(uvicorn.Server):
     """uvicorn's server, except for signals: the first one drains, and the exit is a success.
 
     While it drains it still answers: ``/ready`` says 503, and so do new requests. A second
-    signal ends it at once.
+    signal ends it at once. Without its engine it ends by itself, for an orchestrator to start
+    another: ``failed`` then says that the exit is no success.
     """
 
     def __init__(
@@ -269,11 +273,17 @@ class DrainingServer(uvicorn.Server):
         *,
         drain: Callable[[], Any],
         announce: Callable[[str], None],
+        alive: Callable[[], bool],
     ) -> None:
-        """``drain`` makes a coroutine; ``announce`` is told the server's URL once it listens."""
+        """``drain`` makes a coroutine; ``announce`` is told the server's URL once it listens.
+
+        ``alive`` says whether the engine runs; it is asked while the server listens.
+        """
         super().__init__(config)
+        self.failed = False
         self._drain = drain
         self._announce = announce
+        self._alive = alive
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
         self._signalled = False
@@ -283,6 +293,15 @@ class DrainingServer(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         host, port = self.servers[0].sockets[0].getsockname()[:2]
         self._announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+
+    async def on_tick(self, counter: int) -> bool:
+        if not self.failed and not self._alive():
+            self.failed = True
+            asyncio.get_running_loop().call_later(FAREWELL_SECONDS, self._exit)
+        return await super().on_tick(counter)
+
+    def _exit(self) -> None:
+        self.should_exit = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._signalled or self._loop is None:
@@ -298,21 +317,24 @@ class DrainingServer(uvicorn.Server):
         try:
             await self._drain()
         finally:
-            self.should_exit = True
+            self._exit()
 
 
-def serve(settings: Settings) -> int:
+def serve(
+    settings: Settings, load: Callable[[Settings, StepObserver], Backend] = load_backend
+) -> int:
     """Load, listen, serve until told to stop; the process's exit status."""
     configure_logging(sys.stderr, level=settings.log_level, log_format=settings.log_format)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     preloads = load_types(settings.preload)
     _api_keys(settings)  # what is wrong with them is said before the model is loaded
     metrics = Metrics()
-    assembly = assemble(settings, load_backend(settings, metrics), metrics, preloads)
+    assembly = assemble(settings, load(settings, metrics), metrics, preloads)
     config = uvicorn.Config(
         assembly.app,
         host=settings.host,
         port=settings.port,
+        http=BoundedConnection,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -323,12 +345,13 @@ def serve(settings: Settings) -> int:
         config,
         drain=lambda: assembly.drain(settings.drain_seconds),
         announce=lambda url: print(greeting(settings.served_model, url), flush=True),
+        alive=lambda: assembly.worker.alive,
     )
     # Modules and weights stay: a full collection would visit them with the interpreter's lock held.
     gc.collect()
     gc.freeze()
     server.run()
-    return 0
+    return 1 if server.failed else 0
 
 
 def greeting(model: str, url: str) -> str:

@@ -39,6 +39,7 @@ def main(drain_seconds: float, pieces: int) -> None:
         config,
         drain=lambda: assembly.drain(drain_seconds),
         announce=lambda url: print(url, flush=True),
+        alive=lambda: assembly.worker.alive,
     )
     server.run()
 

@@ -17,6 +17,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from app.api.application import build_app
 from app.api.config import ApiConfig
+from app.api.connection import BoundedConnection
 from tests.fakes import ByteVocabulary
 from tests.serving.fakes import PLAIN, Bench
 
@@ -81,9 +82,13 @@ class _QuietServer(uvicorn.Server):
 
 
 @asynccontextmanager
-async def listening(app: FastAPI) -> AsyncIterator[str]:
-    """The URL of a real server on a free port."""
-    config = uvicorn.Config(app, port=0, log_config=None, ws="none", timeout_graceful_shutdown=1)
+async def listening(
+    app: FastAPI, http: type[BoundedConnection] = BoundedConnection
+) -> AsyncIterator[str]:
+    """The URL of a real server on a free port; ``http`` makes its connections."""
+    config = uvicorn.Config(
+        app, port=0, http=http, log_config=None, ws="none", timeout_graceful_shutdown=1
+    )
     server = _QuietServer(config)
     task = asyncio.create_task(server.serve())
     async with asyncio.timeout(20):

@@ -1,0 +1,157 @@
+"""A client's connection, with the bounds that uvicorn leaves to a proxy in front of it.
+
+uvicorn bounds neither the size of a request's head nor the time that a request takes to arrive,
+nor how long an answer may lie unread in the server's memory: each lets one client hold a file
+descriptor, or memory, for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+logger = logging.getLogger(__name__)
+
+_STEP = 1 << 16
+"""Bytes: what a client has to send, or to read, to be given more time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Seconds and bytes of one connection."""
+
+    head_bytes: int = 1 << 16
+    """Request line, headers, trailers and the framing of chunks; one read more may pass."""
+    head_seconds: float = 20.0
+    """From the connection, or from a head's first byte, to the head's end."""
+    body_seconds: float = 60.0
+    """From a request's first byte to the body's end; 1 s more for each 64 KiB that has come."""
+    unread_seconds: float = 60.0
+    """How long an answer may wait with less than 64 KiB of it read."""
+    look_seconds: float = 5.0
+    """Between two looks at these bounds, which hold that much later."""
+
+
+class BoundedConnection(HttpToolsProtocol):
+    """uvicorn's connection, closed when it passes one of ``limits``.
+
+    What has not been answered yet is answered with 408 or 431. An answer that nobody reads is
+    dropped, and the work on it ends as for any client that left.
+    """
+
+    limits: ClassVar[ConnectionLimits] = ConnectionLimits()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._head_bytes = 0
+        self._body_bytes = 0
+        self._in_body = False
+        self._arriving_since: float | None = self.loop.time()
+        self._unread = 0
+        self._unread_since = 0.0
+        self._look = self.loop.call_later(self.limits.look_seconds, self._look_again)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._look.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._arriving_since is None:
+            self._arriving_since = self.loop.time()
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_bytes > self.limits.head_bytes and not self.transport.is_closing():
+            self._refuse(431, f"the request's head is larger than {self.limits.head_bytes} bytes")
+
+    def on_message_begin(self) -> None:
+        self._arriving_since = self.loop.time()
+        self._body_bytes = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_body = True
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes = 0
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._head_bytes = 0
+        self._in_body = False
+        self._arriving_since = None
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, "this is not an HTTP request")
+
+    @property
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _look_again(self) -> None:
+        self._look = self.loop.call_later(self.limits.look_seconds, self._look_again)
+        self.look(self.loop.time())
+
+    def look(self, now: float) -> None:
+        """Close the connection if at ``now`` (of the event loop's clock) it has passed a bound."""
+        if not self.transport.is_closing():
+            self._check_arrival(now)
+        self._check_unread(now)
+
+    def _check_arrival(self, now: float) -> None:
+        since = self._arriving_since
+        if since is None:
+            return
+        if self.flow.read_paused or (self._answering and not self._in_body):
+            self._arriving_since = now  # it waits for us: for the answer to the request before it
+            return
+        if not self._in_body:
+            if now - since >= self.limits.head_seconds and self._head_bytes == 0:
+                self.transport.close()  # a client that has never asked expects no answer
+            elif now - since >= self.limits.head_seconds:
+                self._refuse(408, f"no request came within {self.limits.head_seconds:g} s")
+        elif now - since >= self.limits.body_seconds + self._body_bytes / _STEP:
+            self._refuse(408, "the request's body came too slowly; send it at once")
+
+    def _check_unread(self, now: float) -> None:
+        """Only where nothing more is written: what waits can then but shrink, or it is stuck."""
+        written = self.flow.write_paused or self.transport.is_closing() or not self._answering
+        size = self.transport.get_write_buffer_size() if written else 0
+        if size == 0 or self._unread == 0 or size <= self._unread - _STEP:
+            self._unread, self._unread_since = size, now
+        elif now - self._unread_since >= self.limits.unread_seconds:
+            logger.info("an answer was not read", extra={"bytes": size})
+            self.transport.abort()
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Answer, where no other answer is under way, and close."""
+        started = self._answering and (self.cycle.response_started or bool(self.pipeline))
+        if not started:
+            self.transport.write(_response(status, message))
+        if self._answering:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.close()
+
+
+def _response(status: int, message: str) -> bytes:
+    error: dict[str, Any] = {
+        "message": message,
+        "type": "invalid_request_error",
+        "param": None,
+        "code": None,
+    }
+    body = json.dumps({"error": error}).encode()
+    head = (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + body
