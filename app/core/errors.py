@@ -14,7 +14,8 @@
     │       └── ConstraintTooComplex a limit on bytes, nodes, states or time was passed
     ├── Unavailable                  not the caller's fault, and worth a retry
     │   ├── QueueFull                HTTP 429 with Retry-After
-    │   └── Draining                 HTTP 503, the server is shutting down
+    │   ├── Draining                 HTTP 503, the server is shutting down
+    │   └── CompilerStuck            HTTP 503; a compilation got no processor time
     ├── EngineDied                   HTTP 500; the engine's thread ended
     ├── UnsupportedModel             at start-up: this model cannot be served exactly
     ├── RejectedToken                a token outside the mask was pushed into a constraint
@@ -187,6 +188,10 @@ class QueueFull(Unavailable):
 
 class Draining(Unavailable):
     """The server is shutting down: it finishes what runs and takes nothing new."""
+
+
+class CompilerStuck(Unavailable):
+    """A compilation ended without a result, and without having used the time it may take."""
 
 
 class EngineDied(LeapjsonError):

@@ -12,13 +12,14 @@ import contextlib
 import logging
 import os
 import pickle
+import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from app.core.constraint import ConstraintSpec
-from app.core.errors import ConstraintError, ConstraintTooComplex, LeapjsonError
+from app.core.errors import CompilerStuck, ConstraintError, ConstraintTooComplex, LeapjsonError
 from app.serving.compile_worker import LENGTH, OUT_OF_MEMORY, OUT_OF_TIME, PATIENCE, Job
 from app.serving.unpickling import load_paced
 
@@ -26,6 +27,12 @@ logger = logging.getLogger(__name__)
 
 _BIG_ANSWER = 1 << 15
 """Bytes from which a worker's answer is read on a thread: less takes under a millisecond."""
+
+KILLED = -signal.SIGKILL
+"""Exit status: somebody has killed the process, the kernel for lack of memory if nobody else."""
+
+STUCK_RETRY = 5
+"""Seconds after which a request may try again that got no processor time: a worker's restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +125,8 @@ class _Worker:
 class CompilePool:
     """``workers`` processes that run ``target`` (``"module:function"``) on specifications.
 
-    A worker that exceeds a limit or crashes is killed and replaced; its request alone fails.
+    A worker that exceeds a limit or crashes is killed and replaced; its request alone fails. The
+    job of one that was killed from outside is given to another, as often as there are workers.
     Waiting for a free worker does not count against the time limit.
     """
 
@@ -155,7 +163,7 @@ class CompilePool:
     async def compile(self, spec: ConstraintSpec) -> Any:
         """``target(spec, *arguments)``.
 
-        Raises the ``ConstraintError`` it raised, or ours for a limit.
+        Raises the ``ConstraintError`` it raised, or ours for a limit, or ``CompilerStuck``.
         """
         return await self._do(Job(self._target, (spec, *self._arguments), self._limits.seconds))
 
@@ -165,6 +173,16 @@ class CompilePool:
 
     async def _do(self, job: Job) -> Any:
         message = pickle.dumps(job)
+        for dead in range(self._size + 1):
+            try:
+                return _result(await self._read(await self._ask(job, message)))
+            except _WorkerEnded as ended:
+                # Every worker may have been killed while it waited; the job has done that to none.
+                if ended.status != KILLED or dead == self._size:
+                    raise self._crash(ended, job) from None
+        raise AssertionError("the last try returns or raises")
+
+    async def _ask(self, job: Job, message: bytes) -> bytes:
         worker = await self._take()
         healthy = False
         try:
@@ -172,16 +190,17 @@ class CompilePool:
                 message, seconds=job.seconds, max_bytes=self._limits.program_bytes
             )
             healthy = True
+            return answer
         except TimeoutError:
-            raise _out_of_time(job) from None
-        except _WorkerEnded as ended:
-            raise self._crash(ended, job) from None
+            raise CompilerStuck(
+                "the schema could not be compiled: no processor time was left for it; retry later",
+                retry_after=STUCK_RETRY,
+            ) from None
         finally:
             if healthy:
                 self._idle.put_nowait(worker)
             else:
                 self._replace(worker)
-        return _result(await self._read(answer))
 
     async def _read(self, answer: bytes) -> Any:
         if len(answer) < _BIG_ANSWER:

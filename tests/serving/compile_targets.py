@@ -15,6 +15,8 @@ def compile(spec: Regex, *arguments: Any) -> Any:
         case "hang":
             while True:
                 pass
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
         case "abort":
             os.kill(os.getpid(), signal.SIGKILL)
         case "hog":

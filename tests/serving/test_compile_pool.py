@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +11,12 @@ from typing import Any
 import pytest
 
 from app.core.constraint import Regex
-from app.core.errors import ConstraintTooComplex, LeapjsonError, UnsupportedSchema
+from app.core.errors import (
+    CompilerStuck,
+    ConstraintTooComplex,
+    LeapjsonError,
+    UnsupportedSchema,
+)
 from app.serving.compile_pool import CompileLimits, CompilePool
 
 TARGET = "tests.serving.compile_targets:compile"
@@ -91,6 +97,26 @@ async def test_every_worker_may_be_stuck_and_the_next_request_still_succeeds(
     assert (await compiled(impatient_pool, "a"))[1] == "a"
     results = await asyncio.gather(*stuck, return_exceptions=True)
     assert all(isinstance(result, ConstraintTooComplex) for result in results)
+
+
+async def test_a_worker_that_was_stopped_is_replaced_and_its_request_may_try_again() -> None:
+    async with started(CompileLimits(seconds=0.1, memory_bytes=256 << 20)) as pool:
+        with pytest.raises(CompilerStuck) as caught:
+            await compiled(pool, "stop")
+        assert caught.value.retry_after == 5
+        assert [(await compiled(pool, p))[1] for p in ("a", "b", "c")] == ["a", "b", "c"]
+
+
+async def test_workers_that_were_killed_while_they_waited_cost_no_request_its_answer(
+    pool: CompilePool,
+) -> None:
+    before = {(await compiled(pool, p))[2] for p in ("a", "b", "c", "d")}
+    assert len(before) == 2
+    for process in before:
+        os.kill(process, signal.SIGKILL)
+    after = [await compiled(pool, p) for p in ("e", "f")]
+    assert [pattern for _, pattern, _ in after] == ["e", "f"]
+    assert before.isdisjoint(process for _, _, process in after)
 
 
 @pytest.mark.parametrize(
