@@ -109,6 +109,12 @@ class GenerationRequest:
     on_budget: OnBudget = "finish"
     leap: bool = True
     draft: bool = True
+    tenant: str = ""
+    """Who asks: requests of different tenants take turns."""
+    timeout: float | None = None
+    """Seconds until the last token; None: as long as the server lets any request take."""
+    max_tokens_param: str = "max_tokens"
+    """The field that ``max_tokens`` came from, for errors to name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +154,5 @@ class EngineRequest:
     on_budget: OnBudget = "finish"
     leap: bool = True
     draft: bool = True
+    tenant: str = ""
+    """Tenants take turns; what they have been served is counted apart."""

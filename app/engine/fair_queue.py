@@ -1,0 +1,171 @@
+"""Whose turn it is: a line for each tenant, and the next turn for who has been served least.
+
+What a tenant has been served is counted in tokens while anybody waits, and its next one is taken
+when nobody who waits has been served less (Sheng et al. 2024, "Fairness in Serving Large Language
+Models", arXiv 2401.00588, section 3: virtual token counters). A tenant that comes back does not
+get back what it did not ask for: it is lifted to the least that those who wait have been served.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+MOST_IDLE = 1024
+"""Tenants of which nothing waits and that are remembered all the same."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """One tenant."""
+
+    served: int
+    """Tokens, from the last moment at which nobody waited."""
+    turn: int = -1
+    """When it had its last turn; of those served the same, the one that waits longest is next."""
+    waiting: dict[int, None] = field(default_factory=dict)
+    """Serial numbers, in order of arrival."""
+
+
+class FairQueue(Generic[T]):
+    """A queue that is first come, first served within a tenant and fair between tenants.
+
+    What was taken and comes back (``put_back``) goes before everything else. All decisions follow
+    from the calls alone. Memory: what waits, and up to ``MOST_IDLE`` tenants beside.
+    """
+
+    def __init__(self, tenant_of: Callable[[T], str]) -> None:
+        self._tenant_of = tenant_of
+        self._items: dict[int, T] = {}
+        self._serials: dict[T, int] = {}
+        """Of what waits in a line."""
+        self._back: deque[T] = deque()
+        self._lines: dict[str, _Line] = {}
+        """Those in which something waits."""
+        self._idle: dict[str, _Line] = {}
+        self._arrivals = 0
+        self._turns = 0
+
+    def __len__(self) -> int:
+        return len(self._items) + len(self._back)
+
+    def __iter__(self) -> Iterator[T]:
+        """What came back, then what waits in order of arrival."""
+        yield from self._back
+        yield from self._items.values()
+
+    def __contains__(self, item: T) -> bool:
+        return item in self._serials or item in self._back
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether ``next`` is something that came back."""
+        return bool(self._back)
+
+    def push(self, item: T) -> None:
+        """Join the line of its tenant. Costs O(tenants) where that was empty."""
+        if not self._lines:
+            self._idle.clear()  # nobody waits for anybody: all start anew
+        tenant = self._tenant_of(item)
+        if tenant not in self._lines:
+            line = self._idle.pop(tenant, None) or _Line(0)
+            line.served = max(line.served, self._least())
+            self._lines[tenant] = line
+        self._items[self._arrivals] = item
+        self._serials[item] = self._arrivals
+        self._lines[tenant].waiting[self._arrivals] = None
+        self._arrivals += 1
+
+    def put_back(self, item: T) -> None:
+        """Wait in front of everything: ``item`` was taken, and has to be taken again."""
+        self._back.appendleft(item)
+
+    def next(self, passed: Collection[T] = ()) -> T | None:
+        """Whose turn it is; None if nothing is left. Changes nothing. Costs O(tenants).
+
+        ``passed`` are items in their lines that are passed over for now. Before two of one tenant
+        are, every other tenant has had its turn.
+        """
+        if self._back:
+            return self._back[0]
+        skipped = {self._serials[item] for item in passed}
+        best: tuple[int, int, int, int] | None = None
+        for line in self._lines.values():
+            over = len(skipped & line.waiting.keys()) if skipped else 0
+            if over == len(line.waiting):
+                continue
+            first = next(serial for serial in line.waiting if serial not in skipped)
+            rank = (over, line.served, line.turn, first)
+            if best is None or rank < best:
+                best = rank
+        return None if best is None else self._items[best[-1]]
+
+    def take(self, item: T) -> None:
+        """``item`` has its turn: it leaves the queue."""
+        if self._back and self._back[0] is item:
+            self._back.popleft()
+            return
+        line = self._lines[self._tenant_of(item)]
+        line.turn = self._turns
+        self._turns += 1
+        self._leave(item)
+
+    def remove(self, item: T) -> None:
+        """``item`` gives up. It has to be in the queue."""
+        if item in self._serials:
+            self._leave(item)
+        else:
+            self._back.remove(item)
+
+    def charge(self, tenant: str, tokens: int) -> None:
+        """Count ``tokens`` as served to ``tenant``. Of no effect while no line has anything."""
+        if not self._lines:
+            return
+        line = self._lines.get(tenant) or self._idle.get(tenant)
+        if line is None:
+            line = self._idle[tenant] = _Line(self._least())
+            self._forget_idle()
+        line.served += tokens
+
+    def _leave(self, item: T) -> None:
+        tenant = self._tenant_of(item)
+        serial = self._serials.pop(item)
+        del self._items[serial]
+        line = self._lines[tenant]
+        del line.waiting[serial]
+        if not line.waiting:
+            del self._lines[tenant]
+            self._idle[tenant] = line
+            self._forget_idle()
+
+    def _least(self) -> int:
+        """What was served to the one who has been served least, of those who wait."""
+        return min((line.served for line in self._lines.values()), default=0)
+
+    def _forget_idle(self) -> None:
+        """Keep the half that has been served most, where there are too many.
+
+        Who is forgotten starts with the least that those who wait have been served, which for most
+        of these is what they would start with anyway.
+        """
+        if len(self._idle) <= MOST_IDLE:
+            return
+        most = sorted(self._idle, key=lambda tenant: self._idle[tenant].served)
+        for tenant in most[: len(most) // 2]:
+            del self._idle[tenant]
+
+    def check_integrity(self) -> None:
+        """Assert every invariant. Costs O(queue); for tests."""
+        assert self._items == {serial: item for item, serial in self._serials.items()}
+        assert not self._lines.keys() & self._idle.keys()
+        assert len(self._idle) <= MOST_IDLE
+        waiting = [serial for line in self._lines.values() for serial in line.waiting]
+        assert sorted(waiting) == sorted(self._items)
+        for tenant, line in self._lines.items():
+            assert line.waiting, "an empty line is kept"
+            assert list(line.waiting) == sorted(line.waiting), "not first come, first served"
+            assert all(self._tenant_of(self._items[serial]) == tenant for serial in line.waiting)
