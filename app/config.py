@@ -21,6 +21,9 @@ from app.telemetry.logs import LogFormat
 
 MIB = 1 << 20
 
+_PREFILL_SHARE = 8
+"""Of a step that computes so many spare tokens of a prompt, reading the weights is a ninth."""
+
 Count = Annotated[int, Field(ge=1)]
 Bytes = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -60,7 +63,19 @@ class Settings(BaseSettings):
     ] = None
     kv_block_size: Annotated[Count, Field(description="Tokens in a cache block.")] = 16
 
-    max_batch_tokens: Annotated[Count, Field(description="Tokens computed in one step.")] = 512
+    max_batch_tokens: Annotated[
+        Count | None,
+        Field(
+            description="Tokens computed in one step; by default those of prompts and 512 more."
+        ),
+    ] = None
+    max_prefill_tokens: Annotated[
+        Count | None,
+        Field(
+            description="Tokens of prompts computed in one step, which running answers wait for; "
+            "by default what suits the device."
+        ),
+    ] = None
     max_running: Annotated[Count, Field(description="Answers that run at a time.")] = 64
     leap: Annotated[
         bool, Field(description="Leap over forced text; false decodes it token by token.")
@@ -209,11 +224,14 @@ class Settings(BaseSettings):
             threads=self.cpu_threads,
         )
 
-    def engine_layer(self) -> EngineConfig:
+    def engine_layer(self, spare_tokens: int) -> EngineConfig:
+        """``spare_tokens``: see ``EngineConfig``; the runner knows them."""
+        prefill = self.max_prefill_tokens or _PREFILL_SHARE * spare_tokens
         return EngineConfig(
-            max_batch_tokens=self.max_batch_tokens,
+            max_batch_tokens=self.max_batch_tokens or prefill + max(512, self.max_running),
             max_running=self.max_running,
-            max_chunk_tokens=self.max_batch_tokens,
+            max_prefill_tokens=prefill,
+            spare_tokens=spare_tokens,
             leap=self.leap,
         )
 

@@ -86,7 +86,7 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
     )
     vocabulary.check_bytes()
     runner = load_runner(settings.model_layer(vocabulary.size))
-    engine = RealEngine(runner, vocabulary, tokenizer, settings.engine_layer(), observer)
+    engine = RealEngine(runner, vocabulary, tokenizer, settings.engine_layer(runner.description.spare_tokens), observer)
     description = runner.description
     logger.info("model loaded", extra={"model": settings.model, "runner": str(description)})
     identity = f"{version('leapjson')} {settings.served_model} {description}"

@@ -40,8 +40,9 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         "bfloat16",
         123,
     )
-    engine = settings.engine_layer()
-    assert (engine.leap, engine.max_running) == (False, 8)
+    engine = settings.engine_layer(spare_tokens=16)
+    assert (engine.leap, engine.max_running, engine.spare_tokens) == (False, 8, 16)
+    assert (engine.max_prefill_tokens, engine.max_batch_tokens) == (128, 640)
     assert settings.compile_limits().seconds == 2.5
 
 

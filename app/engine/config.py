@@ -13,14 +13,14 @@ class EngineConfig:
     """Tokens computed in one step, all sequences together."""
     max_running: int = 64
     """Sequences that hold cache blocks at a time."""
-    max_chunk_tokens: int = 512
-    """Tokens of one sequence computed in one step."""
+    max_prefill_tokens: int = 128
+    """Tokens of prompts computed in one step, all sequences together: what answers wait for."""
     small_gap_tokens: int = 32
-    """A sequence with at most this many tokens to compute goes before long prompts."""
+    """A running sequence with at most this many tokens to compute goes before long prompts."""
     max_draft_tokens: int = 16
     """Drafted tokens computed for one sequence in one step."""
-    spare_tokens: int = 8
-    """Tokens that a step computes at little more than the cost of one."""
+    spare_tokens: int = 16
+    """Tokens whose computation takes as long as reading the weights, which each step does once."""
     leap: bool = True
     """Append forced text instead of decoding it, where the request allows it."""
     draft_held_back: bool = True
@@ -31,8 +31,10 @@ class EngineConfig:
     """Reuse the cache blocks of prompts that begin alike."""
 
     def __post_init__(self) -> None:
-        if self.max_running < 1 or self.max_chunk_tokens < 1 or self.small_gap_tokens < 1:
-            raise ValueError("max_running, max_chunk_tokens and small_gap_tokens are at least 1")
+        if self.max_running < 1 or self.max_prefill_tokens < 1 or self.small_gap_tokens < 1:
+            raise ValueError("max_running, max_prefill_tokens and small_gap_tokens are at least 1")
+        if self.spare_tokens < 1:
+            raise ValueError("spare_tokens is at least 1")
         if self.max_batch_tokens < self.max_running:
             raise ValueError("max_batch_tokens must give every running sequence one token")
         if self.max_draft_tokens < 0:

@@ -40,9 +40,8 @@ _MEMORY = 64
 _WORK = 500
 """Steps of work that one draft may cost where it comes to states that nobody has visited."""
 
-_FLOOR = 0.35
-_FLOOR_OF_WIDE_STEPS = 0.7
-"""A token is drafted if it is at least so likely to come about."""
+_LEAST = 0.15
+"""Nothing less likely is drafted, however cheap: its masks and its draw cost something, too."""
 
 _SHORTEST_COPY = 3
 """Bytes of a value from which its place in the prompt is looked for."""
@@ -105,12 +104,11 @@ class Drafter:
         draft = sequence.draft if config.draft_held_back else NO_DRAFT
         if most <= 0 or not config.draft_branches or not sequence.request.draft:
             return draft.cut(most)
-        floor = _FLOOR if running <= config.spare_tokens else _FLOOR_OF_WIDE_STEPS
         path = _Path(sequence, state.copy(work=_WORK), draft)
         try:
             for token in draft.tokens:
                 path.state.accept(token)
-            self._walk(path, self._memory(sequence), most, floor)
+            self._walk(path, self._memory(sequence), most, running)
         except (RejectedToken, RequestError):
             pass  # what was drafted before stands
         return Draft(tuple(path.tokens), tuple(path.sources)).cut(most)
@@ -125,14 +123,19 @@ class Drafter:
             memory = self._memories[constraint] = _Memory()
         return memory
 
-    def _walk(self, path: _Path, memory: _Memory, most: int, floor: float) -> None:
+    def _walk(self, path: _Path, memory: _Memory, most: int, running: int) -> None:
         """Guess, leap, guess, until it becomes unlikely or long."""
-        likely = 1.0
+        likely, floor = 1.0, self._floor(running, 1)
         while len(path.tokens) < most:
             token, share = memory.likeliest(path.state.place, path.last)
             if likely * share >= floor:
                 likely *= share
-                if not self._follow(path, token, Source.COUNTED):
+                length = len(path.tokens)
+                goes_on = self._follow(path, token, Source.COUNTED)
+                if likely < self._floor(running, len(path.tokens) - length):
+                    path.cut(length + (path.tokens[length] == token))  # the guess without its leap
+                    return
+                if not goes_on:
                     return
                 continue
             if likely * memory.copies.share < floor and not memory.copies.try_again():
@@ -144,6 +147,15 @@ class Drafter:
                 likely *= memory.copies.share
                 if not self._follow(path, each, Source.COPIED):
                     return
+
+    def _floor(self, running: int, width: int) -> float:
+        """How likely a guess must be that costs ``width`` tokens, the leap behind it included.
+
+        Each of the step's sequences carries a share of reading the weights: that is what a right
+        guess saves. A wrong one costs what was computed for it. See decision 14.
+        """
+        cost = running * max(width, 1)
+        return max(_LEAST, cost / (cost + self._config.spare_tokens))
 
     def _follow(self, path: _Path, token: int, source: Source) -> bool:
         """Take a guess and the leap that it brings; whether the path goes on from there."""
@@ -250,6 +262,10 @@ class _Path:
     def pop(self) -> None:
         self.tokens.pop()
         self.sources.pop()
+
+    def cut(self, length: int) -> None:
+        """Forget what was followed from there; the state is of no use afterwards."""
+        del self.tokens[length:], self.sources[length:]
 
 
 @dataclass(frozen=True, slots=True)

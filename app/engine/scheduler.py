@@ -49,9 +49,9 @@ class Scheduler:
     def plan(self) -> Batch:
         """Grant every running sequence its share, find blocks for it, admit with what is left."""
         queries, hits = self.blocks.queries, self.blocks.hits
-        grants = self._grant()
+        grants, prefill = self._grant()
         preemptions = self._find_blocks(grants)
-        left = self._config.max_batch_tokens - sum(grants.values())
+        left = min(self._config.max_batch_tokens - sum(grants.values()), prefill)
         ended: list[Sequence] = []
         cached = 0 if preemptions else self._admit(left, grants, ended)
         parts: list[Part] = []
@@ -64,10 +64,11 @@ class Scheduler:
         queries, hits = self.blocks.queries - queries, self.blocks.hits - hits
         return Batch(plan, parts, ended, cached, preemptions, queries, hits)
 
-    def _grant(self) -> dict[Sequence, int]:
+    def _grant(self) -> tuple[dict[Sequence, int], int]:
         """Tokens for each running sequence: small gaps first, the rest to long prompts.
 
-        Every small gap gets one token at least, so that a step full of leaps delays nobody.
+        Every small gap gets one token at least, so that a step full of leaps delays nobody. Also
+        returns how many tokens of prompts the step may compute beside these.
         """
         config = self._config
         small: list[Sequence] = []
@@ -79,12 +80,14 @@ class Scheduler:
         for behind, sequence in enumerate(reversed(small)):
             grants[sequence] = behind
         for sequence in small:
-            grants[sequence] = min(sequence.gap, config.max_chunk_tokens, left - grants[sequence])
+            grants[sequence] = min(sequence.gap, left - grants[sequence])
             left -= grants[sequence]
+        prefill = config.max_prefill_tokens
         for sequence in large:
-            grants[sequence] = min(sequence.gap, config.max_chunk_tokens, left)
+            grants[sequence] = min(sequence.gap, prefill, left)
             left -= grants[sequence]
-        return {sequence: granted for sequence, granted in grants.items() if granted}
+            prefill -= grants[sequence]
+        return {sequence: granted for sequence, granted in grants.items() if granted}, prefill
 
     def _find_blocks(self, grants: dict[Sequence, int]) -> int:
         """Grow tables to cover the grants, oldest first, preempting the youngest if need be.
@@ -149,7 +152,7 @@ class Scheduler:
                 sequence.admitted = True
                 sequence.cached_tokens = min(sequence.computed, sequence.answer_start)
                 cached += sequence.cached_tokens
-            granted = min(known - sequence.computed, config.max_chunk_tokens, left)
+            granted = min(known - sequence.computed, left)
             grants[sequence] = granted
             left -= granted
         return cached

@@ -127,7 +127,7 @@ def test_a_seeded_answer_does_not_depend_on_the_company_it_keeps(
         for index, one in enumerate(random_requests(rng, constraints, 24))
     ]
     together = answers_of(engine_of(folder, EngineConfig(), blocks=4000), requests)
-    tight = EngineConfig(max_batch_tokens=32, max_running=4, max_chunk_tokens=5)
+    tight = EngineConfig(max_batch_tokens=32, max_running=4, max_prefill_tokens=5)
     apart = answers_of(engine_of(folder, tight, blocks=120), requests)
     for name, answer in together.items():
         assert answer.data == apart[name].data

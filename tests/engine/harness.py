@@ -155,7 +155,8 @@ def random_config(rng: random.Random) -> EngineConfig:
     return EngineConfig(
         max_batch_tokens=running + rng.choice([0, 3, 17, 200]),
         max_running=running,
-        max_chunk_tokens=rng.choice([1, 3, 8, 64]),
+        max_prefill_tokens=rng.choice([1, 3, 8, 64]),
+        spare_tokens=rng.choice([1, 16, 1000]),
         small_gap_tokens=rng.choice([1, 4, 32]),
         max_draft_tokens=rng.choice([0, 1, 4, 8]),
         leap=True,
