@@ -16,7 +16,6 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from app.core.errors import (
-    CompilerStuck,
     Draining,
     EngineDied,
     LeapjsonError,
@@ -57,7 +56,6 @@ _TABLE = (  # the first row whose error matches
     _Row(RequestError, 400, "invalid_request_error"),
     _Row(QueueFull, 429, "rate_limit_error", "queue_full"),
     _Row(Draining, 503, "server_error", "draining"),
-    _Row(CompilerStuck, 503, "server_error", "compiler_stuck"),
     _Row(EngineDied, 500, "server_error", "engine_died"),
     _Row(Exception, 500, "server_error", "internal_error"),
 )
@@ -66,6 +64,11 @@ _HTTP_MESSAGES = {
     404: "there is nothing at {method} {path}",
     405: "{path} does not take {method}",
 }
+
+_UNPLANNED = "an internal error; the server's log has it"
+
+_LONGEST_TEXT = 2000
+"""Characters of a message: what it quotes of a request may have millions."""
 
 
 def _row(error: Exception) -> _Row:
@@ -83,12 +86,18 @@ def envelope(error: Exception) -> dict[str, Any]:
     planned = isinstance(error, LeapjsonError)
     return {
         "error": {
-            "message": str(error) if planned else "an internal error; the server's log has it",
+            "message": _clipped(str(error)) if planned else _UNPLANNED,
             "type": row.type,
-            "param": getattr(error, "param", None),
+            "param": _clipped(getattr(error, "param", None)),
             "code": row.code or getattr(error, "code", None),
         }
     }
+
+
+def _clipped(text: str | None) -> str | None:
+    if text is None or len(text) <= _LONGEST_TEXT:
+        return text
+    return f"{text[:_LONGEST_TEXT]}... ({len(text)} characters)"
 
 
 def error_response(error: Exception) -> JSONResponse:
@@ -113,7 +122,7 @@ def install_error_handlers(app: FastAPI) -> None:
         assert isinstance(error, HTTPException)
         known = _HTTP_MESSAGES.get(error.status_code)
         detail = str(error.detail)
-        message = known.format(method=request.method, path=request.url.path) if known else detail
+        message = known.format(method=request.method, path=_path(request)) if known else detail
         body = {
             "error": {
                 "message": message,
@@ -130,6 +139,11 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(LeapjsonError, on_error)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(Exception, on_error)
+
+
+def _path(request: Request) -> str:
+    """As it was routed: ``request.url`` is put together with what the Host header says."""
+    return str(_clipped(request.scope["path"]))
 
 
 def _methods_of(request: Request) -> list[str]:

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.auth import METRICS_PATH, OPEN_PATHS, BearerAuth
 from app.api.config import ApiConfig
 from app.api.errors import error_response
+from app.api.origins import LocalPages
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ EXPOSED = ("x-request-id", "openai-processing-ms", "retry-after")
 
 
 def install_edges(app: FastAPI, config: ApiConfig) -> None:
-    """Put the middlewares around ``app``: headers, CORS, unplanned errors, keys, HEAD.
+    """Put the middlewares around ``app``: headers, CORS, unplanned errors, keys or pages, HEAD.
 
     CORS is outside of whatever may refuse, so that a page sees why it was refused; a preflight
     carries no key and needs none.
@@ -34,6 +35,8 @@ def install_edges(app: FastAPI, config: ApiConfig) -> None:
     if config.api_keys:
         public = OPEN_PATHS | ({METRICS_PATH} if config.metrics_public else set())
         app.add_middleware(BearerAuth, keys=config.api_keys, open_paths=public)
+    else:
+        app.add_middleware(LocalPages, allowed=config.cors_origins)
     app.add_middleware(UnplannedErrors)
     if config.cors_origins:
         app.add_middleware(

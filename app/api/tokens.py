@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, ParamSpec
@@ -39,6 +40,10 @@ NEUTRAL_CHAT: Neutral = {
 }
 NEUTRAL_TOKENS: Neutral = {"skip_special_tokens": (None, False)}
 HARMLESS = frozenset({"request_id", "user"})
+
+LARGE = 1 << 16
+"""Tokens from which answers are made one after the other: one of millions takes seconds and 300 MB,
+and nothing queues here."""
 
 P = ParamSpec("P")
 
@@ -113,6 +118,7 @@ class _Tokens:
         self._service = service
         self._vocabulary = vocabulary
         self._config = config
+        self._large_answers = asyncio.Semaphore(1)
 
     def parse_tokenize(self, body: Mapping[str, Any], request_id: str) -> _TokenizeCall:
         """Raises ``InvalidRequest``. What has ``messages`` is a chat, else it is a text."""
@@ -130,7 +136,7 @@ class _Tokens:
         tokens = await self._service.tokenize(
             call.prompt, add_special_tokens=call.add_special_tokens
         )
-        return await self._answer(timeline, self._tokenized, tokens, call.strings)
+        return await self._answer(timeline, len(tokens), self._tokenized, tokens, call.strings)
 
     def parse_detokenize(self, body: Mapping[str, Any], request_id: str) -> Sequence[int]:
         """The tokens, which are the model's. Raises ``InvalidRequest``."""
@@ -140,7 +146,7 @@ class _Tokens:
         return wire.tokens
 
     async def detokenize(self, tokens: Sequence[int], timeline: Timeline) -> Response:
-        return await self._answer(timeline, self._detokenized, tokens)
+        return await self._answer(timeline, len(tokens), self._detokenized, tokens)
 
     def _check_model(self, asked: str | None) -> None:
         if asked is not None:
@@ -161,14 +167,23 @@ class _Tokens:
         )
 
     async def _answer(
-        self, timeline: Timeline, content: Callable[P, Any], *args: P.args, **kwargs: P.kwargs
+        self,
+        timeline: Timeline,
+        size: int,
+        content: Callable[P, Any],
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> Response:
-        """The JSON of ``content(*args)``, made on a thread: it may be megabytes."""
+        """The JSON of ``content(*args)``, made on a thread: it may be megabytes.
+
+        ``size`` is in tokens.
+        """
 
         def made() -> bytes:
             return to_json(content(*args, **kwargs))
 
-        response = Response(await asyncio.to_thread(made), media_type="application/json")
+        async with self._large_answers if size > LARGE else contextlib.nullcontext():
+            response = Response(await asyncio.to_thread(made), media_type="application/json")
         timeline.end(status=200, finish_reason="stop")
         return response
 

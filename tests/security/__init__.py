@@ -1,0 +1,1 @@
+"""Attacks that other servers fell to, sent to this one: see docs/security.md."""
