@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from app.core.errors import (
+    CompilerStuck,
     Draining,
     EngineDied,
     LeapjsonError,
@@ -56,6 +57,7 @@ _TABLE = (  # the first row whose error matches
     _Row(RequestError, 400, "invalid_request_error"),
     _Row(QueueFull, 429, "rate_limit_error", "queue_full"),
     _Row(Draining, 503, "server_error", "draining"),
+    _Row(CompilerStuck, 503, "server_error", "compiler_stuck"),
     _Row(EngineDied, 500, "server_error", "engine_died"),
     _Row(Exception, 500, "server_error", "internal_error"),
 )
