@@ -65,9 +65,7 @@ class Settings(BaseSettings):
 
     max_batch_tokens: Annotated[
         Count | None,
-        Field(
-            description="Tokens computed in one step; by default those of prompts and 512 more."
-        ),
+        Field(description="Tokens computed in one step; by default those of prompts and 512 more."),
     ] = None
     max_prefill_tokens: Annotated[
         Count | None,
@@ -175,6 +173,23 @@ class Settings(BaseSettings):
         Literal["debug", "info", "warning", "error"], Field(description="Least level logged.")
     ] = "info"
     log_format: Annotated[LogFormat, Field(description="Log lines as JSON or text.")] = "json"
+    log_content: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=100_000,
+            description="Characters of each request, answer and error that the log shows. They may "
+            "be private: by default none.",
+        ),
+    ] = 0
+    otlp_endpoint: Annotated[
+        str | None,
+        Field(
+            pattern=r"^https?://[^/?#\s]",
+            description="Collector that traces go to, by OTLP over HTTP: http://collector:4318. "
+            "By default what OTEL_EXPORTER_OTLP_ENDPOINT says. Needs leapjson[otel].",
+        ),
+    ] = None
 
     @field_validator("preload", "api_keys", "cors_origins", mode="before")
     @classmethod

@@ -35,6 +35,8 @@ from app.serving.ports import Engine, TextDecoder, Tokenizer
 from app.serving.schema_registry import SchemaRegistry
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.worker import EngineWorker
+from app.telemetry.collector import open_traces
+from app.telemetry.edge import install_telemetry
 from app.telemetry.logs import configure_logging
 from app.telemetry.metrics import Metrics, Reading
 
@@ -86,7 +88,13 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
     )
     vocabulary.check_bytes()
     runner = load_runner(settings.model_layer(vocabulary.size))
-    engine = RealEngine(runner, vocabulary, tokenizer, settings.engine_layer(runner.description.spare_tokens), observer)
+    engine = RealEngine(
+        runner,
+        vocabulary,
+        tokenizer,
+        settings.engine_layer(runner.description.spare_tokens),
+        observer,
+    )
     description = runner.description
     logger.info("model loaded", extra={"model": settings.model, "runner": str(description)})
     identity = f"{version('leapjson')} {settings.served_model} {description}"
@@ -174,6 +182,7 @@ def assemble(
         max_bytes=settings.schema_registry_bytes,
     )
     metrics.watch(_readings(backend.engine, constraints))
+    metrics.watch(_life_readings(worker, admission, pool))
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -196,6 +205,13 @@ def assemble(
         schemas=schemas,
         render_metrics=metrics.render,
         lifespan=lifespan,
+    )
+    install_telemetry(
+        app,
+        metrics,
+        model=settings.served_model,
+        traces=open_traces(settings.otlp_endpoint, model=settings.served_model),
+        content=settings.log_content,
     )
     return Assembly(app, admission, worker)
 
@@ -256,6 +272,17 @@ def _readings(engine: Engine, constraints: ConstraintCache) -> list[Reading]:
                 lambda: cache.misses, counter=True),
         Reading("schema_cache_evictions_total", "Compiled schemas dropped for room.",
                 lambda: cache.evictions, counter=True),
+    ]  # fmt: skip
+
+
+def _life_readings(worker: EngineWorker, admission: Admission, pool: CompilePool) -> list[Reading]:
+    return [
+        Reading("engine_up", "1 while the engine's thread runs, 0 once it has died.",
+                lambda: worker.alive),
+        Reading("draining", "1 once the server shuts down and refuses new requests.",
+                lambda: admission.draining),
+        Reading("compile_worker_restarts_total", "Compile workers that had to be replaced.",
+                lambda: pool.restarts, counter=True),
     ]  # fmt: skip
 
 
@@ -324,7 +351,12 @@ def serve(
     settings: Settings, load: Callable[[Settings, StepObserver], Backend] = load_backend
 ) -> int:
     """Load, listen, serve until told to stop; the process's exit status."""
-    configure_logging(sys.stderr, level=settings.log_level, log_format=settings.log_format)
+    configure_logging(
+        sys.stderr,
+        level=settings.log_level,
+        log_format=settings.log_format,
+        content=settings.log_content,
+    )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     preloads = load_types(settings.preload)
     _api_keys(settings)  # what is wrong with them is said before the model is loaded

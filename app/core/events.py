@@ -11,6 +11,7 @@ from app.core.step import TokenLogprob
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 TokenSource = Literal["sampled", "leapt"]
+PhaseName = Literal["compile", "queue", "prefill", "decode"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +106,47 @@ class StepStats:
 
 
 @dataclass(frozen=True, slots=True)
+class Phase:
+    """A part of a request's time, in seconds from its arrival."""
+
+    name: PhaseName
+    """Waiting for the constraint; in the engine's queue; until the first chunk; until the last."""
+    start: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
 class RequestStats:
     """One finished request (all its choices). Durations in seconds."""
 
     endpoint: str
     status: int
     finish_reason: str
+    error: str
+    """The class of the error that ended an answer that had begun; "" without one."""
     queue_seconds: float
     """From arrival until its first choice was first scheduled."""
     time_to_first_token: float | None
     e2e_seconds: float
     inter_token_seconds: Sequence[float]
     """Gaps between the chunks of each choice."""
-    leapt_tokens: int
+    phases: Sequence[Phase]
+    """In order; those that the request got to."""
+    choices: int
+    """Choices that have begun."""
+    prompt_tokens: int
+    """Of all prompts together; 0 if the request never got to the engine."""
+    cached_tokens: int
+    """Prompt tokens of the choice that found most of them in the prefix cache."""
     completion_tokens: int
+    leapt_tokens: int
+    drafted_tokens: int
+    forward_passes: int
+    """Steps in which the choices took part, each choice counted by itself."""
 
 
 class StepObserver(Protocol):

@@ -139,6 +139,8 @@ class CompilePool:
         self._idle: asyncio.Queue[_Worker | None] = asyncio.Queue()
         self._workers: set[_Worker] = set()
         self._replacing: set[asyncio.Task[None]] = set()
+        self.restarts = 0
+        """Workers that were killed or crashed, and had to be replaced."""
         # One thread, so that any number of big programs slow the engine no more than one does.
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="leapjson-programs")
 
@@ -231,6 +233,7 @@ class CompilePool:
         return worker
 
     def _replace(self, worker: _Worker) -> None:
+        self.restarts += 1
         task = asyncio.create_task(self._kill_and_restart(worker))
         self._replacing.add(task)
         task.add_done_callback(self._replacing.discard)
@@ -256,6 +259,8 @@ def _result(answer: Any) -> Any:
         assert isinstance(value, ConstraintError)
         raise value
     if kind == "failed":
-        logger.error("the compiler failed: %s", value)
+        # The message may quote the schema: only its class is for every log.
+        kind, _, _ = value.partition(":")
+        logger.error("the compiler failed: %s", kind, extra={"content": value})
         raise LeapjsonError("the constraint compiler failed; this is a fault of the server")
     return value

@@ -53,6 +53,7 @@ class Generation:
         self._ready: list[TextChunk] = []
         self._failure: LeapjsonError | None = None
         self._news = asyncio.Event()
+        timeline.submitted(prompt_tokens)
 
     @property
     def usage(self) -> Mapping[int, AnswerUsage]:
@@ -117,9 +118,9 @@ class Generation:
 
     def on_failure(self, error: LeapjsonError) -> None:
         self._failure = error
-        self._end(self._status_of(error), "error")
+        self._end(self._status_of(error), "error", error)
         self._news.set()
 
-    def _end(self, status: int, finish_reason: str) -> None:
-        self._timeline.end(status=status, finish_reason=finish_reason)
+    def _end(self, status: int, finish_reason: str, error: LeapjsonError | None = None) -> None:
+        self._timeline.end(status=status, finish_reason=finish_reason, error=error)
         self._ticket.release()

@@ -158,7 +158,7 @@ class GenerationService:
         prompts = [await self._prepare(prompt) for prompt in request.prompts]
         engine_requests = []
         for number, prompt in enumerate(prompts):
-            constraint = await self._constraint(request, prompt)
+            constraint = await self._constraint(request, prompt, timeline)
             for choice in range(request.n):
                 index = number * request.n + choice
                 engine_requests.append(
@@ -206,7 +206,9 @@ class GenerationService:
         opening = "closed" if reasoning is None else find_opening(rendered.tail, reasoning)
         return _Prepared(rendered.tokens, "messages", opening)
 
-    async def _constraint(self, request: GenerationRequest, prompt: _Prepared) -> Constraint | None:
+    async def _constraint(
+        self, request: GenerationRequest, prompt: _Prepared, timeline: Timeline
+    ) -> Constraint | None:
         spec = request.constraint
         reasoning = self._config.chat_format.reasoning
         if reasoning is not None and prompt.opening != "closed":
@@ -214,7 +216,8 @@ class GenerationService:
         if spec is None:
             return None
         try:
-            return await self._constraints.get(spec)
+            with timeline.compiling():
+                return await self._constraints.get(spec)
         except ConstraintError as error:  # raised for this request alone
             error.param = request.constraint_param
             raise

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
+import contextvars
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from app.core.events import AnswerUsage, RequestObserver, RequestStats
-
-logger = logging.getLogger(__name__)
+from app.core.events import AnswerUsage, Phase, PhaseName, RequestObserver, RequestStats
 
 
 @dataclass(slots=True)
 class Timeline:
-    """The moments of a request from arrival to end. The first call of ``end`` counts."""
+    """The moments of a request from arrival to end. The first call of ``end`` counts.
+
+    The observer is called in the context (``contextvars``) that the timeline was made in: chunks
+    arrive in that of the engine's thread, which knows nothing of the request.
+    """
 
     request_id: str
     endpoint: str
     observer: RequestObserver
     clock: Callable[[], float]
+    _context: contextvars.Context = field(default_factory=contextvars.copy_context)
     _arrived: float = field(init=False)
+    _compiling: tuple[float, float] | None = None
+    """When compiling began, and when the last of it ended."""
+    _submitted: float | None = None
     _scheduled: float | None = None
     _first_token: float | None = None
+    _last_token: float | None = None
     _last_chunk: dict[int, float] = field(default_factory=dict)
     _gaps: list[float] = field(default_factory=list)
     _usage: dict[int, AnswerUsage] = field(default_factory=dict)
+    _prompt_tokens: int = 0
     _ended: bool = False
 
     def __post_init__(self) -> None:
@@ -34,6 +43,21 @@ class Timeline:
     def usage(self) -> dict[int, AnswerUsage]:
         """The latest counts of each choice that has any."""
         return self._usage
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Around waiting for a constraint, compiled or found; also where that fails."""
+        began = self.clock()
+        try:
+            yield
+        finally:
+            first = began if self._compiling is None else self._compiling[0]
+            self._compiling = (first, self.clock())
+
+    def submitted(self, prompt_tokens: int) -> None:
+        """The request goes to the engine, with so many tokens in all its prompts together."""
+        self._submitted = self.clock()
+        self._prompt_tokens = prompt_tokens
 
     def scheduled(self, moment: float) -> None:
         if self._scheduled is None:
@@ -46,41 +70,56 @@ class Timeline:
         if index in self._last_chunk:
             self._gaps.append(now - self._last_chunk[index])
         self._last_chunk[index] = now
+        self._last_token = now
         self._usage[index] = usage
 
-    def end(self, *, status: int, finish_reason: str) -> None:
+    def end(self, *, status: int, finish_reason: str, error: Exception | None = None) -> None:
         """Report the request. ``status`` is the HTTP status, 499 for a client that left."""
         if self._ended:
             return
         self._ended = True
+        self._context.run(self.observer.observe_request, self._stats(status, finish_reason, error))
+
+    def _stats(self, status: int, finish_reason: str, error: Exception | None) -> RequestStats:
         now = self.clock()
         started = now if self._scheduled is None else self._scheduled
         first = None if self._first_token is None else self._first_token - self._arrived
-        stats = RequestStats(
+        answers = self._usage.values()
+        return RequestStats(
             endpoint=self.endpoint,
             status=status,
             finish_reason=finish_reason,
+            error="" if error is None else type(error).__name__,
             queue_seconds=max(started - self._arrived, 0.0),
             time_to_first_token=first,
             e2e_seconds=now - self._arrived,
             inter_token_seconds=self._gaps,
-            leapt_tokens=sum(usage.leapt_tokens for usage in self._usage.values()),
-            completion_tokens=sum(usage.completion_tokens for usage in self._usage.values()),
+            phases=tuple(self._phases(now)),
+            choices=len(self._usage),
+            prompt_tokens=self._prompt_tokens,
+            cached_tokens=max((each.cached_tokens for each in answers), default=0),
+            completion_tokens=sum(each.completion_tokens for each in answers),
+            leapt_tokens=sum(each.leapt_tokens for each in answers),
+            drafted_tokens=sum(each.drafted_tokens for each in answers),
+            forward_passes=sum(each.forward_passes for each in answers),
         )
-        self.observer.observe_request(stats)
-        self._log(stats)
 
-    def _log(self, stats: RequestStats) -> None:
-        logger.info(
-            "request",
-            extra={
-                "request_id": self.request_id,
-                "endpoint": stats.endpoint,
-                "status": stats.status,
-                "finish_reason": stats.finish_reason,
-                "seconds": round(stats.e2e_seconds, 6),
-                "queue_seconds": round(stats.queue_seconds, 6),
-                "completion_tokens": stats.completion_tokens,
-                "leapt_tokens": stats.leapt_tokens,
-            },
-        )
+    def _phases(self, now: float) -> Iterator[Phase]:
+        """What the request went through, the last phase up to ``now`` where it broke off::
+
+        arrival ... |-- compile --| ... |-- queue --|-- prefill --|---- decode ----| end
+                                   submitted    scheduled    first chunk     last chunk
+        """
+        if self._compiling is not None:
+            yield self._phase("compile", *self._compiling)
+        moments: list[tuple[PhaseName, float | None, float | None]] = [
+            ("queue", self._submitted, self._scheduled),
+            ("prefill", self._scheduled, self._first_token),
+            ("decode", self._first_token, self._last_token),
+        ]
+        for name, start, end in moments:
+            if start is not None:
+                yield self._phase(name, start, now if end is None else end)
+
+    def _phase(self, name: PhaseName, start: float, end: float) -> Phase:
+        return Phase(name, start - self._arrived, max(end, start) - self._arrived)

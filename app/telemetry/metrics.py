@@ -6,15 +6,25 @@ event (queue lengths, sizes, the cache's own counts) is read when Prometheus ask
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from app.core.events import RequestStats, StepStats
+from app.telemetry.exchange import Exchange, current_exchange
 
 PREFIX = "leapjson_"
 
@@ -45,16 +55,44 @@ class _Readings(Collector):
 
 
 class Metrics:
-    """A ``StepObserver`` and a ``RequestObserver``; thread-safe, as prometheus_client is."""
+    """A ``StepObserver`` and a ``RequestObserver``; thread-safe, as prometheus_client is.
+
+    Every label has few values, whatever clients send: endpoints are routes or ``other``, and the
+    rest are words of this server.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
         self._steps = _StepMetrics(self.registry)
         self._requests = _RequestMetrics(self.registry)
         self.observe_step = self._steps.observe
-        self.observe_request = self._requests.observe
         self.observe_rejection = self._requests.observe_rejection
         self.observe_compile = self._requests.observe_compile
+
+    def observe_request(self, stats: RequestStats) -> None:
+        """Count a request that got to the service, and tell its ``Exchange``, where it has one."""
+        self._requests.observe(stats)
+        exchange = current_exchange.get()
+        if exchange is not None:
+            exchange.report(stats)
+
+    def observe_exchange(self, exchange: Exchange) -> None:
+        """Count a request that the service did not report: refused before it, or none of its."""
+        if exchange.stats is None:
+            self._requests.count(exchange.endpoint, exchange.status, exchange.finish_reason)
+
+    def describe(self, model: str) -> None:
+        """Report what runs here. Call once."""
+        gauge = Gauge(
+            PREFIX + "build_info",
+            "Always 1; the labels say what runs.",
+            ["version", "python", "torch", "model"],
+            registry=self.registry,
+        )
+        gauge.labels(_version("leapjson"), platform.python_version(), _version("torch"), model).set(
+            1
+        )
 
     def watch(self, readings: Iterable[Reading]) -> None:
         """Report these values, too, from now on."""
@@ -63,6 +101,13 @@ class Metrics:
     def render(self) -> tuple[bytes, str]:
         """The exposition in Prometheus' text format, and its content type."""
         return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"
 
 
 class _StepMetrics:
@@ -151,7 +196,8 @@ class _RequestMetrics:
 
         self._requests = Counter(
             PREFIX + "requests_total",
-            "Requests that ended; status 499 is a client that left.",
+            "Requests that ended, those refused at the door included; status 499 is a client "
+            "that left.",
             ["endpoint", "status", "finish_reason"],
             registry=registry,
         )
@@ -174,9 +220,16 @@ class _RequestMetrics:
         self._queue = latency(
             "request_queue_time_seconds", "From arrival until a step took the request up."
         )
+        self._prefill = latency(
+            "request_prefill_seconds", "From when a step took the request up to the first chunk."
+        )
+        self._decode = latency("request_decode_seconds", "From the first chunk to the last.")
+
+    def count(self, endpoint: str, status: int, finish_reason: str) -> None:
+        self._requests.labels(endpoint, str(status), finish_reason).inc()
 
     def observe(self, stats: RequestStats) -> None:
-        self._requests.labels(stats.endpoint, str(stats.status), stats.finish_reason).inc()
+        self.count(stats.endpoint, stats.status, stats.finish_reason)
         if stats.time_to_first_token is None:
             return  # refused or abandoned before its first token: its times would say nothing
         self._first.observe(stats.time_to_first_token)
@@ -184,6 +237,11 @@ class _RequestMetrics:
         self._queue.observe(stats.queue_seconds)
         for gap in stats.inter_token_seconds:
             self._gap.observe(gap)
+        for phase in stats.phases:
+            if phase.name == "prefill":
+                self._prefill.observe(phase.seconds)
+            elif phase.name == "decode":
+                self._decode.observe(phase.seconds)
 
     def observe_rejection(self, reason: str) -> None:
         self._rejections.labels(reason).inc()

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import platform
 import re
 
-from app.core.events import RequestObserver, RequestStats, StepObserver, StepStats
+from app.core.events import Phase, RequestObserver, RequestStats, StepObserver, StepStats
 from app.telemetry.metrics import Metrics, Reading
 
 STEP = StepStats(
@@ -34,12 +35,19 @@ def request(status: int = 200, first: float | None = 0.1) -> RequestStats:
         endpoint="/v1/chat/completions",
         status=status,
         finish_reason="stop" if status == 200 else "error",
+        error="",
         queue_seconds=0.01,
         time_to_first_token=first,
         e2e_seconds=0.5,
         inter_token_seconds=[0.1, 0.1, 0.2],
-        leapt_tokens=5,
+        phases=[Phase("prefill", 0.01, 0.1), Phase("decode", 0.1, 0.5)],
+        choices=1,
+        prompt_tokens=20,
+        cached_tokens=16,
         completion_tokens=9,
+        leapt_tokens=5,
+        drafted_tokens=2,
+        forward_passes=3,
     )
 
 
@@ -90,6 +98,8 @@ def test_a_request_counts_with_its_endpoint_status_and_end() -> None:
     assert values["e2e_request_latency_seconds_sum"] == 0.5
     assert values["request_queue_time_seconds_count"] == 1
     assert values["inter_token_latency_seconds_count"] == 3
+    assert round(values["request_prefill_seconds_sum"], 6) == 0.09
+    assert round(values["request_decode_seconds_sum"], 6) == 0.4
     assert values['admission_rejections_total{reason="queue_full"}'] == 1
     assert values['schema_compile_seconds_count{kind="schema",result="ok"}'] == 1
 
@@ -113,9 +123,20 @@ def test_two_instances_share_nothing() -> None:
     assert samples(Metrics())["forward_passes_total"] == 0
 
 
-def test_every_metric_has_the_prefix_and_a_help_text() -> None:
-    text = Metrics().render()[0].decode()
+def test_every_metric_has_a_help_text_and_the_prefix_or_the_standard_name_of_a_process() -> None:
+    metrics = Metrics()
+    metrics.describe("a-model")
+    text = metrics.render()[0].decode()
     helped = set(re.findall(r"^# HELP (\S+) \S", text, re.M))
     typed = set(re.findall(r"^# TYPE (\S+)", text, re.M))
     assert helped == typed
-    assert all(name.startswith("leapjson_") for name in typed)
+    assert all(name.startswith(("leapjson_", "process_")) for name in typed)
+
+
+def test_the_build_is_one_series_whose_labels_say_what_runs() -> None:
+    metrics = Metrics()
+    metrics.describe("a-model")
+    (line,) = re.findall(r"^leapjson_build_info\{.*", metrics.render()[0].decode(), re.M)
+    assert line.endswith(" 1.0")
+    assert 'model="a-model"' in line
+    assert f'python="{platform.python_version()}"' in line

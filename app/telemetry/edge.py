@@ -1,0 +1,211 @@
+"""The outermost layer around every request: its log line, its count, its span.
+
+What the service measures comes through ``Metrics.observe_request``; this layer adds what never
+gets there (401, 404, 413, probes) and what is known only when the answer has been sent.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.core.events import RequestStats
+from app.telemetry.endpoints import KnownNames
+from app.telemetry.exchange import Exchange, current_exchange
+from app.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from app.telemetry.traces import Traces
+
+logger = logging.getLogger("leapjson.access")
+
+PROBES = frozenset({"/health", "/ready", "/metrics"})
+"""Asked for every few seconds: logged at the level debug, and never traced."""
+_LARGEST_ERROR = 1 << 16
+"""Bytes of an error's body that is looked at for its code."""
+
+
+def install_telemetry(
+    app: FastAPI, metrics: Metrics, *, model: str, traces: Traces | None, content: int = 0
+) -> None:
+    """Put this layer around ``app``, whose routes and middlewares are complete.
+
+    ``content``: bytes of each body, and characters of its path, that go into the log.
+    """
+    metrics.describe(model)
+    pages = (app.openapi_url, app.docs_url, app.redoc_url)
+    names = KnownNames(app.openapi(), filter(None, pages))
+    app.add_middleware(
+        RequestTelemetry, metrics=metrics, names=names, traces=traces, content=content
+    )
+
+
+class RequestTelemetry:
+    """ASGI middleware. Costs a request some microseconds without traces."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        metrics: Metrics,
+        names: KnownNames,
+        traces: Traces | None,
+        content: int,
+    ) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._names = names
+        self._traces = traces
+        self._content = content
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        elif scope["type"] == "lifespan" and self._traces is not None:
+            await self._app(scope, receive, self._closing(self._traces, send))
+        else:
+            await self._app(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        names = self._names
+        exchange = Exchange(scope, names.method(scope["method"]), names.endpoint(scope["path"]))
+        traced = self._traces is not None and exchange.endpoint not in PROBES
+        span = self._traces.start(exchange) if self._traces is not None and traced else None
+        transcript = _Transcript(self._content) if self._content else None
+        if transcript is not None:
+            receive = transcript.receiving(receive)
+        token = current_exchange.set(exchange)
+        try:
+            await self._app(scope, receive, self._watching(exchange, transcript, send))
+        except BaseException as error:
+            exchange.error = type(error).__name__
+            raise
+        finally:
+            self._metrics.observe_exchange(exchange)
+            _log(exchange, transcript)
+            if span is not None and self._traces is not None:
+                self._traces.finish(span, exchange)
+            current_exchange.reset(token)
+
+    def _watching(self, exchange: Exchange, transcript: _Transcript | None, send: Send) -> Send:
+        async def watched(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                exchange.sent_status = message["status"]
+                exchange.streamed = _is_stream(message)
+            elif message["type"] == "http.response.body":
+                body = message.get("body", b"")
+                if exchange.status >= 400 and exchange.code is None:
+                    self._read_error(exchange, body)
+                if transcript is not None:
+                    transcript.sent(body)
+            await send(message)
+
+        return watched
+
+    def _read_error(self, exchange: Exchange, body: bytes) -> None:
+        """Code and field of an error in OpenAI's envelope; never its message."""
+        if len(body) > _LARGEST_ERROR or not body.startswith(b'{"error"'):
+            return
+        error = json.loads(body)["error"]
+        exchange.code = error["code"]
+        if error["param"] is not None:
+            exchange.param = self._names.param(error["param"])
+
+    @staticmethod
+    def _closing(traces: Traces, send: Send) -> Send:
+        async def closing(message: Message) -> None:
+            if message["type"].startswith("lifespan.shutdown."):
+                await traces.close()
+            await send(message)
+
+        return closing
+
+
+class _Transcript:
+    """The beginnings of both bodies, for who asked to see them in the log."""
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._request = bytearray()
+        self._answer = bytearray()
+
+    def receiving(self, receive: Receive) -> Receive:
+        async def received() -> Message:
+            message = await receive()
+            self._keep(self._request, message.get("body", b""))
+            return message
+
+        return received
+
+    def sent(self, body: bytes) -> None:
+        self._keep(self._answer, body)
+
+    def _keep(self, kept: bytearray, part: bytes) -> None:
+        kept += part[: self._longest - len(kept)]
+
+    def content(self, path: str) -> dict[str, str]:
+        request, answer = (
+            bytes(part).decode(errors="replace") for part in (self._request, self._answer)
+        )
+        return {"path": path, "request": request, "answer": answer}
+
+
+def _is_stream(start: Message) -> bool:
+    return any(
+        name == b"content-type" and value.startswith(b"text/event-stream")
+        for name, value in start.get("headers", ())
+    )
+
+
+def _log(exchange: Exchange, transcript: _Transcript | None) -> None:
+    fields: dict[str, object] = {
+        "request_id": exchange.request_id,
+        "method": exchange.method,
+        "endpoint": exchange.endpoint,
+        "status": exchange.status,
+        "finish_reason": exchange.finish_reason,
+        "seconds": round(time.perf_counter() - exchange.started, 6),
+    }
+    fields |= {
+        name: value
+        for name, value in (
+            ("code", exchange.code),
+            ("param", exchange.param),
+            ("error", exchange.error or (exchange.stats.error if exchange.stats else "")),
+        )
+        if value
+    }
+    if exchange.stats is not None and exchange.stats.choices:
+        fields |= _measured(exchange.stats)
+    if transcript is not None:
+        fields["content"] = transcript.content(exchange.scope["path"])
+    logger.log(_level(exchange), "request", extra=fields)
+
+
+def _level(exchange: Exchange) -> int:
+    if exchange.endpoint in PROBES:
+        return logging.DEBUG
+    if exchange.status == 503:
+        return logging.WARNING
+    return logging.ERROR if exchange.status >= 500 else logging.INFO
+
+
+def _measured(stats: RequestStats) -> Mapping[str, Any]:
+    times = {f"{phase.name}_seconds": round(phase.seconds, 6) for phase in stats.phases}
+    if stats.time_to_first_token is not None:
+        times["first_token_seconds"] = round(stats.time_to_first_token, 6)
+    return times | {
+        "choices": stats.choices,
+        "prompt_tokens": stats.prompt_tokens,
+        "cached_tokens": stats.cached_tokens,
+        "completion_tokens": stats.completion_tokens,
+        "leapt_tokens": stats.leapt_tokens,
+        "drafted_tokens": stats.drafted_tokens,
+        "forward_passes": stats.forward_passes,
+    }
