@@ -70,7 +70,7 @@ class Settings(BaseSettings):
     max_prefill_tokens: Annotated[
         Count | None,
         Field(
-            description="Tokens of prompts computed in one step, which running answers wait for; "
+            description="Tokens of prompts computed in one step that running answers wait for; "
             "by default what suits the device."
         ),
     ] = None

@@ -14,7 +14,7 @@ class EngineConfig:
     max_running: int = 64
     """Sequences that hold cache blocks at a time."""
     max_prefill_tokens: int = 128
-    """Tokens of prompts computed in one step, all sequences together: what answers wait for."""
+    """Tokens of prompts computed in one step, all together, where other answers wait for it."""
     small_gap_tokens: int = 32
     """A running sequence with at most this many tokens to compute goes before long prompts."""
     max_draft_tokens: int = 16

@@ -67,8 +67,9 @@ class Scheduler:
     def _grant(self) -> tuple[dict[Sequence, int], int]:
         """Tokens for each running sequence: small gaps first, the rest to long prompts.
 
-        Every small gap gets one token at least, so that a step full of leaps delays nobody. Also
-        returns how many tokens of prompts the step may compute beside these.
+        Every small gap gets one token at least, so that a step full of leaps delays nobody. Prompts
+        may take all of it where no answer waits for the step. Also returns how many tokens of
+        prompts the step may compute beside these.
         """
         config = self._config
         small: list[Sequence] = []
@@ -82,7 +83,7 @@ class Scheduler:
         for sequence in small:
             grants[sequence] = min(sequence.gap, left - grants[sequence])
             left -= grants[sequence]
-        prefill = config.max_prefill_tokens
+        prefill = config.max_prefill_tokens if small else config.max_batch_tokens
         for sequence in large:
             grants[sequence] = min(sequence.gap, prefill, left)
             left -= grants[sequence]
