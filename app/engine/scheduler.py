@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from itertools import pairwise
@@ -10,15 +9,21 @@ from itertools import pairwise
 from app.core.step import SampleRow, StepPlan
 from app.engine.batch import Batch, Part, part_of
 from app.engine.config import EngineConfig
+from app.engine.fair_queue import FairQueue
 from app.engine.sequence import Sequence
 from app.kv.manager import BlockManager
+from app.kv.prefix import CachedBlock
+
+_MOST_PASSED = 8
+"""Sequences that wait for a prefix and are passed over in one step: each costs a look at it."""
 
 
 class Scheduler:
     """Owns the waiting queue, the running sequences and their cache blocks.
 
-    ``running`` is in order of arrival, and every waiting sequence arrived after every running
-    one, so first come is first served; under pressure the youngest gives its blocks back.
+    ``running`` is in order of admission. Under pressure the last one admitted gives its blocks
+    back and is the first to be admitted again; else tenants take turns, and each tenant's own
+    come in order of arrival.
     """
 
     def __init__(
@@ -29,14 +34,14 @@ class Scheduler:
         spell: Callable[[Seq[int]], list[bytes]],
     ) -> None:
         self.running: list[Sequence] = []
-        self.waiting: deque[Sequence] = deque()
+        self.waiting: FairQueue[Sequence] = FairQueue(lambda sequence: sequence.request.tenant)
         self.blocks = blocks
         self._config = config
         self._begin = begin
         self._spell = spell
 
     def add(self, sequence: Sequence) -> None:
-        self.waiting.append(sequence)
+        self.waiting.push(sequence)
 
     def remove(self, sequence: Sequence) -> None:
         """Forget a finished or aborted sequence and free its blocks."""
@@ -91,7 +96,7 @@ class Scheduler:
         return {sequence: granted for sequence, granted in grants.items() if granted}, prefill
 
     def _find_blocks(self, grants: dict[Sequence, int]) -> int:
-        """Grow tables to cover the grants, oldest first, preempting the youngest if need be.
+        """Grow tables to cover the grants, oldest first, preempting the last admitted if need be.
 
         The oldest sequence can take every block, and ``Engine.add`` made sure that those suffice:
         so some sequence always advances. Returns how many were preempted.
@@ -116,47 +121,67 @@ class Scheduler:
         return preempted
 
     def _preempt(self, sequence: Sequence) -> None:
-        """Take all blocks from the youngest running sequence; what it knows it keeps."""
+        """Take all blocks from the sequence admitted last; what it knows it keeps."""
         assert sequence is self.running[-1]
         self.running.pop()
         self.blocks.free(sequence.blocks)
         sequence.computed = 0
-        self.waiting.appendleft(sequence)
+        self.waiting.put_back(sequence)
 
     def _admit(self, left: int, grants: dict[Sequence, int], ended: list[Sequence]) -> int:
-        """Start waiting sequences in order while tokens and blocks suffice.
+        """Start waiting sequences in turn while tokens and blocks suffice.
 
-        A sequence that a running one is computing a prefix for waits for it. Returns how many
-        prompt tokens were found in the cache.
+        A sequence that a running one is computing a prefix for waits for it, and is passed over.
+        One that waits for blocks is not, or it would wait for ever. Returns how many prompt tokens
+        were found in the cache.
         """
         config, cached, begun = self._config, 0, 0
-        while self.waiting and left > 0 and len(self.running) < config.max_running:
-            sequence = self.waiting[0]
+        passed: list[Sequence] = []
+        while left > 0 and len(self.running) < config.max_running:
+            sequence = self.waiting.next(passed)
+            if sequence is None:
+                break
             if not sequence.begun:
                 if begun == config.max_running:
                     break
                 begun += 1
                 self._begin(sequence)
                 if sequence.finish_reason is not None:
-                    ended.append(self.waiting.popleft())
+                    self.waiting.take(sequence)
+                    ended.append(sequence)
                     continue
             known = len(sequence.tokens) + len(sequence.draft)
             prefix = self.blocks.match(sequence.tokens)
-            if self._prefix_is_coming(sequence, len(prefix)) or not self.blocks.can_allocate(
-                known, prefix, reserve=len(self.running)
-            ):
+            if self._prefix_is_coming(sequence, len(prefix)):
+                if self.waiting.has_returned or len(passed) == _MOST_PASSED:
+                    break
+                passed.append(sequence)
+                continue
+            if not self.blocks.can_allocate(known, prefix, reserve=len(self.running)):
                 break
-            self.running.append(self.waiting.popleft())
-            sequence.blocks = self.blocks.allocate(known, prefix)
-            sequence.computed = len(prefix) * self.blocks.block_size
-            if not sequence.admitted:
-                sequence.admitted = True
-                sequence.cached_tokens = min(sequence.computed, sequence.answer_start)
-                cached += sequence.cached_tokens
+            cached += self._start(sequence, known, prefix)
             granted = min(known - sequence.computed, left)
             grants[sequence] = granted
             left -= granted
         return cached
+
+    def _start(self, sequence: Sequence, known: int, prefix: Seq[CachedBlock]) -> int:
+        """Run a waiting sequence. Returns how many of its prompt's tokens are news to be told.
+
+        Its tenant is charged for the rest of the prompt now, once, and for the answer's tokens as
+        they are computed.
+        """
+        self.waiting.take(sequence)
+        self.running.append(sequence)
+        sequence.blocks = self.blocks.allocate(known, prefix)
+        sequence.computed = len(prefix) * self.blocks.block_size
+        if sequence.admitted:
+            return 0
+        sequence.admitted = True
+        sequence.cached_tokens = min(sequence.computed, sequence.answer_start)
+        tenant = sequence.request.tenant
+        self.waiting.charge(tenant, sequence.answer_start - sequence.cached_tokens)
+        return sequence.cached_tokens
 
     def _prefix_is_coming(self, sequence: Sequence, blocks: int) -> bool:
         """Whether a running sequence is about to compute the next full block of this prefix."""
@@ -203,6 +228,7 @@ class Scheduler:
         back, never written while shared.
         """
         sequence = part.sequence
+        self.waiting.charge(sequence.request.tenant, len(part.span.tokens) - part.num_prompt)
         computed = min(valid, len(sequence.tokens) - 1)
         if computed < len(sequence.blocks.chain) * self.blocks.block_size:
             computed = self.blocks.truncate(sequence.blocks, computed)
@@ -212,8 +238,13 @@ class Scheduler:
     def check_integrity(self) -> None:
         """Assert every invariant. Costs O(blocks + known tokens); for tests."""
         self.blocks.check_integrity([sequence.blocks for sequence in self.running])
-        order = [sequence.number for sequence in (*self.running, *self.waiting)]
-        assert order == sorted(order), "not first come, first served"
+        self.waiting.check_integrity()
+        last: dict[str, int] = {}
+        for sequence in self.waiting:
+            if not sequence.admitted:
+                tenant = sequence.request.tenant
+                assert last.get(tenant, -1) < sequence.number, "not first come, first served"
+                last[tenant] = sequence.number
         assert len(self.running) <= self._config.max_running
         for sequence in self.running:
             sequence.check_integrity()

@@ -173,7 +173,7 @@ def random_request(rng: random.Random, index: int) -> EngineRequest:
     sampling = SamplingParams(
         temperature=rng.choice([0.0, 1.0, 1.5]), frequency_penalty=rng.choice([0.0, 0.0, 0.7])
     )
-    return request(
+    one = request(
         f"r{index}",
         shared + own,
         allowed=allowed,
@@ -184,6 +184,7 @@ def random_request(rng: random.Random, index: int) -> EngineRequest:
         on_budget=rng.choice(["finish", "finish", "truncate"]),
         leap=rng.random() < 0.85,
     )
+    return replace(one, tenant="abc"[index % 3])
 
 
 def random_endings(rng: random.Random, one: EngineRequest) -> EngineRequest:

@@ -1,0 +1,157 @@
+"""What the scheduler admits, and when: no model, no tokens drawn, plans alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+
+from app.core.request import EngineRequest
+from app.engine.config import EngineConfig
+from app.engine.scheduler import Scheduler
+from app.engine.sequence import Sequence
+from app.kv.manager import BlockManager
+
+BLOCK = 4
+
+
+class Bench:
+    """A scheduler whose steps are committed as planned, without anything being drawn."""
+
+    def __init__(
+        self, *, blocks: int = 100, max_running: int = 4, prefill_tokens: int = 64
+    ) -> None:
+        config = EngineConfig(max_prefill_tokens=prefill_tokens, max_running=max_running)
+        self.scheduler = Scheduler(config, BlockManager(blocks, BLOCK), self._begin, _spell)
+        self.sequences: dict[str, Sequence] = {}
+
+    def add(self, name: str, tokens: Seq[int], tenant: str = "") -> None:
+        request = EngineRequest(name, tuple(tokens), max_tokens=10, tenant=tenant)
+        sequence = Sequence(request, None, len(self.sequences))
+        self.sequences[name] = sequence
+        self.scheduler.add(sequence)
+
+    def step(self, grow: int = 0) -> list[str]:
+        """Who is taken up. Answers whose prompt is computed get ``grow`` tokens each."""
+        before = set(self.running)
+        batch = self.scheduler.plan()
+        for part in batch.parts:
+            if part.num_drawn and grow:
+                for _ in range(grow):
+                    part.sequence.append(7, b"7", "sampled")
+            self.scheduler.commit(part, part.end)
+        self.scheduler.check_integrity()
+        return [name for name in self.running if name not in before]
+
+    @property
+    def running(self) -> list[str]:
+        return [sequence.request.request_id for sequence in self.scheduler.running]
+
+    def end(self, name: str) -> None:
+        self.scheduler.remove(self.sequences.pop(name))
+        self.scheduler.check_integrity()
+
+    @staticmethod
+    def _begin(sequence: Sequence) -> None:
+        sequence.begun = True
+
+
+def _spell(tokens: Seq[int]) -> list[bytes]:
+    return [b"x"] * len(tokens)
+
+
+def own(number: int, length: int = 3) -> list[int]:
+    """A prompt that begins like no other."""
+    return [1000 + number] * length
+
+
+def test_one_request_of_a_tenant_is_taken_up_before_anothers_hundreds() -> None:
+    bench = Bench(max_running=1)
+    for number in range(500):
+        bench.add(f"a{number}", own(number), "a")
+    assert bench.step() == ["a0"]
+    bench.add("b", own(500), "b")
+    assert bench.step() == []
+    bench.end("a0")
+    assert bench.step() == ["b"]
+    bench.end("b")
+    assert bench.step() == ["a1"]
+
+
+def test_tenants_share_the_places_that_get_free_however_many_requests_they_have() -> None:
+    bench = Bench(max_running=4)
+    for number in range(40):
+        bench.add(f"a{number}", own(number), "a")
+    for number in range(4):
+        bench.add(f"b{number}", own(100 + number), "b")
+    assert sorted(bench.step()) == ["a0", "a1", "b0", "b1"]
+
+
+def test_long_answers_count_as_well_as_long_prompts() -> None:
+    bench = Bench(max_running=2)
+    for number in range(4):
+        bench.add(f"a{number}", own(number), "a")
+        bench.add(f"b{number}", own(100 + number), "b")
+    assert bench.step() == ["a0", "b0"]
+    for _ in range(3):
+        bench.sequences["a0"].append(7, b"7", "sampled")
+        assert bench.step() == []
+    bench.end("a0")
+    assert bench.step() == ["b1"]
+
+
+def test_what_waits_for_a_prefix_lets_others_go_before() -> None:
+    shared = [5] * 80
+    bench = Bench(max_running=8, prefill_tokens=100)
+    bench.add("first", [*shared, 1])
+    bench.add("second", [*shared, 2])
+    bench.add("third", own(1))
+    assert bench.step() == ["first", "third"]
+    assert bench.step() == ["second"]
+    assert bench.sequences["second"].cached_tokens == 80
+
+
+def test_a_prefix_that_very_many_wait_for_does_not_hold_another_tenant_up() -> None:
+    shared = [5] * 80
+    bench = Bench(blocks=400, max_running=64, prefill_tokens=100)
+    for number in range(50):
+        bench.add(f"a{number}", [*shared, number], "a")
+    bench.add("b", own(1), "b")
+    assert bench.step() == ["a0", "b"]
+    assert len(bench.step()) == 49
+
+
+def test_what_waits_for_blocks_is_not_passed_over() -> None:
+    bench = Bench(blocks=10, max_running=8)
+    bench.add("runs", own(0, 20))
+    assert bench.step() == ["runs"]
+    bench.add("large", own(1, 30), "a")
+    bench.add("small", own(2, 3), "a")
+    assert bench.step() == []
+    bench.end("runs")
+    assert bench.step() == ["large", "small"]
+
+
+def test_who_was_preempted_is_admitted_again_before_anybody_else() -> None:
+    bench = Bench(blocks=8, max_running=2)
+    bench.add("a0", own(0, 15), "a")
+    bench.add("a1", own(1, 7), "a")
+    assert bench.step() == ["a0", "a1"]
+    bench.add("b0", own(2), "b")
+    while "a1" in bench.running:
+        assert bench.step(grow=1) == []
+    assert bench.running == ["a0"]
+    assert bench.step() == []
+    bench.end("a0")
+    assert bench.step() == ["a1", "b0"]
+
+
+def test_a_preempted_prompt_is_not_charged_twice() -> None:
+    bench = Bench(blocks=8, max_running=2)
+    bench.add("b0", own(9, 12), "b")
+    bench.add("a0", own(0, 7), "a")
+    assert bench.step() == ["b0", "a0"]
+    bench.add("a1", own(1), "a")
+    bench.add("b1", own(2), "b")
+    bench.scheduler._preempt(bench.sequences["a0"])  # as if blocks had run out
+    assert bench.step() == ["a0"]
+    bench.end("b0")
+    assert bench.step() == ["a1"]  # 7 tokens were served to a and 12 to b
