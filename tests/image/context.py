@@ -1,0 +1,34 @@
+"""Which files a build may COPY: what .dockerignore leaves of the repository.
+
+Source: docs.docker.com/build/concepts/context: the last line that matches a path or a folder
+above it decides; a line that begins with ``!`` takes the path in again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+
+def read_patterns(path: Path) -> list[str]:
+    lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def is_in_context(path: PurePosixPath, patterns: Sequence[str]) -> bool:
+    """``path`` is relative to the context."""
+    included = True
+    folders = [str(each) for each in (path, *path.parents)]
+    for pattern in patterns:
+        glob = _regex(pattern.removeprefix("!"))
+        if any(glob.fullmatch(folder) for folder in folders):
+            included = pattern.startswith("!")
+    return included
+
+
+def _regex(pattern: str) -> re.Pattern[str]:
+    """``*`` is anything within a name, ``**/`` any folders, none too."""
+    parts = re.split(r"(\*\*/|\*)", pattern.strip("/"))
+    meaning = {"**/": r"(?:.*/)?", "*": r"[^/]*"}
+    return re.compile("".join(meaning.get(part, re.escape(part)) for part in parts))

@@ -1,0 +1,162 @@
+"""What of the image can be checked without an engine; docker/README.md has the rest."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from app.config import Settings
+from tests.image.context import is_in_context, read_patterns
+from tests.image.dockerfile import Stage, read_dockerfile
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+STAGES = read_dockerfile(REPOSITORY / "Dockerfile")
+FINAL = STAGES[-1]
+IGNORE = read_patterns(REPOSITORY / ".dockerignore")
+CC = REPOSITORY / "docker" / "triton" / "cc"
+
+
+def copied_from_context() -> list[str]:
+    copies = [copy for stage in STAGES for copy in stage.all("COPY") if "from" not in copy.flags]
+    return [source for copy in copies for source in copy.words[:-1]]
+
+
+def installs(stage: Stage, installer: str) -> list[list[str]]:
+    """The arguments of each ``pip install``, or ``apt-get install``, that the stage runs."""
+    scripts = "\n".join(run.text for run in stage.all("RUN"))
+    return [found.split() for found in re.findall(rf"{installer} install ([^;&\n]+)", scripts)]
+
+
+@pytest.mark.parametrize("source", copied_from_context())
+def test_what_the_dockerfile_copies_exists_and_is_not_ignored(source: str) -> None:
+    assert (REPOSITORY / source).exists()
+    assert is_in_context(PurePosixPath(source), IGNORE)
+
+
+def test_the_build_sees_the_package_and_neither_tests_nor_caches() -> None:
+    def seen(path: str) -> bool:
+        return is_in_context(PurePosixPath(path), IGNORE)
+
+    package = (REPOSITORY / "app").rglob("*")
+    for path in package:
+        relative = path.relative_to(REPOSITORY)
+        assert seen(str(relative)) == ("__pycache__" not in relative.parts), relative
+    for unwanted in (".git", ".venv", "tests/fakes.py", "loadtest/drive.py", "docs", "k8s", ".env"):
+        assert not seen(unwanted)
+
+
+def test_pip_installs_pinned_versions_and_replaces_no_torch() -> None:
+    cpu, cuda, dependencies, package = installs(STAGES[1], "pip")
+    assert cpu[-1] == cuda[-1] == "torch"
+    assert package == ["--no-deps", "."]
+    for arguments in (cpu, cuda, dependencies):
+        assert arguments[arguments.index("-c") + 1] == "constraints.txt"
+        assert not {"-U", "--upgrade", "--force-reinstall"} & set(arguments)
+
+
+def test_the_image_runs_without_privileges_and_has_nothing_that_compiles() -> None:
+    user, group = FINAL.last("USER").text.split(
+        ":"
+    )  # numbers: Kubernetes must see that it is not 0
+    assert int(user) > 0
+    assert int(group) > 0
+    (arguments,) = installs(FINAL, "apt-get")
+    assert arguments == ["--yes", "--no-install-recommends", "libgomp1", "tini"]
+
+
+def test_signals_reach_the_server() -> None:
+    entry, command = FINAL.last("ENTRYPOINT"), FINAL.last("CMD")
+    assert entry.text.startswith("[")  # the shell form would put a shell between
+    assert command.text.startswith("[")
+    assert entry.words + command.words == ["tini", "--", "leapjson", "serve"]
+
+
+def test_every_cache_lies_in_the_volume() -> None:
+    (volume,) = (PurePosixPath(each.text) for each in FINAL.all("VOLUME"))
+    for name in ("HOME", "HF_HOME", "NUMBA_CACHE_DIR", "TRITON_CACHE_DIR"):
+        path = PurePosixPath(FINAL.environment[name])
+        assert path.is_relative_to(volume), name
+
+
+def test_the_image_sets_only_settings_that_exist() -> None:
+    ours = [name for name in FINAL.environment if name.startswith("LEAPJSON_")]
+    assert ours
+    known = {f"LEAPJSON_{name.upper()}" for name in Settings.model_fields}
+    assert set(ours) <= known
+
+
+def test_the_image_listens_where_its_port_says() -> None:
+    assert FINAL.environment["LEAPJSON_PORT"] == FINAL.last("EXPOSE").text
+
+
+@contextmanager
+def answering(status: int) -> Iterator[int]:
+    """A server that answers every GET with this status; its port."""
+    asked: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on stderr."""
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+    assert asked == ["/health"]
+
+
+@pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])
+def test_the_health_check_asks_the_port_of_the_settings(status: int, healthy: bool) -> None:
+    check = FINAL.last("HEALTHCHECK")
+    form, _, command = check.text.partition(" ")
+    assert form == "CMD"
+    python, *arguments = type(check)("CMD", command).words
+    assert python == "python"
+    with answering(status) as port:
+        environment = {**os.environ, "LEAPJSON_PORT": str(port)}
+        ran = subprocess.run(
+            [sys.executable, *arguments], env=environment, capture_output=True, timeout=60
+        )
+    assert (ran.returncode == 0) == healthy, ran.stderr
+
+
+def test_the_stand_in_compiler_hands_out_the_module_for_its_own_source_alone(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "image"
+    folder.mkdir()
+    stand_in = folder / "cc"
+    stand_in.write_bytes(CC.read_bytes())
+    (folder / "cuda_utils.c").write_text("int driver;")
+    (folder / "cuda_utils.so").write_bytes(b"built ahead")
+
+    def compile(source: str, output: str) -> subprocess.CompletedProcess[bytes]:
+        (tmp_path / "main.c").write_text(source)
+        # As Triton calls it: options on both sides of the output.
+        command = ["sh", str(stand_in), *f"main.c -O3 -shared -o {output} -lcuda".split()]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60)
+
+    assert compile("int driver;", "a.so").returncode == 0
+    assert (tmp_path / "a.so").read_bytes() == b"built ahead"
+    refused = compile("int other;", "b.so")
+    assert refused.returncode == 1
+    assert b"no C compiler" in refused.stderr
+    assert not (tmp_path / "b.so").exists()
