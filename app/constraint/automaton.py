@@ -180,9 +180,9 @@ class Automaton:
         """The literal that ``expression`` starts with, if it is one or a live concatenation."""
         pool = self.pool
         kind, operand = pool.kinds[expression], pool.operands[expression]
-        if kind is Kind.CONCATENATION:
+        if kind == Kind.CONCATENATION:
             kind, operand = pool.kinds[operand[0]], pool.operands[operand[0]]
-        return operand if kind is Kind.LITERAL else b""
+        return operand if kind == Kind.LITERAL else b""
 
     def _literal_prefix(self, expression: Expression, text: bytes, position: int) -> int:
         """How many bytes ``text[position:]`` shares with a leading literal; 0 if not all fit."""
@@ -192,7 +192,7 @@ class Automaton:
 
     def _skip_literal(self, expression: Expression, count: int) -> Expression:
         pool = self.pool
-        if pool.kinds[expression] is Kind.LITERAL:
+        if pool.kinds[expression] == Kind.LITERAL:
             return pool.literal(pool.operands[expression][count:])
         head, tail = pool.operands[expression]
         return pool.concatenate(pool.literal(pool.operands[head][count:]), tail)

@@ -84,17 +84,17 @@ class Derivatives(Rows):
             if known is not None:
                 return known < INFINITE
             kind, operand = pool.kinds[expression], pool.operands[expression]
-            if kind is Kind.CONCATENATION:
+            if kind == Kind.CONCATENATION:
                 if not self.is_alive(operand[0]):
                     return False
                 expression = operand[1]
                 if expression < len(self._alive) and self._alive[expression]:
                     return True
-            elif kind is Kind.REPETITION:
+            elif kind == Kind.REPETITION:
                 expression = operand[0]
-            elif kind is Kind.UNION:
+            elif kind == Kind.UNION:
                 return any(self.is_alive(member) for member in operand)
-            elif kind is Kind.INTERSECTION or kind is Kind.COMPLEMENT:
+            elif kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
                 return self._search_alive(expression)
             else:
                 return self.length(expression) < INFINITE
@@ -114,8 +114,9 @@ class Derivatives(Rows):
         """
         pool = self.pool
         self._rule_lengths = [INFINITE] * len(pool.bodies)
-        for expression in range(len(pool)):  # operands come before what they are part of
-            self.length(expression)
+        self._measure_parts()
+        if not pool.bodies:
+            return
         wholes, ruled = self._wholes(), self._ruled()
         shortened = sorted(body for body in ruled if self.length(body) < INFINITE)
         while shortened:
@@ -132,6 +133,26 @@ class Derivatives(Rows):
                     self._set_length(whole, length)
                     heapq.heappush(shortened, whole)
 
+    def _measure_parts(self) -> None:
+        """Note the lengths of all expressions, where rules have none yet."""
+        pool = self.pool
+        kinds, operands, nullable = pool.kinds, pool.operands, pool.nullable
+        lengths: list[Any] = [None] * len(pool)
+        self._lengths = lengths
+        for expression in range(len(pool)):  # operands come before what they are part of
+            if lengths[expression] is not None:
+                continue  # a search has come by
+            kind = kinds[expression]
+            if nullable[expression]:
+                lengths[expression] = 0
+            elif kind == Kind.CONCATENATION:
+                head, tail = operands[expression]
+                lengths[expression] = min(INFINITE, lengths[head] + lengths[tail])
+            elif kind == Kind.LITERAL:
+                lengths[expression] = len(operands[expression])
+            else:
+                lengths[expression] = self._length(expression)
+
     def _wholes(self) -> dict[Expression, list[Expression]]:
         """What each expression that refers to rules is directly part of."""
         pool = self.pool
@@ -140,10 +161,10 @@ class Derivatives(Rows):
             if regular:
                 continue
             kind, operand = pool.kinds[expression], pool.operands[expression]
-            if kind is Kind.CONCATENATION or kind is Kind.UNION:
+            if kind == Kind.CONCATENATION or kind == Kind.UNION:
                 parts = operand
             else:
-                parts = operand[:1] if kind is Kind.REPETITION else ()
+                parts = operand[:1] if kind == Kind.REPETITION else ()
             for part in parts:
                 if not pool.regular[part]:
                     wholes.setdefault(part, []).append(expression)
@@ -154,7 +175,7 @@ class Derivatives(Rows):
         pool = self.pool
         ruled: dict[Expression, list[Expression]] = {}
         for expression, kind in enumerate(pool.kinds):
-            if kind is Kind.RULE:
+            if kind == Kind.RULE:
                 body = pool.bodies[pool.operands[expression]]
                 assert body is not None, "a declared rule has no body"
                 ruled.setdefault(body, []).append(expression)
@@ -165,16 +186,16 @@ class Derivatives(Rows):
         pool, parts = self.pool, []
         while not pool.nullable[expression]:
             kind, operand = pool.kinds[expression], pool.operands[expression]
-            if kind is Kind.CONCATENATION:
+            if kind == Kind.CONCATENATION:
                 parts.append(self.shortest(operand[0]))
                 expression = operand[1]
-            elif kind is Kind.UNION:
+            elif kind == Kind.UNION:
                 expression = min(operand, key=self.length)
-            elif kind is Kind.RULE:
+            elif kind == Kind.RULE:
                 expression = pool.bodies[operand] or pool.empty
-            elif kind is Kind.DISTINCT:
+            elif kind == Kind.DISTINCT:
                 expression = pool.expand_distinct(expression)
-            elif kind is Kind.INTERSECTION or kind is Kind.COMPLEMENT:
+            elif kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
                 self.length(expression)
                 byte, expression = self._next[expression]
                 parts.append(bytes([byte]))
@@ -183,13 +204,13 @@ class Derivatives(Rows):
                 break
         return b"".join(parts)
 
-    def _shortest_of_leaf(self, kind: Kind, operand: Any) -> bytes:
-        if kind is Kind.LITERAL:
+    def _shortest_of_leaf(self, kind: int, operand: Any) -> bytes:
+        if kind == Kind.LITERAL:
             text: bytes = operand
             return text
-        if kind is Kind.BYTES:
+        if kind == Kind.BYTES:
             return bytes([_preferred_byte(operand)])
-        assert kind is Kind.REPETITION
+        assert kind == Kind.REPETITION
         return self.shortest(operand[0]) * int(operand[1])
 
     def _known_length(self, expression: Expression) -> int | None:
@@ -205,7 +226,7 @@ class Derivatives(Rows):
         pool = self.pool
         head, end = pool.operands[expression]
         ends = []
-        while pool.kinds[end] is Kind.CONCATENATION and not self._is_exact(end):
+        while pool.kinds[end] == Kind.CONCATENATION and not self._is_exact(end):
             ends.append(end)
             end = pool.operands[end][1]
         length = self.length(end)
@@ -219,23 +240,23 @@ class Derivatives(Rows):
         if pool.nullable[expression]:
             return 0
         kind, operand = pool.kinds[expression], pool.operands[expression]
-        if kind is Kind.LITERAL:
+        if kind == Kind.LITERAL:
             text: bytes = operand
             return len(text)
-        if kind is Kind.BYTES:
+        if kind == Kind.BYTES:
             return 1
-        if kind is Kind.CONCATENATION:
+        if kind == Kind.CONCATENATION:
             return self._length_of_concatenation(expression)
-        if kind is Kind.UNION:
+        if kind == Kind.UNION:
             return min([self.length(member) for member in operand])
-        if kind is Kind.REPETITION:
+        if kind == Kind.REPETITION:
             low: int = operand[1]
             return min(INFINITE, self.length(operand[0]) * low)
-        if kind is Kind.RULE:
+        if kind == Kind.RULE:
             return self._rule_lengths[int(operand)]
-        if kind is Kind.EMPTY:
+        if kind == Kind.EMPTY:
             return INFINITE
-        if kind is Kind.DISTINCT:
+        if kind == Kind.DISTINCT:
             items, between, least, _ = operand
             nearest: list[int] = sorted(map(self.length, items))[: int(least)]
             return min(INFINITE, sum(nearest) + self.length(between) * (int(least) - 1))
@@ -279,7 +300,7 @@ class Derivatives(Rows):
     def _is_plainly_alive(self, expression: Expression) -> bool:
         """Whether it is known, or known of its parts, that ``expression`` has a string."""
         pool = self.pool
-        while pool.kinds[expression] is Kind.CONCATENATION:
+        while pool.kinds[expression] == Kind.CONCATENATION:
             if expression < len(self._alive) and self._alive[expression]:
                 return True
             head, expression = pool.operands[expression]
@@ -291,11 +312,11 @@ class Derivatives(Rows):
         if known is not None:
             return known < INFINITE
         kind, operand = pool.kinds[expression], pool.operands[expression]
-        if kind is Kind.UNION:
+        if kind == Kind.UNION:
             return any(map(self._is_plainly_alive, operand))
-        if kind is Kind.REPETITION:
+        if kind == Kind.REPETITION:
             return self._is_plainly_alive(operand[0])
-        if kind is Kind.INTERSECTION or kind is Kind.COMPLEMENT:
+        if kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
             return False
         return self.length(expression) < INFINITE
 
@@ -360,17 +381,17 @@ class Derivatives(Rows):
         if pool.nullable[expression]:
             return 0
         kind, operand = pool.kinds[expression], pool.operands[expression]
-        if kind is Kind.INTERSECTION:
+        if kind == Kind.INTERSECTION:
             return max([self._bound(member) for member in operand])
-        if kind is Kind.COMPLEMENT:
+        if kind == Kind.COMPLEMENT:
             return 1
-        if kind is Kind.CONCATENATION:
+        if kind == Kind.CONCATENATION:
             return self._bound_of_concatenation(expression)
-        if kind is Kind.UNION:
+        if kind == Kind.UNION:
             bounds = [self._bound(member) for member in operand]
             bound = min(bounds)
             parts: tuple[Expression, ...] = (operand[bounds.index(bound)],)
-        elif kind is Kind.REPETITION:
+        elif kind == Kind.REPETITION:
             parts = operand[:1]
             bound = min(INFINITE, self._bound(operand[0]) * int(operand[1]))
         else:
@@ -382,7 +403,7 @@ class Derivatives(Rows):
     def _bound_of_concatenation(self, expression: Expression) -> int:
         """The same along a concatenation, which may be long."""
         pool, chain = self.pool, []
-        while pool.kinds[expression] is Kind.CONCATENATION and not self._is_exact(expression):
+        while pool.kinds[expression] == Kind.CONCATENATION and not self._is_exact(expression):
             chain.append(expression)
             expression = pool.operands[expression][1]
         bound, exact = self._bound(expression), self._is_exact(expression)

@@ -205,10 +205,10 @@ class Masks:
         """How far ``state`` is inside a JSON string, None if it is not between two characters."""
         pool = self.automaton.pool
         expression = self.automaton.expression(state)
-        if pool.kinds[expression] is not Kind.CONCATENATION:
+        if pool.kinds[expression] != Kind.CONCATENATION:
             return None
         head, tail = pool.operands[expression]
-        if pool.kinds[head] is not Kind.REPETITION:
+        if pool.kinds[head] != Kind.REPETITION:
             return None
         character, low, high = pool.operands[head]
         spelling = self._spellings.get(character)

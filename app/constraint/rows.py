@@ -83,13 +83,13 @@ class Rows:
         Costs fewer new expressions than ``row`` does inside repetitions and concatenations.
         """
         pool, targets = self.pool, []
-        while expression not in self._rows and pool.kinds[expression] is Kind.CONCATENATION:
+        while expression not in self._rows and pool.kinds[expression] == Kind.CONCATENATION:
             head, tail = pool.operands[expression]
             targets.append(pool.concatenate(self.derivative_of(head, byte), tail))
             if not pool.nullable[head]:
                 return pool.union(targets)
             expression = tail
-        if expression not in self._rows and pool.kinds[expression] is Kind.REPETITION:
+        if expression not in self._rows and pool.kinds[expression] == Kind.REPETITION:
             repetition = pool.operands[expression]
             after = self.derivative_of(repetition[0], byte)
             targets.append(pool.concatenate(after, self._rest(repetition)))
@@ -106,30 +106,30 @@ class Rows:
     def _row(self, expression: Expression) -> Row:
         pool = self.pool
         kind, operand = pool.kinds[expression], pool.operands[expression]
-        if kind is Kind.CONCATENATION:
+        if kind == Kind.CONCATENATION:
             return self._row_of_concatenation(expression)
-        if kind is Kind.UNION:
+        if kind == Kind.UNION:
             return self._merge([self.row(member) for member in operand])
-        if kind is Kind.LITERAL:
+        if kind == Kind.LITERAL:
             return [(1 << operand[0], pool.literal(operand[1:]))]
-        if kind is Kind.BYTES:
+        if kind == Kind.BYTES:
             return [(operand, pool.epsilon)]
-        if kind is Kind.INTERSECTION:
+        if kind == Kind.INTERSECTION:
             return self._row_of_intersection(operand)
-        if kind is Kind.COMPLEMENT:
+        if kind == Kind.COMPLEMENT:
             return self._row_of_complement(operand)
-        if kind is Kind.REPETITION:
+        if kind == Kind.REPETITION:
             rest = self._rest(operand)
             return [(b, pool.concatenate(e, rest)) for b, e in self.row(operand[0])]
-        if kind is Kind.RULE:
+        if kind == Kind.RULE:
             return self._row_of_rule(expression, operand)
-        if kind is Kind.DISTINCT:
+        if kind == Kind.DISTINCT:
             return self.row(pool.expand_distinct(expression))
         return []
 
     def _row_of_concatenation(self, expression: Expression) -> Row:
         pool, rows = self.pool, []
-        while pool.kinds[expression] is Kind.CONCATENATION:
+        while pool.kinds[expression] == Kind.CONCATENATION:
             head, tail = pool.operands[expression]
             rows.append([(b, pool.concatenate(e, tail)) for b, e in self.row(head)])
             if not pool.nullable[head]:

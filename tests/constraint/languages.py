@@ -91,22 +91,22 @@ def strings(recipe: Recipe) -> frozenset[bytes]:
 def accepts(pool: ExpressionPool, expression: Expression, text: bytes) -> bool:
     """Whether a string is in a language without rules, by trying every way to split it."""
     kind, operand = pool.kinds[expression], pool.operands[expression]
-    if kind is Kind.EMPTY:
+    if kind == Kind.EMPTY:
         return False
-    if kind is Kind.EPSILON:
+    if kind == Kind.EPSILON:
         return text == b""
-    if kind is Kind.BYTES:
+    if kind == Kind.BYTES:
         return len(text) == 1 and bool(operand >> text[0] & 1)
-    if kind is Kind.LITERAL:
+    if kind == Kind.LITERAL:
         return bool(text == operand)
-    if kind is Kind.COMPLEMENT:
+    if kind == Kind.COMPLEMENT:
         return not accepts(pool, operand, text)
-    if kind is Kind.UNION:
+    if kind == Kind.UNION:
         return any(accepts(pool, member, text) for member in operand)
-    if kind is Kind.INTERSECTION:
+    if kind == Kind.INTERSECTION:
         return all(accepts(pool, member, text) for member in operand)
     splits = [(text[:place], text[place:]) for place in range(len(text) + 1)]
-    if kind is Kind.CONCATENATION:
+    if kind == Kind.CONCATENATION:
         head, tail = operand
         return any(accepts(pool, head, a) and accepts(pool, tail, b) for a, b in splits)
     inner, low, high = operand

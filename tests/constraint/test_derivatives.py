@@ -191,7 +191,7 @@ def test_a_long_literal_is_followed_without_copying_what_is_left_of_it() -> None
     for byte in b"ab" * 1_000:
         expression = derivatives.derivative(expression, byte)
     assert derivatives.shortest(expression) == b"ab" * 49_000
-    longest = max(len(pool.operands[e]) for e in range(len(pool)) if pool.kinds[e] is Kind.LITERAL)
+    longest = max(len(pool.operands[e]) for e in range(len(pool)) if pool.kinds[e] == Kind.LITERAL)
     assert longest <= 256
 
 

@@ -115,7 +115,7 @@ class _Explorer:
         self._nodes[start].accepting = False
         self._waiting.clear()
         root = self._root
-        if self._pool.kinds[root] is Kind.RULE:
+        if self._pool.kinds[root] == Kind.RULE:
             self._rules[self._pool.operands[root]] = 1
             self._nodes[start].rule = 1
             root = self._body(root)
@@ -151,7 +151,7 @@ class _Explorer:
     def _loosen(self, expression: Expression, mode: int) -> tuple[Expression, str]:
         """Forget how many items are still to come, so that all of them share their states."""
         head, tail = self._split(expression)
-        if self._pool.kinds[head] is not Kind.REPETITION or self._is_text(head, mode):
+        if self._pool.kinds[head] != Kind.REPETITION or self._is_text(head, mode):
             return expression, ""
         inner, low, high = self._pool.operands[head]
         if high is not None and high <= _UNROLLED:
@@ -166,7 +166,7 @@ class _Explorer:
         pool, parts = self._pool, []
         while not pool.nullable[expression]:
             head, tail = self._split(expression)
-            if pool.kinds[head] is Kind.LITERAL:
+            if pool.kinds[head] == Kind.LITERAL:
                 text, expression = pool.operands[head], tail
             elif (
                 pool.kinds[head] in _BY_NAME
@@ -191,10 +191,10 @@ class _Explorer:
         if self._is_text(head, mode):
             yield self._text_way(expression, mode)
             return
-        if pool.kinds[head] is Kind.RULE:
+        if pool.kinds[head] == Kind.RULE:
             yield self._rule_way(head, tail, mode)
             return
-        if pool.kinds[head] is Kind.DISTINCT:
+        if pool.kinds[head] == Kind.DISTINCT:
             decided = self._derivatives.length(head)
             yield _Way("rule", _spell_distinct(pool.operands[head]), decided, tail, mode)
             return
@@ -216,7 +216,7 @@ class _Explorer:
         pool, parts, decided, after = self._pool, [], 0, mode
         while expression != pool.epsilon:
             head, tail = self._split(expression)
-            if pool.kinds[head] is Kind.LITERAL or not self._is_text(head, mode):
+            if pool.kinds[head] == Kind.LITERAL or not self._is_text(head, mode):
                 break
             parts.append(head)
             decided += self._derivatives.length(head)  # which shortest builds on
@@ -231,7 +231,7 @@ class _Explorer:
     def _text_label(self, expression: Expression, mode: int) -> str:
         pool = self._pool
         kind, operand = pool.kinds[expression], pool.operands[expression]
-        if kind is Kind.REPETITION and operand[0] == pool.character:
+        if kind == Kind.REPETITION and operand[0] == pool.character:
             return "string" + _spell_bounds(operand[1], operand[2], " of ", " characters")
         listed = self._measures.count(expression)
         if listed is not None and listed > _LISTED:
@@ -239,7 +239,7 @@ class _Explorer:
         if mode == _OUTSIDE and self._measures.is_numeric(expression):
             pattern = self._spelling.pattern(expression, 24)
             return f"number {pattern}" if pattern else "number"
-        if kind is Kind.INTERSECTION and (taken := self._excluded(operand)):
+        if kind == Kind.INTERSECTION and (taken := self._excluded(operand)):
             return f"text, but none of {taken} names"
         pattern = self._spelling.pattern(expression)
         if pattern:
@@ -249,7 +249,7 @@ class _Explorer:
 
     def _excluded(self, parts: tuple[Expression, ...]) -> int | None:
         """How many texts an intersection leaves out, where it is one of all texts but those."""
-        complements = [part for part in parts if self._pool.kinds[part] is Kind.COMPLEMENT]
+        complements = [part for part in parts if self._pool.kinds[part] == Kind.COMPLEMENT]
         if len(parts) != 2 or len(complements) != 1:
             return None
         return self._measures.count(self._pool.operands[complements[0]])
@@ -285,7 +285,7 @@ class _Explorer:
         Each with what it begins with and what comes after. Free text may spell what another
         member spells, too; a row would tell them apart byte by byte.
         """
-        if self._pool.kinds[head] is not Kind.UNION:
+        if self._pool.kinds[head] != Kind.UNION:
             return {}
         parts = {member: self._split(member) for member in self._pool.operands[head]}
         return {
@@ -307,7 +307,7 @@ class _Explorer:
         return mode == _PLAIN or (mode == _INSIDE and not measures.is_quoted(head))
 
     def _split(self, expression: Expression) -> tuple[Expression, Expression]:
-        if self._pool.kinds[expression] is Kind.CONCATENATION:
+        if self._pool.kinds[expression] == Kind.CONCATENATION:
             head, tail = self._pool.operands[expression]
             return head, tail
         return expression, self._pool.epsilon

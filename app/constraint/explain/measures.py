@@ -67,27 +67,27 @@ class Measures:
         pool, lengths, exact = self._pool, [0] * len(self._pool), True
         for expression in range(len(pool)):
             kind, operand = pool.kinds[expression], pool.operands[expression]
-            if kind is Kind.COMPLEMENT:
+            if kind == Kind.COMPLEMENT:
                 lengths[expression] = INFINITE
-            elif kind is Kind.EMPTY or self._derivatives.length(expression) >= INFINITE:
+            elif kind == Kind.EMPTY or self._derivatives.length(expression) >= INFINITE:
                 continue
-            elif kind is Kind.LITERAL:
+            elif kind == Kind.LITERAL:
                 lengths[expression] = len(operand)
-            elif kind is Kind.BYTES:
+            elif kind == Kind.BYTES:
                 lengths[expression] = 1
-            elif kind is Kind.CONCATENATION:
+            elif kind == Kind.CONCATENATION:
                 lengths[expression] = min(INFINITE, lengths[operand[0]] + lengths[operand[1]])
-            elif kind is Kind.UNION:
+            elif kind == Kind.UNION:
                 lengths[expression] = max(lengths[member] for member in operand)
-            elif kind is Kind.INTERSECTION:
+            elif kind == Kind.INTERSECTION:
                 exact = False
                 lengths[expression] = min(lengths[member] for member in operand)
-            elif kind is Kind.REPETITION:
+            elif kind == Kind.REPETITION:
                 high = INFINITE if operand[2] is None else operand[2]
                 lengths[expression] = min(INFINITE, lengths[operand[0]] * high)
-            elif kind is Kind.RULE:
+            elif kind == Kind.RULE:
                 lengths[expression] = rules[operand]
-            elif kind is Kind.DISTINCT:
+            elif kind == Kind.DISTINCT:
                 items, between, _, high = operand
                 largest = sorted((lengths[item] for item in items), reverse=True)[:high]
                 total = sum(largest) + lengths[between] * (high - 1)
@@ -105,34 +105,34 @@ class Measures:
         kind, operand = pool.kinds[expression], pool.operands[expression]
         if kind in (Kind.LITERAL, Kind.EPSILON):
             return 1
-        if kind is Kind.EMPTY:
+        if kind == Kind.EMPTY:
             return 0
-        if kind is Kind.BYTES:
+        if kind == Kind.BYTES:
             bits: int = operand
             return bits.bit_count()
-        if kind is Kind.UNION:
+        if kind == Kind.UNION:
             counts = [self._count[member] for member in operand]
             known = [count for count in counts if count is not None]
             return min(sum(known), _MANY) if len(known) == len(counts) else None
-        if kind is Kind.CONCATENATION:
+        if kind == Kind.CONCATENATION:
             # Of a tree of texts; what goes on after a choice is a structure and no list.
-            return self._count[operand[1]] if pool.kinds[operand[0]] is Kind.LITERAL else None
+            return self._count[operand[1]] if pool.kinds[operand[0]] == Kind.LITERAL else None
         return None
 
     def _numeric_of(self, expression: Expression) -> bool:
         kind, operand = self._pool.kinds[expression], self._pool.operands[expression]
-        if kind is Kind.LITERAL:
+        if kind == Kind.LITERAL:
             return byte_set(operand) & ~_OF_NUMBERS == 0
-        if kind is Kind.BYTES:
+        if kind == Kind.BYTES:
             return bool(operand & ~_OF_NUMBERS == 0)
         if kind in (Kind.COMPLEMENT, Kind.RULE, Kind.DISTINCT):
             return False
         numeric = [self._numeric[part] for part in self._parts(expression)]
-        return any(numeric) if kind is Kind.INTERSECTION else all(numeric)
+        return any(numeric) if kind == Kind.INTERSECTION else all(numeric)
 
     def _quoted_of(self, expression: Expression) -> bool:
         kind, operand = self._pool.kinds[expression], self._pool.operands[expression]
-        if kind is Kind.LITERAL:
+        if kind == Kind.LITERAL:
             return has_quote(operand)
         if kind in (Kind.RULE, Kind.DISTINCT):
             return True
@@ -143,6 +143,6 @@ class Measures:
         if kind in (Kind.CONCATENATION, Kind.UNION, Kind.INTERSECTION):
             parts: tuple[Expression, ...] = operand
             return parts
-        if kind is Kind.REPETITION:
+        if kind == Kind.REPETITION:
             return (operand[0],)
-        return (operand,) if kind is Kind.COMPLEMENT else ()
+        return (operand,) if kind == Kind.COMPLEMENT else ()

@@ -99,20 +99,20 @@ class Spelling:
         kind, operand = pool.kinds[expression], pool.operands[expression]
         if expression == pool.character:
             return "."
-        if kind is Kind.LITERAL:
+        if kind == Kind.LITERAL:
             return spell_bytes(operand)
-        if kind is Kind.BYTES:
+        if kind == Kind.BYTES:
             return spell_class(operand)
-        if kind is Kind.CONCATENATION:
+        if kind == Kind.CONCATENATION:
             head = self._group(operand[0], room)
             return head + self._group(operand[1], room - len(head))
-        if kind is Kind.UNION:
+        if kind == Kind.UNION:
             return self._spell_union(operand, room)
-        if kind is Kind.REPETITION:
+        if kind == Kind.REPETITION:
             return self._group(operand[0], room, repeated=True) + _count(operand[1], operand[2])
-        if kind is Kind.INTERSECTION:
+        if kind == Kind.INTERSECTION:
             return " & ".join(self._group(member, room) for member in operand)
-        if kind is Kind.COMPLEMENT:
+        if kind == Kind.COMPLEMENT:
             return "~" + self._group(operand, room)
         if kind in (Kind.RULE, Kind.DISTINCT):
             raise _TooLong
@@ -124,9 +124,9 @@ class Spelling:
         kind = self._pool.kinds[expression]
         if (text.startswith("[") and text.find("]") == len(text) - 1) or len(text) <= 1:
             return text
-        if kind is Kind.UNION:
+        if kind == Kind.UNION:
             return text if text.endswith(")?") and not repeated else f"({text})"
-        if kind is Kind.INTERSECTION or repeated:
+        if kind == Kind.INTERSECTION or repeated:
             return f"({text})"
         return text
 
@@ -136,11 +136,11 @@ class Spelling:
         ascii_bits, beyond, others = 0, False, []
         for member in operand:
             kind = pool.kinds[member]
-            if kind is Kind.BYTES and not pool.operands[member] & _NON_ASCII:
+            if kind == Kind.BYTES and not pool.operands[member] & _NON_ASCII:
                 ascii_bits |= pool.operands[member]
             elif self._first(member) & ~_NON_ASCII == 0 and member != pool.epsilon:
                 beyond = True
-            elif kind is Kind.LITERAL and pool.operands[member][:1] == b"\\":
+            elif kind == Kind.LITERAL and pool.operands[member][:1] == b"\\":
                 continue  # a character that JSON spells with an escape
             elif member != pool.epsilon:
                 others.append(member)

@@ -56,11 +56,11 @@ class _Depth:
     def _first_below(self, expression: Expression) -> Below:
         pool = self._pool
         kind, operand = pool.kinds[expression], pool.operands[expression]
-        if kind is Kind.CONCATENATION:
+        if kind == Kind.CONCATENATION:
             head, tail = operand
             if not pool.nullable[head]:
                 return (head,), ()
-            if pool.kinds[tail] is Kind.CONCATENATION:
+            if pool.kinds[tail] == Kind.CONCATENATION:
                 return (head,), (tail,)
             return (head, tail), ()
         return self._inside(kind, operand), ()
@@ -70,23 +70,23 @@ class _Depth:
         kind, operand = pool.kinds[expression], pool.operands[expression]
         if pool.nullable[expression] or kind in (Kind.INTERSECTION, Kind.COMPLEMENT):
             return (), ()
-        if kind is Kind.CONCATENATION:
+        if kind == Kind.CONCATENATION:
             return operand[:1], operand[1:]
-        if kind is Kind.UNION:
+        if kind == Kind.UNION:
             return (), (min(operand, key=self._lengths.length),)
-        if kind is Kind.RULE:
+        if kind == Kind.RULE:
             return (), self._inside(kind, operand)
         return self._inside(kind, operand), ()
 
-    def _inside(self, kind: Kind, operand: Any) -> Sequence[Expression]:
+    def _inside(self, kind: int, operand: Any) -> Sequence[Expression]:
         if kind in (Kind.UNION, Kind.INTERSECTION):
             members: Sequence[Expression] = operand
             return members
-        if kind is Kind.COMPLEMENT:
+        if kind == Kind.COMPLEMENT:
             return (operand,)
-        if kind is Kind.REPETITION:
+        if kind == Kind.REPETITION:
             return (operand[0],)
-        if kind is Kind.RULE:
+        if kind == Kind.RULE:
             body = self._pool.bodies[operand]
             assert body is not None
             return (body,)

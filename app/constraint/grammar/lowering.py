@@ -345,12 +345,12 @@ class _Lowering:
 def _repeated_bytes(pool: ExpressionPool, expression: Expression) -> int | None:
     """B where the expression is a byte of B, or a run of such of any length; else None."""
     kind, operand = pool.kinds[expression], pool.operands[expression]
-    if kind is Kind.CONCATENATION:  # as B B*, the non-empty runs
+    if kind == Kind.CONCATENATION:  # as B B*, the non-empty runs
         head, tail = operand
-        if pool.kinds[tail] is Kind.REPETITION and pool.operands[tail] == (head, 0, None):
+        if pool.kinds[tail] == Kind.REPETITION and pool.operands[tail] == (head, 0, None):
             return _repeated_bytes(pool, head)
-    if kind is Kind.REPETITION and operand[1] <= 1 and operand[2] is None:
+    if kind == Kind.REPETITION and operand[1] <= 1 and operand[2] is None:
         return _repeated_bytes(pool, operand[0])
-    if kind is Kind.LITERAL and len(operand) == 1:
+    if kind == Kind.LITERAL and len(operand) == 1:
         return 1 << int(operand[0])
-    return int(operand) if kind is Kind.BYTES else None
+    return int(operand) if kind == Kind.BYTES else None

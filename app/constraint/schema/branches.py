@@ -9,20 +9,20 @@ out that nothing satisfies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable
 
 from app.constraint.limits import Limits
 from app.constraint.schema import unevaluated
+from app.constraint.schema.applicators import Options, children_that_hold, choices
 from app.constraint.schema.disjointness import Outlines
 from app.constraint.schema.document import Document, Goal, Node
-from app.constraint.schema.keywords import OWN_ASSERTIONS, TYPES, check_shapes
+from app.constraint.schema.exactly_one import OWN, ExactlyOne
+from app.constraint.schema.keywords import FOLLOWED, OWN_ASSERTIONS, check_shapes
 from app.constraint.schema.negation import NOT, Alternative, alternatives, negated
-from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
+from app.constraint.schema.opening import Branch, Choice, Found, Opening, add
+from app.core.errors import ConstraintTooComplex, InvalidSchema
 
-Branch = tuple[Node, ...]
-"""Subschemas whose own assertions hold together; () admits every value."""
+__all__ = ["Branch", "Branches"]
 
 _FEW_STEPS = 100
 """Steps after which it pays to remember what was seen."""
@@ -36,57 +36,7 @@ _MOST_REFERENCES = 8
 _MOST_FOR_OVERLAP = 100
 """Alternatives that are looked at to tell that two subschemas have nothing in common."""
 
-_FOLLOWED = OWN_ASSERTIONS.union(
-    ["$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if"],
-    ["dependentRequired", "dependentSchemas", "dependencies"],
-)
-"""All keywords that say something about a value, beside ``$ref``."""
-
-_OWN = "own "
-"""What the aspects begin with of subschemas of which only their own assertions count."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A node, and the nodes it was reached through inside one value."""
-
-    node: Node
-    above: frozenset[Node] = frozenset()
-    annotates: bool = True
-    """False below a negation: what it evaluates does not count for ``unevaluatedProperties``."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """Alternatives of which one must hold; ``exclusive``: exactly one, each of one node."""
-
-    name: tuple[Node, int]
-    """The node that leaves this choice, and which of its choices it is."""
-    options: tuple[Alternative, ...]
-    above: frozenset[Node]
-    annotates: bool
-    exclusive: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Open:
-    """A branch in the making: what is still to be looked at, to be chosen, and what is done."""
-
-    pending: tuple[_Found, ...]
-    choices: tuple[_Choice, ...] = ()
-    done: tuple[_Found, ...] = ()
-    held: frozenset[Node] = frozenset()
-    """Subschemas looked at, and their negations: what contradicts one of them is void."""
-
-    @property
-    def branch(self) -> Branch:
-        return tuple([found.node for found in self.done])
-
-    @property
-    def meaning(self) -> Hashable:
-        """Equal only for branches in the making that come to the same."""
-        pending = tuple([found.node for found in self.pending])
-        return (pending, tuple([choice.name for choice in self.choices]), self.branch)
+_BESIDE_REF = FOLLOWED - {"$ref"}
 
 
 class Branches:
@@ -101,21 +51,22 @@ class Branches:
     def __init__(
         self,
         document: Document,
+        outlines: Outlines,
         limits: Limits,
         is_void: Callable[[Branch], bool],
         may_overlap: Callable[[Goal], bool] | None = None,
     ) -> None:
         self._document = document
+        self._outlines = outlines
         self._limits = limits
         self._is_void = is_void
-        self._may_overlap = may_overlap
+        self._exactly_one = may_overlap and ExactlyOne(outlines, limits, may_overlap)
         self._known: dict[Goal, tuple[Branch, ...]] = {}
+        self._known_choices: dict[tuple[Node, bool], list[Options]] = {}
         self._checked: set[Node] = set()
+        self._watching: set[Node] = set()
+        """Nodes that ask what others evaluate, of those looked at."""
         self._steps = 0
-        self._overlaps: dict[Goal, bool] = {}
-        self._pairs: dict[Node, list[tuple[int, int]]] = {}
-        """Pairs of a ``oneOf`` that may overlap, by its first subschema."""
-        self._outlines = Outlines(document)
 
     def of(self, goal: Goal) -> tuple[Branch, ...]:
         """The branches of ``goal``, without repetition, in the order of the schema.
@@ -155,17 +106,17 @@ class Branches:
         """Whether ``node`` is a ``$ref`` and nothing else that counts."""
         if self._document.only_refers(node):
             return True
-        return "$ref" in node.schema and _FOLLOWED.isdisjoint(node.schema)
+        return "$ref" in node.schema and _BESIDE_REF.isdisjoint(node.schema)
 
     def _expand(self, goal: Goal, most: int) -> tuple[Branch, ...]:
         finished: dict[Branch, None] = {}
-        stack = [_Open(tuple(map(_Found, goal)))]
+        stack = [Opening(tuple(map(Found, goal)))]
         seen: set[Hashable] = set()
         steps = 0
         while stack:
             branch = stack.pop()
             steps += 1
-            if steps > _FEW_STEPS and branch.pending and not self._watched(branch):
+            if steps > _FEW_STEPS and branch.pending and not self._is_watched(branch):
                 meaning = branch.meaning
                 if meaning in seen:
                     continue
@@ -187,97 +138,79 @@ class Branches:
                 raise ConstraintTooComplex("too many combinations of alternatives in the schema")
         return tuple(finished)
 
-    def _watched(self, branch: _Open) -> bool:
+    def _is_watched(self, branch: Opening) -> bool:
         """Whether it matters on which way a node was reached."""
-        return any(unevaluated.watches(found.node) for found in branch.done)
+        return bool(self._watching) and any(n.node in self._watching for n in branch.done)
 
-    def _look_at(self, branch: _Open) -> _Open | None:
+    def _look_at(self, branch: Opening) -> Opening | None:
         """Work off the first pending subschema; None where nothing satisfies it."""
-        found, *rest = branch.pending
+        found = branch.pending[0]
         node, schema = found.node, found.node.schema
         if schema is True:
-            return replace(branch, pending=tuple(rest))
+            return branch.after_first()
         if schema is False:
             return None
-        if node.aspect.startswith(_OWN):
-            return replace(branch, pending=tuple(rest), done=_add(branch.done, found))
+        if node.aspect.startswith(OWN):
+            self._check(node)
+            done = add(branch.done, found)
+            return Opening(branch.pending[1:], branch.choices, done, branch.held)
         if node in found.above:
             raise InvalidSchema("a $ref leads back to itself", pointer=node.pointer)
         if _opposite(node) in branch.held:
             return None
-        if node in branch.held and not any(map(unevaluated.watches, found.above)):
-            return replace(branch, pending=tuple(rest))  # looked at before, on another way
+        if node in branch.held and self._watching.isdisjoint(found.above):
+            return branch.after_first()  # looked at before, on another way
         self._check(node)
         above = found.above | {node}
         if len(above) > self._limits.schema_nesting * 4:
             raise ConstraintTooComplex("too many references one behind the other")
+        held = branch.held if node.aspect not in ("", NOT) else branch.held | {node}
         if node.aspect == NOT:
             options = tuple(alternatives(node, self._document))
-            choice = _Choice((node, 0), options, above, annotates=False)
-            choices = (*branch.choices, choice)
-            held = branch.held | {node}
-            return replace(branch, pending=tuple(rest), choices=choices, held=held)
-        found = replace(found, node=_with_numbers_for_bounds(node), above=above)
+            choice = Choice((node, 0), options, above, annotates=False)
+            return Opening(branch.pending[1:], (*branch.choices, choice), branch.done, held)
         together = [
-            _Found(child, above, found.annotates) for child in self._children_that_hold(node)
+            Found(child, above, found.annotates)
+            for child in children_that_hold(node, self._document)
         ]
-        done, choices = branch.done, branch.choices
+        done, left = branch.done, branch.choices
         if not self._document.only_refers(node):
-            choices = (*choices, *self._choices_of(found))
+            left = (*left, *self._choices_of(node, above, annotates=found.annotates))
             if not OWN_ASSERTIONS.isdisjoint(schema):
-                done = _add(done, found)
-        held = branch.held if node.aspect else branch.held | {node}
-        return _Open((*together, *rest), choices, done, held)
+                done = add(done, Found(node, above, found.annotates))
+        return Opening((*together, *branch.pending[1:]), left, done, held)
 
-    def _children_that_hold(self, node: Node) -> list[Node]:
-        """Subschemas for the same value that hold wherever ``node`` does."""
-        children = self._document.references(node)
-        if self._document.only_refers(node):
-            return children
-        for index in range(len(node.schema.get("allOf", ()))):
-            children.append(node.child("allOf", index))
-        if "not" in node.schema:
-            children.append(negated(node.child("not")))
-        return children
-
-    def _choices_of(self, found: _Found) -> list[_Choice]:
+    def _choices_of(
+        self, node: Node, above: frozenset[Node], *, annotates: bool
+    ) -> Iterable[Choice]:
         """The choices that the keywords of a node leave."""
-        node, schema = found.node, found.node.schema
-        choices: list[tuple[Any, bool]] = []
-        watched = found.annotates and any(map(unevaluated.watches, found.above))
-        if "anyOf" in schema:
-            children = [node.child("anyOf", index) for index in range(len(schema["anyOf"]))]
-            choices.append((_subsets(children) if watched else [(c,) for c in children], False))
-        if "oneOf" in schema:
-            children = [node.child("oneOf", index) for index in range(len(schema["oneOf"]))]
-            exactly_one = self._may_overlap is not None
-            choices.append(([(child,) for child in children], exactly_one))
-        if "if" in schema and (watched or "then" in schema or "else" in schema):
-            condition = node.child("if")
-            then = (node.child("then"),) if "then" in schema else ()
-            otherwise = (node.child("else"),) if "else" in schema else ()
-            choices.append(([(condition, *then), (negated(condition), *otherwise)], False))
-        for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
-            for name, needed in schema.get(keyword, {}).items():
-                choices.append((_dependency(node, keyword, name, needed), False))
+        watched = annotates and not self._watching.isdisjoint(above)
+        known = self._known_choices.get((node, watched))
+        if known is None:
+            known = self._known_choices[node, watched] = choices(node, watched=watched)
+        exact = self._exactly_one is not None
         return [
-            _Choice((node, number), tuple(options), found.above, found.annotates, exclusive)
-            for number, (options, exclusive) in enumerate(choices)
+            Choice((node, number), options, above, annotates, exclusive and exact)
+            for number, (options, exclusive) in enumerate(known)
         ]
 
-    def _choose(self, branch: _Open) -> list[_Open]:
+    def _choose(self, branch: Opening) -> list[Opening]:
         """One branch for each way of making one choice: one that leaves few ways, if one is near.
 
         Choices that leave no more than one way are made as soon as they are seen.
         """
-        done = set(branch.branch)
-        best: tuple[_Choice, list[Alternative]] | None = None
-        settled: list[_Choice] = []
+        nodes = branch.branch
+        done = set(nodes)
+        best: tuple[Choice, list[Alternative]] | None = None
+        settled: set[Choice] = set()
         looked_at = 0
         for choice in branch.choices:
+            if self._holds_anyway(nodes, choice):
+                settled.add(choice)
+                continue
             options = self._options(branch, choice)
             if any(done.issuperset(option) for option in options):
-                settled.append(choice)  # holds already: every other way is a part of this one
+                settled.add(choice)  # holds already: every other way is a part of this one
                 continue
             looked_at += 1
             if best is None or len(options) < len(best[1]):
@@ -285,26 +218,28 @@ class Branches:
             if len(options) < 2 or looked_at == _MOST_CHOICES:
                 break
         if best is None:
-            return [replace(branch, choices=())]
+            return [Opening((), (), branch.done, branch.held)]
         chosen, options = best
-        settled.append(chosen)
-        left = tuple(c for c in branch.choices if not any(c is other for other in settled))
-        return [
-            _Open(
-                tuple(_Found(node, chosen.above, chosen.annotates) for node in option),
-                left,
-                branch.done,
-                branch.held,
-            )
-            for option in options
-        ]
+        settled.add(chosen)
+        left = tuple([choice for choice in branch.choices if choice not in settled])
+        return [branch.choosing(chosen, option, left) for option in options]
 
-    def _options(self, branch: _Open, choice: _Choice) -> list[Alternative]:
+    def _holds_anyway(self, nodes: Branch, choice: Choice) -> bool:
+        """Whether all that is asked is, or may be, the negation of what ``nodes`` rule out."""
+        negations = [option[0] for option in choice.options if len(option) == 1]
+        negations.append(choice.name[0])
+        return any(
+            node.aspect == NOT and self._outlines.rules_out(nodes, negated(node))
+            for node in negations
+        )
+
+    def _options(self, branch: Opening, choice: Choice) -> list[Alternative]:
         """The ways to make a choice that are not plainly void beside what is done."""
         options = list(choice.options)
-        if choice.exclusive:
-            options = self._exclusive(branch, [option[0] for option in options])
         context = branch.branch
+        if choice.exclusive:
+            assert self._exactly_one is not None, "there are no exclusive choices without it"
+            options = self._exactly_one.of(context, [option[0] for option in options])
         if len(branch.choices) == 1:
             return options
         found = []
@@ -326,67 +261,23 @@ class Branches:
                 return True
             if not isinstance(node.schema, dict) or node.aspect not in ("", NOT):
                 return False
-            plain = node.made("", node.schema)
             if not self._is_reference(node):
                 return False
-            (target,) = self._document.references(plain)
+            (target,) = self._document.references(node.made("", node.schema))
             node = negated(target) if node.aspect == NOT else target
         return False
 
-    def _exclusive(self, branch: _Open, children: list[Node]) -> list[Alternative]:
-        """Exactly one of ``children``: it, and the negations of those it overlaps."""
-        shared = self._shared_kinds(children)
-        common = tuple(node.made(_OWN + node.aspect, node.schema) for node in branch.branch)
-        context = (*common, *shared)
-        others: list[list[Node]] = [[] for _ in children]
-        for left, right in self._maybe_overlapping(shared, children):
-            if self._overlap(context, children[left], children[right]):
-                others[left].append(negated(children[right]))
-                others[right].append(negated(children[left]))
-        return [(*shared, child, *apart) for child, apart in zip(children, others, strict=True)]
-
-    def _shared_kinds(self, children: list[Node]) -> Goal:
-        """That a value is of none of the types that two ``children`` and more admit wholly."""
-        whole = [kind for child in children for kind in self._outlines.of(child).whole]
-        kinds = [kind for kind in TYPES if whole.count(kind) < 2]
-        if len(kinds) == len(TYPES):
-            return ()
-        return (children[0].made("of no type that two admit", {"type": kinds}),)
-
-    def _maybe_overlapping(self, shared: Goal, children: list[Node]) -> list[tuple[int, int]]:
-        """The pairs that are not plainly disjoint whatever holds beside them."""
-        known = self._pairs.get(children[0])
-        if known is None:
-            known = self._pairs[children[0]] = [
-                (left, right)
-                for right, child in enumerate(children)
-                for left, other in enumerate(children[:right])
-                if not self._outlines.are_disjoint(shared, other, child)
-            ]
-        if len(known) > self._limits.overlaps:
-            parent = children[0].pointer.rpartition("/")[0]
-            reason = "its alternatives overlap in too many ways"
-            raise UnsupportedSchema("oneOf", parent, reason)
-        return known
-
-    def _overlap(self, context: Goal, left: Node, right: Node) -> bool:
-        """Whether some value may satisfy both; True where that is not plain."""
-        if self._outlines.are_disjoint(context, left, right):
-            return False
-        goal = (*context, left, right)
-        known = self._overlaps.get(goal)
-        if known is None:
-            assert self._may_overlap is not None, "exactly one is asked where oneOf is loose"
-            known = self._overlaps[goal] = self._may_overlap(goal)
-        return known
-
     def _check(self, node: Node) -> None:
         """The shapes of keywords, where they are as the schema has them."""
-        if node.aspect in ("", NOT) and node not in self._checked:
+        if node in self._checked:
+            return
+        self._checked.add(node)
+        if node.aspect in ("", NOT):
             check_shapes(node)
-            self._checked.add(node)
+        if unevaluated.watches(node):
+            self._watching.add(node)
 
-    def _finish(self, branch: _Open) -> Branch:
+    def _finish(self, branch: Opening) -> Branch:
         scopes = {
             found.node: [
                 other.node
@@ -394,7 +285,7 @@ class Branches:
                 if other is found or (found.node in other.above and other.annotates)
             ]
             for found in branch.done
-            if unevaluated.watches(found.node)
+            if found.node in self._watching
         }
         contains_counts = self._document.dialect.contains_evaluates
         made = [
@@ -408,54 +299,3 @@ class Branches:
 def _opposite(node: Node) -> Node | None:
     """The node that nothing satisfies together with this one."""
     return negated(node) if node.aspect in ("", NOT) else None
-
-
-def _add(done: tuple[_Found, ...], found: _Found) -> tuple[_Found, ...]:
-    """``done`` and ``found``; a node reached in two ways is kept once.
-
-    It annotates for those above it on ways that do.
-    """
-    for index, other in enumerate(done):
-        if other.node == found.node:
-            if other.annotates == found.annotates:
-                found = replace(other, above=other.above | found.above)
-            elif other.annotates:
-                found = other
-            return (*done[:index], found, *done[index + 1 :])
-    return (*done, found)
-
-
-def _subsets(children: list[Node]) -> list[Alternative]:
-    """Every choice of one or more, the largest first: each may evaluate something."""
-    if len(children) > 8:
-        raise ConstraintTooComplex("anyOf of more than 8 beside unevaluated keywords")
-    bits = sorted(range(1, 1 << len(children)), key=lambda bits: -bits.bit_count())
-    return [
-        tuple(child for index, child in enumerate(children) if chosen >> index & 1)
-        for chosen in bits
-    ]
-
-
-def _dependency(node: Node, keyword: str, name: str, needed: Any) -> list[Alternative]:
-    """The member ``name`` is not there, or what it needs is."""
-    absent = node.made(f"without {name!r}", {"properties": {name: False}})
-    if isinstance(needed, list):
-        there = {"type": "object", "required": [name, *needed]}
-        return [(absent,), (node.made(f"{keyword} {name!r}", there),)]
-    there = {"type": "object", "required": [name]}
-    return [(absent,), (node.made(f"with {name!r}", there), node.child(keyword, name))]
-
-
-def _with_numbers_for_bounds(node: Node) -> Node:
-    """Draft 4's boolean exclusive bounds as those of later drafts."""
-    schema = node.schema
-    pairs = (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
-    if not any(isinstance(schema.get(exclusive), bool) for _, exclusive in pairs):
-        return node
-    schema = dict(schema)
-    for inclusive, exclusive in pairs:
-        if isinstance(schema.get(exclusive), bool):
-            excluded = schema.pop(exclusive)
-            if excluded and inclusive in schema:
-                schema[exclusive] = schema.pop(inclusive)
-    return node.made(node.aspect, schema)

@@ -10,6 +10,7 @@ from app.constraint.limits import Limits
 from app.constraint.schema.array_text import ArrayWriter
 from app.constraint.schema.arrays import array_shape
 from app.constraint.schema.branches import Branch, Branches
+from app.constraint.schema.disjointness import Outlines
 from app.constraint.schema.document import Document, Goal
 from app.constraint.schema.emptiness import Emptiness
 from app.constraint.schema.evaluation import Evaluation, admits_type
@@ -48,10 +49,12 @@ class SchemaBuilder:
         self._limits = limits
         self._close = close
         self._document = Document(schema, limits)
+        self._outlines = Outlines(self._document)
         self._strings = Strings(text, limits)
         loosely = self._loose_evaluation()
         self._branches = Branches(
             self._document,
+            self._outlines,
             limits,
             lambda branch: self._emptiness.is_void(branch),
             loosely.branches.may_be_any,
@@ -68,7 +71,9 @@ class SchemaBuilder:
 
     def _loose_evaluation(self) -> Evaluation:
         """With branches that leave out nothing which any validator admits."""
-        branches = Branches(self._document, self._limits, lambda b: emptiness.is_void(b))
+        branches = Branches(
+            self._document, self._outlines, self._limits, lambda b: emptiness.is_void(b)
+        )
         evaluation = Evaluation(branches, self._strings, loose=True)
         emptiness = Emptiness(branches, evaluation, self._strings)
         return evaluation

@@ -6,12 +6,14 @@ looks and comparisons of small sets. What it does not see, ``branches`` works ou
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from app.constraint.schema.document import Document, Node
 from app.constraint.schema.keywords import (
     ASSERTIONS,
+    FOLLOWED,
     TYPES,
     admits_kind,
     check_shapes,
@@ -23,6 +25,8 @@ from app.core.errors import ConstraintError
 _MAY_RESTRICT_ANY = frozenset(
     ["const", "enum", "anyOf", "oneOf", "not", "if", "$dynamicRef", "$recursiveRef"]
 )
+_OF_TAGGED = frozenset(["type", "properties", "required"])
+_OF_TAGS = frozenset(["type", "const", "enum"])
 _MOST_NODES = 32
 """Subschemas of one conjunction that are looked at."""
 
@@ -41,6 +45,14 @@ class Outline:
     """The only values of members, if they are there."""
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What holds beside two subschemas that are compared."""
+
+    kinds: frozenset[str]
+    required: Collection[str]
+
+
 @dataclass(slots=True)
 class _Conjunction:
     """Subschemas that hold together; ``complete``: there are no others."""
@@ -55,6 +67,7 @@ class Outlines:
     def __init__(self, document: Document) -> None:
         self._document = document
         self._known: dict[Node, Outline] = {}
+        self._known_tags: dict[Node, frozenset[str]] = {}
 
     def of(self, node: Node) -> Outline:
         known = self._known.get(node)
@@ -62,14 +75,19 @@ class Outlines:
             known = self._known[node] = self._outline(self._conjunction(node))
         return known
 
-    def are_disjoint(self, context: Iterable[Node], left: Node, right: Node) -> bool:
-        """Whether surely no value satisfies both and what ``context`` itself asserts."""
-        one, other = self.of(left), self.of(right)
-        kinds = one.kinds & other.kinds
-        required = one.required | other.required
+    def beside(self, context: Iterable[Node]) -> Beside:
+        """What the own assertions of all nodes of ``context`` say, for ``are_disjoint``."""
+        kinds, required = frozenset(TYPES), set[str]()
         for node in context:
-            kinds &= {kind for kind in kinds if admits_kind(node, kind)}
+            if "type" in node.schema:
+                kinds &= {kind for kind in kinds if admits_kind(node, kind)}
             required.update(node.schema.get("required", ()))
+        return Beside(kinds, required)
+
+    def are_disjoint(self, beside: Beside, left: Node, right: Node) -> bool:
+        """Whether surely no value satisfies both and what is ``beside`` them."""
+        one, other = self.of(left), self.of(right)
+        kinds = one.kinds & other.kinds & beside.kinds
         if not kinds:
             return True
         if one.values is not None and other.values is not None:
@@ -77,9 +95,38 @@ class Outlines:
         if kinds != {"object"}:
             return False
         return any(
-            name in required and one.members[name].isdisjoint(other.members[name])
+            (name in beside.required or name in one.required or name in other.required)
+            and one.members[name].isdisjoint(other.members[name])
             for name in one.members.keys() & other.members.keys()
         )
+
+    def rules_out(self, branch: Iterable[Node], node: Node) -> bool:
+        """Whether what ``branch`` says of a tag makes ``node`` impossible: not that holds anyway.
+
+        Only where ``node`` says nothing but what values members have that another node of the
+        branch declares: its negation then adds nothing, neither restrictions nor names.
+        """
+        names = self._tags(node)
+        others = [
+            other
+            for other in branch
+            if names and not other.aspect and names <= other.schema.get("properties", {}).keys()
+        ]
+        if not others:
+            return False
+        beside = self.beside(branch)
+        return any(self.are_disjoint(beside, other, node) for other in others)
+
+    def _tags(self, node: Node) -> frozenset[str]:
+        """The members of which ``node`` lists the values, where it says nothing else."""
+        known = self._known_tags.get(node)
+        if known is None:
+            schema = node.schema
+            plain = isinstance(schema, dict) and _says_only(schema, _OF_TAGGED)
+            members = schema.get("properties", {}) if plain else {}
+            listed = isinstance(members, dict) and all(map(_is_tag, members.values()))
+            known = self._known_tags[node] = frozenset(members if listed else ())
+        return known
 
     def _outline(self, conjunction: _Conjunction, *, deep: bool = True) -> Outline:
         outline = Outline(whole=_whole(conjunction))
@@ -125,6 +172,19 @@ class Outlines:
             stack.extend(here.child("allOf", index) for index in range(len(subschemas)))
         found.complete &= not stack
         return found
+
+
+def _says_only(schema: dict[str, Any], keywords: frozenset[str]) -> bool:
+    """Whether no other of the keywords that count is there."""
+    return keywords.issuperset(FOLLOWED.intersection(schema))
+
+
+def _is_tag(schema: Any) -> bool:
+    """Whether it is a list of values without parts, and nothing else."""
+    if not isinstance(schema, dict) or not _says_only(schema, _OF_TAGS):
+        return False
+    listed = [schema["const"]] if "const" in schema else schema.get("enum")
+    return isinstance(listed, list) and not any(isinstance(one, dict | list) for one in listed)
 
 
 def _whole(conjunction: _Conjunction) -> frozenset[str]:

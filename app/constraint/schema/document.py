@@ -12,47 +12,62 @@ from app.constraint.limits import Limits
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """A subschema, known by the JSON Pointer (RFC 6901) to its place.
 
     ``aspect`` is "" for the subschema as it is written; other aspects are made of it, such as its
-    negation, and their ``schema`` may hold nodes in the place of subschemas.
+    negation, and their ``schema`` may hold nodes in the place of subschemas. All that comes from
+    one root is made once, so nodes of one pointer and aspect are the same object.
     """
 
     pointer: str
-    schema: Any = field(compare=False)
+    schema: Any
     aspect: str = ""
-    _hash: int = field(init=False, repr=False, compare=False)
+    _made: dict[tuple[str, str], Node] = field(default_factory=dict, repr=False)
+    """All nodes of this root by pointer and aspect."""
+    _children: dict[tuple[str | int, ...], Node] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.pointer, self.aspect)))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @classmethod
-    def of_boolean(cls, pointer: str, schema: bool) -> Node:
-        """A boolean schema; made nodes have them where the schema may have something else."""
-        return cls(pointer, schema, str(schema))
+        self._made[self.pointer, self.aspect] = self
 
     def child(self, *tokens: str | int) -> Node:
         """The subschema below, by keys and indices that are there."""
+        known = self._children.get(tokens)
+        if known is None:
+            known = self._children[tokens] = self._child(tokens)
+        return known
+
+    def _child(self, tokens: tuple[str | int, ...]) -> Node:
         pointer, value = self.pointer, self.schema
         for token in tokens:
             pointer += "/" + escape_token(str(token))
             value = value[token]
-        if isinstance(value, bool):
-            return Node.of_boolean(pointer, value)
-        return value if isinstance(value, Node) else Node(pointer, value)
+        if isinstance(value, Node):
+            return value
+        # made nodes have a boolean where the schema may have something else
+        return self._at(pointer, str(value) if isinstance(value, bool) else "", value)
 
     def place(self, keyword: str) -> str:
         """The pointer to a keyword of this subschema."""
         return f"{self.pointer}/{escape_token(keyword)}"
 
     def made(self, aspect: str, schema: Any) -> Node:
-        """Something else made of this node; its keywords are reported at this node's place."""
-        return Node(self.pointer, schema, aspect)
+        """Something else made of this node; its keywords are reported at this node's place.
+
+        ``aspect`` tells it from all others made of nodes here.
+        """
+        return self._at(self.pointer, aspect, schema)
+
+    def boolean(self, schema: bool) -> Node:
+        """The boolean schema in the place of this one."""
+        return self._at(self.pointer, str(schema), schema)
+
+    def _at(self, pointer: str, aspect: str, schema: Any) -> Node:
+        known = self._made.get((pointer, aspect))
+        return known or Node(pointer, schema, aspect, self._made)
 
 
 Goal = tuple[Node, ...]

@@ -84,6 +84,13 @@ OWN_ASSERTIONS = frozenset(FOR_ALL_TYPES).union(*ASSERTIONS.values())
 """Keywords that ``branches`` leaves in place; the others it follows and distributes."""
 
 
+FOLLOWED = OWN_ASSERTIONS.union(
+    ["$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if"],
+    ["dependentRequired", "dependentSchemas", "dependencies"],
+)
+"""All keywords that say something about a value."""
+
+
 def restricts(node: Node, kind: str) -> bool:
     """Whether ``node`` says anything about values of the type ``kind`` beyond ``type``."""
     schema = node.schema

@@ -36,7 +36,7 @@ Alternative = tuple[Node, ...]
 def negated(node: Node) -> Node:
     """The node that exactly the values satisfy which do not satisfy ``node``."""
     if isinstance(node.schema, bool):
-        return Node.of_boolean(node.pointer, not node.schema)
+        return node.boolean(not node.schema)
     assert node.aspect in ("", NOT)
     return node.made("" if node.aspect == NOT else NOT, node.schema)
 
@@ -87,7 +87,7 @@ def _other_arrays(node: Node, aspect: str, value: list[Any]) -> list[dict[Any, A
 
 
 def _other_objects(node: Node, aspect: str, value: dict[str, Any]) -> list[dict[Any, Any]]:
-    anything = Node.of_boolean(node.pointer, True)
+    anything = node.boolean(True)
     ways: list[dict[Any, Any]] = [{SOME_MEMBER: SomeMember(frozenset(value), (), None, anything)}]
     for name, member in value.items():
         ways.append({"properties": {name: False}})
@@ -240,7 +240,7 @@ def _additional_properties(node: Node) -> list[Alternative]:
 
 
 def _property_names(node: Node) -> list[Alternative]:
-    anything = Node.of_boolean(node.pointer, True)
+    anything = node.boolean(True)
     name = negated(node.child("propertyNames"))
     some = SomeMember(frozenset(), (), None, anything, name)
     return _one(node, "object", SOME_MEMBER, some, "propertyNames")

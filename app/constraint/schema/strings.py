@@ -105,7 +105,7 @@ class Strings:
         """The strings that satisfy ``nodes``, with their quotes."""
         facts = self._facts(nodes)
         content = None if facts.excludes else self._language(facts, self._freely)
-        if content is None or self._pool.kinds[content] is Kind.INTERSECTION:
+        if content is None or self._pool.kinds[content] == Kind.INTERSECTION:
             content = self._language(facts, self._once)  # escapes would multiply its states
         return self._text.quoted(content)
 
