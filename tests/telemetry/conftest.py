@@ -1,0 +1,76 @@
+"""A server of the demo model that has answered requests, with its metrics and its log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from loadtest.server import running_server
+
+MODEL = "leapjson-demo"
+KEY = "a-key"
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 9}, "ok": {"type": "boolean"}},
+    "required": ["name", "ok"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A running server, asked with its key."""
+
+    client: httpx.Client
+    log: Path
+
+    def metrics(self) -> str:
+        return self.client.get("/metrics").text
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        """The log as far as it is written; every line of it has to be JSON."""
+        lines = self.log.read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines if not line.startswith("Leapjson serves")]
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    log = tmp_path_factory.mktemp("telemetry") / "log"
+    settings = {
+        "DTYPE": "float32",
+        "API_KEYS": KEY,
+        "METRICS_PUBLIC": "true",
+        "LOG_LEVEL": "debug",
+        "MAX_QUEUE": "0",
+        "MAX_RUNNING": "8",
+        "COMPILE_WORKERS": "1",
+    }
+    with (
+        running_server(None, log, settings) as server,
+        httpx.Client(
+            base_url=server.url, headers={"authorization": f"Bearer {KEY}"}, timeout=60
+        ) as client,
+    ):
+        yield Served(client, log)
+
+
+@pytest.fixture(scope="session")
+def answered(served: Served) -> Served:
+    """The same after requests of each kind: metrics that appear on use are there."""
+    messages = [{"role": "user", "content": "Extract: Mira Tolano, yes."}]
+    body: dict[str, Any] = {"model": MODEL, "messages": messages, "max_tokens": 60}
+    format_ = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}
+    chat = "/v1/chat/completions"
+    for fields in ({}, {"response_format": format_}, {"response_format": format_, "stream": True}):
+        response = served.client.post(chat, json=body | fields)
+        assert response.status_code == 200, response.text
+    bad = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "nothing"}}}
+    assert served.client.post(chat, json=body | {"response_format": bad}).status_code == 400
+    assert served.client.post(chat, json=body | {"n": 9}).status_code == 429  # of 8 places
+    assert served.client.get("/nowhere").status_code == 404
+    return served

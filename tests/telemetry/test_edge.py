@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+import random
+import string
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.config import Settings
+from app.main import assemble
+from app.telemetry.endpoints import KnownNames
+from app.telemetry.metrics import Metrics
+from tests.main_backend import backend
+from tests.serving.fakes import FakeEngine
+
+CHAT = "/v1/chat/completions"
+BODY = {"model": "leapjson-demo", "messages": [{"role": "user", "content": "hi"}]}
+KEY = {"authorization": "Bearer a-key"}
+
+
+@asynccontextmanager
+async def client_of(
+    engine: FakeEngine, metrics: Metrics, **settings: Any
+) -> AsyncIterator[httpx.AsyncClient]:
+    assembly = assemble(Settings(compile_workers=1, **settings), backend(engine), metrics)
+    transport = httpx.ASGITransport(assembly.app, raise_app_exceptions=False)
+    async with (
+        assembly.app.router.lifespan_context(assembly.app),
+        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
+    ):
+        yield client
+
+
+def requests_total(metrics: Metrics) -> dict[tuple[str, str, str], float]:
+    """``{(endpoint, status, finish_reason): count}``."""
+    families = text_string_to_metric_families(metrics.render()[0].decode())
+    return {
+        (each.labels["endpoint"], each.labels["status"], each.labels["finish_reason"]): each.value
+        for family in families
+        for each in family.samples
+        if each.name == "leapjson_requests_total"
+    }
+
+
+async def test_every_request_counts_once_whether_it_gets_to_the_service_or_not() -> None:
+    metrics = Metrics()
+    async with client_of(FakeEngine(), metrics, api_keys="a-key") as client:
+        await client.post(CHAT, json=BODY, headers=KEY)
+        await client.post(CHAT, json=BODY | {"stream": True}, headers=KEY)
+        await client.post(CHAT, json=BODY | {"n": 0}, headers=KEY)
+        await client.post(CHAT, json=BODY)
+        await client.post(CHAT, content=b" " * (5 << 20), headers=KEY)
+        await client.get(CHAT, headers=KEY)
+        await client.get("/v1/models/leapjson-demo", headers=KEY)
+        await client.head("/v1/models/no/such", headers=KEY)
+        await client.get("/health")
+    assert requests_total(metrics) == {
+        (CHAT, "200", "stop"): 2,
+        (CHAT, "400", "error"): 1,
+        (CHAT, "401", "error"): 1,
+        (CHAT, "405", "error"): 1,
+        (CHAT, "413", "error"): 1,
+        ("/v1/models/{model}", "200", "stop"): 1,
+        ("/v1/models/{model}", "404", "error"): 1,
+        ("/health", "200", "stop"): 1,
+    }
+
+
+async def test_labels_stay_few_whatever_clients_ask_for() -> None:
+    metrics = Metrics()
+    source = random.Random(6)
+
+    def word() -> str:
+        return "".join(source.choices(string.ascii_letters + "/.%{}é", k=9))
+
+    async with client_of(FakeEngine(), metrics) as client:
+        names = KnownNames((await client.get("/openapi.json")).json(), ["/openapi.json"])
+        for _ in range(150):
+            path = source.choice(["", "/v1/", CHAT, "/v1/models/", "/v1/schemas/"]) + word()
+            method = source.choice(["GET", "POST", "DELETE", "PUT", "TRACE", "X" + word()[:3]])
+            body = BODY | {word(): word(), "model": word()}
+            await client.request(method.encode("ascii", "replace").decode(), path, json=body)
+        await client.post("/v1/" + word() * 1000, json={})
+    counted = requests_total(metrics)
+    assert sum(counted.values()) == 152
+    assert {endpoint for endpoint, _, _ in counted} <= names.endpoints
+    assert {status for _, status, _ in counted} <= {"200", "400", "404", "405"}
+    assert {reason for _, _, reason in counted} <= {"stop", "error"}
+    assert len(counted) < 20
+
+
+async def test_a_stream_that_fails_midway_counts_and_is_logged_as_the_error_that_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    metrics = Metrics()
+    engine = FakeEngine(lambda request: [b"x"] * 5)
+    engine.finish_with = "error"
+    with caplog.at_level("INFO", "leapjson.access"):
+        async with client_of(engine, metrics) as client:
+            response = await client.post(CHAT, json=BODY | {"stream": True})
+    assert response.status_code == 200
+    assert requests_total(metrics) == {(CHAT, "500", "error"): 1}
+    (record,) = (each for each in caplog.records if each.name == "leapjson.access")
+    fields = vars(record)
+    assert (fields["status"], fields["error"], fields["levelname"]) == (
+        500,
+        "LeapjsonError",
+        "ERROR",
+    )
+
+
+async def test_who_asks_sees_the_beginnings_of_both_bodies(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level("INFO", "leapjson.access"):
+        async with client_of(FakeEngine(), Metrics(), log_content=30) as client:
+            await client.post(CHAT, json=BODY)
+    (record,) = (each for each in caplog.records if each.name == "leapjson.access")
+    content = vars(record)["content"]
+    assert content["request"] == json.dumps(BODY, separators=(",", ":"))[:30]
+    assert content["answer"].startswith('{"id":"chatcmpl-')
+    assert len(content["answer"]) == 30
+
+
+DOCUMENT = {
+    "paths": {"/a": {}, "/m/{model}": {}, "/s/{id}/t": {}},
+    "components": {"X": {"properties": {"messages": {"properties": {"content": {}}}}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "endpoint"),
+    [
+        ("/a", "/a"),
+        ("/a/", "other"),
+        ("/m/x", "/m/{model}"),
+        ("/m/x/y\n", "/m/{model}"),
+        ("/m/", "other"),
+        ("/s/1/t", "/s/{id}/t"),
+        ("/s/1/tt", "other"),
+        ("", "other"),
+    ],
+)
+def test_an_endpoint_is_a_route_or_other(path: str, endpoint: str) -> None:
+    assert KnownNames(DOCUMENT).endpoint(path) == endpoint
+
+
+@pytest.mark.parametrize(
+    ("param", "shown"),
+    [
+        ("messages", "messages"),
+        ("messages[0].content", "messages[0].content"),
+        ("messages[12].private.content", "messages[12].*.content"),
+        ("private", "*"),
+        ("messages.555123456", "messages.*"),
+        ("messages[5551234567890]", "messages*"),
+        ("messages." + "content." * 99, ("messages." + "content." * 99)[:200]),
+    ],
+)
+def test_of_a_field_a_log_shows_the_names_that_the_server_has(param: str, shown: str) -> None:
+    assert KnownNames(DOCUMENT).param(param) == shown
