@@ -93,9 +93,10 @@ class _Worker:
     async def ask(self, message: bytes, *, seconds: float, max_bytes: int) -> bytes:
         """Raises ``TimeoutError`` or ``_WorkerEnded``; the worker is of no use after either."""
         async with asyncio.timeout(PATIENCE * seconds):
-            with contextlib.suppress(ConnectionError):  # reading tells how the process ended
-                self._stdin.write(LENGTH.pack(len(message)) + message)
-                await self._stdin.drain()
+            if not self._stdin.is_closing():  # uvloop refuses to write to what is closed
+                with contextlib.suppress(ConnectionError):  # reading tells how the process ended
+                    self._stdin.write(LENGTH.pack(len(message)) + message)
+                    await self._stdin.drain()
             return await self._receive(max_bytes)
 
     async def kill(self) -> None:

@@ -3,12 +3,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from app.core.constraint import Regex
 from app.core.errors import (
@@ -107,16 +108,29 @@ async def test_a_worker_that_was_stopped_is_replaced_and_its_request_may_try_aga
         assert [(await compiled(pool, p))[1] for p in ("a", "b", "c")] == ["a", "b", "c"]
 
 
-async def test_workers_that_were_killed_while_they_waited_cost_no_request_its_answer(
-    pool: CompilePool,
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("noticed", [True, False])
+def test_workers_that_were_killed_while_they_waited_cost_no_request_its_answer(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], noticed: bool
 ) -> None:
-    before = {(await compiled(pool, p))[2] for p in ("a", "b", "c", "d")}
-    assert len(before) == 2
-    for process in before:
-        os.kill(process, signal.SIGKILL)
-    after = [await compiled(pool, p) for p in ("e", "f")]
-    assert [pattern for _, pattern, _ in after] == ["e", "f"]
-    assert before.isdisjoint(process for _, _, process in after)
+    async def kill_both() -> None:
+        async with started(LIMITS) as pool:
+            before = {(await compiled(pool, p))[2] for p in ("a", "b", "c", "d")}
+            assert len(before) == 2
+            for process in before:
+                os.kill(process, signal.SIGKILL)
+            while noticed and any(map(exists, before)):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            after = [await compiled(pool, p) for p in ("e", "f")]
+            assert [pattern for _, pattern, _ in after] == ["e", "f"]
+            assert before.isdisjoint(process for _, _, process in after)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(kill_both())
+
+
+def exists(process: int) -> bool:
+    return Path(f"/proc/{process}").exists()
 
 
 @pytest.mark.parametrize(
