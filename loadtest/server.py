@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,12 +30,16 @@ class Server:
 
 @contextmanager
 def running_server(
-    model: Path | None, log: Path, settings: Mapping[str, str], timeout: float = 180.0
+    model: Path | None,
+    log: Path,
+    settings: Mapping[str, str],
+    timeout: float = 180.0,
+    command: Sequence[str] = (sys.executable, "-m", "app", "serve"),
 ) -> Iterator[Server]:
     """A server of ``model`` (None: the demo model) while the block runs.
 
-    ``settings`` are ``LEAPJSON_`` variables without the prefix. Raises RuntimeError with the end
-    of the log if the server is not ready after ``timeout`` seconds.
+    ``settings`` are ``LEAPJSON_`` variables without the prefix; ``command`` starts the server.
+    Raises RuntimeError with the end of the log if it is not ready after ``timeout`` seconds.
     """
     port = free_port()
     environment = {**os.environ, "LEAPJSON_PORT": str(port), "LEAPJSON_HOST": "127.0.0.1"}
@@ -43,9 +47,7 @@ def running_server(
         environment["LEAPJSON_MODEL"] = str(model)
     environment.update({f"LEAPJSON_{name}": value for name, value in settings.items()})
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "app", "serve"], env=environment, stdout=output, stderr=output
-        )
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
     url = f"http://127.0.0.1:{port}"
     try:
         _wait_until_ready(process, url, log, timeout)

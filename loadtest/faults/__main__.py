@@ -1,0 +1,103 @@
+"""Do what goes wrong in operation to a real server, and report what was measured.
+
+``python -m loadtest.faults`` runs every fault but the soak; ``python -m loadtest.faults soak``
+takes half an hour. Exit status: 0 if everything held. Only servers of its own are attacked, on
+127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loadtest.faults import (
+    clocks,
+    compilers,
+    descriptors,
+    disconnects,
+    engine_death,
+    fuzz_http,
+    kv_pressure,
+    many_streams,
+    overload,
+    shutdown,
+    slow_clients,
+    soak,
+)
+from loadtest.faults.report import HEADING, Report, table, write_json
+from loadtest.faults.setting import Setting
+
+FAULTS: dict[str, Callable[[Setting, Report], Coroutine[Any, Any, None]]] = {
+    "disconnects": disconnects.run,
+    "engine": engine_death.run,
+    "compilers": compilers.run,
+    "kv": kv_pressure.run,
+    "clocks": clocks.run,
+    "sigterm": shutdown.run,
+    "slow": slow_clients.run,
+    "descriptors": descriptors.run,
+    "streams": many_streams.run,
+    "overload": overload.run,
+    "fuzz": fuzz_http.run,
+    "soak": soak.run,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    names: list[str]
+    scale: float
+    minutes: float
+    out: Path | None
+
+
+def _options() -> _Options:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="fault", help=", ".join(FAULTS))
+    parser.add_argument("--scale", type=float, default=1.0, help="of counts and times; 0.1: a try")
+    parser.add_argument("--minutes", type=float, default=30.0, help="of the soak")
+    parser.add_argument("--out", type=Path, help="file for the figures as JSON")
+    given = parser.parse_args()
+    unknown = set(given.names) - set(FAULTS)
+    if unknown:
+        parser.error(f"no such fault: {', '.join(sorted(unknown))}")
+    names = given.names or [name for name in FAULTS if name != "soak"]
+    return _Options(names, given.scale, given.minutes, given.out)
+
+
+def main() -> int:
+    options = _options()
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    reports = []
+    print(HEADING, flush=True)
+    with tempfile.TemporaryDirectory(prefix="leapjson-faults-") as folder:
+        for name in options.names:
+            report = Report(name)
+            reports.append(report)
+            start = time.perf_counter()
+            setting = Setting(Path(folder), options.scale, options.minutes)
+            try:
+                asyncio.run(FAULTS[name](setting, report))
+            except Exception as error:
+                traceback.print_exc()
+                report.check("the test ran to its end", type(error).__name__, "yes", False)
+            report.note("seconds", time.perf_counter() - start)
+    if options.out is not None:
+        machine = {"cpus": os.cpu_count(), "platform": platform.platform(), "python": sys.version}
+        write_json(options.out, reports, machine | {"scale": options.scale})
+        options.out.with_suffix(".md").write_text(table(reports) + "\n", encoding="utf-8")
+    return 0 if all(report.held for report in reports) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

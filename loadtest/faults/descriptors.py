@@ -1,0 +1,82 @@
+"""More clients than the process may have files: it survives, and serves when some have left."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+
+from loadtest.faults.client import (
+    BrokenAnswerError,
+    Exchange,
+    ask,
+    chat,
+    connect,
+    json_schema,
+    regex,
+    streamed,
+)
+from loadtest.faults.report import Report
+from loadtest.faults.setting import SERVE, Setting
+from loadtest.faults.watch import bystanders, descriptors, processor_seconds, until
+
+LIMIT = 128
+CROWD = 300
+WATCH_SECONDS = 6.0
+
+
+async def run(setting: Setting, report: Report) -> None:
+    limited = ("sh", "-c", f'ulimit -n {LIMIT}; exec "$@"', "sh", *SERVE)
+    with setting.server(limited) as server:
+        url, pid = server.url, server.process.pid
+        report.note("limit of descriptors", LIMIT)
+        report.note("of them used at rest", descriptors(pid))
+        streams = [asyncio.create_task(_long_stream(url, number)) for number in range(4)]
+        await asyncio.sleep(0.5)
+        crowd = await asyncio.gather(*(_crowd_in(url) for _ in range(CROWD)))
+        report.note("clients that connect and stay", CROWD)
+        await asyncio.sleep(1)
+        report.note("descriptors used", descriptors(pid))
+        await asyncio.gather(*streams)
+        report.equal("streams that were running and came to their end", len(streams), 4)
+        before = processor_seconds(pid)
+        await asyncio.sleep(WATCH_SECONDS)
+        busy = (processor_seconds(pid) - before) / WATCH_SECONDS
+        report.at_most("share of a core used meanwhile", busy, 0.2)
+        report.note("a new client meanwhile", await _try(url))
+        report.equal("the process lives", server.process.poll(), None)
+        for exchange in crowd:
+            if exchange is not None:
+                exchange.abort()
+        start = time.perf_counter()
+        await until(lambda: descriptors(pid) < LIMIT // 2)
+        statuses = {await _try(url) for _ in range(20)}
+        report.equal("once they have left: new clients", statuses, {"200"})
+        report.note("after, s", time.perf_counter() - start)
+        async with bystanders(url, report, 2):
+            body = chat("Answer.", response_format=json_schema({"enum": [1, 2, 3]}), max_tokens=9)
+            report.equal("a new schema afterwards", (await ask(url, body))[0], 200)
+
+
+async def _long_stream(url: str, number: int) -> None:
+    text = await streamed(
+        url, chat("Hello!", response_format=regex("[a-z ]{900,1000}"), seed=number)
+    )
+    assert len(text) >= 900
+
+
+async def _crowd_in(url: str) -> Exchange | None:
+    with suppress(OSError):
+        return await connect(url)
+    return None
+
+
+async def _try(url: str) -> str:
+    """What a new client finds."""
+    try:
+        async with asyncio.timeout(3):
+            return str((await ask(url, None, path="/ready"))[0])
+    except TimeoutError:
+        return "no answer within 3 s"
+    except (BrokenAnswerError, OSError) as error:
+        return type(error).__name__

@@ -1,0 +1,121 @@
+"""Clients that leave: while they send, while their schema compiles, in the queue, mid-stream."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from contextlib import suppress
+
+from loadtest.faults.client import (
+    CHAT,
+    BrokenAnswerError,
+    Exchange,
+    ask,
+    chat,
+    connect,
+    json_schema,
+    regex,
+    request,
+)
+from loadtest.faults.report import Report
+from loadtest.faults.setting import Setting
+from loadtest.faults.watch import bystanders, metric, resident, settle
+
+LONG = regex("[a-z ]{1900,2000}")
+AT_A_TIME = 48
+FLAT_MIB = 16.0
+"""Of 500 disconnects: what a leak of 32 KiB for each would be."""
+
+
+async def run(setting: Setting, report: Report) -> None:
+    count = setting.count(1000)
+    # Few run at a time and few schemas are kept: clients leave the queue as well, and what they
+    # leave behind is not hidden by a cache that fills.
+    with setting.server(max_running="8", max_queue="512", schema_cache_bytes="4000000") as server:
+        url, pid = server.url, server.process.pid
+        rng = random.Random(0)
+        left: Counter[str] = Counter()
+        async with bystanders(url, report):
+            await _leave(url, rng, count // 2, left)
+            await asyncio.sleep(1)
+            half = resident(pid)
+            await _leave(url, rng, count - count // 2, left)
+        report.note("clients that left", left.total())
+        for point, times in sorted(left.items()):
+            report.note(f"of them {point}", times)
+        report.note("until nothing runs and no block is held, s", await settle(url))
+        for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_ratio"):
+            report.equal(name, await metric(url, name), 0.0)
+        report.note(
+            "requests counted as left (499)", await metric(url, "requests_total", status="499")
+        )
+        report.note("resident after half of them, MiB", half)
+        report.at_most("growth over the other half, MiB", resident(pid) - half, FLAT_MIB)
+        status, _ = await ask(url, chat("Hello!", max_tokens=16))
+        report.equal("status of the next request", status, 200)
+
+
+async def _leave(url: str, rng: random.Random, count: int, left: Counter[str]) -> None:
+    waiting = iter(range(count))
+
+    async def client() -> None:
+        for _ in waiting:
+            left[await _ask_and_leave(url, rng)] += 1
+
+    await asyncio.gather(*(client() for _ in range(AT_A_TIME)))
+
+
+async def _ask_and_leave(url: str, rng: random.Random) -> str:
+    """One client; where it left."""
+    stream = rng.random() < 0.5
+    fresh = rng.random() < 0.25
+    constraint = json_schema(_fresh_schema(rng)) if fresh else LONG
+    data = request(CHAT, chat("Hello!", response_format=constraint, stream=stream))
+    exchange = await connect(url)
+    try:
+        return await _until_it_leaves(exchange, data, stream, fresh, rng)
+    except (BrokenAnswerError, ConnectionError):
+        return "after the server had closed"
+    finally:
+        if rng.random() < 0.5:
+            exchange.abort()
+        else:
+            await exchange.close()
+
+
+async def _until_it_leaves(
+    exchange: Exchange, data: bytes, stream: bool, fresh: bool, rng: random.Random
+) -> str:
+    if rng.random() < 0.1:
+        exchange.writer.write(data[: rng.randrange(len(data))])
+        await asyncio.sleep(rng.random() * 0.05)
+        return "while they sent"
+    exchange.writer.write(data)
+    if not stream or rng.random() < 0.3:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(exchange.head(), rng.random() * 0.5)
+        if exchange.status:
+            return "as the answer began"
+        return (
+            "while a schema compiled or in the queue" if fresh else "in the queue or whole answer"
+        )
+    await exchange.head()
+    events, wanted = 0, rng.randrange(40)
+    async for _ in exchange.events():
+        events += 1
+        if events > wanted:
+            return "mid-stream"
+    return "after the last event"
+
+
+def _fresh_schema(rng: random.Random) -> dict[str, object]:
+    """One that was never compiled before."""
+    names = [f"p{rng.getrandbits(40):x}" for _ in range(20)]
+    pattern = "[a-z]{1,20}-[0-9]{2,9}"
+    return {
+        "type": "object",
+        "properties": {name: {"type": "string", "pattern": f"^{pattern}$"} for name in names},
+        "required": names,
+        "additionalProperties": False,
+    }

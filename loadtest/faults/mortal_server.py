@@ -1,0 +1,40 @@
+"""The real server, whose engine dies on SIGUSR1: ``python -m loadtest.faults.mortal_server``.
+
+It is assembled here and not by a switch of the product: nobody shall find one there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+
+from app.config import Settings
+from app.core.events import StepObserver, TokenChunk
+from app.main import Backend, load_backend, serve
+
+
+class KilledError(Exception):
+    """What a step of a killed engine raises, as it would if the device had gone."""
+
+
+def load(settings: Settings, observer: StepObserver) -> Backend:
+    backend = load_backend(settings, observer)
+    killed = threading.Event()
+    signal.signal(signal.SIGUSR1, lambda number, frame: killed.set())
+    live = backend.engine.step
+
+    def step(tell: Callable[[list[TokenChunk]], None], /) -> Sequence[TokenChunk]:
+        if killed.is_set():
+            raise KilledError("killed by the test")
+        return live(tell)
+
+    backend.engine.step = step  # type: ignore[method-assign]
+    return backend
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    sys.exit(serve(Settings(), load))

@@ -1,0 +1,74 @@
+"""What a fault test measured, and what had to hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    what: str
+    measured: str
+    bound: str = ""
+    """What had to hold; "" for a figure that is only reported."""
+    held: bool = True
+
+
+@dataclass(slots=True)
+class Report:
+    """The rows of one fault; printed as they come, for a test may take long."""
+
+    fault: str
+    rows: list[Row] = field(default_factory=list)
+
+    def note(self, what: str, measured: object) -> None:
+        self._add(Row(what, _text(measured)))
+
+    def check(self, what: str, measured: object, bound: str, held: bool) -> None:
+        self._add(Row(what, _text(measured), bound, held))
+
+    def equal(self, what: str, measured: object, wanted: object) -> None:
+        self.check(what, measured, f"= {_text(wanted)}", measured == wanted)
+
+    def at_most(self, what: str, measured: float, bound: float) -> None:
+        self.check(what, measured, f"<= {_text(bound)}", measured <= bound)
+
+    @property
+    def held(self) -> bool:
+        return all(row.held for row in self.rows)
+
+    def _add(self, row: Row) -> None:
+        self.rows.append(row)
+        print(_line(self.fault, row), flush=True)
+
+
+def _text(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _line(fault: str, row: Row) -> str:
+    verdict = "" if not row.bound else "yes" if row.held else "NO"
+    return f"| {fault} | {row.what} | {row.measured} | {row.bound} | {verdict} |"
+
+
+HEADING = "| fault | what | measured | had to be | held |\n|---|---|---|---|---|"
+
+
+def table(reports: Sequence[Report]) -> str:
+    lines = [_line(report.fault, row) for report in reports for row in report.rows]
+    return "\n".join([HEADING, *lines])
+
+
+def write_json(path: Path, reports: Sequence[Report], machine: dict[str, Any]) -> None:
+    content = {"machine": machine, "faults": [asdict(report) for report in reports]}
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """By nearest rank; 0.0 of nothing."""
+    ordered = sorted(values)
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0.0

@@ -1,0 +1,40 @@
+"""How large a fault test is, and the server that it is done to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtest.server import Server, running_server
+
+SERVE = (sys.executable, "-m", "app", "serve")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    folder: Path
+    """For the servers' logs."""
+    scale: float = 1.0
+    """Of counts and times; a smaller test than 1 shows that it runs and nothing more."""
+    minutes: float = 30.0
+    """Of the soak."""
+
+    def count(self, full: int) -> int:
+        return max(round(full * self.scale), 1)
+
+    @contextmanager
+    def server(self, command: Sequence[str] = SERVE, **settings: str) -> Iterator[Server]:
+        """The demo model's server while the block runs; ``settings`` as ``LEAPJSON_`` variables.
+
+        In float32, where answers do not depend on who shares a batch.
+        """
+        number = len(list(self.folder.iterdir()))
+        given = {"DTYPE": "float32", **{name.upper(): value for name, value in settings.items()}}
+        with running_server(None, self.log(number), given, command=command) as server:
+            yield server
+
+    def log(self, number: int) -> Path:
+        return self.folder / f"server-{number}.log"

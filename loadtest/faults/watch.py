@@ -1,0 +1,204 @@
+"""The server seen from outside while a fault happens: its metrics, memory, and other clients."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from loadtest.faults.client import BrokenAnswerError, ask, chat, content, json_schema, streamed
+from loadtest.faults.report import Report, quantile
+from loadtest.tasks import task
+
+MIB = 1 << 20
+SETTLE_SECONDS = 60.0
+
+
+async def metric(url: str, name: str, **labels: str) -> float:
+    """The sum of a metric's samples that have these labels."""
+    _, exposition = await ask(url, None, path="/metrics")
+    wanted = [f'{key}="{value}"' for key, value in labels.items()]
+    values = [
+        float(line.rsplit(" ", 1)[1])
+        for line in exposition.decode().splitlines()
+        if line.split("{")[0].split(" ")[0] == f"leapjson_{name}"
+        and all(each in line for each in wanted)
+    ]
+    return sum(values)
+
+
+BUSY = ("num_requests_running", "num_requests_waiting", "num_requests_compiling")
+
+
+async def settle(url: str) -> float:
+    """Wait until nothing runs, waits or compiles and no cache block is held; the seconds it took.
+
+    Raises ``TimeoutError`` after ``SETTLE_SECONDS``.
+    """
+    start = time.perf_counter()
+    async with asyncio.timeout(SETTLE_SECONDS):
+        while any([await metric(url, name) for name in (*BUSY, "kv_cache_usage_ratio")]):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    return time.perf_counter() - start
+
+
+def resident(pid: int) -> float:
+    """Memory of a process that is in RAM, in MiB."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / MIB
+
+
+def processor_seconds(pid: int) -> float:
+    """What a process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def descriptors(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def compile_workers(pid: int) -> list[int]:
+    """Ids of the server's compile workers."""
+    children = {
+        int(child)
+        for thread in Path(f"/proc/{pid}/task").iterdir()
+        for child in (thread / "children").read_text(encoding="ascii").split()
+    }
+    workers = []
+    for child in sorted(children):
+        command = Path(f"/proc/{child}/cmdline")
+        if command.exists() and b"compile_worker" in command.read_bytes():
+            workers.append(child)
+    return workers
+
+
+async def until(condition: Callable[[], object], seconds: float = SETTLE_SECONDS) -> float:
+    """Wait for ``condition``; the seconds it took. Raises ``TimeoutError``."""
+    start = time.perf_counter()
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    return time.perf_counter() - start
+
+
+@dataclass(slots=True)
+class Bystanders:
+    """Clients that have nothing to do with the fault, and know what they should be told.
+
+    Each asks one of the questions again and again with the same seed, as a stream and whole in
+    turn; the answer has to be, to the letter, what it was before the fault.
+    """
+
+    url: str
+    count: int
+    answers: int = 0
+    seconds: list[float] = field(default_factory=list)
+    harmed: list[str] = field(default_factory=list)
+    _wanted: list[str] = field(default_factory=list)
+    _stop: bool = False
+
+    async def learn(self) -> None:
+        """Ask each question once and check the answers against their schemas."""
+        for number in range(self.count):
+            text = await content(self.url, question(number))
+            jsonschema.validate(json.loads(text), task(number).schema)
+            self._wanted.append(text)
+
+    async def run(self) -> None:
+        """Until ``stop``."""
+        await asyncio.gather(*(self._run(number) for number in range(self.count)))
+
+    def stop(self) -> None:
+        self._stop = True
+
+    async def _run(self, number: int) -> None:
+        turn = number
+        while not self._stop:
+            start = time.perf_counter()
+            turn += 1
+            get = content if turn % 2 else streamed
+            try:
+                text = await get(self.url, question(number))
+            except (AssertionError, BrokenAnswerError, OSError) as error:
+                self.harmed.append(f"{type(error).__name__}: {error}"[:300])
+                await asyncio.sleep(0.1)
+                continue
+            self.answers += 1
+            self.seconds.append(time.perf_counter() - start)
+            if text != self._wanted[number]:
+                self.harmed.append(f"{text!r} is not {self._wanted[number]!r}"[:300])
+
+    def report(self, report: Report) -> None:
+        report.note("answers of bystanders", self.answers)
+        report.equal("bystanders harmed", len(self.harmed), 0)
+        report.note("bystanders' longest answer, s", max(self.seconds, default=0.0))
+        for each in self.harmed[:3]:
+            report.note("harm", each.replace("|", "/"))
+
+
+def question(number: int) -> dict[str, Any]:
+    """One of the benchmark's tasks under a fixed seed."""
+    what = task(number)
+    return chat(what.prompt, response_format=json_schema(what.schema), seed=number, max_tokens=400)
+
+
+@asynccontextmanager
+async def bystanders(url: str, report: Report, count: int = 4) -> AsyncIterator[Bystanders]:
+    """Bystanders while the block runs, and what became of them in the report."""
+    clients = Bystanders(url, count)
+    await clients.learn()
+    running = asyncio.create_task(clients.run())
+    try:
+        yield clients
+    finally:
+        clients.stop()
+        await running
+    clients.report(report)
+
+
+@dataclass(slots=True)
+class Probe:
+    """How long the event loop takes to answer ``/health``, asked again and again."""
+
+    url: str
+    seconds: list[float] = field(default_factory=list)
+    failures: int = 0
+
+    async def run(self, pause: float = 0.1) -> None:
+        """Until cancelled."""
+        while True:
+            start = time.perf_counter()
+            try:
+                status, _ = await ask(self.url, None, path="/health")
+                self.failures += status != 200
+            except (BrokenAnswerError, OSError):
+                self.failures += 1
+            self.seconds.append(time.perf_counter() - start)
+            await asyncio.sleep(pause)
+
+    def report(self, report: Report, bound: float) -> None:
+        """``bound``: seconds that 99 % of the answers have to stay within."""
+        report.note("GET /health, median ms", 1000 * quantile(self.seconds, 0.5))
+        report.at_most("GET /health, p99 ms", 1000 * quantile(self.seconds, 0.99), 1000 * bound)
+        report.note("GET /health, longest ms", 1000 * max(self.seconds, default=0.0))
+        report.equal("GET /health that failed", self.failures, 0)
+
+
+@asynccontextmanager
+async def probing(url: str) -> AsyncIterator[Probe]:
+    probe = Probe(url)
+    running = asyncio.create_task(probe.run())
+    try:
+        yield probe
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
