@@ -1,0 +1,84 @@
+"""The manifests, as files and as kustomize builds them, and what they are checked against."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+K8S = Path(__file__).resolve().parents[2] / "k8s"
+OVERLAYS = ("cpu", "gpu", "keda", "gateway")
+KUBERNETES = ("1.35", "1.37")
+"""The oldest that has all fields, and the newest with schemas here."""
+_SCHEMAS = Path(__file__).with_name("schemas")
+
+Object = dict[str, Any]
+
+
+def documents(file: Path) -> list[Object]:
+    return [each for each in yaml.safe_load_all(file.read_text(encoding="utf-8")) if each]
+
+
+def kustomizations() -> list[Path]:
+    return sorted(K8S.rglob("kustomization.yaml"))
+
+
+def objects() -> Iterator[Object]:
+    """Every whole object in the files; patches are not among them."""
+    for kustomization in kustomizations():
+        for name in documents(kustomization)[0].get("resources", ()):
+            file = kustomization.parent / name
+            if file.is_file():
+                yield from documents(file)
+
+
+def literals(name: str, *kustomizations: str) -> dict[str, str]:
+    """The ConfigMap ``name`` as these kustomizations make it, later ones on top."""
+    values: dict[str, str] = {}
+    for folder in kustomizations:
+        whole = documents(K8S / folder / "kustomization.yaml")[0]
+        for generator in whole.get("configMapGenerator", ()):
+            if generator["name"] == name:
+                values.update(each.split("=", 1) for each in generator.get("literals", ()))
+    return values
+
+
+def one(kind: str, name: str, some: Sequence[Object]) -> Object:
+    found = [each for each in some if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    assert len(found) == 1, (kind, name)
+    return found[0]
+
+
+@cache
+def built(overlay: str) -> Sequence[Object]:
+    """What is applied. Skips the test where neither kubectl nor kustomize is installed."""
+    if shutil.which("kustomize"):
+        command = ["kustomize", "build"]
+    elif shutil.which("kubectl"):
+        command = ["kubectl", "kustomize"]
+    else:
+        pytest.skip("neither kustomize nor kubectl is installed")
+    done = subprocess.run(
+        [*command, str(K8S / "overlays" / overlay)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def check(subject: Object) -> None:
+    """Raises ``jsonschema.ValidationError`` where the object is not valid; unknown fields count."""
+    schema = _SCHEMAS / f"{subject['kind'].lower()}.json"
+    if schema.is_file():
+        jsonschema.validate(subject, json.loads(schema.read_text(encoding="utf-8")))
+        return
+    for version in KUBERNETES:
+        kubernetes_validate.validate(subject, version, strict=True)

@@ -1,0 +1,79 @@
+"""Kubernetes and the other projects would take these manifests: checked with their schemas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.k8s.manifests import K8S, OVERLAYS, built, check, documents, kustomizations, objects, one
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_what_an_overlay_builds_is_valid(overlay: str) -> None:
+    some = built(overlay)
+    for each in some:
+        check(each)
+    assert {"Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget"} <= {
+        each["kind"] for each in some
+    }
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_what_an_overlay_builds_is_in_one_namespace(overlay: str) -> None:
+    for each in built(overlay):
+        if each["kind"] != "Namespace":
+            assert each["metadata"]["namespace"] == "leapjson", each["metadata"]
+        for subject in each.get("subjects", ()):
+            assert subject["namespace"] == "leapjson"
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_no_image_is_left_without_a_tag(overlay: str) -> None:
+    for each in built(overlay):
+        pod = each["spec"].get("template", {}).get("spec") if "spec" in each else None
+        for container in [*pod.get("initContainers", ()), *pod["containers"]] if pod else ():
+            assert ":" in container["image"], container["name"]
+
+
+def test_every_whole_object_is_valid_without_kustomize() -> None:
+    some = list(objects())
+    assert len(some) >= 18
+    for each in some:
+        check(each)
+
+
+def test_every_file_is_used_by_a_kustomization() -> None:
+    used = {K8S / "components/hpa/prometheus-adapter-values.yaml", *kustomizations()}
+    for kustomization in kustomizations():
+        whole = documents(kustomization)[0]
+        names = [*whole.get("resources", ()), *whole.get("components", ())]
+        names += [each["path"] for each in whole.get("patches", ()) if "path" in each]
+        names += [
+            name
+            for generator in whole.get("configMapGenerator", ())
+            for name in generator.get("files", ())
+        ]
+        for name in names:
+            path = (kustomization.parent / name).resolve()
+            assert path.exists(), f"{kustomization}: {name}"
+            used.add(path)
+    assert {path for path in K8S.rglob("*.yaml") if path not in used} == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "spoil"),
+    [
+        ("HorizontalPodAutoscaler", "leapjson", lambda spec: spec.pop("maxReplicas")),
+        ("ScaledObject", "leapjson", lambda spec: spec.update(pollInterval=15)),
+        ("InferencePool", "leapjson", lambda spec: spec["endpointPickerRef"].pop("port")),
+        ("ServiceMonitor", "leapjson", lambda spec: spec["endpoints"][0].update(interval="10")),
+        ("HTTPRoute", "leapjson", lambda spec: spec["rules"][0]["timeouts"].update(request="0")),
+    ],
+)
+def test_the_schemas_refuse_a_mistake(kind: str, name: str, spoil: Any) -> None:
+    subject = one(kind, name, list(objects()))
+    spoil(subject["spec"])
+    with pytest.raises(jsonschema.ValidationError):
+        check(subject)
