@@ -1,0 +1,103 @@
+"""What docs/security.md says is so: its limits are the code's, the tests that it names exist."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from app.api.chat.wire import ChatCompletionRequest
+from app.api.completions.wire import CompletionRequest
+from app.api.connection import ConnectionLimits
+from app.config import Settings
+from app.constraint.limits import Limits
+from app.serving.compile_pool import CompileLimits
+from app.serving.constraints import ConstraintCache
+from app.serving.schema_registry import SchemaRegistry
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+CLASSES: tuple[Any, ...] = (
+    ChatCompletionRequest,
+    CompileLimits,
+    CompletionRequest,
+    ConnectionLimits,
+    ConstraintCache,
+    Limits,
+    SchemaRegistry,
+    Settings,
+)
+QUOTED = re.findall(r"^\| .+ \| ([\d,.]+(?: [KM]iB)?) \| `([\w.:]+)` \|$", DOCUMENT, re.MULTILINE)
+UNITS = {"KiB": 1 << 10, "MiB": 1 << 20}
+NAMED = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", DOCUMENT)
+
+
+def value_of(place: str) -> float:
+    """A constant of a module (``module:NAME``), or a default or bound (``Class.name``)."""
+    module, colon, name = place.partition(":")
+    if colon:
+        return float(getattr(import_module(module), name))
+    owner, _, name = place.partition(".")
+    kind = next(each for each in CLASSES if each.__name__ == owner)
+    if kind is Settings:
+        return float(Settings.model_fields[name].default)
+    if issubclass(kind, BaseModel):
+        return max(_bounds(kind.model_json_schema()["properties"][name]))
+    if is_dataclass(kind):
+        return float(next(each.default for each in fields(kind) if each.name == name))  # type: ignore[arg-type]
+    return float(inspect.signature(kind).parameters[name].default)
+
+
+def _bounds(schema: dict[str, Any]) -> list[float]:
+    here = [schema[key] for key in ("maximum", "maxItems", "maxProperties") if key in schema]
+    return here + [bound for each in schema.get("anyOf", ()) for bound in _bounds(each)]
+
+
+@pytest.mark.parametrize(("quoted", "place"), QUOTED, ids=[place for _, place in QUOTED])
+def test_a_limit_is_quoted_as_it_is(quoted: str, place: str) -> None:
+    number, _, unit = quoted.partition(" ")
+    assert float(number.replace(",", "")) * UNITS.get(unit, 1) == value_of(place)
+
+
+def test_every_row_of_the_limits_was_understood() -> None:
+    part = DOCUMENT.split("## Limits and their defaults")[1].split("\n## ")[0]
+    rows = [line for line in part.splitlines() if line.startswith("| ") and "set in" not in line]
+    assert len(rows) == len(QUOTED)
+
+
+def test_no_limit_of_the_compiler_and_of_bodies_is_left_out() -> None:
+    places = {place for _, place in QUOTED}
+    assert {f"Limits.{each.name}" for each in fields(Limits)} <= places
+    for name in Settings.model_fields:
+        if re.fullmatch(r"max_(body|n$|messages|queue$|running).*|compile_.*|schema_.*", name):
+            assert f"Settings.{name}" in places
+
+
+@pytest.mark.parametrize(("file", "test"), sorted(set(NAMED)))
+def test_a_test_that_is_named_exists(file: str, test: str) -> None:
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    found = {
+        node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert test in found if test else any(name.startswith("test_") for name in found)
+
+
+def test_every_advisory_has_its_test() -> None:
+    part = DOCUMENT.split("## Advisories of the field")[1]
+    rows = [line for line in part.splitlines() if re.match(r"\| (CVE|GHSA|PYSEC)-", line)]
+    assert len(rows) > 30
+    for row in rows:
+        assert re.search(r"`tests/[\w/]+\.py", row.split(" | ")[-1]), row
+
+
+def test_every_advisory_that_a_test_sends_is_in_the_document() -> None:
+    for file in Path(__file__).parent.glob("*.py"):
+        for number in re.findall(r"(?:CVE|PYSEC)-20\d\d-\d+", file.read_text(encoding="utf-8")):
+            assert number in DOCUMENT, f"{number} of {file.name}"
