@@ -17,6 +17,7 @@ from prometheus_client import (
     Gauge,
     Histogram,
     ProcessCollector,
+    disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -62,6 +63,8 @@ class Metrics:
     """
 
     def __init__(self) -> None:
+        # A second series for each one, which nobody asks for. The switch is the whole process'.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._steps = _StepMetrics(self.registry)

@@ -73,4 +73,5 @@ def answered(served: Served) -> Served:
     assert served.client.post(chat, json=body | {"response_format": bad}).status_code == 400
     assert served.client.post(chat, json=body | {"n": 9}).status_code == 429  # of 8 places
     assert served.client.get("/nowhere").status_code == 404
+    assert [served.client.get(path).status_code for path in ("/health", "/metrics")] == [200, 200]
     return served
