@@ -156,3 +156,6 @@ class EngineRequest:
     draft: bool = True
     tenant: str = ""
     """Tenants take turns; what they have been served is counted apart."""
+    scope: str = ""
+    """Requests of one scope share the computed beginnings of prompts and what drafts learn: what
+    an answer cost tells of the others."""

@@ -24,7 +24,7 @@ from app.engine.leap import WINDOW_TOKENS, Leap
 from app.engine.sequence import Sequence
 
 _MOST_MEMORIES = 64
-"""Constraints that are learned about, the newest of them; one takes up to 3 MB."""
+"""Of constraints and scopes, the newest of them; one takes up to 3 MB."""
 
 _MOST_CONTEXTS = 4096
 """Branches of one constraint that are remembered, the newest of them."""
@@ -68,7 +68,10 @@ class LeapProposer(Protocol):
 
 
 class Drafter:
-    """Drafts for all sequences. What it learns of a constraint lives as long as that does."""
+    """Drafts for all sequences. What it learns of a constraint lives as long as that does.
+
+    It is learned from requests that want drafts, and used within their scope alone.
+    """
 
     def __init__(
         self,
@@ -81,11 +84,12 @@ class Drafter:
         self._tokenizer = tokenizer
         self._leaper = leaper
         self._config = config
-        self._memories: WeakKeyDictionary[Constraint, _Memory] = WeakKeyDictionary()
+        self._memories: WeakKeyDictionary[Constraint, dict[str, _Memory]] = WeakKeyDictionary()
+        """By constraint and scope."""
 
     def note(self, sequence: Sequence, token: int) -> None:
         """Remember that ``token`` is drawn where the answer stands."""
-        if self._config.draft_branches and sequence.state is not None:
+        if self._config.draft_branches and sequence.request.draft and sequence.state is not None:
             self._memory(sequence).note(sequence.state.place, sequence.tokens[-1], token)
 
     def judge(self, sequence: Sequence, source: Source, came: bool) -> None:
@@ -114,14 +118,22 @@ class Drafter:
         return Draft(tuple(path.tokens), tuple(path.sources)).cut(most)
 
     def _memory(self, sequence: Sequence) -> _Memory:
-        constraint = sequence.request.constraint
-        assert constraint is not None
-        memory = self._memories.get(constraint)
+        request = sequence.request
+        assert request.constraint is not None
+        memory = self._memories.get(request.constraint, {}).get(request.scope)
         if memory is None:
-            if len(self._memories) >= _MOST_MEMORIES:
-                del self._memories[next(iter(self._memories))]
-            memory = self._memories[constraint] = _Memory()
+            self._make_room()
+            memory = _Memory()
+            self._memories.setdefault(request.constraint, {})[request.scope] = memory
         return memory
+
+    def _make_room(self) -> None:
+        """Forget the oldest memory where there are as many as may be."""
+        while sum(map(len, self._memories.values())) >= _MOST_MEMORIES:
+            constraint, memories = next(iter(self._memories.items()))
+            del memories[next(iter(memories))]
+            if not memories:
+                del self._memories[constraint]
 
     def _walk(self, path: _Path, memory: _Memory, most: int, running: int) -> None:
         """Guess, leap, guess, until it becomes unlikely or long."""

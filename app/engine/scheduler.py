@@ -151,7 +151,7 @@ class Scheduler:
                     ended.append(sequence)
                     continue
             known = len(sequence.tokens) + len(sequence.draft)
-            prefix = self.blocks.match(sequence.tokens)
+            prefix = self.blocks.match(sequence.tokens, sequence.request.scope)
             if self._prefix_is_coming(sequence, len(prefix)):
                 if self.waiting.has_returned or len(passed) == _MOST_PASSED:
                     break
@@ -173,7 +173,7 @@ class Scheduler:
         """
         self.waiting.take(sequence)
         self.running.append(sequence)
-        sequence.blocks = self.blocks.allocate(known, prefix)
+        sequence.blocks = self.blocks.allocate(known, prefix, sequence.request.scope)
         sequence.computed = len(prefix) * self.blocks.block_size
         if sequence.admitted:
             return 0
@@ -192,6 +192,7 @@ class Scheduler:
             return False
         return any(
             other.computed < end <= other.answer_start
+            and other.request.scope == sequence.request.scope
             and other.tokens[:end] == sequence.tokens[:end]
             for other in self.running
         )

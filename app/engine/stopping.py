@@ -14,9 +14,7 @@ class StopFinder:
 
     def __init__(self, stops: Sequence[bytes]) -> None:
         assert all(stops), "an empty stop string"
-        self._stops = tuple(stops)
-        self._reach = max((len(stop) for stop in self._stops), default=1) - 1
-        self._tail = b""
+        self._stops = [_Stop(stop) for stop in stops]
         self._length = 0
         self.held_back = 0
         """Bytes at the end of the text that could be the start of a stop string."""
@@ -25,28 +23,64 @@ class StopFinder:
         """Append ``data``; where to cut the text if a stop string has come to its end in it.
 
         Where ``data`` does not count, one that ends in it is passed over; one may begin there.
-        Costs O(len(data) + longest stop) for each stop string; nothing without stop strings.
+        Costs O(len(data)) for each stop string; nothing without stop strings.
         """
         if not self._stops:
             return None
-        text = self._tail + data
-        before = self._length - len(self._tail)
-        self._length += len(data)
         found = [
-            (start + len(stop), start)
+            (self._length + end, self._length + end - len(stop))
             for stop in self._stops
-            if (start := text.find(stop, max(0, len(self._tail) - len(stop) + 1))) >= 0
+            if (end := stop.read(data)) is not None
         ]
+        self._length += len(data)
         if found and counts:
-            return before + min(found)[1]
-        self._tail = text[max(0, len(text) - self._reach) :]
-        self.held_back = max(_overlap(self._tail, stop) for stop in self._stops)
+            return min(found)[1]
+        self.held_back = max(stop.matched for stop in self._stops)
         return None
 
 
-def _overlap(text: bytes, stop: bytes) -> int:
-    """Length of the longest end of ``text`` that ``stop`` begins with and goes on from."""
-    for length in range(min(len(text), len(stop) - 1), 0, -1):
-        if text.endswith(stop[:length]):
-            return length
-    return 0
+class _Stop:
+    """One stop string and how much of it the text's end is (Knuth, Morris and Pratt 1977).
+
+    The table of borders is made as far as text has matched, so a stop costs nothing until it
+    nearly comes about.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._borders = [0]
+        """Of the first n+1 bytes: the length of the longest end that is also a beginning."""
+        self.matched = 0
+
+    def __len__(self) -> int:
+        return len(self._text)
+
+    def read(self, data: bytes) -> int | None:
+        """The end in ``data`` of the first occurrence that ends there; reads on to data's end."""
+        text, matched, first = self._text, self.matched, None
+        position = 0
+        while position < len(data):
+            if matched == 0:
+                position = data.find(text[0], position)
+                if position < 0:
+                    break
+            byte = data[position]
+            while matched and text[matched] != byte:
+                matched = self._border(matched)
+            if text[matched] == byte:
+                matched += 1
+            position += 1
+            if matched == len(text):
+                first = position if first is None else first
+                matched = self._border(matched)
+        self.matched = matched
+        return first
+
+    def _border(self, length: int) -> int:
+        text, borders = self._text, self._borders
+        while len(borders) < length:
+            byte, border = text[len(borders)], borders[-1]
+            while border and text[border] != byte:
+                border = borders[border - 1]
+            borders.append(border + (text[border] == byte))
+        return borders[length - 1]

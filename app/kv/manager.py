@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from app.kv.pool import BlockPool
-from app.kv.prefix import ROOT, CachedBlock, PrefixIndex
+from app.kv.prefix import CachedBlock, Parent, PrefixIndex
 
 
 @dataclass(slots=True)
@@ -25,6 +25,8 @@ class BlockTable:
     blocks: list[int] = field(default_factory=list)
     chain: list[int] = field(default_factory=list)
     """Serials of the prefixes that end with the first ``len(chain)`` blocks."""
+    scope: str = ""
+    """What its prefixes are shared within."""
 
 
 class BlockManager:
@@ -60,15 +62,16 @@ class BlockManager:
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
-    def match(self, tokens: Sequence[int]) -> list[CachedBlock]:
-        """The longest cached prefix of ``tokens`` that leaves one token to compute.
+    def match(self, tokens: Sequence[int], scope: str = "") -> list[CachedBlock]:
+        """The longest prefix of ``tokens`` cached in ``scope`` that leaves one token to compute.
 
         Changes nothing; valid until the next change to any table. Costs O(matched tokens).
         """
         found: list[CachedBlock] = []
         if not self.share_prefixes:
             return found
-        size, parent = self.block_size, ROOT
+        size = self.block_size
+        parent: Parent = scope
         for start in range(0, (len(tokens) - 1) // size * size, size):
             cached = self._prefixes.find(parent, tokens[start : start + size])
             if cached is None:
@@ -85,10 +88,12 @@ class BlockManager:
         missing = self.blocks_for(num_tokens) - len(prefix)
         return missing + pinned + reserve <= self._pool.num_free
 
-    def allocate(self, num_tokens: int, prefix: Sequence[CachedBlock] = ()) -> BlockTable:
-        """A table for ``num_tokens`` that shares ``prefix``, fresh from ``match``."""
+    def allocate(
+        self, num_tokens: int, prefix: Sequence[CachedBlock] = (), scope: str = ""
+    ) -> BlockTable:
+        """A table for ``num_tokens`` that shares ``prefix``, fresh from ``match`` in ``scope``."""
         assert self.can_allocate(num_tokens, prefix)
-        table = BlockTable()
+        table = BlockTable(scope=scope)
         for cached in prefix:
             self._pool.share(cached.block)
             table.blocks.append(cached.block)
@@ -135,7 +140,7 @@ class BlockManager:
         size, chain = self.block_size, table.chain
         while (len(chain) + 1) * size <= computed:
             index = len(chain)
-            parent = chain[-1] if chain else ROOT
+            parent = chain[-1] if chain else table.scope
             own = tokens[index * size : (index + 1) * size]
             chain.append(self._prefixes.register(parent, own, table.blocks[index]))
 

@@ -6,6 +6,8 @@ themselves, and a serial stands for exactly one sequence of tokens: no collision
 one request's keys and values to another. When a block is evicted, its serial dies with it and the
 blocks that continue it can no longer be reached; sequences release their last blocks first, so that
 children are evicted before their parents.
+
+The first block of a prefix continues a scope instead: prefixes of different scopes never meet.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-ROOT = 0
-"""Serial of the empty prefix."""
+Parent = int | str
+"""Serial of the prefix that a block continues, or the scope that it begins in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +32,9 @@ class PrefixIndex:
     """The registered blocks. Every operation costs O(block size)."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int, tuple[int, ...]], CachedBlock] = {}
-        self._keys: dict[int, tuple[int, tuple[int, ...]]] = {}
-        self._last_serial = ROOT
+        self._found: dict[tuple[Parent, tuple[int, ...]], CachedBlock] = {}
+        self._keys: dict[int, tuple[Parent, tuple[int, ...]]] = {}
+        self._last_serial = 0
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -40,11 +42,11 @@ class PrefixIndex:
     def __contains__(self, block: int) -> bool:
         return block in self._keys
 
-    def find(self, parent: int, tokens: Sequence[int]) -> CachedBlock | None:
-        """The block that continues prefix ``parent`` with exactly ``tokens``."""
+    def find(self, parent: Parent, tokens: Sequence[int]) -> CachedBlock | None:
+        """The block that continues ``parent`` with exactly ``tokens``."""
         return self._found.get((parent, tuple(tokens)))
 
-    def register(self, parent: int, tokens: Sequence[int], block: int) -> int:
+    def register(self, parent: Parent, tokens: Sequence[int], block: int) -> int:
         """Make a computed block known; the serial of the prefix that ends with it.
 
         Where another block already holds that prefix it stays the known one, and ``block`` stays

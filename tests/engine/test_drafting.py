@@ -157,7 +157,7 @@ def test_what_is_learned_ends_with_its_constraint() -> None:
     for _ in range(4):
         answer_of(engine, request(allowed=language, max_tokens=60))
     memories = engine._decoder._drafter._memories
-    assert memories[language].leaps, "drafts that never came by a leap prove nothing"
+    assert memories[language][""].leaps, "drafts that never came by a leap prove nothing"
     gone = weakref.ref(language)
     del language
     gc.collect()
@@ -174,6 +174,37 @@ def test_what_is_learned_of_all_constraints_is_bounded() -> None:
     assert len(memories) == _MOST_MEMORIES
     assert kept[0] not in memories
     assert kept[-1] in memories
+
+
+def test_what_is_learned_in_many_scopes_is_bounded() -> None:
+    engine = make_engine()
+    for number in range(_MOST_MEMORIES + 5):
+        answer_of(engine, replace(request(allowed=FORM, max_tokens=60), scope=str(number)))
+    (scopes,) = engine._decoder._drafter._memories.values()
+    assert len(scopes) == _MOST_MEMORIES
+    assert "0" not in scopes
+    assert str(_MOST_MEMORIES + 4) in scopes
+
+
+def test_an_answer_tells_nothing_of_another_scopes_answers() -> None:
+    engine = make_engine()
+    one = request(allowed=FORM, max_tokens=60, prompt="a prompt of several blocks: ")
+    answer_of(engine, one)
+    again, other = answer_of(engine, one), answer_of(engine, replace(one, scope="other"))
+    fresh = answer_of(make_engine(), one)
+    assert again.usage != fresh.usage
+    assert other.usage == fresh.usage
+    assert other.tokens == fresh.tokens
+
+
+def test_nothing_is_learned_from_a_request_without_drafts() -> None:
+    engine = make_engine()
+    one = request(allowed=FORM, max_tokens=60)
+    answer_of(engine, replace(one, draft=False))
+    assert passes(answer_of(engine, replace(one, scope="none"))) == passes(
+        answer_of(make_engine(), one)
+    )
+    assert not engine._decoder._drafter._memories[FORM].get("")
 
 
 def test_guesses_come_from_what_is_common() -> None:

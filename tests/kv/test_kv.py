@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.kv.manager import BlockManager, BlockTable
 from app.kv.pool import BlockPool
-from app.kv.prefix import ROOT, PrefixIndex
+from app.kv.prefix import PrefixIndex
 
 
 def test_empty_blocks_are_taken_before_cached_ones_and_those_in_order_of_release() -> None:
@@ -56,29 +56,43 @@ def test_the_pool_keeps_its_invariants(moves: list[tuple[int, int]]) -> None:
 
 def test_a_prefix_is_found_by_all_of_its_tokens_only() -> None:
     index = PrefixIndex()
-    one = index.register(ROOT, (1, 2), block=0)
-    other = index.register(ROOT, (3, 4), block=1)
+    one = index.register("", (1, 2), block=0)
+    other = index.register("", (3, 4), block=1)
     index.register(one, (5, 6), block=2)
     found = index.find(one, (5, 6))
     assert found is not None
     assert found.block == 2
     assert index.find(other, (5, 6)) is None
-    assert index.find(ROOT, (5, 6)) is None
+    assert index.find("", (5, 6)) is None
+
+
+def test_a_prefix_is_found_within_its_scope_only() -> None:
+    manager = BlockManager(8, 2)
+    tokens = [1, 2, 3, 4, 5]
+    table = manager.allocate(5, scope="a")
+    manager.register(table, tokens, 4)
+    assert len(manager.match(tokens, "a")) == 2
+    assert manager.match(tokens, "b") == []
+    assert manager.match(tokens) == []
+    other = manager.allocate(5, scope="b")
+    manager.register(other, tokens, 4)
+    assert {each.block for each in manager.match(tokens, "b")} == set(other.blocks[:2])
+    manager.check_integrity([table, other])
 
 
 def test_tokens_whose_hashes_collide_are_told_apart() -> None:
     assert hash(-1) == hash(-2)
     index = PrefixIndex()
-    index.register(ROOT, (-1,), block=0)
-    assert index.find(ROOT, (-2,)) is None
+    index.register("", (-1,), block=0)
+    assert index.find("", (-2,)) is None
 
 
 def test_what_continues_an_evicted_prefix_is_not_found_under_its_successor() -> None:
     index = PrefixIndex()
-    old = index.register(ROOT, (1,), block=0)
+    old = index.register("", (1,), block=0)
     index.register(old, (2,), block=1)
     index.forget(0)
-    new = index.register(ROOT, (1,), block=2)
+    new = index.register("", (1,), block=2)
     assert index.find(new, (2,)) is None
 
 
