@@ -145,6 +145,14 @@ def test_every_metric_that_is_named_is_one_that_the_server_has(
     assert found <= known
 
 
+def test_alerts_ask_for_the_job_that_the_scrapes_are_named_after(every: list[Object]) -> None:
+    monitor = one("ServiceMonitor", "leapjson", every)["spec"]
+    assert "jobLabel" not in monitor, "the job is then the Service's name"
+    rules = (K8S / "base/alerts.yaml").read_text(encoding="utf-8")
+    jobs = set(re.findall(r'job="([^"]*)"', rules))
+    assert jobs == {one("Service", "leapjson", every)["metadata"]["name"]}
+
+
 def test_the_adapter_serves_the_metrics_that_the_autoscaler_asks_for() -> None:
     values = documents(K8S / "components/hpa/prometheus-adapter-values.yaml")[0]
     (rule,) = values["rules"]["custom"]
