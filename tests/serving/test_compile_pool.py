@@ -56,6 +56,15 @@ async def compiled(pool: CompilePool, pattern: str) -> Any:
     return await pool.compile(Regex(pattern))
 
 
+async def test_a_worker_knows_no_api_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEAPJSON_API_KEYS", "secret")
+    monkeypatch.setenv("LEAPJSON_OTHER", "shared")
+    async with started(LIMITS) as pool:
+        environment = await compiled(pool, "environment")
+    assert "LEAPJSON_API_KEYS" not in environment
+    assert environment["LEAPJSON_OTHER"] == "shared"
+
+
 async def test_a_program_comes_back_from_another_process(pool: CompilePool) -> None:
     kind, pattern, process = await compiled(pool, "a+")
     assert (kind, pattern) == ("compiled", "a+")
