@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 import urllib.error
@@ -134,7 +135,7 @@ def running(
 ) -> Iterator[Container]:
     """The image's command in a namespace of its own, killed at the end if it still runs."""
     inside = {key: value for key, value in {**image.environment, **environment}.items() if value}
-    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", MOUNT, "sh"]
+    command = ["unshare", "--mount", "--pid", "--fork", "sh", "-c", MOUNT, "sh"]
     command += [*_as(user), *image.command]
     outside = {"ROOT": str(image.root), "CACHE": str(cache)}
     began = time.perf_counter()
@@ -146,8 +147,9 @@ def running(
     try:
         yield Container(image, process, int(found[0]), user, inside, began)
     finally:
-        process.kill()
-        process.wait()
+        if process.poll() is None:  # process 1 takes its whole namespace with it
+            os.kill(int(found[0]), signal.SIGKILL)
+            process.wait()
 
 
 class Report:
@@ -189,6 +191,8 @@ def check(work: Path, port: int) -> bool:
         work / "final", kept["environment"], kept["user"], kept["healthcheck"], kept["command"]
     )
     here = {"LEAPJSON_HOST": "127.0.0.1", "LEAPJSON_PORT": str(port)}
+    with socket.create_server(("127.0.0.1", port)):
+        pass  # nobody else would answer there
     report = Report()
     made = (image.root / "cache").stat()
     cache = empty_cache(work / "cache", f"{made.st_uid}:{made.st_gid}", made.st_mode)
