@@ -14,7 +14,7 @@ inside an intersection or a complement, where emptiness would be undecidable.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final
 
 from app.core.errors import ConstraintTooComplex
@@ -94,20 +94,29 @@ class ExpressionPool:
         self.regular: list[bool] = []
         """Whether no rule is referred to anywhere inside."""
         self.bodies: list[Expression | None] = []
-        self.character: Expression | None = None
-        """The JSON string character, where a front end built one (see ``json_text``)."""
+        self.landmarks: dict[Hashable, Expression] = {}
+        """What was built with ``once``, by name."""
         self._index: list[dict[Any, Expression]] = [{} for _ in range(Kind.DISTINCT + 1)]
         """For each kind, the expressions by their operands."""
         self._within: dict[tuple[Expression, Expression], bool] = {}
         self._intersections: dict[tuple[Expression, ...], Expression] = {}
         self._factoring = 0
         """Shared beginnings that are being taken out, one behind the other."""
-        self.empty = self._node(Kind.EMPTY, None, nullable=False, regular=True)
-        self.epsilon = self._node(Kind.EPSILON, None, nullable=True, regular=True)
+        self.empty = self.node(Kind.EMPTY, None, nullable=False, regular=True)
+        self.epsilon = self.node(Kind.EPSILON, None, nullable=True, regular=True)
         self.everything = self.complement(self.empty)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_within": {}, "_intersections": {}}
+
+    def copy(self, max_nodes: int) -> ExpressionPool:
+        """Another pool with the same expressions, under the same numbers."""
+        other = ExpressionPool(max_nodes)
+        other.kinds, other.operands = self.kinds.copy(), self.operands.copy()
+        other.nullable, other.regular = self.nullable.copy(), self.regular.copy()
+        other.bodies, other.landmarks = self.bodies.copy(), self.landmarks.copy()
+        other._index = [index.copy() for index in self._index]
+        return other
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -117,13 +126,20 @@ class ExpressionPool:
         """How many intersections and parts of repetitions are remembered; any thread may ask."""
         return len(self._within) + len(self._intersections)
 
+    def once(self, name: Hashable, build: Callable[[], Expression]) -> Expression:
+        """What ``build`` makes, called the first time that ``name`` is asked for."""
+        known = self.landmarks.get(name)
+        if known is None:
+            known = self.landmarks[name] = build()
+        return known
+
     def byte(self, members: ByteSet) -> Expression:
         """Any one byte of ``members``."""
         if members == 0:
             return self.empty
         if members & (members - 1) == 0:
             return self.literal(bytes([members.bit_length() - 1]))
-        return self._node(Kind.BYTES, members, nullable=False, regular=True)
+        return self.node(Kind.BYTES, members, nullable=False, regular=True)
 
     def literal(self, text: bytes) -> Expression:
         """Exactly ``text``; a long one in pieces, so that a derivative does not copy all of it."""
@@ -135,16 +151,35 @@ class ExpressionPool:
         size, result = LONGEST_LITERAL, self.epsilon
         for start in range((len(text) - 1) // size * size, -1, -size):
             piece = text[start : start + size]
-            one = self._node(Kind.LITERAL, piece, nullable=False, regular=True)
-            result = one if result == self.epsilon else self._prepend(one, result)
+            one = self.node(Kind.LITERAL, piece, nullable=False, regular=True)
+            result = one if result == self.epsilon else self._pair(one, result)
         return result
 
     def concatenate(self, *parts: Expression) -> Expression:
         """The parts one after the other. Adjacent literals become one."""
-        result = self.epsilon
+        result, text = self.epsilon, b""
         for part in reversed(parts):
-            result = self._concatenate_two(part, result)
-        return result
+            if result == self.epsilon and not text:
+                result = part
+                continue
+            for piece in reversed(self._pieces(part)):
+                written = self.operands[piece] if self.kinds[piece] == Kind.LITERAL else b""
+                if text and not 0 < len(written) <= LONGEST_LITERAL - len(text):
+                    result, text = self._prepend_text(text, result), b""
+                if written:
+                    text = written + text
+                else:
+                    result = self._prepend(piece, result)
+        return self._prepend_text(text, result) if text else result
+
+    def _pieces(self, expression: Expression) -> list[Expression]:
+        """What a concatenation is of; an expression of another form by itself."""
+        pieces = []
+        while self.kinds[expression] == Kind.CONCATENATION:
+            piece, expression = self.operands[expression]
+            pieces.append(piece)
+        pieces.append(expression)
+        return pieces
 
     def union(self, members: Iterable[Expression]) -> Expression:
         """Any of ``members``. Single bytes among them become one byte set."""
@@ -401,7 +436,7 @@ class ExpressionPool:
             return inner
         assert self.regular[expression], "rules may not stand inside a complement"
         nullable = not self.nullable[expression]
-        return self._node(Kind.COMPLEMENT, expression, nullable=nullable, regular=True)
+        return self.node(Kind.COMPLEMENT, expression, nullable=nullable, regular=True)
 
     def repeat(self, expression: Expression, low: int = 0, high: int | None = None) -> Expression:
         """``expression`` from ``low`` to ``high`` times over; ``high`` None is without bound."""
@@ -416,7 +451,7 @@ class ExpressionPool:
         if self.nullable[expression]:
             low = 0
         regular = self.regular[expression]
-        return self._node(
+        return self.node(
             Kind.REPETITION, (expression, low, high), nullable=low == 0, regular=regular
         )
 
@@ -432,7 +467,7 @@ class ExpressionPool:
         if high < max(low, 1):
             return self.empty
         operand = (items, between, max(low, 1), high)
-        return self._node(Kind.DISTINCT, operand, nullable=False, regular=False)
+        return self.node(Kind.DISTINCT, operand, nullable=False, regular=False)
 
     def expand_distinct(self, expression: Expression) -> Expression:
         """The same language: one of the items, and what is left of the others."""
@@ -447,7 +482,7 @@ class ExpressionPool:
     def declare_rule(self, *, nullable: bool = False) -> Expression:
         """A reference to a rule whose body comes later; ``nullable`` says if it has b""."""
         self.bodies.append(None)
-        rule = self._node(Kind.RULE, len(self.bodies) - 1, nullable=nullable, regular=False)
+        rule = self.node(Kind.RULE, len(self.bodies) - 1, nullable=nullable, regular=False)
         return rule
 
     def define_rule(self, rule: Expression, body: Expression) -> None:
@@ -456,40 +491,37 @@ class ExpressionPool:
         assert self.nullable[body] == self.nullable[rule], "declared with other nullability"
         self.bodies[self.operands[rule]] = body
 
-    def _concatenate_two(self, head: Expression, tail: Expression) -> Expression:
+    def _prepend(self, head: Expression, tail: Expression) -> Expression:
+        """``head``, which is neither a concatenation nor a literal, and then ``tail``."""
         if tail == self.epsilon:
             return head
-        parts = []
-        while self.kinds[head] == Kind.CONCATENATION:
-            first, head = self.operands[head]
-            parts.append(first)
-        tail = self._prepend(head, tail)
-        for part in reversed(parts):
-            tail = self._prepend(part, tail)
-        return tail
-
-    def _prepend(self, head: Expression, tail: Expression) -> Expression:
-        """``head``, which is no concatenation, and then ``tail``, which is not empty text."""
-        kind = self.kinds[head]
-        if kind == Kind.EPSILON:
+        if head == self.epsilon:
             return tail
-        if kind == Kind.EMPTY or tail == self.empty:
+        if head == self.empty or tail == self.empty:
             return self.empty
-        if kind == Kind.LITERAL:
-            tail_kind, text = self.kinds[tail], self.operands[head]
-            first, rest = self.operands[tail] if tail_kind == Kind.CONCATENATION else (tail, None)
-            if self.kinds[first] == Kind.LITERAL:
-                both = text + self.operands[first]
-                if len(both) <= LONGEST_LITERAL:
-                    if rest is None:
-                        return self.literal(both)
-                    head, tail = self.literal(both), rest
+        return self._pair(head, tail)
+
+    def _prepend_text(self, text: bytes, tail: Expression) -> Expression:
+        """``text``, which is not empty, and then ``tail``; one literal where that is not long."""
+        if tail == self.empty:
+            return tail
+        first, rest = tail, self.epsilon
+        if self.kinds[tail] == Kind.CONCATENATION:
+            first, rest = self.operands[tail]
+        if self.kinds[first] == Kind.LITERAL:
+            both = text + self.operands[first]
+            if len(both) <= LONGEST_LITERAL:
+                text, tail = both, rest
+        literal = self.literal(text)
+        return literal if tail == self.epsilon else self._pair(literal, tail)
+
+    def _pair(self, head: Expression, tail: Expression) -> Expression:
         found = self._index[Kind.CONCATENATION].get((head, tail))
         if found is not None:
             return found
         nullable = self.nullable[head] and self.nullable[tail]
         regular = self.regular[head] and self.regular[tail]
-        return self._node(Kind.CONCATENATION, (head, tail), nullable=nullable, regular=regular)
+        return self.node(Kind.CONCATENATION, (head, tail), nullable=nullable, regular=regular)
 
     def _associative(self, kind: int, members: set[Expression], neutral: Expression) -> Expression:
         if not members:
@@ -503,20 +535,22 @@ class ExpressionPool:
         combine = any if kind == Kind.UNION else all
         nullable = combine([self.nullable[m] for m in operand])
         regular = all(self.regular[m] for m in operand)
-        return self._node(kind, operand, nullable=nullable, regular=regular)
+        return self.node(kind, operand, nullable=nullable, regular=regular)
 
-    def _node(self, kind: int, operand: Any, *, nullable: bool, regular: bool) -> Expression:
+    def node(self, kind: int, operand: Any, *, nullable: bool, regular: bool) -> Expression:
+        """The expression of this form, which the other methods would make of its parts, too."""
         index = self._index[kind]
         found = index.get(operand)
         if found is not None:
             return found
-        if len(self.kinds) >= self.max_nodes:
+        number = len(self.kinds)
+        if number >= self.max_nodes:
             raise ConstraintTooComplex(f"more than {self.max_nodes} expression nodes")
         self.kinds.append(kind)
         self.operands.append(operand)
         self.nullable.append(nullable)
         self.regular.append(regular)
-        number = index[operand] = len(self.kinds) - 1
+        index[operand] = number
         return number
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from app.constraint.codepoints import utf8
 from app.constraint.expressions import Expression, ExpressionPool
 from app.constraint.grammar import lower, read
-from app.constraint.json_text import JsonText
+from app.constraint.json_text import JsonText, json_pool
 from app.constraint.layout import Layout
 from app.constraint.limits import Limits
 from app.constraint.regex.lowering import Lowering
@@ -42,7 +42,8 @@ def build(spec: ConstraintSpec, limits: Limits | None = None) -> tuple[Expressio
     out empty show in the length of the root only.
     """
     limits = limits or Limits()
-    pool = ExpressionPool(max_nodes=limits.nodes)
+    bare = isinstance(spec, Regex | Choice)
+    pool = ExpressionPool(limits.nodes) if bare else json_pool(limits.nodes)
     try:
         root = _root(pool, spec, limits)
     except RecursionError:

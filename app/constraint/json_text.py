@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from app.constraint.codepoints import CHARACTERS, LAST, Ranges, clip, common, utf8
@@ -12,6 +12,10 @@ from app.constraint.expressions import Expression, ExpressionPool, byte_range, b
 from app.constraint.layout import Layout
 from app.constraint.limits import Limits
 from app.constraint.numbers import number
+
+CHARACTER = "character of a JSON string"
+SPELLED_ONCE = "character of a JSON string, in one spelling"
+"""Names of landmarks in a pool."""
 
 _HEX = byte_set(b"0123456789abcdefABCDEF")
 
@@ -26,11 +30,31 @@ def character(pool: ExpressionPool) -> Expression:
     It is a prefix code: no spelling is the beginning of another one. A pair of surrogate escapes
     is one character, as it is one code point; lone surrogates are left out.
     """
-    if pool.character is None:
+
+    def build() -> Expression:
         plain = byte_range(0x20, 0x7F) & ~byte_set(b'"\\')
         escape = pool.concatenate(pool.literal(b"\\"), _after_backslash(pool))
-        pool.character = pool.union((pool.byte(plain), utf8(pool, ((0x80, LAST),)), escape))
-    return pool.character
+        return pool.union((pool.byte(plain), utf8(pool, ((0x80, LAST),)), escape))
+
+    return pool.once(CHARACTER, build)
+
+
+def spelled_once(pool: ExpressionPool) -> Expression:
+    """One character of a JSON string, in one spelling each; built once per pool."""
+    return pool.once(SPELLED_ONCE, lambda: _json_spelling(pool, CHARACTERS))
+
+
+@cache
+def _with_characters() -> ExpressionPool:
+    pool = ExpressionPool()
+    character(pool)
+    spelled_once(pool)
+    return pool
+
+
+def json_pool(max_nodes: int) -> ExpressionPool:
+    """A pool in which the characters of JSON strings are built already."""
+    return _with_characters().copy(max_nodes)
 
 
 def json_spelling(pool: ExpressionPool, members: Ranges) -> Expression:
@@ -38,6 +62,10 @@ def json_spelling(pool: ExpressionPool, members: Ranges) -> Expression:
 
     Each code point has one spelling, so a pattern leaves no choice between escapes.
     """
+    return spelled_once(pool) if members == CHARACTERS else _json_spelling(pool, members)
+
+
+def _json_spelling(pool: ExpressionPool, members: Ranges) -> Expression:
     bits = 0
     for first, last in clip(members, 0, 0x7F):
         bits |= byte_range(first, last)
@@ -74,7 +102,7 @@ class JsonText:
     @cached_property
     def any_content(self) -> Expression:
         """Contents of strings in one spelling of every character, as names are written."""
-        return self.pool.repeat(json_spelling(self.pool, CHARACTERS))
+        return self.pool.repeat(spelled_once(self.pool))
 
     def inside(self, depth: int) -> int:
         return self.layout.inside(depth)

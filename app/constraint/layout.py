@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from json.encoder import encode_basestring
 from typing import Any
 
 from app.constraint.expressions import Expression, ExpressionPool
@@ -89,6 +90,8 @@ class Layout:
 
         Raises ``InvalidSchema`` for a number that is not finite.
         """
+        if isinstance(value, str):
+            return _in_utf8(encode_basestring(value))
         on_lines = self.indent is not None and depth != _ON_ONE_LINE
         comma = b", " if self.indent is not None and not on_lines else self.comma
         try:
@@ -103,7 +106,7 @@ class Layout:
             raise InvalidSchema("a number is not finite") from error
         if on_lines and self.indent:
             text = text.replace("\n", "\n" + " " * (self.indent * depth))
-        return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+        return _in_utf8(text)
 
     def _line(self, pool: ExpressionPool, container: int, depth: int) -> Expression:
         """The way to the next thing at ``depth`` in the container at the depth ``container``."""
@@ -124,3 +127,8 @@ class Layout:
             for after in range(3 - before)
         ]
         return pool.union([*blanks, *lines])
+
+
+def _in_utf8(text: str) -> bytes:
+    """``text`` in UTF-8; lone surrogates are escaped as in JSON strings."""
+    return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.constraint.codepoints import CHARACTERS
 from app.constraint.derivatives import Derivatives
-from app.constraint.expressions import INFINITE, Expression, ExpressionPool
+from app.constraint.expressions import INFINITE, Expression
 from app.constraint.front_end import Limits, build
-from app.constraint.json_text import character, json_spelling
+from app.constraint.json_text import CHARACTER, SPELLED_ONCE, character, spelled_once
+from app.constraint.pruning import pruned
 from app.constraint.rows import UNBOUNDED
 from app.core.constraint import ConstraintSpec
 from app.core.errors import UnsatisfiableSchema
@@ -18,12 +17,8 @@ _COMPILE_WORK = 300_000
 """Steps of work that lengths and emptiness may cost: a fraction of a second."""
 
 
-def _spelled_once(pool: ExpressionPool) -> Expression:
-    return json_spelling(pool, CHARACTERS)
-
-
-SPELLINGS: tuple[Callable[[ExpressionPool], Expression], ...] = (character, _spelled_once)
-"""The characters that strings mostly consist of: in every spelling, and in one spelling each."""
+SPELLINGS = {CHARACTER: character, SPELLED_ONCE: spelled_once}
+"""The characters that strings mostly consist of, by their landmarks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +27,8 @@ class Program:
 
     root: Expression
     derivatives: Derivatives
-    characters: tuple[Expression, ...] = ()
-    """The characters of strings in this pool, as by ``SPELLINGS``; none where it is not JSON."""
+    characters: tuple[Expression | None, ...] = ()
+    """The characters of strings in this pool, as by ``SPELLINGS``; None where there are none."""
 
 
 def compile_program(spec: ConstraintSpec, limits: Limits | None = None) -> Program:
@@ -43,7 +38,7 @@ def compile_program(spec: ConstraintSpec, limits: Limits | None = None) -> Progr
     Raises ``InvalidSchema``, ``UnsupportedSchema``, ``UnsatisfiableSchema`` or
     ``ConstraintTooComplex``.
     """
-    pool, root = build(spec, limits or Limits())
+    pool, root = pruned(*build(spec, limits or Limits()))
     derivatives = Derivatives(pool)
     derivatives.allow(_COMPILE_WORK)
     derivatives.measure()
@@ -51,5 +46,4 @@ def compile_program(spec: ConstraintSpec, limits: Limits | None = None) -> Progr
     derivatives.allow(UNBOUNDED)
     if empty:
         raise UnsatisfiableSchema
-    characters = () if pool.character is None else tuple(spell(pool) for spell in SPELLINGS)
-    return Program(root, derivatives, characters)
+    return Program(root, derivatives, tuple([pool.landmarks.get(name) for name in SPELLINGS]))

@@ -59,7 +59,8 @@ class VocabularyIndex:
         self.eos_ids = vocabulary.eos_ids
         self.longest = int(self.trie.depth.max(initial=0)) + 1
         self.strings = tuple(
-            self._sort_string_tokens(*_character_automaton(spelling)) for spelling in SPELLINGS
+            self._sort_string_tokens(*_character_automaton(spelling))
+            for spelling in SPELLINGS.values()
         )
         """For each of the ``SPELLINGS`` of a character: what tokens do in strings of it."""
 

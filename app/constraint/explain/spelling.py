@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from app.constraint.derivatives import Derivatives
 from app.constraint.expressions import ByteSet, Expression, Kind, byte_range, byte_set
+from app.constraint.json_text import CHARACTER
 
 _PRINTABLE = byte_range(0x20, 0x7E)
 _NON_ASCII = byte_range(0x80, 0xFF)
@@ -97,7 +98,7 @@ class Spelling:
             raise _TooLong
         pool = self._pool
         kind, operand = pool.kinds[expression], pool.operands[expression]
-        if expression == pool.character:
+        if expression == pool.landmarks.get(CHARACTER):
             return "."
         if kind == Kind.LITERAL:
             return spell_bytes(operand)

@@ -37,6 +37,7 @@ _MOST_FOR_OVERLAP = 100
 """Alternatives that are looked at to tell that two subschemas have nothing in common."""
 
 _BESIDE_REF = FOLLOWED - {"$ref"}
+_PARTS = FOLLOWED - OWN_ASSERTIONS | {"unevaluatedItems", "unevaluatedProperties"}
 
 
 class Branches:
@@ -109,6 +110,9 @@ class Branches:
         return "$ref" in node.schema and _BESIDE_REF.isdisjoint(node.schema)
 
     def _expand(self, goal: Goal, most: int) -> tuple[Branch, ...]:
+        if len(goal) == 1 and _is_plain(goal[0]):
+            self._check(goal[0])
+            return (() if OWN_ASSERTIONS.isdisjoint(goal[0].schema) else goal,)
         finished: dict[Branch, None] = {}
         stack = [Opening(tuple(map(Found, goal)))]
         seen: set[Hashable] = set()
@@ -294,6 +298,11 @@ class Branches:
             for node in unevaluated.rest(owner, scope, contains_counts=contains_counts)
         ]
         return (*branch.branch, *made)
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether ``node`` is its own only branch: it says nothing but what branches say."""
+    return node.aspect != NOT and isinstance(node.schema, dict) and _PARTS.isdisjoint(node.schema)
 
 
 def _opposite(node: Node) -> Node | None:

@@ -20,6 +20,7 @@ from app.constraint.schema.keywords import (
     TYPES,
     admits_kind,
     integers_only,
+    kinds_of,
     restricts,
 )
 from app.constraint.schema.numeric import build_numbers
@@ -123,8 +124,7 @@ class SchemaBuilder:
         if values is not None:
             written = [self._text.layout.written(value, depth) for value in values]
             return self._pool.one_of(written)
-        kinds = [kind for kind in TYPES if all(admits_kind(node, kind) for node in branch)]
-        return self._pool.union([self._kind(branch, kind, depth) for kind in kinds])
+        return self._pool.union([self._kind(branch, kind, depth) for kind in kinds_of(branch)])
 
     def _listed(self, branch: Branch) -> list[Any] | None:
         """The values that ``const`` or ``enum`` list and the whole branch admits, if there are."""
@@ -205,7 +205,7 @@ class SchemaBuilder:
         for branch in self._branches.of(goal):
             values = self._listed(branch)
             if values is None:
-                kinds = [kind for kind in TYPES if all(admits_kind(n, kind) for n in branch)]
+                kinds = kinds_of(branch)
                 if not branch or not {"null", "boolean"}.issuperset(kinds):
                     return None
                 values = [

@@ -18,6 +18,7 @@ from app.constraint.schema.keywords import (
     admits_kind,
     check_shapes,
     integers_only,
+    kinds_of,
 )
 from app.constraint.schema.values import identity
 from app.core.errors import ConstraintError
@@ -77,12 +78,9 @@ class Outlines:
 
     def beside(self, context: Iterable[Node]) -> Beside:
         """What the own assertions of all nodes of ``context`` say, for ``are_disjoint``."""
-        kinds, required = frozenset(TYPES), set[str]()
-        for node in context:
-            if "type" in node.schema:
-                kinds &= {kind for kind in kinds if admits_kind(node, kind)}
-            required.update(node.schema.get("required", ()))
-        return Beside(kinds, required)
+        nodes = list(context)
+        required = {name for node in nodes for name in node.schema.get("required", ())}
+        return Beside(frozenset(kinds_of(nodes)), required)
 
     def are_disjoint(self, beside: Beside, left: Node, right: Node) -> bool:
         """Whether surely no value satisfies both and what is ``beside`` them."""
@@ -124,15 +122,17 @@ class Outlines:
             schema = node.schema
             plain = isinstance(schema, dict) and _says_only(schema, _OF_TAGGED)
             members = schema.get("properties", {}) if plain else {}
-            listed = isinstance(members, dict) and all(map(_is_tag, members.values()))
+            unknown = self._document.dialect.unknown
+            listed = isinstance(members, dict) and all(
+                _is_tag(member) and unknown.isdisjoint(member) for member in members.values()
+            )
             known = self._known_tags[node] = frozenset(members if listed else ())
         return known
 
     def _outline(self, conjunction: _Conjunction, *, deep: bool = True) -> Outline:
-        outline = Outline(whole=_whole(conjunction))
+        outline = Outline(frozenset(kinds_of(conjunction.nodes)), _whole(conjunction))
         for node in conjunction.nodes:
             schema = node.schema
-            outline.kinds &= {kind for kind in outline.kinds if admits_kind(node, kind)}
             listed = [schema["const"]] if "const" in schema else schema.get("enum")
             if isinstance(listed, list):
                 values = frozenset(map(identity, listed))

@@ -109,6 +109,8 @@ _DIALECTS = {
     "draft/2020-12": _MODERN,
     "schema": _MODERN,
 }
+_Path = tuple[()] | tuple["_Path", tuple[str | int, ...]]
+"""A place below a root: the path so far, and the keys and indices that lead on."""
 _SUBSCHEMA = frozenset(
     ["additionalItems", "additionalProperties", "contains", "contentSchema", "items", "not"]
 ) | frozenset(["if", "then", "else", "propertyNames", "unevaluatedItems", "unevaluatedProperties"])
@@ -196,12 +198,15 @@ class _Index:
         self.dynamic_anchors: dict[str, int] = {}
         self._bases: dict[str, str] = {}
         """Addresses of the nodes that change it."""
-        stack = [(root, "")]
+        names = frozenset([dialect.identifier, "$anchor", "$dynamicAnchor"])
+        stack: list[tuple[Any, _Path, str]] = [(root.schema, (), "")]
         while stack:
-            node, base = stack.pop()
-            if isinstance(node.schema, dict):
-                base = self._add(node, base, dialect)
-                stack.extend((child, base) for child in _subschemas(node))
+            schema, path, base = stack.pop()
+            if isinstance(schema, dict):
+                if not names.isdisjoint(schema):
+                    base = self._add(root.child(*_tokens(path)), base, dialect)
+                for tokens, child in _subschemas(schema):
+                    stack.append((child, (path, tokens), base))
 
     def base(self, pointer: str, dialect: Dialect) -> str:
         """The address that references at ``pointer`` are relative to."""
@@ -229,15 +234,24 @@ class _Index:
         return base
 
 
-def _subschemas(node: Node) -> Iterator[Node]:
-    """The subschemas right below, where the specification puts subschemas."""
-    for keyword, value in node.schema.items():
+def _subschemas(schema: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """The subschemas right below, where the specification puts subschemas, and their places."""
+    for keyword, value in schema.items():
         if keyword in _SUBSCHEMA and isinstance(value, dict):
-            yield node.child(keyword)
+            yield (keyword,), value
         elif keyword in _SUBSCHEMA_LISTS and isinstance(value, list):
-            yield from (node.child(keyword, index) for index in range(len(value)))
+            yield from (((keyword, index), child) for index, child in enumerate(value))
         elif keyword in _SUBSCHEMA_MAPS and isinstance(value, dict):
-            yield from (node.child(keyword, name) for name in value)
+            yield from (((keyword, name), child) for name, child in value.items())
+
+
+def _tokens(path: _Path) -> list[str | int]:
+    """The keys and indices of a path, from the root on."""
+    found: list[str | int] = []
+    while path:
+        path, tokens = path
+        found[:0] = tokens
+    return found
 
 
 def _below(node: Node, token: str, place: str) -> Node:

@@ -10,7 +10,7 @@ from app.constraint.schema.arrays import array_shape, item_goal
 from app.constraint.schema.branches import Branch, Branches
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.evaluation import Evaluation
-from app.constraint.schema.keywords import NOT_INTEGER, TYPES, admits_kind, integers_only
+from app.constraint.schema.keywords import NOT_INTEGER, integers_only, kinds_of
 from app.constraint.schema.numeric import lower_bound, upper_bound
 from app.constraint.schema.objects import member_goal, property_counts
 from app.constraint.schema.strings import Strings
@@ -48,7 +48,7 @@ class Emptiness:
         return known
 
     def _is_void(self, branch: Branch) -> bool:
-        kinds = [kind for kind in TYPES if all(admits_kind(node, kind) for node in branch)]
+        kinds = kinds_of(branch)
         if not kinds:
             return True
         listed = [node for node in branch if "const" in node.schema or "enum" in node.schema]

@@ -6,7 +6,7 @@ specification asks. What cannot be enforced is refused by name where it would ap
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from app.constraint.schema.document import Node
@@ -78,6 +78,8 @@ ASSERTIONS: dict[str, tuple[Any, ...]] = {
 }
 """Keywords that restrict values of one type."""
 
+_ASSERTION_SETS = {kind: frozenset(keywords) for kind, keywords in ASSERTIONS.items()}
+
 FOR_ALL_TYPES = ("type", "enum", "const")
 
 OWN_ASSERTIONS = frozenset(FOR_ALL_TYPES).union(*ASSERTIONS.values())
@@ -93,8 +95,7 @@ FOLLOWED = OWN_ASSERTIONS.union(
 
 def restricts(node: Node, kind: str) -> bool:
     """Whether ``node`` says anything about values of the type ``kind`` beyond ``type``."""
-    schema = node.schema
-    return any(keyword in schema for keyword in ASSERTIONS[kind])
+    return not _ASSERTION_SETS[kind].isdisjoint(node.schema)
 
 
 def types_of(node: Node) -> list[str] | None:
@@ -107,6 +108,12 @@ def admits_kind(node: Node, kind: str) -> bool:
     """Whether ``type`` leaves any value of the type ``kind``."""
     names = types_of(node)
     return names is None or kind in names or (kind == "number" and "integer" in names)
+
+
+def kinds_of(nodes: Iterable[Node]) -> list[str]:
+    """The types of which ``type`` of all ``nodes`` leaves any value."""
+    asking = [node for node in nodes if "type" in node.schema]
+    return [kind for kind in TYPES if all(admits_kind(node, kind) for node in asking)]
 
 
 def integers_only(node: Node) -> bool:

@@ -230,18 +230,18 @@ class _Tails:
             for count in range(1, self._cap + 1)
             for missing in range(everything + 1)
         }
-        starts = {missing: [self._first_free(missing)] for missing in range(everything + 1)}
-        for member in reversed(self._members):
-            for missing in starts:
-                first = self._with(member, 0, missing, tails, pool.epsilon)
-                if member.required:
-                    starts[missing].clear()
-                starts[missing].append(first)
-            tails = {
-                (count, missing): self._after(member, count, missing, tails)
-                for count, missing in tails
-            }
-        return pool.union(starts[everything])
+        required = [index for index, member in enumerate(self._members) if member.required]
+        starts = [] if required else [self._first_free(everything)]
+        for index in range(len(self._members) - 1, -1, -1):
+            member = self._members[index]
+            if not required or index <= required[0]:  # there is a way past all before it
+                starts.append(self._with(member, 0, everything, tails, pool.epsilon))
+            if index > 0:
+                tails = {
+                    (count, missing): self._after(member, count, missing, tails)
+                    for count, missing in tails
+                }
+        return pool.union(starts)
 
     def _after(
         self,

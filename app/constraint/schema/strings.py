@@ -97,12 +97,19 @@ class Strings:
         self._raw = _Dialects(pool, lambda members: utf8(pool, members))
         self._derivatives = Derivatives(pool)
         self._steps: dict[tuple[Expression, int], Expression] = {}
+        self._built: dict[Goal, Expression] = {}
         self._parsed: dict[str, syntax.Node] = {}
         self._checks: dict[Goal, _Checks] = {}
         self._key_searches: dict[str, tuple[Expression, Expression]] = {}
 
     def build(self, nodes: Goal) -> Expression:
         """The strings that satisfy ``nodes``, with their quotes."""
+        known = self._built.get(nodes)
+        if known is None:
+            known = self._built[nodes] = self._build(nodes)
+        return known
+
+    def _build(self, nodes: Goal) -> Expression:
         facts = self._facts(nodes)
         content = None if facts.excludes else self._language(facts, self._freely)
         if content is None or self._pool.kinds[content] == Kind.INTERSECTION:
