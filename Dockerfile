@@ -23,7 +23,8 @@ RUN case "$ACCELERATOR" in \
 # The dependencies in a layer of their own: a change to the code does not install them again. pip
 # leaves the torch that is there.
 RUN python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-print(*project['dependencies'], sep='\n')" > requirements.txt \
+print(*project['dependencies'], *project['optional-dependencies']['otel'], sep='\n')" \
+    > requirements.txt \
     && pip install -c constraints.txt -r requirements.txt
 
 # Triton builds one C module, its link to the CUDA driver, on first use. It is built here, and where
