@@ -181,7 +181,7 @@ def check_served(container: Container, name: str, report: Report) -> None:
 
 
 def _processor_seconds() -> float:
-    """Of all children that have ended: unlike the clock's, it says little of who else is at work."""
+    """Of the children that have ended; tells less than the clock of who else is at work."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
