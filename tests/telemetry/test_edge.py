@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import string
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,10 +16,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.config import Settings
 from app.main import assemble
 from app.telemetry.endpoints import KnownNames
+from app.telemetry.logs import JsonFormatter
 from app.telemetry.metrics import Metrics
 from tests.main_backend import backend
 from tests.serving.fakes import FakeEngine
 
+ROOT = Path(__file__).parents[2]
 CHAT = "/v1/chat/completions"
 BODY = {"model": "leapjson-demo", "messages": [{"role": "user", "content": "hi"}]}
 KEY = {"authorization": "Bearer a-key"}
@@ -112,6 +116,25 @@ async def test_a_stream_that_fails_midway_counts_and_is_logged_as_the_error_that
         "LeapjsonError",
         "ERROR",
     )
+
+
+async def test_compile_workers_that_crash_are_counted_and_their_errors_are_not_quoted(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    metrics = Metrics()
+    caplog.handler.setFormatter(JsonFormatter())
+    async with client_of(FakeEngine(), metrics) as client:
+        for pattern, status in (("abort", 400), ("bug", 500)):
+            format_ = {"type": "regex", "pattern": pattern}
+            response = await client.post(CHAT, json=BODY | {"response_format": format_})
+            assert response.status_code == status
+    restarts = re.findall(
+        r"^leapjson_compile_worker_restarts_total (\S+)$", metrics.render()[0].decode(), re.M
+    )
+    assert float(restarts[0]) >= 1
+    assert "the compiler failed: ValueError" in caplog.text
+    assert "a bug" not in caplog.text
 
 
 async def test_who_asks_sees_the_beginnings_of_both_bodies(

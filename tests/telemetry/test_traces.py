@@ -83,8 +83,9 @@ def attributes(span: ReadableSpan) -> Mapping[str, Any]:
 
 
 async def test_a_request_is_a_server_span_under_the_clients_with_its_phases_as_children(
-    exporter: InMemorySpanExporter,
+    exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
     body = BODY | {"response_format": {"type": "regex", "pattern": "x+"}, "stream": True}
     async with client_of(FakeEngine(lambda request: [b"x"] * 3)) as client:
         await client.post(CHAT, json=body, headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
