@@ -212,6 +212,8 @@ class Remainders:
         self.grid = grid
         self.divisible = divisible
         self._moduli: dict[int, int] = {}
+        self._after: dict[tuple[Expression, ByteSet], Expression] = {}
+        """What one digit of a set stands before, and the two together."""
         self._tails: dict[tuple[int, int], Expression] = {}
         self._heads: dict[tuple[int, int], list[Expression]] = {}
 
@@ -270,7 +272,8 @@ class Remainders:
             if known is None:
                 rests = head * (10 // modulus + 2)  # as the remainders go round
                 starts = [10 * remainder % modulus for remainder in range(modulus)]
-                known = [self._choice(rests[n : n + 10], 0) for n in starts]
+                choices = {n: self._choice(rests[n : n + 10], 0) for n in set(starts)}
+                known = [choices[n] for n in starts]
                 if needed == 0:
                     known = [self.pool.union(pair) for pair in zip(ends, known, strict=True)]
                 self._heads[needed, digits_left] = known
@@ -308,10 +311,15 @@ class Remainders:
         by_rest: dict[Expression, ByteSet] = {}
         for digit, rest in enumerate(rests, 0x30 + first):
             by_rest[rest] = by_rest.get(rest, 0) | 1 << digit
-        pool = self.pool
-        return pool.union(
-            [pool.concatenate(pool.byte(members), rest) for rest, members in by_rest.items()]
-        )
+        pool, known = self.pool, self._after
+        options = []
+        for way in by_rest.items():
+            option = known.get(way)
+            if option is None:
+                rest, members = way
+                option = known[way] = pool.concatenate(pool.byte(members), rest)
+            options.append(option)
+        return pool.union(options)
 
     def _modulus(self, left: int) -> int:
         known = self._moduli.get(left)

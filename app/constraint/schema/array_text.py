@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from itertools import product
 
 from app.constraint.expressions import Expression
@@ -97,18 +98,15 @@ class ArrayWriter:
             for so_far, finished in zip(counts, done, strict=True)
         }
         tails = ends if high is not None else self._loops(shape, last, ends, caps)
+        after = cache(lambda so_far, counted: _added(so_far, counted, wanted))
         for index in range(last - 1, -1, -1):
-            steps = self._steps(shape, index)
-            before = self._between if index > 0 else pool.epsilon
-            tails = {
-                so_far: pool.union(
-                    [
-                        *self._taken(steps, so_far, tails, wanted, before),
-                        *([ends[so_far]] if index > 0 and shape.low <= index else []),
-                    ]
-                )
-                for so_far in counts
-            }
+            tails = self._in_front(
+                self._steps(shape, index),
+                tails,
+                after,
+                before=self._between if index > 0 else pool.epsilon,
+                ends=ends if index > 0 and shape.low <= index else {},
+            )
         nothing = tuple(0 for _ in wanted)
         may_be_empty = shape.low == 0 and done[0]
         return self._begun(tails[nothing] if last > 0 else pool.empty, may_be_empty=may_be_empty)
@@ -133,19 +131,31 @@ class ArrayWriter:
                 steps.append((counted, item))
         return steps
 
-    def _taken(
+    def _in_front(
         self,
         steps: list[tuple[Counts, Expression]],
-        so_far: Counts,
         tails: dict[Counts, Expression],
-        wanted: tuple[Wanted, ...],
+        after: Callable[[Counts, Counts], Counts | None],
+        *,
         before: Expression,
-    ) -> list[Expression]:
-        found = []
-        for counted, item in steps:
-            after = _added(so_far, counted, wanted)
-            if after is not None:
-                found.append(self._pool.concatenate(before, item, tails[after]))
+        ends: dict[Counts, Expression],
+    ) -> dict[Counts, Expression]:
+        """The tails with one more item at their beginning, from those behind it.
+
+        Most are alike, as it makes no difference which of the wanted items come first.
+        """
+        pool = self._pool
+        known: dict[tuple[Expression, tuple[tuple[Expression, Expression], ...]], Expression] = {}
+        found = {}
+        for so_far in tails:
+            rests = [(item, after(so_far, counted)) for counted, item in steps]
+            ways = dict.fromkeys((item, tails[rest]) for item, rest in rests if rest is not None)
+            end = ends.get(so_far, pool.empty)
+            key = (end, tuple(ways))
+            if key not in known:
+                options = [pool.concatenate(before, item, tail) for item, tail in ways]
+                known[key] = pool.union([*options, end])
+            found[so_far] = known[key]
         return found
 
     def _loops(

@@ -26,6 +26,8 @@ from app.core.errors import ConstraintError
 _MAY_RESTRICT_ANY = frozenset(
     ["const", "enum", "anyOf", "oneOf", "not", "if", "$dynamicRef", "$recursiveRef"]
 )
+_MAY_LIST = frozenset(["const", "enum", "allOf", "$ref", "$dynamicRef", "$recursiveRef"])
+"""Keywords without one of which a subschema lists no values."""
 _OF_TAGGED = frozenset(["type", "properties", "required"])
 _OF_TAGS = frozenset(["type", "const", "enum"])
 _MOST_NODES = 32
@@ -68,6 +70,7 @@ class Outlines:
     def __init__(self, document: Document) -> None:
         self._document = document
         self._known: dict[Node, Outline] = {}
+        self._known_values: dict[Node, frozenset[Hashable] | None] = {}
         self._known_tags: dict[Node, frozenset[str]] = {}
 
     def of(self, node: Node) -> Outline:
@@ -129,24 +132,25 @@ class Outlines:
             known = self._known_tags[node] = frozenset(members if listed else ())
         return known
 
-    def _outline(self, conjunction: _Conjunction, *, deep: bool = True) -> Outline:
-        outline = Outline(frozenset(kinds_of(conjunction.nodes)), _whole(conjunction))
+    def _outline(self, conjunction: _Conjunction) -> Outline:
+        kinds = frozenset(kinds_of(conjunction.nodes))
+        outline = Outline(kinds, _whole(conjunction), _values(conjunction))
         for node in conjunction.nodes:
-            schema = node.schema
-            listed = [schema["const"]] if "const" in schema else schema.get("enum")
-            if isinstance(listed, list):
-                values = frozenset(map(identity, listed))
-                outline.values = values if outline.values is None else outline.values & values
-            if deep:
-                outline.required.update(schema.get("required", ()))
-                for name in schema.get("properties", ()):
-                    member = self._outline(
-                        self._conjunction(node.child("properties", name)), deep=False
-                    ).values
-                    if member is not None:
-                        known = outline.members.get(name, member)
-                        outline.members[name] = known & member
+            outline.required.update(node.schema.get("required", ()))
+            for name in node.schema.get("properties", ()):
+                member = self._values_of(node.child("properties", name))
+                if member is not None:
+                    known = outline.members.get(name, member)
+                    outline.members[name] = known & member
         return outline
+
+    def _values_of(self, node: Node) -> frozenset[Hashable] | None:
+        """The only values of a subschema, where it lists them."""
+        if not isinstance(node.schema, dict) or _MAY_LIST.isdisjoint(node.schema):
+            return None
+        if node not in self._known_values:
+            self._known_values[node] = _values(self._conjunction(node))
+        return self._known_values[node]
 
     def _conjunction(self, node: Node) -> _Conjunction:
         """Subschemas that hold wherever ``node`` does."""
@@ -185,6 +189,18 @@ def _is_tag(schema: Any) -> bool:
         return False
     listed = [schema["const"]] if "const" in schema else schema.get("enum")
     return isinstance(listed, list) and not any(isinstance(one, dict | list) for one in listed)
+
+
+def _values(conjunction: _Conjunction) -> frozenset[Hashable] | None:
+    """The only values of ``conjunction``, where it lists them."""
+    values: frozenset[Hashable] | None = None
+    for node in conjunction.nodes:
+        schema = node.schema
+        listed = [schema["const"]] if "const" in schema else schema.get("enum")
+        if isinstance(listed, list):
+            here = frozenset(map(identity, listed))
+            values = here if values is None else values & here
+    return values
 
 
 def _whole(conjunction: _Conjunction) -> frozenset[str]:

@@ -28,6 +28,7 @@ class ExactlyOne:
         self._outlines = outlines
         self._limits = limits
         self._may_overlap = may_overlap
+        self._shared: dict[Node, Goal] = {}
         self._overlaps: dict[Goal, bool] = {}
         self._pairs: dict[Node, list[tuple[int, int]]] = {}
         """Pairs of a ``oneOf`` that may overlap, by its first subschema."""
@@ -49,6 +50,12 @@ class ExactlyOne:
 
     def _shared_kinds(self, children: list[Node]) -> Goal:
         """That a value is of none of the types that two ``children`` and more admit wholly."""
+        known = self._shared.get(children[0])
+        if known is None:
+            known = self._shared[children[0]] = self._shared_kinds_new(children)
+        return known
+
+    def _shared_kinds_new(self, children: list[Node]) -> Goal:
         whole = [kind for child in children for kind in self._outlines.of(child).whole]
         kinds = [kind for kind in TYPES if whole.count(kind) < 2]
         if len(kinds) == len(TYPES):

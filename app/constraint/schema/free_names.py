@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from app.constraint.derivatives import Derivatives
-from app.constraint.expressions import INFINITE, Expression
+from app.constraint.expressions import Expression
 from app.constraint.json_text import JsonText
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.evaluation import Evaluation
@@ -120,7 +120,7 @@ class FreeNames:
 
     def _is_there(self, names: _Class) -> bool:
         content = self._pool.intersect((self._text.any_content, *names.parts))
-        return self._derivatives.length(content) < INFINITE
+        return self._derivatives.is_alive(content)
 
 
 def _property_names(nodes: Goal) -> list[Node]:

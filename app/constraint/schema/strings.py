@@ -100,6 +100,7 @@ class Strings:
         self._built: dict[Goal, Expression] = {}
         self._parsed: dict[str, syntax.Node] = {}
         self._checks: dict[Goal, _Checks] = {}
+        self._key_patterns: dict[tuple[str, bool], Expression] = {}
         self._key_searches: dict[str, tuple[Expression, Expression]] = {}
 
     def build(self, nodes: Goal) -> Expression:
@@ -129,10 +130,15 @@ class Strings:
         The latter is a complement: intersect it with ``content(())``. ``node`` has the keyword
         ``patternProperties``, which errors name.
         """
-        tree = self._parse(node, pattern, "patternProperties", negated=not matches)
-        if matches:
-            return self._once.every.search(tree)
-        return self._pool.complement(self._once.any.search(tree))
+        known = self._key_patterns.get((pattern, matches))
+        if known is None:
+            tree = self._parse(node, pattern, "patternProperties", negated=not matches)
+            if matches:
+                known = self._once.every.search(tree)
+            else:
+                known = self._pool.complement(self._once.any.search(tree))
+            self._key_patterns[pattern, matches] = known
+        return known
 
     def key_matches(self, node: Node, pattern: str, name: str) -> bool | None:
         """Whether ``pattern`` matches ``name``; None where dialects disagree."""
