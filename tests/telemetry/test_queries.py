@@ -41,7 +41,7 @@ def codes_of(kind: type[LeapjsonError]) -> Iterator[str]:
 
 ERROR_CODES = frozenset(codes_of(LeapjsonError))
 SOMETIMES = {
-    "status": frozenset({"500", "503"}),
+    "status": frozenset({"500", "503", "504"}),
     "result": ERROR_CODES | {"ok", "error"},
     "reason": ERROR_CODES | {"queue_full", "draining"},
 }
