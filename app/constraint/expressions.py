@@ -14,61 +14,38 @@ inside an intersection or a complement, where emptiness would be undecidable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any
 
-from app.core.errors import ConstraintTooComplex
+from app.constraint.inclusion import Inclusion
+from app.constraint.nodes import (
+    ALL_BYTES,
+    INFINITE,
+    LONGEST_LITERAL,
+    ByteSet,
+    Expression,
+    Kind,
+    Nodes,
+    byte_range,
+    byte_set,
+)
 
-Expression = int
-"""An index into the pool that built it."""
-
-ByteSet = int
-"""A set of bytes as 256 bits: byte b is in the set where bit b is 1."""
-
-ALL_BYTES: ByteSet = (1 << 256) - 1
-INFINITE: int = 1 << 60
-"""Length of the shortest string of a language that has none."""
-
-
-LONGEST_LITERAL = 256
-"""Bytes of one literal; longer texts are concatenations of them."""
-
+__all__ = [
+    "ALL_BYTES",
+    "INFINITE",
+    "LONGEST_LITERAL",
+    "ByteSet",
+    "Expression",
+    "ExpressionPool",
+    "Kind",
+    "byte_range",
+    "byte_set",
+]
 
 _MANY_MEMBERS = 16
 """A union of more has its literals sorted by first byte."""
 _MOST_NESTED = 64
 """So many common beginnings are taken out inside one another."""
-
-
-class Kind:
-    """Form of an expression; ``pool.operands[e]`` holds what the comment says.
-
-    Plain numbers: a member of an ``Enum`` takes eight times as long to look up in Python 3.11.
-    """
-
-    EMPTY: Final = 0  # None: no string at all
-    EPSILON: Final = 1  # None: the empty string
-    BYTES: Final = 2  # ByteSet of two or more bytes
-    LITERAL: Final = 3  # bytes, 1 to LONGEST_LITERAL
-    CONCATENATION: Final = 4  # (head, tail); head is never itself a concatenation
-    UNION: Final = 5  # sorted tuple of two or more expressions
-    INTERSECTION: Final = 6  # sorted tuple of two or more expressions
-    COMPLEMENT: Final = 7  # expression
-    REPETITION: Final = 8  # (expression, low, high); high is None where unbounded
-    RULE: Final = 9  # index into pool.bodies
-    DISTINCT: Final = 10  # (items, between, low, high); see pool.distinct
-
-
-def byte_range(first: int, last: int) -> ByteSet:
-    """The bytes from ``first`` to ``last``, both included."""
-    return (1 << (last + 1)) - (1 << first)
-
-
-def byte_set(members: Iterable[int]) -> ByteSet:
-    bits = 0
-    for member in members:
-        bits |= 1 << member
-    return bits
 
 
 _MOST_FACTORED = 8
@@ -77,109 +54,36 @@ _MOST_FACTORED = 8
 _CONCATENATIONS = {Kind.CONCATENATION}
 
 
-class ExpressionPool:
-    """Builds and owns expressions; picklable, so that a worker process can send one back.
-
-    The index is pickled, too: reading it takes less time than building it again.
-
-    ``max_nodes`` bounds what building *and* taking derivatives may create; passing it raises
-    ``ConstraintTooComplex``.
-    """
+class ExpressionPool(Nodes):
+    """Builds and owns expressions; picklable, so that a worker process can send one back."""
 
     def __init__(self, max_nodes: int = 2_000_000) -> None:
-        self.max_nodes = max_nodes
-        self.kinds: list[int] = []
-        self.operands: list[Any] = []
-        self.nullable: list[bool] = []
-        self.regular: list[bool] = []
-        """Whether no rule is referred to anywhere inside."""
-        self.bodies: list[Expression | None] = []
-        self.landmarks: dict[Hashable, Expression] = {}
-        """What was built with ``once``, by name."""
-        self._index: list[dict[Any, Expression]] = [{} for _ in range(Kind.DISTINCT + 1)]
-        """For each kind, the expressions by their operands."""
-        self._within: dict[tuple[Expression, Expression], bool] = {}
+        super().__init__(max_nodes)
         self._intersections: dict[tuple[Expression, ...], Expression] = {}
+        self._inclusion = Inclusion(self)
         self._factoring = 0
         """Shared beginnings that are being taken out, one behind the other."""
-        self.empty = self.node(Kind.EMPTY, None, nullable=False, regular=True)
-        self.epsilon = self.node(Kind.EPSILON, None, nullable=True, regular=True)
-        self.everything = self.complement(self.empty)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_within": {}, "_intersections": {}}
+        return {**vars(self), "_inclusion": None, "_intersections": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._inclusion = Inclusion(self)
 
     def copy(self, max_nodes: int) -> ExpressionPool:
         """Another pool with the same expressions, under the same numbers."""
         other = ExpressionPool(max_nodes)
-        other.kinds, other.operands = self.kinds.copy(), self.operands.copy()
-        other.nullable, other.regular = self.nullable.copy(), self.regular.copy()
-        other.bodies, other.landmarks = self.bodies.copy(), self.landmarks.copy()
+        other.kinds[:], other.operands[:] = self.kinds, self.operands
+        other.nullable[:], other.regular[:] = self.nullable, self.regular
+        other.bodies[:], other.landmarks = self.bodies, self.landmarks.copy()
         other._index = [index.copy() for index in self._index]
         return other
-
-    def __len__(self) -> int:
-        return len(self.kinds)
 
     @property
     def num_notes(self) -> int:
         """How many intersections and parts of repetitions are remembered; any thread may ask."""
-        return len(self._within) + len(self._intersections)
-
-    def once(self, name: Hashable, build: Callable[[], Expression]) -> Expression:
-        """What ``build`` makes, called the first time that ``name`` is asked for."""
-        known = self.landmarks.get(name)
-        if known is None:
-            known = self.landmarks[name] = build()
-        return known
-
-    def byte(self, members: ByteSet) -> Expression:
-        """Any one byte of ``members``."""
-        if members == 0:
-            return self.empty
-        if members & (members - 1) == 0:
-            return self.literal(bytes([members.bit_length() - 1]))
-        return self.node(Kind.BYTES, members, nullable=False, regular=True)
-
-    def literal(self, text: bytes) -> Expression:
-        """Exactly ``text``; a long one in pieces, so that a derivative does not copy all of it."""
-        known = self._index[Kind.LITERAL].get(text)
-        if known is not None:
-            return known
-        if not text:
-            return self.epsilon
-        size, result = LONGEST_LITERAL, self.epsilon
-        for start in range((len(text) - 1) // size * size, -1, -size):
-            piece = text[start : start + size]
-            one = self.node(Kind.LITERAL, piece, nullable=False, regular=True)
-            result = one if result == self.epsilon else self._pair(one, result)
-        return result
-
-    def concatenate(self, *parts: Expression) -> Expression:
-        """The parts one after the other. Adjacent literals become one."""
-        result, text = self.epsilon, b""
-        for part in reversed(parts):
-            if result == self.epsilon and not text:
-                result = part
-                continue
-            for piece in reversed(self._pieces(part)):
-                written = self.operands[piece] if self.kinds[piece] == Kind.LITERAL else b""
-                if text and not 0 < len(written) <= LONGEST_LITERAL - len(text):
-                    result, text = self._prepend_text(text, result), b""
-                if written:
-                    text = written + text
-                else:
-                    result = self._prepend(piece, result)
-        return self._prepend_text(text, result) if text else result
-
-    def _pieces(self, expression: Expression) -> list[Expression]:
-        """What a concatenation is of; an expression of another form by itself."""
-        pieces = []
-        while self.kinds[expression] == Kind.CONCATENATION:
-            piece, expression = self.operands[expression]
-            pieces.append(piece)
-        pieces.append(expression)
-        return pieces
+        return len(self._inclusion) + len(self._intersections)
 
     def union(self, members: Iterable[Expression]) -> Expression:
         """Any of ``members``. Single bytes among them become one byte set."""
@@ -208,7 +112,7 @@ class ExpressionPool:
             return flat.pop() if flat else self.empty
         occurring = {kinds[member] for member in flat}
         if Kind.REPETITION in occurring:
-            flat = self._without_absorbed(flat)
+            flat = self._inclusion.without_absorbed(flat)
         elif occurring == _CONCATENATIONS and self._factoring < _MOST_FACTORED:
             head = self._shared_head(flat)
             if head is not None:
@@ -219,56 +123,6 @@ class ExpressionPool:
         if len(flat) > _MANY_MEMBERS and nesting < _MOST_NESTED:
             flat = self._by_first_byte(flat, nesting)
         return self._associative(Kind.UNION, flat, self.empty)
-
-    def _without_absorbed(self, members: set[Expression]) -> set[Expression]:
-        """The members of a union without those that lie within a free repetition among them."""
-        for star in [member for member in members if self._letters(member)]:
-            members = {m for m in members if m == star or not self._is_within(m, star)}
-        return members
-
-    def _letters(self, star: Expression) -> ByteSet:
-        """The bytes that a repetition without bounds repeats; 0 where it is none."""
-        if self.kinds[star] != Kind.REPETITION or self.operands[star][1:] != (0, None):
-            return 0
-        inner = self.operands[star][0]
-        if self.kinds[inner] == Kind.BYTES:
-            return int(self.operands[inner])
-        if self.kinds[inner] != Kind.UNION:
-            return 0
-        parts = (part for part in self.operands[inner] if self.kinds[part] == Kind.BYTES)
-        return int(self.operands[next(parts, self.epsilon)] or 0)
-
-    def _is_within(self, expression: Expression, star: Expression) -> bool:
-        """Whether surely every string of the language is one of a free repetition.
-
-        Sees through what is made of its letters and of what it repeats; not through the rest.
-        """
-        known = self._within.get((expression, star))
-        if known is None:
-            known = self._is_within_new(expression, star)
-            self._within[expression, star] = known
-        return known
-
-    def _is_within_new(self, expression: Expression, star: Expression) -> bool:
-        letters, inner = self._letters(star), self.operands[star][0]
-        while self.kinds[expression] == Kind.CONCATENATION:
-            head, expression = self.operands[expression]
-            if not self._is_within(head, star):
-                return False
-        kind, operand = self.kinds[expression], self.operands[expression]
-        if expression in (star, inner, self.epsilon):
-            return True
-        if kind == Kind.LITERAL:
-            return all(letters >> byte & 1 for byte in operand)
-        if kind == Kind.BYTES:
-            return not operand & ~letters
-        if kind == Kind.UNION:
-            return all(self._is_within(member, star) for member in operand)
-        if kind == Kind.INTERSECTION:
-            return any(self._is_within(member, star) for member in operand)
-        if kind == Kind.REPETITION:
-            return self._is_within(operand[0], star)
-        return False
 
     def _shared_head(self, members: Iterable[Expression]) -> Expression | None:
         """What all ``members`` begin with, where that is so many bytes of one set."""
@@ -372,10 +226,10 @@ class ExpressionPool:
         """What two or more members have in common."""
         excluded = {self.operands[m] for m in members if self.kinds[m] == Kind.COMPLEMENT}
         wanted = {m for m in members if self.kinds[m] != Kind.COMPLEMENT}
-        if self._contradict(wanted, excluded):
+        if self._inclusion.contradict(wanted, excluded):
             return self.empty
-        for star in [member for member in wanted if self._letters(member)]:
-            if any(m != star and self._is_within(m, star) for m in wanted):
+        for star in [member for member in wanted if self._inclusion.letters(member)]:
+            if any(m != star and self._inclusion.is_within(m, star) for m in wanted):
                 wanted.discard(star)
                 members = members - {star}
         if self._factoring < _MOST_FACTORED:
@@ -385,13 +239,6 @@ class ExpressionPool:
             if factored is not None:
                 return factored
         return self._associative(Kind.INTERSECTION, members, self.everything)
-
-    def _contradict(self, wanted: set[Expression], excluded: set[Expression]) -> bool:
-        """Whether something wanted plainly lies within something excluded."""
-        if not wanted.isdisjoint(excluded):
-            return True
-        stars = [member for member in excluded if self._letters(member)]
-        return any(self._is_within(member, star) for star in stars for member in wanted)
 
     def _factored(self, wanted: set[Expression], excluded: set[Expression]) -> Expression | None:
         """An intersection of which all members begin with one byte of a set: that, and the rest.
@@ -479,50 +326,6 @@ class ExpressionPool:
             options.append(self.concatenate(item, rest if low > 1 else self.optional(rest)))
         return self.union(options)
 
-    def declare_rule(self, *, nullable: bool = False) -> Expression:
-        """A reference to a rule whose body comes later; ``nullable`` says if it has b""."""
-        self.bodies.append(None)
-        rule = self.node(Kind.RULE, len(self.bodies) - 1, nullable=nullable, regular=False)
-        return rule
-
-    def define_rule(self, rule: Expression, body: Expression) -> None:
-        """Give a declared rule its body. A body may refer to any rule, itself included."""
-        assert self.kinds[rule] == Kind.RULE
-        assert self.nullable[body] == self.nullable[rule], "declared with other nullability"
-        self.bodies[self.operands[rule]] = body
-
-    def _prepend(self, head: Expression, tail: Expression) -> Expression:
-        """``head``, which is neither a concatenation nor a literal, and then ``tail``."""
-        if tail == self.epsilon:
-            return head
-        if head == self.epsilon:
-            return tail
-        if head == self.empty or tail == self.empty:
-            return self.empty
-        return self._pair(head, tail)
-
-    def _prepend_text(self, text: bytes, tail: Expression) -> Expression:
-        """``text``, which is not empty, and then ``tail``; one literal where that is not long."""
-        if tail == self.empty:
-            return tail
-        first, rest = tail, self.epsilon
-        if self.kinds[tail] == Kind.CONCATENATION:
-            first, rest = self.operands[tail]
-        if self.kinds[first] == Kind.LITERAL:
-            both = text + self.operands[first]
-            if len(both) <= LONGEST_LITERAL:
-                text, tail = both, rest
-        literal = self.literal(text)
-        return literal if tail == self.epsilon else self._pair(literal, tail)
-
-    def _pair(self, head: Expression, tail: Expression) -> Expression:
-        found = self._index[Kind.CONCATENATION].get((head, tail))
-        if found is not None:
-            return found
-        nullable = self.nullable[head] and self.nullable[tail]
-        regular = self.regular[head] and self.regular[tail]
-        return self.node(Kind.CONCATENATION, (head, tail), nullable=nullable, regular=regular)
-
     def _associative(self, kind: int, members: set[Expression], neutral: Expression) -> Expression:
         if not members:
             return neutral
@@ -536,22 +339,6 @@ class ExpressionPool:
         nullable = combine([self.nullable[m] for m in operand])
         regular = all(self.regular[m] for m in operand)
         return self.node(kind, operand, nullable=nullable, regular=regular)
-
-    def node(self, kind: int, operand: Any, *, nullable: bool, regular: bool) -> Expression:
-        """The expression of this form, which the other methods would make of its parts, too."""
-        index = self._index[kind]
-        found = index.get(operand)
-        if found is not None:
-            return found
-        number = len(self.kinds)
-        if number >= self.max_nodes:
-            raise ConstraintTooComplex(f"more than {self.max_nodes} expression nodes")
-        self.kinds.append(kind)
-        self.operands.append(operand)
-        self.nullable.append(nullable)
-        self.regular.append(regular)
-        index[operand] = number
-        return number
 
 
 def _common_length(left: bytes, right: bytes) -> int:

@@ -243,6 +243,38 @@ SCHEMAS: dict[str, Any] = {
         "allOf": [{"anyOf": [{"type": "null"}, {"$ref": "#/definitions/s", "$recursiveRef": "#"}]}],
         "anyOf": [{"type": "string"}, {"$ref": "#/definitions/s", "$recursiveRef": "#"}],
     },
+    "a tag that decides": {
+        "properties": {"a": {"enum": [1, "a", None]}},
+        "required": ["a"],
+        "allOf": [
+            {"if": {"properties": {"a": {"const": 1}}}, "then": {"required": ["b"]}},
+            {"if": {"properties": {"a": {"enum": ["a"]}}}, "then": {"properties": {"c": False}}},
+            {"if": {"properties": {"a": {"const": None}}}, "then": {"maxProperties": 1}},
+        ],
+    },
+    "a tag that may be missing": {
+        "type": "object",
+        "properties": {"a": {"enum": [1, "a"]}},
+        "allOf": [
+            {"if": {"properties": {"a": {"const": 1}}}, "then": {"required": ["b"]}},
+            {"if": {"properties": {"a": {"const": "a"}}}, "else": {"properties": {"c": False}}},
+        ],
+    },
+    "not a tag and more": {
+        "type": "object",
+        "properties": {"a": {"const": 1}, "b": {"enum": [1, None]}},
+        "required": ["a"],
+        "not": {
+            "anyOf": [
+                {"properties": {"a": {"const": "a"}, "b": {"const": 1}}},
+                {"properties": {"a": {"const": 1}, "b": {"const": None}}, "required": ["c"]},
+            ]
+        },
+    },
+    "a tag that values without parts lack": {
+        "properties": {"a": {"const": 1}},
+        "not": {"properties": {"a": {"const": "a"}}, "required": ["a"]},
+    },
     "booleans": {"properties": {"a": False, "b": True}},
     "everything": True,
 }
@@ -345,6 +377,23 @@ SOME_READERS = [
 def test_what_any_reader_rejects_is_not_accepted(value: Any, schema: dict[str, Any]) -> None:
     with contextlib.suppress(UnsatisfiableSchema):
         assert not Walker.of(JsonSchema(schema)).accepts_value(value)
+
+
+def test_a_condition_for_each_of_many_tags_is_no_product_of_them() -> None:
+    tags = [f"k{number}" for number in range(40)]
+    schema = {
+        "type": "object",
+        "properties": {"t": {"enum": tags}},
+        "required": ["t"],
+        "allOf": [
+            {"if": {"properties": {"t": {"const": tag}}}, "then": {"required": [f"of {tag}"]}}
+            for tag in tags
+        ],
+    }
+    walker = Walker.of(JsonSchema(schema))
+    assert walker.accepts_value({"t": "k7", "of k7": 0})
+    assert not walker.accepts_value({"t": "k7", "of k8": 0})
+    assert not walker.accepts_value({"t": "other", "of k7": 0})
 
 
 def test_a_schema_that_nests_deeply_is_worked_out_or_refused() -> None:

@@ -48,6 +48,14 @@ def test_the_negation_of_a_keyword_that_the_draft_does_not_know_is_refused() -> 
     assert (caught.value.keyword, caught.value.pointer) == ("const", "/not/const")
 
 
+def test_a_tag_that_the_draft_does_not_know_settles_nothing() -> None:
+    tagged = {"properties": {"a": {"const": 2}}, "required": ["a"]}
+    schema = {"properties": {"a": {"enum": [1]}}, "required": ["a"], "not": tagged}
+    assert built({**schema, "type": "object"}).accepts('{"a": 1}')
+    with pytest.raises(UnsupportedSchema):
+        built({**schema, "type": "object", "$schema": "http://json-schema.org/draft-04/schema#"})
+
+
 @pytest.mark.parametrize("draft", ["draft-03/schema#", "draft-03/schema"])
 def test_older_dialects_are_refused(draft: str) -> None:
     with pytest.raises(UnsupportedSchema):

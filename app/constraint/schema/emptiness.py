@@ -11,6 +11,7 @@ from app.constraint.schema.branches import Branch, Branches
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.evaluation import Evaluation
 from app.constraint.schema.keywords import NOT_INTEGER, integers_only, kinds_of
+from app.constraint.schema.negation import NOT
 from app.constraint.schema.numeric import lower_bound, upper_bound
 from app.constraint.schema.objects import member_goal, property_counts
 from app.constraint.schema.strings import Strings
@@ -33,6 +34,7 @@ class Emptiness:
         self._evaluation = evaluation
         self._strings = strings
         self._known: dict[Branch, bool] = {}
+        self._listed: dict[tuple[Node, Node], int] = {}
         self._open: set[Goal] = set()
         self._cuts = 0
         """How often a look was cut short, at what is open or too deep."""
@@ -124,9 +126,39 @@ class Emptiness:
             return False
         self._open.add(goal)
         try:
+            if len(goal) > 2 and self._has_listed_value(goal):
+                return False
             branches = self._branches.of(goal)
             return all(map(self.is_void, branches))
         except ConstraintTooComplex:
             return False
         finally:
             self._open.discard(goal)
+
+    def _has_listed_value(self, goal: Goal) -> bool:
+        """Whether a value that one subschema lists is admitted by each of the others.
+
+        So a tag that is none of many values needs no branches of all that together.
+        """
+        own = [node for node in goal if node.aspect != NOT and isinstance(node.schema, dict)]
+        lists = [node for node in own if isinstance(node.schema.get("enum"), list)]
+        if not lists:
+            return False
+        source = min(lists, key=lambda node: len(node.schema["enum"]))
+        if len(source.schema["enum"]) > _MOST_VALUES:
+            return False
+        left = ~0
+        for node in goal:
+            left &= self._admitted(source, node)
+        return left != 0
+
+    def _admitted(self, source: Node, node: Node) -> int:
+        """Which of the values that ``source`` lists ``node`` admits: bit i stands for the i-th."""
+        known = self._listed.get((source, node))
+        if known is None:
+            known = self._listed[source, node] = sum(
+                1 << place
+                for place, value in enumerate(source.schema["enum"])
+                if self._evaluation.admits((node,), value)
+            )
+        return known

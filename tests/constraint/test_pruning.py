@@ -1,0 +1,79 @@
+"""What is shipped of a pool: the same language, and nothing besides."""
+
+from __future__ import annotations
+
+import pickle
+import random
+
+import pytest
+
+from app.constraint.expressions import ExpressionPool
+from app.constraint.front_end import build
+from app.constraint.json_text import CHARACTER, SPELLED_ONCE, character, json_pool, spelled_once
+from app.constraint.program import compile_program
+from app.constraint.pruning import pruned
+from app.core.constraint import ConstraintSpec, JsonSchema, Regex
+from tests.constraint.walks import Walker
+
+TREE = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "below": {"$ref": "#"}},
+    "required": ["name"],
+}
+SPECS: dict[str, ConstraintSpec] = {
+    "a rule": JsonSchema(TREE),
+    "different items": JsonSchema({"items": {"enum": [1, 2, "a"]}, "uniqueItems": True}),
+    "a complement": JsonSchema({"type": "string", "not": {"pattern": "^a+$"}}),
+    "free names": JsonSchema({"type": "object", "properties": {"a": {"type": "null"}}}),
+    "counts": JsonSchema({"type": "array", "items": {"type": "integer"}, "maxItems": 3}),
+    "no JSON": Regex("[a-f]{2,4}|x*y"),
+}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_pruned_pool_has_the_same_language(name: str) -> None:
+    pool, root = build(SPECS[name])
+    before, after = Walker(pool, root), Walker(*pruned(pool, root))
+    rng = random.Random(name)
+    for _ in range(40):
+        assert after.accepts(before.sample(rng))
+        assert before.accepts(after.sample(rng))
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_nothing_is_left_to_prune_in_what_was_pruned(name: str) -> None:
+    once, root = pruned(*build(SPECS[name]))
+    twice, same = pruned(once, root)
+    assert (len(twice), same) == (len(once), root)
+
+
+def test_a_program_names_the_characters_that_it_has() -> None:
+    strings = compile_program(JsonSchema({"type": "string"}))
+    numbers = compile_program(JsonSchema({"type": "integer"}))
+    names = compile_program(JsonSchema({"properties": {"a": True}}))
+    assert [each is not None for each in strings.characters] == [True, False]
+    assert [each is not None for each in numbers.characters] == [False, False]
+    assert [each is not None for each in names.characters] == [True, True]
+
+
+def test_pools_that_begin_alike_grow_apart() -> None:
+    one, other = json_pool(1_000), json_pool(2_000)
+    size = len(other)
+    one.literal(b"only here")
+    assert len(one) == size + 1
+    assert len(other) == size
+    assert (one.max_nodes, other.max_nodes) == (1_000, 2_000)
+    for pool in (one, other):
+        assert (character(pool), spelled_once(pool)) == (
+            pool.landmarks[CHARACTER],
+            pool.landmarks[SPELLED_ONCE],
+        )
+
+
+def test_a_pool_builds_the_same_before_and_after_pickling() -> None:
+    pool = ExpressionPool()
+    letters = pool.repeat(pool.byte(0b110 << 0x60))
+    root = pool.union((letters, pool.literal(b"abba")))
+    again: ExpressionPool = pickle.loads(pickle.dumps(pool))
+    assert root == letters
+    assert again.union((letters, again.literal(b"abba"))) == letters
