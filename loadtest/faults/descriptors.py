@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
 
 from loadtest.faults.client import (
     BrokenAnswerError,
@@ -33,21 +32,20 @@ async def run(setting: Setting, report: Report) -> None:
         report.note("of them used at rest", descriptors(pid))
         streams = [asyncio.create_task(_long_stream(url, number)) for number in range(4)]
         await asyncio.sleep(0.5)
-        crowd = await asyncio.gather(*(_crowd_in(url) for _ in range(CROWD)))
+        first = await _crowd(url)
         report.note("clients that connect and stay", CROWD)
-        await asyncio.sleep(1)
         report.note("descriptors used", descriptors(pid))
+        report.note("a new client meanwhile", await _try(url))
         await asyncio.gather(*streams)
         report.equal("streams that were running and came to their end", len(streams), 4)
+        second = await _crowd(url)
         before = processor_seconds(pid)
         await asyncio.sleep(WATCH_SECONDS)
         busy = (processor_seconds(pid) - before) / WATCH_SECONDS
-        report.at_most("share of a core used meanwhile", busy, 0.2)
-        report.note("a new client meanwhile", await _try(url))
+        report.at_most("share of a core used with nothing else to do", busy, 0.2)
         report.equal("the process lives", server.process.poll(), None)
-        for exchange in crowd:
-            if exchange is not None:
-                exchange.abort()
+        for exchange in first + second:
+            exchange.abort()
         start = time.perf_counter()
         await until(lambda: descriptors(pid) < LIMIT // 2)
         statuses = {await _try(url) for _ in range(20)}
@@ -65,10 +63,10 @@ async def _long_stream(url: str, number: int) -> None:
     assert len(text) >= 900
 
 
-async def _crowd_in(url: str) -> Exchange | None:
-    with suppress(OSError):
-        return await connect(url)
-    return None
+async def _crowd(url: str) -> list[Exchange]:
+    """Clients that connect, say nothing and stay."""
+    found = await asyncio.gather(*(connect(url) for _ in range(CROWD)), return_exceptions=True)
+    return [each for each in found if isinstance(each, Exchange)]
 
 
 async def _try(url: str) -> str:

@@ -36,9 +36,9 @@ async def run(setting: Setting, report: Report) -> None:
         findings = Findings()
         async with bystanders(url, report, 1):
             files = descriptors(pid)
-            await _fuzz(url, range(count // 2), findings)
+            await fuzz(url, range(count // 2), findings)
             half = resident(pid)
-            await _fuzz(url, range(count // 2, count), findings)
+            await fuzz(url, range(count // 2, count), findings)
         report.note("requests, or what was sent for one", count)
         for status, times in sorted(findings.statuses.items()):
             report.note(f"answered {status}", times)
@@ -52,7 +52,8 @@ async def run(setting: Setting, report: Report) -> None:
         report.note("growth over the second half, MiB", resident(pid) - half)
 
 
-async def _fuzz(url: str, numbers: range, findings: Findings) -> None:
+async def fuzz(url: str, numbers: range, findings: Findings) -> None:
+    """Send the cases of these numbers, some at a time."""
     waiting = iter(numbers)
 
     async def client() -> None:

@@ -15,6 +15,7 @@ from loadtest.faults.setting import Setting
 from loadtest.faults.watch import until
 
 CLIENTS = 48
+UNANSWERED = "LOST without an answer"
 
 
 async def run(setting: Setting, report: Report) -> None:
@@ -24,13 +25,14 @@ async def run(setting: Setting, report: Report) -> None:
     rounds = setting.count(20)
     for number in range(rounds):
         with setting.server(max_running="16", drain_seconds="60") as server:
-            stop = asyncio.Event()
+            stop, told = asyncio.Event(), asyncio.Event()
             clients = [
-                asyncio.create_task(_client(server.url, rng.random(), stop, outcomes))
+                asyncio.create_task(_client(server.url, rng.random(), stop, told, outcomes))
                 for _ in range(CLIENTS)
             ]
             await asyncio.sleep(1 + rng.random() * 2)
             start = time.perf_counter()
+            told.set()
             server.process.send_signal(signal.SIGTERM)
             await until(lambda: server.process.poll() is not None, 90)
             seconds.append(time.perf_counter() - start)
@@ -47,11 +49,16 @@ async def run(setting: Setting, report: Report) -> None:
     report.note("longest drain, s", max(seconds))
 
 
-async def _client(url: str, seed: float, stop: asyncio.Event, outcomes: Counter[str]) -> None:
+async def _client(
+    url: str, seed: float, stop: asyncio.Event, told: asyncio.Event, outcomes: Counter[str]
+) -> None:
     """Ask again and again, each time on a new connection, until nobody listens."""
     rng = random.Random(seed)
     while not stop.is_set():
+        late = told.is_set()
         outcome = await _ask(url, rng)
+        if late and outcome == UNANSWERED:
+            outcome = "closed without an answer, asked after SIGTERM"
         outcomes[outcome] += 1
         if outcome == "no connection":
             return
@@ -80,8 +87,7 @@ async def _outcome(exchange: Exchange, stream: bool) -> str:
     try:
         status = await exchange.head()
     except BrokenAnswerError:
-        # The connection stood in the kernel's queue and the server never saw it, or it is lost.
-        return "LOST without an answer"
+        return UNANSWERED
     if status != 200:
         await exchange.body()
         return str(status)

@@ -35,6 +35,8 @@ UNREAD_SECONDS = 60 + 10
 """After which an unread answer has to be dropped; see ``app.api.connection``."""
 TOKENS = 1900
 """Of each choice."""
+CHOICES = 4
+LONGEST_SECONDS = 400.0
 SPARE = 6
 """Descriptors of bystanders and of the reader of metrics that may be open."""
 
@@ -46,50 +48,47 @@ async def run(setting: Setting, report: Report) -> None:
 
 
 async def _unread(setting: Setting, report: Report, *, stream: bool) -> None:
-    """As much output as a request may ask for, in as many requests as the queue takes."""
+    """Long answers with log-probabilities, of which nobody reads a byte."""
     what = "unread streams" if stream else "unread whole answers"
-    count = setting.count(40)
+    count = setting.count(12)
     with setting.server(max_queue="1024") as server:
         url, pid = server.url, server.process.pid
         async with bystanders(url, report, 2):
             await asyncio.sleep(2)
-            start, files = resident(pid), descriptors(pid)
+            before, files = resident(pid), descriptors(pid)
             body = chat(
                 "Hello!",
                 response_format=regex(f"[a-z ]{{{TOKENS * 3},{TOKENS * 4}}}"),
                 max_tokens=TOKENS,
                 on_budget="truncate",
-                n=8,
+                n=CHOICES,
                 logprobs=True,
                 top_logprobs=5,
                 stream=stream,
             )
             clients = [await _silent(url, body) for _ in range(count)]
-            seconds = await until_generated(url, count)
-            report.note(
-                f"{what}: {count}, of 8 choices and {TOKENS} tokens; generated in, s", seconds
-            )
-            grown = resident(pid) - start
-            report.note(f"{what}: growth once all is generated, MiB", grown)
-            report.note(f"{what}: of that for a token, bytes", grown * MIB / count / 8 / TOKENS)
-            seconds = await until(lambda: descriptors(pid) <= files + SPARE, UNREAD_SECONDS + 60)
-            report.at_most(f"{what}: then dropped after, s", seconds, UNREAD_SECONDS)
-            await asyncio.sleep(2)
-            report.note(f"{what}: growth that is left, MiB", resident(pid) - start)
+            async with asyncio.timeout(60):
+                while await metric(url, "num_requests_running") <= 2:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            peak, held = before, time.perf_counter()
+            start = held
+            async with asyncio.timeout(LONGEST_SECONDS):
+                while descriptors(pid) > files + SPARE:
+                    peak = max(peak, resident(pid))
+                    if await metric(url, "num_requests_running") > 2:
+                        held = time.perf_counter()  # some of them still run
+                    await asyncio.sleep(0.5)
+            tokens = count * CHOICES * TOKENS
+            report.note(f"{what}", f"{count} of {CHOICES} x {TOKENS} tokens")
+            report.note(f"{what}: until none ran, s", held - start)
+            unread = time.perf_counter() - held
+            report.at_most(f"{what}: until the last was dropped, s more", unread, UNREAD_SECONDS)
+            report.note(f"{what}: most growth, MiB", peak - before)
+            report.note(f"{what}: most growth for a token, bytes", (peak - before) * MIB / tokens)
+            report.note(f"{what}: growth that is left, MiB", resident(pid) - before)
             for each in clients:
                 each.abort()
         await settle(url)
-
-
-async def until_generated(url: str, count: int) -> float:
-    start = time.perf_counter()
-    async with asyncio.timeout(300):
-        ended = 0.0
-        while ended < count:
-            await asyncio.sleep(0.2)
-            # Bystanders' answers end with "stop", these with "length".
-            ended = await metric(url, "requests_total", finish_reason="length")
-    return time.perf_counter() - start
 
 
 async def _silent(url: str, body: Mapping[str, Any]) -> Exchange:
