@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,21 @@ class Served:
 
     def log_lines(self) -> list[dict[str, Any]]:
         """The log as far as it is written; every line of it has to be JSON."""
-        lines = self.log.read_text(encoding="utf-8").splitlines()
+        whole, _, _ = self.log.read_text(encoding="utf-8").rpartition("\n")
+        lines = whole.splitlines()
         return [json.loads(line) for line in lines if not line.startswith("Leapjson serves")]
+
+    def lines_of(self, responses: Sequence[httpx.Response]) -> list[dict[str, Any]]:
+        """The line of each request. It is written after the answer: waits until it is."""
+        ids = [each.headers["x-request-id"].removeprefix("req_") for each in responses]
+        deadline = time.monotonic() + 60
+        while True:
+            lines = self.log_lines()
+            found = {line["request_id"]: line for line in lines if line["message"] == "request"}
+            if found.keys() >= set(ids):
+                return [found[each] for each in ids]
+            assert time.monotonic() < deadline, "a request has no line in the log"
+            time.sleep(0.01)
 
 
 @pytest.fixture(scope="session")
