@@ -17,6 +17,7 @@ from app.engine.config import EngineConfig
 from app.model.config import DeviceName, DTypeName, ModelConfig
 from app.serving.compile_pool import CompileLimits
 from app.serving.compile_worker import PATIENCE
+from app.serving.service import UNSAID_TOKENS
 from app.telemetry.logs import LogFormat
 
 MIB = 1 << 20
@@ -89,6 +90,29 @@ class Settings(BaseSettings):
     max_queue: Annotated[
         int, Field(ge=0, description="Answers that may wait beyond those that run.")
     ] = 256
+    max_queue_tokens: Annotated[
+        Count,
+        Field(
+            description="Tokens of the answers that wait, prompts and max_tokens; one that sets "
+            f"none counts as {UNSAID_TOKENS}."
+        ),
+    ] = 1 << 22
+    tenant_share: Annotated[
+        float,
+        Field(
+            ge=0.01,
+            le=1,
+            description="Share of the queue that one API key, or without keys one address, may "
+            "fill. max_queue is that share: others find the rest above it; 1 leaves them none.",
+        ),
+    ] = 0.9
+    request_seconds: Annotated[
+        Seconds,
+        Field(
+            description="Time for a request, from its arrival to its last token, in seconds; the "
+            "most that it may ask for with timeout."
+        ),
+    ] = 3600.0
     default_max_tokens: Annotated[
         Count | None,
         Field(
@@ -157,6 +181,13 @@ class Settings(BaseSettings):
         str | None,
         Field(description="File with more such keys, one on each line; # starts a comment."),
     ] = None
+    share_between_keys: Annotated[
+        bool,
+        Field(
+            description="Share computed prompts and what drafts learn between API keys; by what an "
+            "answer costs, their holders could then find out what others asked."
+        ),
+    ] = False
     metrics_public: Annotated[
         bool, Field(description="Serve /metrics without a key, like /health and /ready.")
     ] = False

@@ -136,7 +136,13 @@ def assemble(
     """Put the parts together. ``preloads`` are compiled before the first request is taken."""
     clock = time.perf_counter
     worker = EngineWorker(backend.engine, clock=clock)
-    admission = Admission(settings.max_running + settings.max_queue, clock=clock)
+    admission = Admission(
+        settings.max_running + settings.max_queue,
+        clock=clock,
+        running=settings.max_running,
+        max_queue_tokens=settings.max_queue_tokens,
+        tenant_share=settings.tenant_share,
+    )
     pool = CompilePool(
         backend.compile_target,
         *backend.compile_arguments,
@@ -163,6 +169,8 @@ def assemble(
             default_max_tokens=settings.default_max_tokens,
             leap=settings.leap,
             draft=settings.draft,
+            tenants_share=settings.share_between_keys or not len(_api_keys(settings)),
+            request_seconds=settings.request_seconds,
         ),
         worker=worker,
         admission=admission,

@@ -10,6 +10,7 @@ from pathlib import Path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.errors import InvalidApiKey, error_response
+from app.api.tenants import set_key
 from app.core.errors import LeapjsonError
 
 OPEN_PATHS = frozenset({"/health", "/ready"})
@@ -21,18 +22,22 @@ class ApiKeys:
     """The keys that are taken. Holds their digests alone, so that no log or repr can show one."""
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
-        self._digests = [_digest(key.encode()) for key in keys]
+        self._digests = list(dict.fromkeys(_digest(key.encode()) for key in keys))
 
     def __len__(self) -> int:
         return len(self._digests)
 
     def accept(self, offered: bytes) -> bool:
-        """Whether it is one of the keys. The time it takes does not depend on how close it is."""
+        """Whether it is one of the keys."""
+        return self.number(offered) is not None
+
+    def number(self, offered: bytes) -> int | None:
+        """Which of the keys it is, from 1, or None. Takes as long however close it is to one."""
         digest = _digest(offered)
-        found = False
-        for each in self._digests:  # all of them, for the same reason
-            found |= hmac.compare_digest(digest, each)
-        return found
+        found = 0
+        for number, each in enumerate(self._digests, start=1):  # all of them, for the same reason
+            found += number * hmac.compare_digest(digest, each)
+        return found or None
 
 
 def read_api_keys(keys: Iterable[str], file: str | None) -> ApiKeys:
@@ -73,7 +78,7 @@ class BearerAuth:
     """ASGI middleware: 401 without ``Authorization: Bearer KEY`` (RFC 6750, section 2.1).
 
     The body of what is refused is not read. Paths that do not exist need a key like the others,
-    so that nobody without one learns what there is.
+    so that nobody without one learns what there is. Further in, only the key's number is known.
     """
 
     def __init__(self, app: ASGIApp, keys: ApiKeys, open_paths: frozenset[str]) -> None:
@@ -82,18 +87,21 @@ class BearerAuth:
         self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in self._open_paths or self._admits(scope):
+        if scope["type"] != "http" or scope["path"] in self._open_paths:
+            await self._app(scope, receive, send)
+        elif (number := self._key(scope)) is not None:
+            set_key(scope, number)
             await self._app(scope, receive, send)
         else:
             offered = any(name == b"authorization" for name, _ in scope["headers"])
             await error_response(_refusal(offered))(scope, receive, send)
 
-    def _admits(self, scope: Scope) -> bool:
+    def _key(self, scope: Scope) -> int | None:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(given) != 1:
-            return False
+            return None
         scheme, _, key = given[0].partition(b" ")
-        return scheme.lower() == b"bearer" and self._keys.accept(key.strip())
+        return self._keys.number(key.strip()) if scheme.lower() == b"bearer" else None
 
 
 def _refusal(offered: bool) -> InvalidApiKey:

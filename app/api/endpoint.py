@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from fastapi import Request, Response
@@ -15,6 +16,7 @@ from app.api.body import read_body
 from app.api.config import ApiConfig
 from app.api.disconnect import ClientLeft, while_connected
 from app.api.errors import envelope, error_response, status_of
+from app.api.tenants import tenant_of
 from app.core.errors import LeapjsonError
 from app.core.events import TextChunk
 from app.serving.generation import CLIENT_LEFT, Generation
@@ -24,6 +26,15 @@ from app.serving.timeline import Timeline
 logger = logging.getLogger(__name__)
 
 Call = TypeVar("Call")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What is known of a request before its body is read."""
+
+    request_id: str
+    tenant: str
+
 
 DONE = b"data: [DONE]\n\n"
 
@@ -37,10 +48,10 @@ class Endpoint(Generic[Call]):
         service: GenerationService,
         config: ApiConfig,
         *,
-        parse: Callable[[Mapping[str, Any], str], Call],
+        parse: Callable[[Mapping[str, Any], Caller], Call],
         respond: Callable[[Call, Timeline], Coroutine[Any, Any, Response]],
     ) -> None:
-        """``parse`` checks a body (its second argument is the request's id); ``respond`` answers.
+        """``parse`` checks a body; ``respond`` answers.
 
         ``parse`` may run on a thread, where the body is large. Both raise ``LeapjsonError`` for
         what they refuse.
@@ -52,12 +63,12 @@ class Endpoint(Generic[Call]):
         self._respond = respond
 
     async def answer(self, request: Request) -> Response:
-        request_id: str = request.state.request_id
-        timeline = self._service.arrive(request_id, self._path)
+        caller = Caller(request.state.request_id, tenant_of(request.scope))
+        timeline = self._service.arrive(caller.request_id, self._path)
         try:
             call = await read_body(
                 request,
-                lambda body: self._parse(body, request_id),
+                lambda body: self._parse(body, caller),
                 max_bytes=self._config.max_body_bytes,
                 max_nesting=self._config.max_nesting,
             )
@@ -88,6 +99,18 @@ async def in_slices(
             if start:
                 await asyncio.sleep(0)
             yield batch[start : start + _SLICE]
+
+
+async def until_begun(generation: Generation) -> None:
+    """Wait for the first chunk, so that an error that comes first has a status of its own.
+
+    If it does, the generation is closed, as it is when the client leaves.
+    """
+    try:
+        await generation.begun()
+    except BaseException:
+        generation.close()
+        raise
 
 
 async def collect(generation: Generation, add: Callable[[TextChunk], object]) -> None:

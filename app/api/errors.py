@@ -17,6 +17,7 @@ from starlette.routing import Match
 
 from app.core.errors import (
     CompilerStuck,
+    DeadlineExceeded,
     Draining,
     EngineDied,
     LeapjsonError,
@@ -55,9 +56,10 @@ _TABLE = (  # the first row whose error matches
     _Row(UnknownModel, 404, "invalid_request_error"),
     _Row(BodyTooLarge, 413, "invalid_request_error"),
     _Row(RequestError, 400, "invalid_request_error"),
-    _Row(QueueFull, 429, "rate_limit_error", "queue_full"),
-    _Row(Draining, 503, "server_error", "draining"),
+    _Row(QueueFull, 429, "rate_limit_error"),
+    _Row(Draining, 503, "server_error"),
     _Row(CompilerStuck, 503, "server_error", "compiler_stuck"),
+    _Row(DeadlineExceeded, 504, "server_error", "deadline_exceeded"),
     _Row(EngineDied, 500, "server_error", "engine_died"),
     _Row(Exception, 500, "server_error", "internal_error"),
 )
@@ -109,6 +111,8 @@ def error_response(error: Exception) -> JSONResponse:
         headers["retry-after"] = str(error.retry_after)
     if isinstance(error, InvalidApiKey):
         headers["www-authenticate"] = "Bearer"
+    if isinstance(error, DeadlineExceeded):  # the SDKs would ask again, and be as late again
+        headers["x-should-retry"] = "false"
     return JSONResponse(envelope(error), status_of(error), headers)
 
 

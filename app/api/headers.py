@@ -21,7 +21,7 @@ from app.api.origins import LocalPages
 
 logger = logging.getLogger(__name__)
 
-EXPOSED = ("x-request-id", "openai-processing-ms", "retry-after")
+EXPOSED = ("x-request-id", "openai-processing-ms", "retry-after", "x-should-retry")
 """Headers that pages of another origin may read."""
 
 

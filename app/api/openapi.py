@@ -27,7 +27,7 @@ from app.api.wire import Neutral
 Json = dict[str, Any]
 
 _REFERENCE = "#/components/schemas/{model}"
-_GENERATES = (400, 404, 413, 429, 500, 503)
+_GENERATES = (400, 404, 413, 429, 500, 503, 504)
 _NOT_SUPPORTED = "Not supported here: only values that ask for nothing are taken."
 _HARMLESS = "Taken, and of no effect on what is generated."
 

@@ -48,6 +48,8 @@ class SamplingFields(Wire):
     """Extension: false guesses nothing ahead. Answers are the same either way."""
     on_budget: Literal["finish", "truncate"] | None = None
     """Extension: near max_tokens, finish the answer within it or cut it as OpenAI does."""
+    timeout: Annotated[float, Field(gt=0)] | None = None
+    """Extension: seconds until the last token, after which the request ends with an error."""
 
 
 def sampling_params(fields: SamplingFields, logprobs: int | None) -> SamplingParams:
@@ -78,6 +80,7 @@ def ending(fields: SamplingFields) -> dict[str, Any]:
         "on_budget": fields.on_budget or "finish",
         "leap": fields.leap is not False,
         "draft": fields.draft is not False,
+        "timeout": fields.timeout,
     }
 
 

@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from app.api.config import ApiConfig, Whitespace
 from app.api.constraints import ConstraintReader, ResponseFormat
-from app.api.endpoint import Endpoint
+from app.api.endpoint import Caller, Endpoint
 from app.api.errors import envelope
 from app.api.wire import Neutral, Wire, read
 from app.core.constraint import JsonSchema
@@ -43,6 +43,7 @@ class SchemaRequest(Wire):
 
 @dataclass(frozen=True, slots=True)
 class _Call:
+    tenant: str
     spec: JsonSchema
     name: str | None
     param: str
@@ -58,12 +59,12 @@ def schemas_router(
     """The router of schemas that are compiled ahead."""
     router = APIRouter()
 
-    def parse(body: Mapping[str, Any], request_id: str) -> _Call:
-        return _call(body, config, constraints)
+    def parse(body: Mapping[str, Any], caller: Caller) -> _Call:
+        return _call(body, caller.tenant, config, constraints)
 
     async def respond(call: _Call, timeline: Timeline) -> Response:
         try:
-            registered = await registry.register(call.spec, call.name)
+            registered = await registry.register(call.spec, call.name, tenant=call.tenant)
         except ConstraintError as error:
             error.param = call.param
             raise
@@ -88,7 +89,9 @@ def schemas_router(
     return router
 
 
-def _call(body: Mapping[str, Any], config: ApiConfig, constraints: ConstraintReader) -> _Call:
+def _call(
+    body: Mapping[str, Any], tenant: str, config: ApiConfig, constraints: ConstraintReader
+) -> _Call:
     asked = read(SchemaRequest, body, NEUTRAL, HARMLESS)
     if ("schema" in body) == (asked.response_format is not None):
         raise InvalidRequest("give either schema or response_format", param="schema")
@@ -98,7 +101,7 @@ def _call(body: Mapping[str, Any], config: ApiConfig, constraints: ConstraintRea
             close_objects=asked.strict is not False,
             whitespace=asked.whitespace or config.whitespace,
         )
-        return _Call(spec, asked.name, "schema")
+        return _Call(tenant, spec, asked.name, "schema")
     for field in ("strict", "whitespace"):
         if getattr(asked, field) is not None:
             raise InvalidRequest(
@@ -110,7 +113,7 @@ def _call(body: Mapping[str, Any], config: ApiConfig, constraints: ConstraintRea
             "only formats with a JSON Schema can be named by an id: give one of type json_schema",
             param="response_format.type",
         )
-    return _Call(found, asked.name, "response_format")
+    return _Call(tenant, found, asked.name, "response_format")
 
 
 def _object(registered: RegisteredSchema) -> bytes:

@@ -17,7 +17,7 @@ from app.api.chat.tools import function_tools
 from app.api.chat.wire import Message, Tool
 from app.api.completions.prompts import check_token_ids
 from app.api.config import ApiConfig
-from app.api.endpoint import Endpoint
+from app.api.endpoint import Caller, Endpoint
 from app.api.template_options import template_options
 from app.api.wire import Neutral, Wire, check_model, read
 from app.core.constraint import Vocabulary
@@ -120,7 +120,7 @@ class _Tokens:
         self._config = config
         self._large_answers = asyncio.Semaphore(1)
 
-    def parse_tokenize(self, body: Mapping[str, Any], request_id: str) -> _TokenizeCall:
+    def parse_tokenize(self, body: Mapping[str, Any], caller: Caller) -> _TokenizeCall:
         """Raises ``InvalidRequest``. What has ``messages`` is a chat, else it is a text."""
         if "messages" not in body:
             text = read(TokenizeText, body, NEUTRAL_TEXT, HARMLESS)
@@ -138,7 +138,7 @@ class _Tokens:
         )
         return await self._answer(timeline, len(tokens), self._tokenized, tokens, call.strings)
 
-    def parse_detokenize(self, body: Mapping[str, Any], request_id: str) -> Sequence[int]:
+    def parse_detokenize(self, body: Mapping[str, Any], caller: Caller) -> Sequence[int]:
         """The tokens, which are the model's. Raises ``InvalidRequest``."""
         wire = read(DetokenizeRequest, body, NEUTRAL_TOKENS, HARMLESS)
         self._check_model(wire.model)

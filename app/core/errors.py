@@ -16,6 +16,7 @@
     │   ├── QueueFull                HTTP 429 with Retry-After
     │   ├── Draining                 HTTP 503, the server is shutting down
     │   └── CompilerStuck            HTTP 503; a compilation got no processor time
+    ├── DeadlineExceeded             HTTP 504, not to be retried as it is
     ├── EngineDied                   HTTP 500; the engine's thread ended
     ├── UnsupportedModel             at start-up: this model cannot be served exactly
     ├── RejectedToken                a token outside the mask was pushed into a constraint
@@ -26,7 +27,10 @@ The status codes themselves are assigned in one place, ``app.api.errors``.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Literal, Self
+
+Overload = Literal["queue_full", "queue_tokens_full", "wait_too_long"]
+"""Why a request finds no room: too many answers or tokens wait, or it would start too late."""
 
 
 class LeapjsonError(Exception):
@@ -75,11 +79,11 @@ class BudgetTooSmall(InvalidRequest):
 
     code = "budget_too_small"
 
-    def __init__(self, *, max_tokens: int, needed: int) -> None:
+    def __init__(self, *, max_tokens: int, needed: int, param: str = "max_tokens") -> None:
         super().__init__(
-            f"max_tokens is {max_tokens}, but the shortest answer this constraint allows "
-            f"needs {needed} tokens; raise max_tokens to at least {needed}",
-            param="max_tokens",
+            f"{param} is {max_tokens}, but the shortest answer this constraint allows "
+            f"needs {needed} tokens; raise {param} to at least {needed}",
+            param=param,
         )
         self.max_tokens = max_tokens
         self.needed = needed
@@ -183,15 +187,25 @@ class Unavailable(LeapjsonError):
 
 
 class QueueFull(Unavailable):
-    """The bounded queue has no room for another request."""
+    """The bounded queue has no room for another request, or none that would be of use to it."""
+
+    def __init__(self, message: str, *, retry_after: int, code: Overload = "queue_full") -> None:
+        super().__init__(message, retry_after=retry_after)
+        self.code = code
 
 
 class Draining(Unavailable):
     """The server is shutting down: it finishes what runs and takes nothing new."""
 
+    code = "draining"
+
 
 class CompilerStuck(Unavailable):
     """A compilation ended without a result, and without having used the time it may take."""
+
+
+class DeadlineExceeded(LeapjsonError):
+    """The time that a request may take has passed; nothing of it runs any more."""
 
 
 class EngineDied(LeapjsonError):

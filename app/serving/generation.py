@@ -9,6 +9,7 @@ from app.chat.prompts import Opening
 from app.core.errors import LeapjsonError
 from app.core.events import AnswerUsage, TextChunk, TokenChunk
 from app.serving.admission import Ticket
+from app.serving.deadline import Deadline
 from app.serving.ports import TextDecoder
 from app.serving.timeline import Timeline
 
@@ -53,6 +54,8 @@ class Generation:
         self._ready: list[TextChunk] = []
         self._failure: LeapjsonError | None = None
         self._news = asyncio.Event()
+        self._taken_up = False
+        self._expiry: asyncio.TimerHandle | None = None
         timeline.submitted(prompt_tokens)
 
     @property
@@ -68,6 +71,12 @@ class Generation:
             prompt = self._prompts[index]
             cached[prompt] = max(cached.get(prompt, 0), usage.cached_tokens)
         return sum(cached.values())
+
+    async def begun(self) -> None:
+        """Wait for the first chunk. Raises the error that came instead."""
+        await self._news.wait()
+        if self._failure is not None and not self._ready:
+            raise self._failure
 
     async def batches(self) -> AsyncIterator[Sequence[TextChunk]]:
         """What has come since the last batch, in order of arrival, until every choice ended.
@@ -88,15 +97,27 @@ class Generation:
                 return
             # Chunks that came while the batch was written have set the event again.
 
+    def expire(self, deadline: Deadline) -> None:
+        """Fail at ``deadline`` if it has not ended by then: what still runs is aborted."""
+
+        def end() -> None:
+            self._abort(list(self._index))
+            finished = "the answer was not finished" if self._taken_up else "no answer began"
+            self.on_failure(deadline.exceeded(finished))
+
+        if not self._ended:
+            self._expiry = asyncio.get_running_loop().call_at(deadline.moment, end)
+
     def close(self) -> None:
         """Abort what still runs. Needed on every path; does nothing after the end."""
-        if len(self._reasons) < self.n and self._failure is None:
-            self._timeline.end(status=CLIENT_LEFT, finish_reason="abort")
+        if not self._ended:
+            self._end(CLIENT_LEFT, "abort")
         self._abort(list(self._index))
-        self._ticket.release()
 
     def on_scheduled(self, moment: float) -> None:
+        self._taken_up = True
         self._timeline.scheduled(moment)
+        self._ticket.start()
 
     def on_chunk(self, chunk: TokenChunk) -> None:
         index = self._index[chunk.request_id]
@@ -121,6 +142,12 @@ class Generation:
         self._end(self._status_of(error), "error", error)
         self._news.set()
 
+    @property
+    def _ended(self) -> bool:
+        return self._failure is not None or len(self._reasons) == self.n
+
     def _end(self, status: int, finish_reason: str, error: LeapjsonError | None = None) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
         self._timeline.end(status=status, finish_reason=finish_reason, error=error)
         self._ticket.release()

@@ -77,7 +77,9 @@ class SchemaRegistry:
     def __len__(self) -> int:
         return len(self._schemas)
 
-    async def register(self, spec: JsonSchema, name: str | None = None) -> RegisteredSchema:
+    async def register(
+        self, spec: JsonSchema, name: str | None = None, *, tenant: str = ""
+    ) -> RegisteredSchema:
         """Compile ``spec``, explain it and keep it under its id.
 
         Takes a place in the queue like an answer. Raises ``ConstraintError`` as a request with
@@ -91,10 +93,9 @@ class SchemaRegistry:
                 param="schema",
             )
         try:
-            ticket = self._admission.admit(1)
+            ticket = self._admission.admit(1, tenant)
         except (QueueFull, Draining) as error:
-            reason = "queue_full" if isinstance(error, QueueFull) else "draining"
-            self._observer.observe_rejection(reason)
+            self._observer.observe_rejection(error.code)
             raise
         try:
             await self._constraints.get(spec)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from app.chat.formats import ChatFormat
 from app.chat.language import is_open_ended, with_reasoning
-from app.chat.prompts import Opening, prepare, text_length
-from app.chat.prompts import opening as find_opening
 from app.core.constraint import Constraint
 from app.core.errors import (
+    BudgetTooSmall,
     ConstraintError,
     Draining,
     EngineDied,
@@ -24,32 +20,21 @@ from app.core.errors import (
     QueueFull,
 )
 from app.core.events import RequestObserver
-from app.core.request import (
-    Conversation,
-    EngineRequest,
-    GenerationRequest,
-    Prompt,
-    Reserve,
-    TextPrompt,
-    TokenPrompt,
-)
+from app.core.request import EngineRequest, GenerationRequest, Prompt, Reserve
 from app.serving.admission import Admission, Ticket
 from app.serving.constraints import ConstraintCache
+from app.serving.deadline import Deadline
 from app.serving.generation import Generation
 from app.serving.ports import TextDecoder, Tokenizer
+from app.serving.prompts import PreparedPrompt, PromptPreparer
 from app.serving.timeline import Timeline
 from app.serving.worker import DEATH_NOTICE, EngineWorker
-
-T = TypeVar("T")
 
 ANSWER_SHARE = 4
 """Reasoning leaves one in so many of ``max_tokens`` to the answer that a constraint asks for."""
 
-LONG_PROMPT = 4096
-"""Characters from which a prompt is tokenized on a thread: shorter ones take less than a hop."""
-
-HUGE_PROMPT = 1 << 17
-"""Characters from which prompts wait for one another, so that the threads stay free for others."""
+UNSAID_TOKENS = 1024
+"""What an answer is taken to need in the queue where nobody set a ``max_tokens``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +51,10 @@ class ServiceConfig:
     """False turns the leap off for every request."""
     draft: bool = True
     """False turns drafting off for every request."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A prompt in tokens."""
-
-    tokens: Sequence[int]
-    param: str
-    """The request's field that it came from."""
-    opening: Opening = "closed"
+    tenants_share: bool = True
+    """Whether they use each other's computed prompts and learned drafts."""
+    request_seconds: float = 3600.0
+    """From a request's arrival to its last token, and the longest that it may ask for."""
 
 
 class GenerationService:
@@ -105,7 +84,7 @@ class GenerationService:
         self._status_of = status_of
         self._clock = clock
         self._fresh_seed = fresh_seed
-        self._huge_prompts = asyncio.Semaphore(1)
+        self._prompts = PromptPreparer(tokenizer, config.chat_format)
 
     @property
     def alive(self) -> bool:
@@ -128,34 +107,39 @@ class GenerationService:
 
     async def tokenize(self, prompt: Prompt, *, add_special_tokens: bool = True) -> Sequence[int]:
         """The tokens that a request with this prompt would have. Raises ``InvalidRequest``."""
-        return (await self._prepare(prompt, add_special_tokens=add_special_tokens)).tokens
+        return (await self._prompts.prepare(prompt, add_special_tokens=add_special_tokens)).tokens
 
     async def open(self, request: GenerationRequest, timeline: Timeline) -> Generation:
         """Start to answer; every reason to refuse is raised here, before anything is answered.
 
-        Raises ``RequestError``, ``Unavailable`` or ``EngineDied``; the caller then ends the
-        timeline. The caller closes the generation. Cancelling the call leaves nothing behind.
+        Raises ``RequestError``, ``Unavailable``, ``DeadlineExceeded`` or ``EngineDied``; the caller
+        then ends the timeline. The caller closes the generation, which fails by itself when its
+        time has passed. Cancelling the call leaves nothing behind.
         """
         self._check_bias(request.sampling.logit_bias)
         if not self._worker.alive:
             raise EngineDied(DEATH_NOTICE)
+        deadline = Deadline.after(request.timeout, self._config.request_seconds)
         try:
-            ticket = self._admission.admit(request.n * len(request.prompts))
+            ticket = self._admission.admit(request.n * len(request.prompts), request.tenant)
+            try:
+                async with deadline.holds("the request was not even in the engine's queue"):
+                    generation = await self._start(request, ticket, timeline, deadline)
+            except BaseException:
+                ticket.release()
+                raise
         except (QueueFull, Draining) as error:
-            reason = "queue_full" if isinstance(error, QueueFull) else "draining"
-            self._observer.observe_rejection(reason)
+            self._observer.observe_rejection(error.code)
             raise
-        try:
-            generation = await self._start(request, ticket, timeline)
-        except BaseException:
-            ticket.release()
-            raise
+        generation.expire(deadline)
         return generation
 
     async def _start(
-        self, request: GenerationRequest, ticket: Ticket, timeline: Timeline
+        self, request: GenerationRequest, ticket: Ticket, timeline: Timeline, deadline: Deadline
     ) -> Generation:
-        prompts = [await self._prepare(prompt) for prompt in request.prompts]
+        prompts = [await self._prompts.prepare(prompt) for prompt in request.prompts]
+        needed = sum(len(prompt.tokens) + self._room(request, prompt) for prompt in prompts)
+        ticket.claim(request.n * needed, deadline.left)
         engine_requests = []
         for number, prompt in enumerate(prompts):
             constraint = await self._constraint(request, prompt, timeline)
@@ -175,39 +159,16 @@ class GenerationService:
             abort=self._worker.abort,
             status_of=self._status_of,
         )
-        await self._worker.submit(engine_requests, generation)
+        try:
+            await self._worker.submit(engine_requests, generation)
+        except BudgetTooSmall as error:
+            raise BudgetTooSmall(
+                max_tokens=error.max_tokens, needed=error.needed, param=request.max_tokens_param
+            ) from None
         return generation
 
-    async def _prepare(self, prompt: Prompt, *, add_special_tokens: bool = True) -> _Prepared:
-        """In tokens; long ones are tokenized on a thread, huge ones one at a time."""
-        match prompt:
-            case TokenPrompt(tokens=tokens):
-                return _Prepared(tokens, "prompt")
-            case TextPrompt(text=text):
-                encode = functools.partial(
-                    self._tokenizer.encode_prompt, text, add_special_tokens=add_special_tokens
-                )
-                return _Prepared(await self._tokenized(len(text), encode), "prompt")
-        length = text_length(prompt, HUGE_PROMPT)
-        return await self._tokenized(length, functools.partial(self._render, prompt))
-
-    async def _tokenized(self, length: int, work: Callable[[], T]) -> T:
-        if length < LONG_PROMPT:
-            return work()
-        if length < HUGE_PROMPT:
-            return await asyncio.to_thread(work)
-        async with self._huge_prompts:
-            return await asyncio.to_thread(work)
-
-    def _render(self, conversation: Conversation) -> _Prepared:
-        given = prepare(conversation, self._config.chat_format)
-        rendered = self._tokenizer.render_chat(given.messages, given.tools, given.options)
-        reasoning = self._config.chat_format.reasoning
-        opening = "closed" if reasoning is None else find_opening(rendered.tail, reasoning)
-        return _Prepared(rendered.tokens, "messages", opening)
-
     async def _constraint(
-        self, request: GenerationRequest, prompt: _Prepared, timeline: Timeline
+        self, request: GenerationRequest, prompt: PreparedPrompt, timeline: Timeline
     ) -> Constraint | None:
         spec = request.constraint
         reasoning = self._config.chat_format.reasoning
@@ -225,12 +186,12 @@ class GenerationService:
     def _engine_request(
         self,
         request: GenerationRequest,
-        prompt: _Prepared,
+        prompt: PreparedPrompt,
         constraint: Constraint | None,
         index: int,
         choice: int,
     ) -> EngineRequest:
-        max_tokens = self._max_tokens(request.max_tokens, prompt)
+        max_tokens = self._max_tokens(request, prompt)
         seed = self._fresh_seed() if request.seed is None else request.seed + choice
         return EngineRequest(
             request_id=f"{request.request_id}-{index}",
@@ -248,10 +209,12 @@ class GenerationService:
             on_budget=request.on_budget,
             leap=request.leap and self._config.leap,
             draft=request.draft and self._config.draft,
+            tenant=request.tenant,
+            scope="" if self._config.tenants_share else request.tenant,
         )
 
     def _reserve(
-        self, prompt: _Prepared, constraint: Constraint | None, max_tokens: int
+        self, prompt: PreparedPrompt, constraint: Constraint | None, max_tokens: int
     ) -> Reserve | None:
         """Room for the answer, where reasoning comes before it."""
         reasoning = self._config.chat_format.reasoning
@@ -260,8 +223,15 @@ class GenerationService:
         opening = reasoning.begin if prompt.opening == "possible" else ""
         return Reserve(max_tokens // ANSWER_SHARE, reasoning.end.encode(), opening.encode())
 
-    def _max_tokens(self, asked: int | None, prompt: _Prepared) -> int:
+    def _room(self, request: GenerationRequest, prompt: PreparedPrompt) -> int:
+        """Tokens that an answer is taken to need while it waits."""
+        most = self._max_tokens(request, prompt)
+        said = request.max_tokens is not None or self._config.default_max_tokens is not None
+        return most if said else min(most, UNSAID_TOKENS)
+
+    def _max_tokens(self, request: GenerationRequest, prompt: PreparedPrompt) -> int:
         context, prompt_tokens = self._config.max_sequence_tokens, len(prompt.tokens)
+        asked, name = request.max_tokens, request.max_tokens_param
         left = context - prompt_tokens
         if prompt_tokens == 0:
             raise InvalidRequest("the prompt is empty", param=prompt.param)
@@ -275,10 +245,10 @@ class GenerationService:
             return min(left, self._config.default_max_tokens or left)
         if asked > left:
             raise PromptTooLong(
-                f"the prompt has {prompt_tokens} tokens and max_tokens is {asked}, together "
+                f"the prompt has {prompt_tokens} tokens and {name} is {asked}, together "
                 f"{prompt_tokens + asked}, but the context has room for {context}; shorten the "
-                f"prompt or lower max_tokens to at most {left}",
-                param="max_tokens",
+                f"prompt or lower {name} to at most {left}",
+                param=name,
             )
         return asked
 

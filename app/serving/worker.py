@@ -90,8 +90,8 @@ class _EngineThread:
         self._deliver = deliver
         self._clock = clock
         self._live: set[str] = set()
-        self._unscheduled: dict[str, None] = {}
-        """Live requests that no step has taken up yet, in order of arrival."""
+        self._unscheduled: dict[str, str] = {}
+        """Live requests that no step has taken up yet, in order of arrival, and their tenants."""
 
     def run(self) -> None:
         """Serve until told to stop; raises what the engine's step raises."""
@@ -139,7 +139,7 @@ class _EngineThread:
             for request in command.requests:
                 self._engine.add(request)
                 self._live.add(request.request_id)
-                self._unscheduled[request.request_id] = None
+                self._unscheduled[request.request_id] = request.tenant
         except Exception as error:
             self._abort(request.request_id for request in command.requests)
             hand_over.added.append((command.ticket, _refusal(error)))
@@ -156,8 +156,10 @@ class _EngineThread:
     def _account(self, hand_over: _HandOver) -> None:
         """Note which requests ended and which were taken up.
 
-        The engine takes requests in order of arrival, so those still waiting are the last ones
-        to arrive. Preempted sequences wait too, which makes the moment late, never early.
+        The engine takes the requests of a tenant in order of arrival, so where one tenant alone
+        waits those that wait are the last ones to arrive. Preempted sequences wait too, which makes
+        the moment late. So it is where several tenants wait, whose turns only the engine knows:
+        there the moment is that of the first chunk.
         """
         for chunk in hand_over.chunks:
             if chunk.request_id in self._unscheduled:
@@ -165,6 +167,8 @@ class _EngineThread:
                 hand_over.scheduled.append(chunk.request_id)
             if chunk.finish_reason is not None:
                 self._live.discard(chunk.request_id)
+        if len(set(self._unscheduled.values())) > 1:
+            return
         taken_up = len(self._unscheduled) - self._engine.num_waiting
         for request_id in list(itertools.islice(self._unscheduled, max(taken_up, 0))):
             del self._unscheduled[request_id]

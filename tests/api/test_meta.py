@@ -103,7 +103,7 @@ async def test_an_unplanned_error_is_a_500_with_an_id_and_cors_and_without_its_t
 
 async def test_a_page_of_an_allowed_origin_may_ask_and_read_the_headers() -> None:
     config = replace(CONFIG, cors_origins=(PAGE,), api_keys=ApiKeys(["key"]))
-    bench = Bench(FakeEngine(), capacity=1)
+    bench = Bench(FakeEngine(), capacity=2)
     async with client_of(bench, config) as client:
         preflight = await client.options(
             CHAT,
@@ -118,11 +118,12 @@ async def test_a_page_of_an_allowed_origin_may_ask_and_read_the_headers() -> Non
         assert "x-stainless-os" in preflight.headers["access-control-allow-headers"]
         assert preflight.headers["x-request-id"].startswith("req_")
         key = {"authorization": "Bearer key", "origin": PAGE}
+        bench.admission.admit(1)
         for body, headers, status in (
             (chat(), key, 200),
             (chat(stream=True), key, 200),
             (chat(n=99), key, 400),
-            (chat(n=2), key, 429),
+            (chat(n=2), key, 429),  # beside the one that is held
             (chat(), {"origin": PAGE}, 401),
         ):
             response = await client.post(CHAT, json=body, headers=headers)

@@ -202,6 +202,9 @@ class Bench:
         chat_format: ChatFormat = PLAIN,
         generation_prompt: str = "",
         max_schema_bytes: int = 1 << 20,
+        request_seconds: float = 3600.0,
+        max_queue_tokens: int | None = None,
+        tenant_share: float = 1.0,
     ) -> None:
         self.engine = engine or FakeEngine()
         self.chat_format = chat_format
@@ -212,7 +215,12 @@ class Bench:
         self.explained: list[JsonSchema] = []
         self.explain_error: RequestError | None = None
         self.worker = EngineWorker(self.engine, clock=time.perf_counter)
-        self.admission = Admission(capacity, clock=time.perf_counter)
+        self.admission = Admission(
+            capacity,
+            clock=time.perf_counter,
+            max_queue_tokens=max_queue_tokens,
+            tenant_share=tenant_share,
+        )
         self.constraints = ConstraintCache(
             compile or self._compile,
             max_bytes=1000,
@@ -233,6 +241,7 @@ class Bench:
                 vocabulary_size=300,
                 chat_format=chat_format,
                 default_max_tokens=default_max_tokens,
+                request_seconds=request_seconds,
             ),
             worker=self.worker,
             admission=self.admission,

@@ -13,7 +13,15 @@ from app.api.chat.translate import ChatCall, chat_call
 from app.api.choices import ChoiceReaders
 from app.api.config import ApiConfig
 from app.api.constraints import ConstraintReader
-from app.api.endpoint import Endpoint, chunk_events, collect, made, or_error_event
+from app.api.endpoint import (
+    Caller,
+    Endpoint,
+    chunk_events,
+    collect,
+    made,
+    or_error_event,
+    until_begun,
+)
 from app.api.sse import EventStream
 from app.api.usage import usage_object
 from app.core.constraint import Vocabulary
@@ -35,8 +43,8 @@ def chat_router(
     router = APIRouter()
     answering = _ChatAnswers(service, vocabulary, config, wall_clock)
 
-    def parse(body: Mapping[str, Any], request_id: str) -> ChatCall:
-        return chat_call(body, request_id, config, constraints)
+    def parse(body: Mapping[str, Any], caller: Caller) -> ChatCall:
+        return chat_call(body, caller, config, constraints)
 
     endpoint = Endpoint(PATH, service, config, parse=parse, respond=answering.respond)
 
@@ -73,6 +81,7 @@ class _ChatAnswers:
         readers = ChoiceReaders(self._config.chat_format, generation.openings, call.expected)
         vocabulary = self._vocabulary if call.logprobs else None
         if call.stream:
+            await until_begun(generation)
             events = or_error_event(_events(generation, call, head, readers, vocabulary))
             return EventStream(events, close=generation.close)
         builder = CompletionBuilder(head, readers, vocabulary)

@@ -12,6 +12,7 @@ from app.api.chat.wire import HARMLESS, NEUTRAL, ChatCompletionRequest
 from app.api.choices import Expected
 from app.api.config import ApiConfig
 from app.api.constraints import ConstraintReader
+from app.api.endpoint import Caller
 from app.api.sampling import ending, sampling_params
 from app.api.template_options import template_options
 from app.api.wire import check_model, read
@@ -33,7 +34,7 @@ class ChatCall:
 
 
 def chat_call(
-    body: Mapping[str, Any], request_id: str, config: ApiConfig, constraints: ConstraintReader
+    body: Mapping[str, Any], caller: Caller, config: ApiConfig, constraints: ConstraintReader
 ) -> ChatCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
     wire = read(ChatCompletionRequest, body, NEUTRAL, HARMLESS)
@@ -44,7 +45,7 @@ def chat_call(
     options = wire.stream_options
     return ChatCall(
         generation=GenerationRequest(
-            request_id=request_id,
+            request_id=caller.request_id,
             prompts=[
                 Conversation(
                     template_messages(wire.messages),
@@ -57,6 +58,10 @@ def chat_call(
             sampling=sampling_params(wire, (wire.top_logprobs or 0) if wire.logprobs else None),
             n=wire.n or 1,
             max_tokens=wire.max_completion_tokens or wire.max_tokens,
+            max_tokens_param="max_completion_tokens"
+            if wire.max_completion_tokens
+            else "max_tokens",
+            tenant=caller.tenant,
             **ending(wire),
         ),
         stream=bool(wire.stream),

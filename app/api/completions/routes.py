@@ -13,7 +13,15 @@ from app.api.completions.logprobs import spelled
 from app.api.completions.translate import CompletionCall, completion_call
 from app.api.config import ApiConfig
 from app.api.constraints import ConstraintReader
-from app.api.endpoint import Endpoint, chunk_events, collect, made, or_error_event
+from app.api.endpoint import (
+    Caller,
+    Endpoint,
+    chunk_events,
+    collect,
+    made,
+    or_error_event,
+    until_begun,
+)
 from app.api.sse import EventStream
 from app.api.usage import usage_object
 from app.core.constraint import Vocabulary
@@ -34,8 +42,8 @@ def completions_router(
     router = APIRouter()
     answering = _CompletionAnswers(service, vocabulary, config, wall_clock)
 
-    def parse(body: Mapping[str, Any], request_id: str) -> CompletionCall:
-        return completion_call(body, request_id, config, constraints, vocabulary.size)
+    def parse(body: Mapping[str, Any], caller: Caller) -> CompletionCall:
+        return completion_call(body, caller, config, constraints, vocabulary.size)
 
     endpoint = Endpoint(PATH, service, config, parse=parse, respond=answering.respond)
 
@@ -71,6 +79,7 @@ class _CompletionAnswers:
         )
         name = self._name if call.logprobs else None
         if call.stream:
+            await until_begun(generation)
             writer = CompletionWriter(
                 head, generation.n, name, usage_key=call.include_usage or call.continuous_usage
             )

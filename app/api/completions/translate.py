@@ -10,6 +10,7 @@ from app.api.completions.prompts import read_prompts
 from app.api.completions.wire import HARMLESS, NEUTRAL, CompletionRequest
 from app.api.config import ApiConfig
 from app.api.constraints import ConstraintReader
+from app.api.endpoint import Caller
 from app.api.sampling import ending, sampling_params
 from app.api.wire import check_model, read
 from app.core.errors import InvalidRequest
@@ -32,7 +33,7 @@ class CompletionCall:
 
 def completion_call(
     body: Mapping[str, Any],
-    request_id: str,
+    caller: Caller,
     config: ApiConfig,
     constraints: ConstraintReader,
     vocabulary_size: int,
@@ -46,7 +47,7 @@ def completion_call(
     constraint = constraints.read(wire)
     return CompletionCall(
         generation=GenerationRequest(
-            request_id=request_id,
+            request_id=caller.request_id,
             prompts=read_prompts(
                 wire.prompt, n=n, max_choices=config.max_n, vocabulary_size=vocabulary_size
             ),
@@ -55,6 +56,7 @@ def completion_call(
             sampling=sampling_params(wire, wire.logprobs),
             n=n,
             max_tokens=wire.max_tokens or DEFAULT_MAX_TOKENS,
+            tenant=caller.tenant,
             **ending(wire),
         ),
         stream=bool(wire.stream),

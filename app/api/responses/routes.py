@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from app.api.choices import ChoiceReaders
 from app.api.config import ApiConfig
 from app.api.constraints import ConstraintReader
-from app.api.endpoint import Endpoint, collect, in_slices, made
+from app.api.endpoint import Caller, Endpoint, collect, in_slices, made, until_begun
 from app.api.responses.answers import Answer, EventWriter, ResponseHead
 from app.api.responses.translate import ResponsesCall, in_own_terms, responses_call
 from app.api.sse import EventStream
@@ -41,8 +41,8 @@ def responses_router(
     router = APIRouter()
     answering = _Responses(service, vocabulary, config, wall_clock)
 
-    def parse(body: Mapping[str, Any], request_id: str) -> ResponsesCall:
-        return responses_call(body, request_id, config, constraints)
+    def parse(body: Mapping[str, Any], caller: Caller) -> ResponsesCall:
+        return responses_call(body, caller, config, constraints)
 
     endpoint = Endpoint(PATH, service, config, parse=parse, respond=answering.respond)
 
@@ -101,6 +101,7 @@ class _Responses:
         readers = ChoiceReaders(self._config.chat_format, generation.openings, call.expected)
         answer = Answer(head, readers, self._vocabulary if call.logprobs else None)
         if call.stream:
+            await until_begun(generation)
             return EventStream(self._stream(generation, readers, answer), close=generation.close)
         await collect(generation, answer.add)
         end = answer.end(_usage(generation, readers), self._wall_clock())

@@ -15,6 +15,7 @@ from app.api.constraints import (
     JsonSchemaResponse,
     ResponseFormat,
 )
+from app.api.endpoint import Caller
 from app.api.responses.items import template_messages
 from app.api.responses.settings import settings
 from app.api.responses.wire import (
@@ -56,19 +57,19 @@ class ResponsesCall:
 
 
 def responses_call(
-    body: Mapping[str, Any], request_id: str, config: ApiConfig, constraints: ConstraintReader
+    body: Mapping[str, Any], caller: Caller, config: ApiConfig, constraints: ConstraintReader
 ) -> ResponsesCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
     _check_moved(body)
     wire = read(ResponsesRequest, body, NEUTRAL, HARMLESS)
     try:
-        return _call(wire, request_id, config, constraints)
+        return _call(wire, caller, config, constraints)
     except RequestError as error:
         raise in_own_terms(error) from None
 
 
 def _call(
-    wire: ResponsesRequest, request_id: str, config: ApiConfig, constraints: ConstraintReader
+    wire: ResponsesRequest, caller: Caller, config: ApiConfig, constraints: ConstraintReader
 ) -> ResponsesCall:
     check_model(wire.model, config.served_model)
     _check(wire, config)
@@ -86,7 +87,7 @@ def _call(
     logprobs = LOGPROBS in (wire.include or ()) or bool(wire.top_logprobs)
     return ResponsesCall(
         generation=GenerationRequest(
-            request_id=request_id,
+            request_id=caller.request_id,
             prompts=[
                 Conversation(
                     template_messages(wire.instructions, wire.input),
@@ -98,6 +99,8 @@ def _call(
             constraint_param="tools" if content.spec is None else content.param,
             sampling=sampling_params(wire, (wire.top_logprobs or 0) if logprobs else None),
             max_tokens=wire.max_output_tokens,
+            max_tokens_param="max_output_tokens",
+            tenant=caller.tenant,
             **ending(wire),
         ),
         settings=settings(wire),

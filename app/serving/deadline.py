@@ -1,0 +1,55 @@
+"""The time that one request may take, from its arrival to its last token."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Self
+
+from app.core.errors import DeadlineExceeded, InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """When a request has to be answered, of the running event loop's clock."""
+
+    moment: float
+    seconds: float
+    """From the request's arrival."""
+    asked: bool
+    """Whether the client set it; else it is the server's own."""
+
+    @classmethod
+    def after(cls, asked: float | None, longest: float) -> Self:
+        """In ``asked`` seconds from now. Raises ``InvalidRequest`` for more than ``longest``."""
+        if asked is not None and asked > longest:
+            raise InvalidRequest(
+                f"timeout is {asked:g} and the limit is {longest:g} s", param="timeout"
+            )
+        seconds = longest if asked is None else asked
+        now = asyncio.get_running_loop().time()
+        return cls(now + seconds, seconds, asked is not None)
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return self.moment - asyncio.get_running_loop().time()
+
+    def exceeded(self, what: str) -> DeadlineExceeded:
+        """The error of a request of which ``what`` is the case when its time has passed."""
+        whose = "its timeout" if self.asked else "the most that a request may take here"
+        return DeadlineExceeded(f"{what} within {self.seconds:g} s, {whose}")
+
+    @asynccontextmanager
+    async def holds(self, what: str) -> AsyncIterator[None]:
+        """Cancels what is done inside when the time has passed: ``DeadlineExceeded``."""
+        limit = asyncio.timeout_at(self.moment)
+        try:
+            async with limit:
+                yield
+        except TimeoutError:
+            if limit.expired():
+                raise self.exceeded(what) from None
+            raise

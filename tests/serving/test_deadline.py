@@ -1,0 +1,107 @@
+"""When the time of a request has passed: what is told, and that nothing of it runs any more."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from app.core.constraint import ConstraintSpec, JsonObject
+from app.core.errors import DeadlineExceeded, InvalidRequest, QueueFull
+from app.serving.deadline import Deadline
+from tests.serving.fakes import Bench, FakeEngine, ask, until
+
+SHORT = 0.01
+
+
+def now() -> Deadline:
+    """One that passes at once."""
+    return Deadline(asyncio.get_running_loop().time(), 5.0, asked=True)
+
+
+async def test_what_no_step_has_taken_up_in_time_ends_and_leaves_nothing() -> None:
+    async with Bench(FakeEngine(slots=0)).running() as bench:
+        with pytest.raises(DeadlineExceeded, match=r"within 0\.01 s, its timeout"):
+            await bench.texts(ask(timeout=SHORT, n=2))
+        await until(lambda: len(bench.engine.aborted) == len(bench.engine.added))
+        await until(lambda: not bench.engine.has_work)
+        assert bench.admission.live == 0
+
+
+async def test_what_waits_for_its_turn_is_told_that_it_never_came() -> None:
+    async with Bench(FakeEngine(slots=0)).running() as bench:
+        generation = await bench.service.open(ask(n=2), bench.service.arrive("r", "/test"))
+        generation.expire(now())
+        with pytest.raises(DeadlineExceeded, match="no answer began within 5 s, its timeout"):
+            await generation.begun()
+        await until(lambda: not bench.engine.has_work)
+        assert sorted(bench.engine.aborted) == ["r-0", "r-1"]
+        (stats,) = bench.observer.requests
+        assert (stats.status, stats.finish_reason) == (504, "error")
+
+
+async def test_the_servers_own_limit_holds_without_a_timeout() -> None:
+    async with Bench(FakeEngine(slots=0), request_seconds=SHORT).running() as bench:
+        with pytest.raises(DeadlineExceeded, match="the most that a request may take here"):
+            await bench.texts(ask())
+        with pytest.raises(
+            InvalidRequest, match=r"timeout is 7 and the limit is 0\.01 s"
+        ) as caught:
+            await bench.texts(ask(timeout=7))
+        assert caught.value.param == "timeout"
+
+
+async def test_compiling_counts() -> None:
+    async def never(spec: ConstraintSpec) -> Any:
+        await asyncio.Event().wait()
+
+    async with Bench(compile=never).running() as bench:
+        with pytest.raises(DeadlineExceeded, match="not even in the engine's queue"):
+            await bench.texts(ask(constraint=JsonObject(), timeout=SHORT))
+        assert bench.constraints.waiting == bench.admission.live == 0
+        assert bench.engine.added == []
+
+
+async def test_what_came_in_time_is_told_before_the_error() -> None:
+    async with Bench(FakeEngine(lambda request: [b"a", b"b"])).running() as bench:
+        bench.engine.pause_at = 1
+        timeline = bench.service.arrive("r", "/test")
+        generation = await bench.service.open(ask(), timeline)
+        await generation.begun()
+        generation.expire(now())
+        await until(lambda: generation._failure)
+        batches = generation.batches()
+        assert [chunk.text for chunk in await anext(batches)] == ["a"]
+        with pytest.raises(DeadlineExceeded, match="the answer was not finished within 5 s"):
+            await anext(batches)
+        assert bench.admission.live == 0
+        await until(lambda: bench.engine.aborted == ["r-0"])
+        await until(lambda: not bench.engine.has_work)
+
+
+async def test_an_answer_that_has_ended_is_past_its_deadline() -> None:
+    async with Bench().running() as bench:
+        assert await bench.texts(ask(timeout=3000)) == ["Hello"]
+        timeline = bench.service.arrive("again", "/test")
+        generation = await bench.service.open(ask("again"), timeline)
+        texts = [chunk.text async for batch in generation.batches() for chunk in batch]
+        generation.expire(now())
+        await asyncio.sleep(0)
+        generation.close()
+        assert texts == ["Hel", "lo"]
+        assert [stats.status for stats in bench.observer.requests] == [200, 200]
+
+
+async def test_tokens_in_the_queue_are_counted_with_the_room_that_was_asked_for() -> None:
+    async with Bench(FakeEngine(slots=0), context=5000, max_queue_tokens=1200).running() as bench:
+        waiting = [asyncio.create_task(bench.texts(ask("a")))]  # 2 tokens and 1024 for its answer
+        await until(lambda: len(bench.engine.added) == 1)
+        with pytest.raises(QueueFull, match=r"1026 tokens wait.*would be 202 more"):
+            await bench.texts(ask("b", max_tokens=200))
+        waiting.append(asyncio.create_task(bench.texts(ask("c", max_tokens=100))))
+        await until(lambda: len(bench.engine.added) == 2)
+        assert bench.observer.rejections == ["queue_tokens_full"]
+        bench.engine.slots = 64
+        assert [text for (text,) in await asyncio.gather(*waiting)] == ["Hello"] * 2
+        assert await bench.texts(ask("d", max_tokens=2000)) == ["Hello"]
