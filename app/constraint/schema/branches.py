@@ -64,6 +64,8 @@ class Branches:
         self._exactly_one = may_overlap and ExactlyOne(outlines, limits, may_overlap)
         self._known: dict[Goal, tuple[Branch, ...]] = {}
         self._known_choices: dict[tuple[Node, bool], list[Options]] = {}
+        self._known_children: dict[Node, list[Node]] = {}
+        self._known_negations: dict[Node, tuple[Alternative, ...]] = {}
         self._checked: set[Node] = set()
         self._watching: set[Node] = set()
         """Nodes that ask what others evaluate, of those looked at."""
@@ -170,13 +172,16 @@ class Branches:
             raise ConstraintTooComplex("too many references one behind the other")
         held = branch.held if node.aspect not in ("", NOT) else branch.held | {node}
         if node.aspect == NOT:
-            options = tuple(alternatives(node, self._document))
-            choice = Choice((node, 0), options, above, annotates=False)
+            known = self._known_negations.get(node)
+            if known is None:
+                known = tuple(alternatives(node, self._document))
+                self._known_negations[node] = known
+            choice = Choice((node, 0), known, above, annotates=False)
             return Opening(branch.pending[1:], (*branch.choices, choice), branch.done, held)
-        together = [
-            Found(child, above, found.annotates)
-            for child in children_that_hold(node, self._document)
-        ]
+        children = self._known_children.get(node)
+        if children is None:
+            children = self._known_children[node] = children_that_hold(node, self._document)
+        together = [Found(child, above, found.annotates) for child in children]
         done, left = branch.done, branch.choices
         if not self._document.only_refers(node):
             left = (*left, *self._choices_of(node, above, annotates=found.annotates))
