@@ -1,0 +1,65 @@
+"""One client's hundreds of requests and another's one: HTTP, keys, service and engine together."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from app.api.auth import ApiKeys
+from app.core.events import TokenChunk
+from app.core.request import EngineRequest
+from app.engine import Engine, EngineConfig
+from tests.api.harness import CHAT, CONFIG, chat, client_of
+from tests.engine.harness import TOKENIZER, VOCABULARY
+from tests.fakes import ScriptedModel, ScriptedRunner
+from tests.serving.fakes import Bench, FakeEngine, until
+
+
+class HeldEngine(Engine):
+    """The real one, on a scripted model, that runs one answer at a time, and none while held."""
+
+    def __init__(self) -> None:
+        runner = ScriptedRunner(ScriptedModel(VOCABULARY), num_blocks=64)
+        super().__init__(runner, VOCABULARY, TOKENIZER, EngineConfig(max_running=1))
+        self.gate = threading.Event()
+        self.tenants: dict[str, str] = {}
+        self.ended: list[str] = []
+
+    def add(self, request: EngineRequest) -> None:
+        super().add(request)
+        self.tenants[request.request_id] = request.tenant
+
+    def step(self, tell: Callable[[list[TokenChunk]], None] | None = None) -> list[TokenChunk]:
+        if not self.gate.wait(timeout=0.002):
+            return []
+        chunks = super().step()
+        self._note(chunks)
+        return chunks
+
+    def _note(self, chunks: Sequence[TokenChunk]) -> None:
+        self.ended += [self.tenants[each.request_id] for each in chunks if each.finish_reason]
+
+
+async def test_the_one_request_is_answered_before_what_is_left_of_hundreds() -> None:
+    engine = HeldEngine()
+    bench = Bench(cast(FakeEngine, engine), capacity=301)
+    keys = ApiKeys(["many", "one"])
+
+    async with client_of(bench, replace(CONFIG, api_keys=keys)) as client:
+
+        def ask(key: str) -> asyncio.Task[Any]:
+            headers = {"authorization": f"Bearer {key}"}
+            return asyncio.create_task(client.post(CHAT, json=chat(max_tokens=2), headers=headers))
+
+        asked = [ask("many") for _ in range(300)]
+        await until(lambda: len(engine.tenants) == 300)
+        asked.append(ask("one"))
+        await until(lambda: len(engine.tenants) == 301)
+        engine.gate.set()
+        answers = await asyncio.gather(*asked)
+    assert {answer.status_code for answer in answers} == {200}
+    assert engine.ended.index("key 2") == 1
+    assert len(engine.ended) == 301
