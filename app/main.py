@@ -150,8 +150,8 @@ def assemble(
         limits=settings.compile_limits(),
     )
 
-    async def compile(spec: ConstraintSpec) -> Constraint:
-        return backend.link(await pool.compile(spec))
+    async def compile(spec: ConstraintSpec, tenant: str) -> Constraint:
+        return backend.link(await pool.compile(spec, tenant))
 
     async def explain(spec: JsonSchema) -> bytes:
         seconds = min(EXPLAIN_SECONDS, settings.compile_seconds)

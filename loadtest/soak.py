@@ -81,8 +81,8 @@ async def soak(arguments: argparse.Namespace) -> None:
     pool = CompilePool("app.constraint:compile_program", workers=2, limits=CompileLimits())
     await pool.start()
 
-    async def compile(spec: ConstraintSpec) -> Constraint:
-        return compiler.link(await pool.compile(spec))
+    async def compile(spec: ConstraintSpec, tenant: str) -> Constraint:
+        return compiler.link(await pool.compile(spec, tenant))
 
     cache = ConstraintCache(
         compile,

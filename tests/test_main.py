@@ -96,6 +96,33 @@ async def open_stream(client: httpx.AsyncClient, text: str) -> tuple[Any, Any]:
     return response, lines
 
 
+@pytest.mark.parametrize(
+    ("settings", "scopes"),
+    [
+        ({}, ["", ""]),
+        ({"api_keys": "one,two"}, ["key 1", "key 2"]),
+        ({"api_keys": "one,two", "share_between_keys": True}, ["", ""]),
+    ],
+)
+async def test_what_is_computed_for_one_key_is_of_no_use_to_another_unless_they_share(
+    settings: dict[str, Any], scopes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    engine = FakeEngine()
+    assembly = assemble(Settings(compile_workers=1, **settings), backend(engine), Metrics())
+    async with assembly.app.router.lifespan_context(assembly.app):
+        transport = httpx.ASGITransport(assembly.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            for key in ("one", "two"):
+                answer = await client.post(
+                    "/v1/completions",
+                    json={"model": "leapjson-demo", "prompt": "hi", "max_tokens": 8},
+                    headers={"Authorization": f"Bearer {key}"},
+                )
+                assert answer.status_code == 200, answer.text
+    assert [request.scope for request in engine.added] == scopes
+
+
 async def test_sigterm_finishes_what_runs_refuses_what_is_new_and_exits_with_success() -> None:
     # Steps are quick: the long answer has so many that the requests in between find it running.
     async with (

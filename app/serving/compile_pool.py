@@ -21,6 +21,7 @@ from typing import Any
 from app.core.constraint import ConstraintSpec
 from app.core.errors import CompilerStuck, ConstraintError, ConstraintTooComplex, LeapjsonError
 from app.serving.compile_worker import LENGTH, OUT_OF_MEMORY, OUT_OF_TIME, PATIENCE, Job
+from app.serving.lending import Lending
 from app.serving.unpickling import load_paced
 
 logger = logging.getLogger(__name__)
@@ -137,7 +138,8 @@ class CompilePool:
         self._arguments = arguments
         self._size = workers
         self._limits = limits
-        self._idle: asyncio.Queue[_Worker | None] = asyncio.Queue()
+        self._idle: Lending[_Worker | None] = Lending()
+        """None stands for a worker that could not be started: who borrows it tries."""
         self._workers: set[_Worker] = set()
         self._replacing: set[asyncio.Task[None]] = set()
         self.restarts = 0
@@ -152,7 +154,7 @@ class CompilePool:
         except (_WorkerEnded, TimeoutError) as error:
             raise LeapjsonError(f"the compile workers could not be started: {error}") from error
         for worker in workers:
-            self._idle.put_nowait(worker)
+            self._idle.give(worker)
 
     async def close(self) -> None:
         """Kill the workers; compilations that still run fail."""
@@ -163,31 +165,35 @@ class CompilePool:
         await asyncio.gather(*(worker.kill() for worker in workers))
         self._reader.shutdown(wait=False, cancel_futures=True)
 
-    async def compile(self, spec: ConstraintSpec) -> Any:
-        """``target(spec, *arguments)``.
+    async def compile(self, spec: ConstraintSpec, tenant: str = "") -> Any:
+        """``target(spec, *arguments)``. Tenants take turns, by how long theirs took.
 
         Raises the ``ConstraintError`` it raised, or ours for a limit, or ``CompilerStuck``.
         """
-        return await self._do(Job(self._target, (spec, *self._arguments), self._limits.seconds))
+        job = Job(self._target, (spec, *self._arguments), self._limits.seconds)
+        return await self._do(job, tenant)
 
-    async def run(self, target: str, spec: ConstraintSpec, *, seconds: float) -> Any:
+    async def run(
+        self, target: str, spec: ConstraintSpec, tenant: str = "", *, seconds: float
+    ) -> Any:
         """Like ``compile``, with another function and less processor time."""
-        return await self._do(Job(target, (spec, *self._arguments), seconds))
+        return await self._do(Job(target, (spec, *self._arguments), seconds), tenant)
 
-    async def _do(self, job: Job) -> Any:
+    async def _do(self, job: Job, tenant: str) -> Any:
         message = pickle.dumps(job)
         for dead in range(self._size + 1):
             try:
-                return _result(await self._read(await self._ask(job, message)))
+                return _result(await self._read(await self._ask(job, message, tenant)))
             except _WorkerEnded as ended:
                 # Every worker may have been killed while it waited; the job has done that to none.
                 if ended.status != KILLED or dead == self._size:
                     raise self._crash(ended, job) from None
         raise AssertionError("the last try returns or raises")
 
-    async def _ask(self, job: Job, message: bytes) -> bytes:
-        worker = await self._take()
-        healthy = False
+    async def _ask(self, job: Job, message: bytes, tenant: str) -> bytes:
+        worker = await self._take(tenant)
+        clock = asyncio.get_running_loop().time
+        started, healthy = clock(), False
         try:
             answer = await worker.ask(
                 message, seconds=job.seconds, max_bytes=self._limits.program_bytes
@@ -200,8 +206,9 @@ class CompilePool:
                 retry_after=STUCK_RETRY,
             ) from None
         finally:
+            self._idle.charge(tenant, clock() - started)
             if healthy:
-                self._idle.put_nowait(worker)
+                self._idle.give(worker)
             else:
                 self._replace(worker)
 
@@ -210,14 +217,14 @@ class CompilePool:
             return pickle.loads(answer)
         return await asyncio.get_running_loop().run_in_executor(self._reader, load_paced, answer)
 
-    async def _take(self) -> _Worker:
-        worker = await self._idle.get()
+    async def _take(self, tenant: str) -> _Worker:
+        worker = await self._idle.borrow(tenant)
         if worker is not None:
             return worker
         try:
             return await self._new_worker()
         except BaseException:
-            self._idle.put_nowait(None)
+            self._idle.give(None)
             raise
 
     def _crash(self, ended: _WorkerEnded, job: Job) -> ConstraintTooComplex:
@@ -247,7 +254,7 @@ class CompilePool:
             fresh = await self._new_worker()
         except Exception:
             logger.exception("a compile worker could not be restarted; the next request tries")
-        self._idle.put_nowait(fresh)
+        self._idle.give(fresh)
 
 
 def _environment() -> dict[str, str]:

@@ -59,7 +59,7 @@ class ConstraintCache:
 
     def __init__(
         self,
-        compile: Callable[[ConstraintSpec], Awaitable[Constraint]],
+        compile: Callable[[ConstraintSpec, str], Awaitable[Constraint]],
         *,
         max_bytes: int,
         observer: RequestObserver,
@@ -96,8 +96,11 @@ class ConstraintCache:
         """Masks that the kept constraints hold. Cost: the constraints."""
         return sum(entry.constraint.num_masks for entry in self._entries.values())
 
-    async def get(self, spec: ConstraintSpec) -> Constraint:
-        """The compiled constraint; raises ``ConstraintError`` if it cannot be compiled."""
+    async def get(self, spec: ConstraintSpec, tenant: str = "") -> Constraint:
+        """The compiled constraint; raises ``ConstraintError`` if it cannot be compiled.
+
+        ``tenant`` asks for it: ``compile`` is told, so that tenants may take turns.
+        """
         key = hashlib.blake2b(spec.cache_key().encode(), digest_size=16).digest()
         entry = self._entries.get(key)
         if entry is not None:
@@ -112,7 +115,7 @@ class ConstraintCache:
         task = self._compiling.get(key)
         if task is None:
             self.misses += 1
-            task = asyncio.create_task(self._compile_and_store(key, spec))
+            task = asyncio.create_task(self._compile_and_store(key, spec, tenant))
             self._compiling[key] = task
             task.add_done_callback(lambda done: self._compiled(key, done))
         else:
@@ -132,11 +135,11 @@ class ConstraintCache:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _compile_and_store(self, key: bytes, spec: ConstraintSpec) -> Constraint:
+    async def _compile_and_store(self, key: bytes, spec: ConstraintSpec, tenant: str) -> Constraint:
         kind = KINDS[type(spec)]
         started = self._clock()
         try:
-            constraint = await self._compile(spec)
+            constraint = await self._compile(spec, tenant)
         except ConstraintError as error:
             self._remember_failure(key, error)
             self._observer.observe_compile(kind, error.code, self._clock() - started)

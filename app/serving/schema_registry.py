@@ -98,7 +98,7 @@ class SchemaRegistry:
             self._observer.observe_rejection(error.code)
             raise
         try:
-            await self._constraints.get(spec)
+            await self._constraints.get(spec, tenant)
             return await self._explained(_id(key), spec, name, size)
         finally:
             ticket.release()

@@ -178,7 +178,7 @@ class GenerationService:
             return None
         try:
             with timeline.compiling():
-                return await self._constraints.get(spec)
+                return await self._constraints.get(spec, request.tenant)
         except ConstraintError as error:  # raised for this request alone
             error.param = request.constraint_param
             raise

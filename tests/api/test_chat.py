@@ -308,7 +308,7 @@ async def test_fields_that_ask_for_nothing_are_taken() -> None:
 async def test_an_unplanned_error_is_500_and_keeps_its_text_to_itself(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def compile(spec: ConstraintSpec) -> Any:
+    async def compile(spec: ConstraintSpec, tenant: str) -> Any:
         raise ZeroDivisionError("a secret")
 
     bench = Bench(compile=compile)

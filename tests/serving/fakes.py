@@ -197,7 +197,7 @@ class Bench:
         *,
         capacity: int = 64,
         context: int = 1000,
-        compile: Callable[[ConstraintSpec], Any] | None = None,
+        compile: Callable[[ConstraintSpec, str], Any] | None = None,
         default_max_tokens: int | None = None,
         chat_format: ChatFormat = PLAIN,
         generation_prompt: str = "",
@@ -260,7 +260,7 @@ class Bench:
             raise self.explain_error
         return b'{"whole": true}'
 
-    async def _compile(self, spec: ConstraintSpec) -> FakeConstraint:
+    async def _compile(self, spec: ConstraintSpec, tenant: str) -> FakeConstraint:
         self.compiled.append(spec)
         if self.compile_error is not None:
             raise self.compile_error

@@ -28,8 +28,8 @@ IMPATIENT = CompileLimits(seconds=1, memory_bytes=256 << 20)
 
 
 @asynccontextmanager
-async def started(limits: CompileLimits) -> AsyncIterator[CompilePool]:
-    pool = CompilePool(TARGET, workers=2, limits=limits)
+async def started(limits: CompileLimits, workers: int = 2) -> AsyncIterator[CompilePool]:
+    pool = CompilePool(TARGET, workers=workers, limits=limits)
     await pool.start()
     try:
         yield pool
@@ -56,6 +56,20 @@ async def impatient_pool() -> AsyncIterator[CompilePool]:
 
 async def compiled(pool: CompilePool, pattern: str) -> Any:
     return await pool.compile(Regex(pattern))
+
+
+async def test_a_newcomers_schema_goes_before_the_rest_of_anothers_many() -> None:
+    async with started(LIMITS, workers=1) as pool:
+        ended: list[str] = []
+
+        async def compile(tenant: str, pattern: str) -> None:
+            await pool.compile(Regex(pattern), tenant)
+            ended.append(tenant)
+
+        many = [asyncio.create_task(compile("many", f"{number}")) for number in range(5)]
+        await asyncio.sleep(0)
+        await asyncio.gather(*many, compile("one", "a"))
+        assert ended.index("one") <= 2
 
 
 async def test_a_worker_knows_no_api_keys(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,7 +128,7 @@ async def test_a_bad_schema_is_refused_and_its_room_given_back() -> None:
 async def test_a_request_that_waits_for_its_schema_holds_nobody_up() -> None:
     ready = asyncio.Event()
 
-    async def compile(spec: ConstraintSpec) -> FakeConstraint:
+    async def compile(spec: ConstraintSpec, tenant: str) -> FakeConstraint:
         await ready.wait()
         return FakeConstraint()
 
@@ -142,7 +142,7 @@ async def test_a_request_that_waits_for_its_schema_holds_nobody_up() -> None:
 
 
 async def test_leaving_while_the_schema_compiles_leaves_nothing_behind() -> None:
-    async def compile(spec: ConstraintSpec) -> FakeConstraint:
+    async def compile(spec: ConstraintSpec, tenant: str) -> FakeConstraint:
         await asyncio.sleep(3600)
         return FakeConstraint()
 
