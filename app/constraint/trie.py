@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from app.core.kernels import kernel
 
 Int32s = NDArray[np.int32]
 UInt8s = NDArray[np.uint8]
@@ -64,7 +65,7 @@ class Trie:
         return int(_find(self.byte, self.skip, np.frombuffer(text, dtype=np.uint8)))
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _build_nodes(
     flat: UInt8s, ends: NDArray[np.int64], unique: Int32s
 ) -> tuple[UInt8s, Int32s, Int32s, Int32s]:
@@ -105,7 +106,7 @@ def _build_nodes(
     return byte[:nodes].copy(), depth[:nodes].copy(), skip[:nodes].copy(), token[:nodes].copy()
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _find(byte: UInt8s, skip: Int32s, text: UInt8s) -> int:
     node, end = 0, len(byte)
     for position in range(len(text)):
@@ -119,7 +120,7 @@ def _find(byte: UInt8s, skip: Int32s, text: UInt8s) -> int:
     return node
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def walk(
     byte: UInt8s,
     depth: Int32s,
@@ -158,7 +159,7 @@ def walk(
     return node, count
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def walk_apart(
     byte: UInt8s,
     depth: Int32s,
@@ -212,7 +213,7 @@ def walk_apart(
     return node, count
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def walk_any(
     byte: UInt8s,
     depth: Int32s,
@@ -242,7 +243,7 @@ def walk_any(
     return end
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def cover(
     byte: UInt8s, skip: Int32s, token: Int32s, text: UInt8s, tokens: Int32s, lengths: Int32s
 ) -> int:
@@ -276,7 +277,7 @@ def cover(
     return looked_at
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def classify(
     byte: UInt8s,
     depth: Int32s,
@@ -323,21 +324,21 @@ def classify(
         node += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def set_bits(mask: NDArray[np.uint32], tokens: Int32s) -> None:
     """Set the bits of ``tokens`` in a packed mask."""
     for token in tokens:
         mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def clear_bits(mask: NDArray[np.uint32], tokens: Int32s) -> None:
     """Clear the bits of ``tokens`` in a packed mask."""
     for token in tokens:
         mask[token >> 5] &= ~(np.uint32(1) << np.uint32(token & 31))
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def copy_bits(mask: NDArray[np.uint32], pairs: Int32s) -> None:
     """For each (source, target) of ``pairs`` [D, 2]: target becomes what source is."""
     for index in range(len(pairs)):

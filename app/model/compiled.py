@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numba
 import torch
@@ -19,6 +19,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 from numpy.typing import NDArray
+
+from app.core.kernels import kernel
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
@@ -33,17 +35,10 @@ _REASSOCIATE = {"reassoc", "contract", "nsz"}
 
 def compiled(*, reassociate: bool = False, parallel: bool = False) -> Callable[[_F], _F]:
     """Compile on first call, without the GIL, kept on disk where some folder is writable."""
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "parallel": parallel}
+    options: dict[str, Any] = {"error_model": "numpy", "parallel": parallel}
     if reassociate:
         options["fastmath"] = _REASSOCIATE
-
-    def compile(function: _F) -> _F:
-        try:
-            return cast(_F, numba.njit(cache=True, **options)(function))
-        except RuntimeError:
-            return cast(_F, numba.njit(**options)(function))
-
-    return compile
+    return kernel(**options)
 
 
 @contextlib.contextmanager
