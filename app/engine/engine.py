@@ -96,6 +96,11 @@ class Engine:
         return len(self._scheduler.waiting)
 
     @property
+    def taken_up(self) -> Seq[str]:
+        """Ids of the requests that the last step took up for the first time."""
+        return self._scheduler.taken_up
+
+    @property
     def kv_usage(self) -> float:
         """Share of cache blocks that live sequences hold, 0 to 1."""
         return self._scheduler.blocks.usage

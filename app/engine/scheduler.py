@@ -35,6 +35,8 @@ class Scheduler:
     ) -> None:
         self.running: list[Sequence] = []
         self.waiting: FairQueue[Sequence] = FairQueue(lambda sequence: sequence.request.tenant)
+        self.taken_up: list[str] = []
+        """Ids of the requests that the last plan took up for the first time."""
         self.blocks = blocks
         self._config = config
         self._begin = begin
@@ -54,6 +56,7 @@ class Scheduler:
     def plan(self) -> Batch:
         """Grant every running sequence its share, find blocks for it, admit with what is left."""
         queries, hits = self.blocks.queries, self.blocks.hits
+        self.taken_up = []
         grants, prefill = self._grant()
         preemptions = self._find_blocks(grants)
         left = min(self._config.max_batch_tokens - sum(grants.values()), prefill)
@@ -148,6 +151,7 @@ class Scheduler:
                 self._begin(sequence)
                 if sequence.finish_reason is not None:
                     self.waiting.take(sequence)
+                    self.taken_up.append(sequence.request.request_id)
                     ended.append(sequence)
                     continue
             known = len(sequence.tokens) + len(sequence.draft)
@@ -178,6 +182,7 @@ class Scheduler:
         if sequence.admitted:
             return 0
         sequence.admitted = True
+        self.taken_up.append(sequence.request.request_id)
         sequence.cached_tokens = min(sequence.computed, sequence.answer_start)
         tenant = sequence.request.tenant
         self.waiting.charge(tenant, sequence.answer_start - sequence.cached_tokens)

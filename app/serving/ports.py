@@ -30,6 +30,10 @@ class Engine(Protocol):
         """Whether another step would do anything."""
 
     @property
+    def taken_up(self) -> Sequence[str]:
+        """Ids of the requests that the step took up for the first time; known to ``tell``."""
+
+    @property
     def num_running(self) -> int:
         """Sequences that hold cache blocks. Any thread may read it."""
 

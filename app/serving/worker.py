@@ -90,8 +90,8 @@ class _EngineThread:
         self._deliver = deliver
         self._clock = clock
         self._live: set[str] = set()
-        self._unscheduled: dict[str, str] = {}
-        """Live requests that no step has taken up yet, in order of arrival, and their tenants."""
+        self._unscheduled: set[str] = set()
+        """Live requests that no step has taken up yet."""
 
     def run(self) -> None:
         """Serve until told to stop; raises what the engine's step raises."""
@@ -139,7 +139,7 @@ class _EngineThread:
             for request in command.requests:
                 self._engine.add(request)
                 self._live.add(request.request_id)
-                self._unscheduled[request.request_id] = request.tenant
+                self._unscheduled.add(request.request_id)
         except Exception as error:
             self._abort(request.request_id for request in command.requests)
             hand_over.added.append((command.ticket, _refusal(error)))
@@ -150,29 +150,18 @@ class _EngineThread:
         for request_id in request_ids:
             if request_id in self._live:
                 self._live.discard(request_id)
-                self._unscheduled.pop(request_id, None)
+                self._unscheduled.discard(request_id)
                 self._engine.abort(request_id)
 
     def _account(self, hand_over: _HandOver) -> None:
-        """Note which requests ended and which were taken up.
-
-        The engine takes the requests of a tenant in order of arrival, so where one tenant alone
-        waits those that wait are the last ones to arrive. Preempted sequences wait too, which makes
-        the moment late. So it is where several tenants wait, whose turns only the engine knows:
-        there the moment is that of the first chunk.
-        """
+        """Note which requests ended and which were taken up."""
         for chunk in hand_over.chunks:
-            if chunk.request_id in self._unscheduled:
-                del self._unscheduled[chunk.request_id]
-                hand_over.scheduled.append(chunk.request_id)
             if chunk.finish_reason is not None:
                 self._live.discard(chunk.request_id)
-        if len(set(self._unscheduled.values())) > 1:
-            return
-        taken_up = len(self._unscheduled) - self._engine.num_waiting
-        for request_id in list(itertools.islice(self._unscheduled, max(taken_up, 0))):
-            del self._unscheduled[request_id]
-            hand_over.scheduled.append(request_id)
+        for request_id in self._engine.taken_up:
+            if request_id in self._unscheduled:
+                self._unscheduled.discard(request_id)
+                hand_over.scheduled.append(request_id)
 
 
 def _refusal(error: Exception) -> LeapjsonError:

@@ -78,6 +78,7 @@ def test_a_forced_opening_is_told_before_the_model_computes() -> None:
     engine.add(request("free", "go on: ", max_tokens=1))
     told: list[tuple[TokenChunk, int]] = []
     rest = engine.step(lambda chunks: told.extend((chunk, len(runner.plans)) for chunk in chunks))
+    assert set(engine.taken_up) == {"forced", "whole", "free"}
     openings = {chunk.request_id: chunk for chunk, passes in told if passes == 0}
     assert len(openings) == len(told)
     assert openings["forced"].data == b'{"name": "'
@@ -86,6 +87,8 @@ def test_a_forced_opening_is_told_before_the_model_computes() -> None:
     assert "free" not in openings
     assert {chunk.request_id for chunk in rest} == {"forced", "free"}
     assert engine.num_running == 1
+    engine.step()
+    assert engine.taken_up == []
 
 
 def test_an_answer_that_is_forced_to_its_end_needs_no_forward_pass() -> None:

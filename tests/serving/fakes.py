@@ -54,6 +54,7 @@ class FakeEngine:
         self.added: list[EngineRequest] = []
         self.aborted: list[str] = []
         self.threads: set[int] = set()
+        self.taken_up: list[str] = []
         self.opened: list[str] = []
         """Requests whose next piece is told before the next step has computed anything."""
         self._left: dict[str, list[bytes]] = {}
@@ -93,6 +94,7 @@ class FakeEngine:
     def step(self, tell: Callable[[list[TokenChunk]], None], /) -> Sequence[TokenChunk]:
         if self.crash is not None:
             raise self.crash
+        self.taken_up = list(self._left)[: self.slots]
         openings = [self._advance(each) for each in self.opened if each in self._left]
         self.opened.clear()
         if openings:
