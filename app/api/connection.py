@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, ClassVar
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 logger = logging.getLogger(__name__)
 
+_UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
 _STEP = 1 << 16
 """Bytes: what a client has to send, or to read, to be given more time."""
 
@@ -52,6 +54,8 @@ class BoundedConnection(HttpToolsProtocol):
         self._head_bytes = 0
         self._body_bytes = 0
         self._in_body = False
+        self._unanswered: list[RequestResponseCycle] = []
+        """Requests that came before the latest one, on a connection where several came at once."""
         self._arriving_since: float | None = self.loop.time()
         self._unread = 0
         self._unread_since = 0.0
@@ -59,11 +63,16 @@ class BoundedConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._look.cancel()
+        for cycle in self._unanswered:  # uvicorn tells the last request alone
+            cycle.disconnected = True
+            cycle.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._arriving_since is None:
             self._arriving_since = self.loop.time()
+        if not self._in_body and self._head_bytes == 0:
+            data = _without_upgrade(data)
         self._head_bytes += len(data)
         super().data_received(data)
         if self._head_bytes > self.limits.head_bytes and not self.transport.is_closing():
@@ -76,6 +85,10 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_body = True
+        if self._answering:
+            self._unanswered.append(self.cycle)
+        else:
+            self._unanswered.clear()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -140,6 +153,18 @@ class BoundedConnection(HttpToolsProtocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.close()
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """``data``, a request's beginning, without an offer to change the protocol.
+
+    A server may ignore it (RFC 9110, section 7.8), and Java's HTTP client makes it with every
+    request; httptools takes the body for the other protocol and drops it.
+    """
+    head, end, rest = data.partition(b"\r\n\r\n")
+    if not end or _UPGRADE.search(head) is None:
+        return data
+    return _UPGRADE.sub(b"", head) + end + rest
 
 
 def _response(status: int, message: str) -> bytes:

@@ -239,3 +239,30 @@ async def test_nonsense_behind_a_request_does_not_get_into_its_answer() -> None:
         writer.write(NONSENSE)
         rest = await reader.read()
     assert b"HTTP/1.1 400" not in rest
+
+
+async def test_a_client_that_asks_twice_at_once_and_leaves_is_noticed() -> None:
+    bench = Bench(FakeEngine(lambda request: [b"piece"] * 900))
+    bench.engine.pause_at = 1
+    async with server(PATIENT, bench) as connect:
+        reader, writer = await connect()
+        body = json.dumps(chat(stream=True)).encode()
+        request = HEAD + b"content-length: %d\r\n\r\n" % len(body) + body
+        writer.write(request + request)
+        await reader.readuntil(b"piece")
+        writer.transport.abort()
+        # While it is not read from, nothing is heard: the next piece of the answer finds nobody.
+        bench.engine.pause_at = None
+        bench.engine.gate.set()
+        await until(lambda: bench.observer.requests)
+        assert [stats.status for stats in bench.observer.requests] == [499]
+
+
+async def test_a_request_that_offers_another_protocol_is_answered_in_this_one() -> None:
+    async with server(PATIENT) as connect:
+        reader, writer = await connect()
+        # As Java's HTTP client does with each request.
+        offer = b"connection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\n"
+        settings = b"http2-settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n"
+        writer.write(WHOLE.replace(b"host: test\r\n", b"host: test\r\n" + offer + settings))
+        assert await status(reader) == 200
