@@ -21,7 +21,7 @@ from loadtest.faults.client import (
 )
 from loadtest.faults.report import Report
 from loadtest.faults.setting import Setting
-from loadtest.faults.watch import bystanders, metric, resident, settle
+from loadtest.faults.watch import MIB, bystanders, metric, resident, settle
 
 LONG = {"response_format": regex("[a-z ]{1900,2000}"), "max_tokens": 1900}
 AT_A_TIME = 48
@@ -31,9 +31,14 @@ FLAT_MIB = 16.0
 
 async def run(setting: Setting, report: Report) -> None:
     count = setting.count(1000)
-    # Few run at a time and few schemas are kept: clients leave the queue as well, and what they
-    # leave behind is not hidden by a cache that fills.
-    with setting.server(max_running="8", max_queue="512", schema_cache_bytes="4000000") as server:
+    # Few run at a time, so that clients leave the queue as well. The caches are small, and full
+    # after half of the clients: what is left behind is not taken for a cache that fills.
+    with setting.server(
+        max_running="8",
+        max_queue="512",
+        schema_cache_bytes=str(4 * MIB),
+        kv_cache_bytes=str(32 * MIB),
+    ) as server:
         url, pid = server.url, server.process.pid
         rng = random.Random(0)
         left: Counter[str] = Counter()

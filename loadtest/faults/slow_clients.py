@@ -11,6 +11,7 @@ from loadtest.faults.client import (
     CHAT,
     BrokenAnswerError,
     Exchange,
+    ask,
     chat,
     connect,
     regex,
@@ -33,8 +34,10 @@ BUFFER = 2048
 """Bytes that a client's kernel keeps: what it does not read stays with the server."""
 UNREAD_SECONDS = 60 + 10
 """After which an unread answer has to be dropped; see ``app.api.connection``."""
-TOKENS = 1900
+TOKENS = 1000
 """Of each choice."""
+CACHE_BYTES = 64 << 20
+"""A small KV cache, whose memory is all in use before anything is measured."""
 CHOICES = 4
 LONGEST_SECONDS = 400.0
 SPARE = 6
@@ -51,21 +54,22 @@ async def _unread(setting: Setting, report: Report, *, stream: bool) -> None:
     """Long answers with log-probabilities, of which nobody reads a byte."""
     what = "unread streams" if stream else "unread whole answers"
     count = setting.count(12)
-    with setting.server(max_queue="1024") as server:
+    body = chat(
+        "Hello!",
+        response_format=regex(f"[a-z ]{{{TOKENS * 3},{TOKENS * 4}}}"),
+        max_tokens=TOKENS,
+        on_budget="truncate",
+        n=CHOICES,
+        logprobs=True,
+        top_logprobs=5,
+        stream=stream,
+    )
+    with setting.server(max_queue="1024", kv_cache_bytes=str(CACHE_BYTES)) as server:
         url, pid = server.url, server.process.pid
+        await asyncio.gather(*(ask(url, body) for _ in range(5)))
         async with bystanders(url, report, 2):
             await asyncio.sleep(2)
             before, files = resident(pid), descriptors(pid)
-            body = chat(
-                "Hello!",
-                response_format=regex(f"[a-z ]{{{TOKENS * 3},{TOKENS * 4}}}"),
-                max_tokens=TOKENS,
-                on_budget="truncate",
-                n=CHOICES,
-                logprobs=True,
-                top_logprobs=5,
-                stream=stream,
-            )
             clients = [await _silent(url, body) for _ in range(count)]
             async with asyncio.timeout(60):
                 while await metric(url, "num_requests_running") <= 2:  # noqa: ASYNC110

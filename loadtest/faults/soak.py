@@ -14,7 +14,15 @@ from typing import Any
 from loadtest.faults.client import BrokenAnswerError, ask, chat, json_schema, regex, send
 from loadtest.faults.report import Report
 from loadtest.faults.setting import Setting
-from loadtest.faults.watch import bystanders, compile_workers, metric, question, resident, settle
+from loadtest.faults.watch import (
+    MIB,
+    bystanders,
+    compile_workers,
+    metric,
+    question,
+    resident,
+    settle,
+)
 
 CLIENTS = 12
 SAMPLE_SECONDS = 5.0
@@ -23,7 +31,10 @@ SLOPE_BOUND = 20.0
 
 
 async def run(setting: Setting, report: Report) -> None:
-    with setting.server(max_running="16", schema_cache_bytes=str(16 << 20)) as server:
+    # Small caches, which are full long before half time.
+    with setting.server(
+        max_running="16", schema_cache_bytes=str(16 * MIB), kv_cache_bytes=str(64 * MIB)
+    ) as server:
         url, pid = server.url, server.process.pid
         report.note("minutes", setting.minutes)
         stop = time.monotonic() + 60 * setting.minutes
@@ -39,7 +50,7 @@ async def run(setting: Setting, report: Report) -> None:
         report.equal("requests that ended otherwise than they should", wrong, 0)
         memory.report(report)
         report.note("schema cache: evictions", await metric(url, "schema_cache_evictions_total"))
-        report.note("schema cache: MiB", await metric(url, "schema_cache_bytes") / 2**20)
+        report.note("schema cache: MiB", await metric(url, "schema_cache_bytes") / MIB)
         report.note("until nothing ran and no block was held, s", await settle(url))
 
 
