@@ -68,12 +68,14 @@ class Backend:
     fingerprint: str
     compile_arguments: tuple[Any, ...] = ()
     """What ``compile_target`` gets after each specification."""
+    warm_up: ConstraintSpec | None = None
+    """What a new compile worker compiles first."""
 
 
 def load_backend(settings: Settings, observer: StepObserver) -> Backend:
     """Load the model and what belongs to it. Raises ``UnsupportedModel``."""
     # Imported here: whoever assembles a server around another backend needs no torch.
-    from app.constraint import Compiler
+    from app.constraint import Compiler, everyday_schema
     from app.engine import Engine as RealEngine
     from app.model.loading import eos_token_ids
     from app.model.runner import load_runner
@@ -109,6 +111,7 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
         max_sequence_tokens=engine.max_sequence_tokens,
         fingerprint="fp_" + hashlib.blake2b(identity.encode(), digest_size=5).hexdigest(),
         compile_arguments=(settings.constraint_limits(),),
+        warm_up=everyday_schema(),
     )
 
 
@@ -148,6 +151,7 @@ def assemble(
         *backend.compile_arguments,
         workers=settings.compile_workers,
         limits=settings.compile_limits(),
+        warm_up=backend.warm_up,
     )
 
     async def compile(spec: ConstraintSpec, tenant: str) -> Constraint:

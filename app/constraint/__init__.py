@@ -17,7 +17,7 @@ from app.core.constraint import Choice, Grammar, JsonObject, JsonSchema, Regex, 
 if TYPE_CHECKING:
     from app.constraint.compiler import Compiler
     from app.constraint.front_end import Limits
-    from app.constraint.program import Program, compile_program
+    from app.constraint.program import Program, compile_program, everyday_schema
     from app.constraint.python_types import from_python_type
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Regex",
     "Structure",
     "compile_program",
+    "everyday_schema",
     "from_python_type",
 ]
 
@@ -39,6 +40,7 @@ _HOMES = {
     "Limits": "front_end",
     "Program": "program",
     "compile_program": "program",
+    "everyday_schema": "program",
     "from_python_type": "python_types",
 }
 

@@ -132,12 +132,23 @@ class CompilePool:
     Waiting for a free worker does not count against the time limit.
     """
 
-    def __init__(self, target: str, *arguments: Any, workers: int, limits: CompileLimits) -> None:
-        """``arguments``: what ``target`` gets after each specification; they are pickled."""
+    def __init__(
+        self,
+        target: str,
+        *arguments: Any,
+        workers: int,
+        limits: CompileLimits,
+        warm_up: ConstraintSpec | None = None,
+    ) -> None:
+        """``arguments``: what ``target`` gets after each specification; they are pickled.
+
+        ``warm_up`` is compiled by each new worker before it takes its first job.
+        """
         self._target = target
         self._arguments = arguments
         self._size = workers
         self._limits = limits
+        self._warm_up = warm_up
         self._idle: Lending[_Worker | None] = Lending()
         """None stands for a worker that could not be started: who borrows it tries."""
         self._workers: set[_Worker] = set()
@@ -237,8 +248,20 @@ class CompilePool:
 
     async def _new_worker(self) -> _Worker:
         worker = await _Worker.start(self._target, self._limits)
+        try:
+            await self._warm(worker)
+        except BaseException:
+            await worker.kill()
+            raise
         self._workers.add(worker)
         return worker
+
+    async def _warm(self, worker: _Worker) -> None:
+        if self._warm_up is None:
+            return
+        limits = self._limits
+        job = Job(self._target, (self._warm_up, *self._arguments), limits.seconds)
+        await worker.ask(pickle.dumps(job), seconds=job.seconds, max_bytes=limits.program_bytes)
 
     def _replace(self, worker: _Worker) -> None:
         self.restarts += 1

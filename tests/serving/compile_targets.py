@@ -9,6 +9,8 @@ from typing import Any
 from app.core.constraint import Regex
 from app.core.errors import UnsupportedSchema
 
+_SEEN: list[str] = []
+
 
 def compile(spec: Regex, *arguments: Any) -> Any:
     match spec.pattern:
@@ -21,6 +23,10 @@ def compile(spec: Regex, *arguments: Any) -> Any:
             os.kill(os.getpid(), signal.SIGKILL)
         case "hog":
             return [bytearray(1 << 24) for _ in range(1 << 10)]
+        case "warm":
+            _SEEN.append("warm")
+        case "warm?":
+            return bool(_SEEN)
         case "environment":
             return dict(os.environ)
         case "refuse":

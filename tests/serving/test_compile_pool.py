@@ -72,6 +72,18 @@ async def test_a_newcomers_schema_goes_before_the_rest_of_anothers_many() -> Non
         assert ended.index("one") <= 2
 
 
+async def test_every_worker_is_warm_before_its_first_job() -> None:
+    pool = CompilePool(TARGET, workers=2, limits=LIMITS, warm_up=Regex("warm"))
+    await pool.start()
+    try:
+        assert await asyncio.gather(*(compiled(pool, "warm?") for _ in range(2))) == [True, True]
+        with pytest.raises(ConstraintTooComplex):
+            await compiled(pool, "abort")
+        assert [await compiled(pool, "warm?") for _ in range(3)] == [True] * 3
+    finally:
+        await pool.close()
+
+
 async def test_a_worker_knows_no_api_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEAPJSON_API_KEYS", "secret")
     monkeypatch.setenv("LEAPJSON_OTHER", "shared")
