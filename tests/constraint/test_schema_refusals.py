@@ -56,6 +56,16 @@ def test_a_tag_that_the_draft_does_not_know_settles_nothing() -> None:
         built({**schema, "type": "object", "$schema": "http://json-schema.org/draft-04/schema#"})
 
 
+def test_alternatives_that_only_an_unknown_keyword_tells_apart_overlap() -> None:
+    ways = [
+        {"type": "object", "required": ["a"], "properties": {"a": {"const": n}}} for n in (1, 2)
+    ]
+    assert built({"oneOf": ways}).accepts('{"a": 1}')
+    with pytest.raises(UnsupportedSchema) as caught:
+        built({"oneOf": ways, "$schema": "http://json-schema.org/draft-04/schema#"})
+    assert caught.value.keyword == "const"
+
+
 @pytest.mark.parametrize("draft", ["draft-03/schema#", "draft-03/schema"])
 def test_older_dialects_are_refused(draft: str) -> None:
     with pytest.raises(UnsupportedSchema):

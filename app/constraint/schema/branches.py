@@ -61,7 +61,7 @@ class Branches:
         self._outlines = outlines
         self._limits = limits
         self._is_void = is_void
-        self._exactly_one = may_overlap and ExactlyOne(outlines, limits, may_overlap)
+        self._exactly_one = may_overlap and ExactlyOne(document, outlines, limits, may_overlap)
         self._known: dict[Goal, tuple[Branch, ...]] = {}
         self._known_choices: dict[tuple[Node, bool], list[Options]] = {}
         self._known_children: dict[Node, list[Node]] = {}

@@ -134,7 +134,7 @@ class Outlines:
 
     def _outline(self, conjunction: _Conjunction) -> Outline:
         kinds = frozenset(kinds_of(conjunction.nodes))
-        outline = Outline(kinds, _whole(conjunction), _values(conjunction))
+        outline = Outline(kinds, _whole(conjunction), self._listed(conjunction))
         for node in conjunction.nodes:
             outline.required.update(node.schema.get("required", ()))
             for name in node.schema.get("properties", ()):
@@ -149,8 +149,22 @@ class Outlines:
         if not isinstance(node.schema, dict) or _MAY_LIST.isdisjoint(node.schema):
             return None
         if node not in self._known_values:
-            self._known_values[node] = _values(self._conjunction(node))
+            self._known_values[node] = self._listed(self._conjunction(node))
         return self._known_values[node]
+
+    def _listed(self, conjunction: _Conjunction) -> frozenset[Hashable] | None:
+        """The only values of ``conjunction``, where it lists them as its draft does."""
+        by_const = "const" not in self._document.dialect.unknown
+        values: frozenset[Hashable] | None = None
+        for node in conjunction.nodes:
+            schema = node.schema
+            listed = schema.get("enum")
+            if by_const and "const" in schema:
+                listed = [schema["const"]]
+            if isinstance(listed, list):
+                here = frozenset(map(identity, listed))
+                values = here if values is None else values & here
+        return values
 
     def _conjunction(self, node: Node) -> _Conjunction:
         """Subschemas that hold wherever ``node`` does."""
@@ -189,18 +203,6 @@ def _is_tag(schema: Any) -> bool:
         return False
     listed = [schema["const"]] if "const" in schema else schema.get("enum")
     return isinstance(listed, list) and not any(isinstance(one, dict | list) for one in listed)
-
-
-def _values(conjunction: _Conjunction) -> frozenset[Hashable] | None:
-    """The only values of ``conjunction``, where it lists them."""
-    values: frozenset[Hashable] | None = None
-    for node in conjunction.nodes:
-        schema = node.schema
-        listed = [schema["const"]] if "const" in schema else schema.get("enum")
-        if isinstance(listed, list):
-            here = frozenset(map(identity, listed))
-            values = here if values is None else values & here
-    return values
 
 
 def _whole(conjunction: _Conjunction) -> frozenset[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -133,6 +134,20 @@ class Document:
         self.root = Node("", _without(self.dialect.foreign, schema))
         self._index: _Index | None = None
         self._resolved: dict[tuple[str, str], Node] = {}
+
+    @cached_property
+    def says_unknown(self) -> bool:
+        """Whether keywords that its draft does not know are in it (or members called so)."""
+        stack = [self.root.schema]
+        while stack:
+            here = stack.pop()
+            if isinstance(here, dict):
+                if not self.dialect.unknown.isdisjoint(here):
+                    return True
+                stack.extend(here.values())
+            elif isinstance(here, list):
+                stack.extend(here)
+        return False
 
     def only_refers(self, node: Node) -> bool:
         """Whether ``$ref`` is all that counts of ``node``, as older drafts have it."""

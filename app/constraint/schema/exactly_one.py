@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from app.constraint.limits import Limits
 from app.constraint.schema.disjointness import Beside, Outlines
-from app.constraint.schema.document import Goal, Node
+from app.constraint.schema.document import Document, Goal, Node
 from app.constraint.schema.keywords import TYPES
 from app.constraint.schema.negation import Alternative, negated
 from app.constraint.schema.opening import Branch
@@ -23,8 +23,13 @@ class ExactlyOne:
     """
 
     def __init__(
-        self, outlines: Outlines, limits: Limits, may_overlap: Callable[[Goal], bool]
+        self,
+        document: Document,
+        outlines: Outlines,
+        limits: Limits,
+        may_overlap: Callable[[Goal], bool],
     ) -> None:
+        self._document = document
         self._outlines = outlines
         self._limits = limits
         self._may_overlap = may_overlap
@@ -80,9 +85,14 @@ class ExactlyOne:
         return known
 
     def _overlap(self, context: Goal, beside: Beside, left: Node, right: Node) -> bool:
-        """Whether some value may satisfy both; True where that is not plain."""
+        """Whether some value may satisfy both; True where that is not plain.
+
+        What only a keyword tells apart that the draft does not know overlaps for its validators.
+        """
         if self._outlines.are_disjoint(beside, left, right):
             return False
+        if self._document.says_unknown:
+            return True
         goal = (*context, left, right)
         known = self._overlaps.get(goal)
         if known is None:
