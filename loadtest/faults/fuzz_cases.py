@@ -5,6 +5,7 @@ Everything follows from a number, so that a finding can be sent again.
 
 from __future__ import annotations
 
+import copy
 import gzip
 import json
 import random
@@ -103,7 +104,7 @@ def _replace(rng: random.Random, container: Any) -> None:
     elif isinstance(container, dict) and rng.random() < 0.2:
         del container[key]
     else:
-        container[key] = rng.choice(VALUES)
+        container[key] = copy.deepcopy(rng.choice(VALUES))
 
 
 def flipped_body(rng: random.Random) -> bytes:
