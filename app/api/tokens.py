@@ -92,10 +92,20 @@ def tokens_router(
     router = APIRouter()
     tokens = _Tokens(service, vocabulary, config)
     tokenizing = Endpoint(
-        TOKENIZE, service, config, parse=tokens.parse_tokenize, respond=tokens.tokenize
+        TOKENIZE,
+        service,
+        config,
+        parse=tokens.parse_tokenize,
+        respond=tokens.tokenize,
+        takes_room=False,
     )
     detokenizing = Endpoint(
-        DETOKENIZE, service, config, parse=tokens.parse_detokenize, respond=tokens.detokenize
+        DETOKENIZE,
+        service,
+        config,
+        parse=tokens.parse_detokenize,
+        respond=tokens.detokenize,
+        takes_room=False,
     )
 
     @router.post(TOKENIZE)

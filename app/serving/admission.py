@@ -97,8 +97,8 @@ class Admission:
     def draining(self) -> bool:
         return self._draining
 
-    def admit(self, size: int, tenant: str = "") -> Ticket:
-        """Take ``size`` places, or raise ``QueueFull`` or ``Draining``."""
+    def check(self, size: int, tenant: str = "") -> None:
+        """Raise ``QueueFull`` or ``Draining`` if ``size`` places cannot be had now."""
         if self._draining:
             raise Draining("the server is shutting down and takes no new requests", retry_after=5)
         places = self._places
@@ -111,7 +111,11 @@ class Admission:
         missing = places.missing(tenant, size)
         if missing > 0:
             raise self._queue_full(size, missing)
-        places.take(tenant, size)
+
+    def admit(self, size: int, tenant: str = "") -> Ticket:
+        """Take ``size`` places. Raises as ``check`` does."""
+        self.check(size, tenant)
+        self._places.take(tenant, size)
         self._waiting[tenant] = self._waiting.get(tenant, 0) + size
         self._idle.clear()
         self._note_load()

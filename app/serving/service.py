@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.chat.formats import ChatFormat
@@ -109,6 +110,15 @@ class GenerationService:
         """The tokens that a request with this prompt would have. Raises ``InvalidRequest``."""
         return (await self._prompts.prepare(prompt, add_special_tokens=add_special_tokens)).tokens
 
+    def expect_room(self, tenant: str) -> None:
+        """Raise ``Unavailable``, as ``open`` would, where not even one answer more has room.
+
+        Asked before a request is read: of an overload's many, reading those that are refused would
+        take the time from those that are answered.
+        """
+        with self._counting_rejections():
+            self._admission.check(1, tenant)
+
     async def open(self, request: GenerationRequest, timeline: Timeline) -> Generation:
         """Start to answer; every reason to refuse is raised here, before anything is answered.
 
@@ -120,7 +130,7 @@ class GenerationService:
         if not self._worker.alive:
             raise EngineDied(DEATH_NOTICE)
         deadline = Deadline.after(request.timeout, self._config.request_seconds)
-        try:
+        with self._counting_rejections():
             ticket = self._admission.admit(request.n * len(request.prompts), request.tenant)
             try:
                 async with deadline.holds("the request was not even in the engine's queue"):
@@ -128,11 +138,16 @@ class GenerationService:
             except BaseException:
                 ticket.release()
                 raise
+        generation.expire(deadline)
+        return generation
+
+    @contextlib.contextmanager
+    def _counting_rejections(self) -> Iterator[None]:
+        try:
+            yield
         except (QueueFull, Draining) as error:
             self._observer.observe_rejection(error.code)
             raise
-        generation.expire(deadline)
-        return generation
 
     async def _start(
         self, request: GenerationRequest, ticket: Ticket, timeline: Timeline, deadline: Deadline

@@ -270,6 +270,20 @@ async def test_paths_and_methods_that_are_not_there_have_the_envelope() -> None:
         assert "GET" in refused(await client.get(CHAT), 405)["message"]
 
 
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/responses", "/v1/schemas"])
+async def test_where_nothing_has_room_a_request_is_refused_unread(path: str) -> None:
+    bench = Bench(capacity=1)
+    async with client_of(bench) as client:
+        bench.engine.gate.clear()
+        held = await bench.service.open(ask(), bench.service.arrive("r", "/test"))
+        for body in (b"{", b"x" * CONFIG.max_body_bytes * 2):
+            refused(await client.post(path, content=body), 429)
+        assert (await client.post("/tokenize", json={"model": "demo", "prompt": "hi"})).is_success
+        held.close()
+        assert (await client.post(path, content=b"{")).status_code == 400
+    assert bench.observer.rejections == ["queue_full"] * 2
+
+
 async def test_a_full_queue_is_429_with_retry_after() -> None:
     bench = Bench(capacity=1)
     async with client_of(bench) as client:
