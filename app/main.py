@@ -138,6 +138,7 @@ def assemble(
 ) -> Assembly:
     """Put the parts together. ``preloads`` are compiled before the first request is taken."""
     clock = time.perf_counter
+    api_config = _api_config(settings, backend)
     worker = EngineWorker(backend.engine, clock=clock)
     admission = Admission(
         settings.max_running + settings.max_queue,
@@ -173,7 +174,7 @@ def assemble(
             default_max_tokens=settings.default_max_tokens,
             leap=settings.leap,
             draft=settings.draft,
-            tenants_share=settings.share_between_keys or not len(_api_keys(settings)),
+            tenants_share=settings.share_between_keys or not api_config.api_keys,
             request_seconds=settings.request_seconds,
         ),
         worker=worker,
@@ -211,7 +212,7 @@ def assemble(
             await pool.close()
 
     app = build_app(
-        _api_config(settings, backend),
+        api_config,
         service=service,
         vocabulary=backend.vocabulary,
         schemas=schemas,
