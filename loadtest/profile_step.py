@@ -7,6 +7,9 @@ is what the engine's thread does besides the forward pass; the event loop's is c
 time, since it runs beside the model.
 
 On a busy machine ``--cpu-time --threads 1`` counts the engine's thread in processor time too.
+
+``--no-model`` leaves the model out and keeps all else: each token's logits are a row of a table of
+random numbers that the token before names. It costs little, and measures the host's work alone.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
+import torch
+
 from app.api.chat.answers import AnswerHead, ChunkWriter
 from app.api.choices import ChoiceReaders, Expected
 from app.chat.formats import ChatFormat, detect
@@ -41,6 +46,7 @@ from app.model.config import DTypeName, ModelConfig
 from app.model.inputs import lay_out
 from app.model.loading import eos_token_ids
 from app.model.runner import load_runner
+from app.model.sampling import CpuSampler
 from app.serving.admission import Admission
 from app.serving.generation import Generation
 from app.serving.timeline import Timeline
@@ -55,6 +61,9 @@ Clock = Callable[[], float]
 TOKENIZERS = Path(__file__).resolve().parents[2] / "shared" / "data" / "tokenizers"
 SHEETS = {"type": "array", "items": CHARACTER, "minItems": 3, "maxItems": 3}
 WARM_STEPS = 5
+TABLE_ROWS = 251
+SHARPNESS = 5.0
+"""Standard deviation of a table's logits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +129,37 @@ class WatchedRunner:
 
     def sample(self, masks: Sequence[Mask | None]) -> StepResult:
         return self._runner.sample(masks)
+
+
+class TableRunner:
+    """No model: the logits after a token are a row of a table, whatever came before it.
+
+    The rows are sharp, so that answers repeat themselves as those of a trained model do, and drafts
+    come true now and then. Inputs are laid out and tokens sampled as for a model on the CPU.
+    """
+
+    block_size = 16
+    num_blocks = 1 << 15
+    max_model_len = 1 << 15
+
+    def __init__(self, vocab_size: int) -> None:
+        chance = torch.Generator().manual_seed(0)
+        self._logits = SHARPNESS * torch.randn(TABLE_ROWS, vocab_size, generator=chance)
+        self._sampler = CpuSampler(vocab_size)
+        self._sampler.warm_up(self._logits.dtype)
+        self._launched: tuple[StepPlan, torch.Tensor] | None = None
+
+    def launch(self, plan: StepPlan) -> None:
+        lay_out(plan, self.block_size)
+        rows = [plan.spans[row.span].tokens[row.offset] % TABLE_ROWS for row in plan.rows]
+        self._launched = (plan, self._logits[rows])
+
+    def sample(self, masks: Sequence[Mask | None]) -> StepResult:
+        assert self._launched is not None, "sample without launch"
+        (plan, logits), self._launched = self._launched, None
+        if not plan.rows:
+            return StepResult(tokens=())
+        return StepResult(tokens=self._sampler.sample(logits, plan.rows, masks))
 
 
 @dataclass(slots=True)
@@ -281,6 +321,7 @@ def row(batch: int, mode: Mode, steps: Sequence[Step]) -> str:
         str(batch),
         mode,
         f"{median(step.tokens for step in steps):.0f}",
+        f"{statistics.mean(step.gained for step in steps):.0f}",
         f"{1e3 * whole:.2f}",
         *(f"{1e3 * median(getattr(step, name) for step in steps):.2f}" for name in COLUMNS),
         f"{host / whole:.1%}",
@@ -294,6 +335,7 @@ def heading() -> str:
         "batch",
         "answers",
         "tokens",
+        "gained",
         "step ms",
         *(name.replace("_", "-") for name in COLUMNS),
         "host share",
@@ -321,6 +363,27 @@ async def profile(bench: Bench, options: argparse.Namespace) -> None:
         print(row(batch, mode, steps) if steps else f"| {batch} | {mode} | no full step |")
 
 
+def prepare(options: argparse.Namespace, model: Path) -> Runner:
+    """The runner that the options ask for; prints what it is."""
+    vocab_size = vocabulary_size(model)
+    if options.no_model:
+        torch.set_num_threads(options.threads or torch.get_num_threads())
+        print(f"no model, {vocab_size} tokens\n")
+        return TableRunner(vocab_size)
+    runner = load_runner(
+        ModelConfig(
+            model=str(model),
+            random_weights=options.model is None,
+            dtype=options.dtype,
+            threads=options.threads,
+            vocab_size=vocab_size,
+            kv_cache_bytes=6 << 30,
+        )
+    )
+    print(runner.description, "\n")
+    return runner
+
+
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32, 128])
@@ -333,6 +396,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--cpu-time", action="store_true")
     parser.add_argument("--model", type=Path, help="a folder with weights; else random ones")
+    parser.add_argument("--no-model", action="store_true", help="see above; --model has the tokens")
     parser.add_argument("--tokenizer", type=Path, default=TOKENIZERS / "gpt2")
     options = parser.parse_args(arguments)
     options.mode = options.mode or ["free", "constrained"]
@@ -346,17 +410,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         model: Path = options.model or Path(folder) / "llama-160m"
         if options.model is None:
             write_llama_160m(model, options.tokenizer)
-        runner = load_runner(
-            ModelConfig(
-                model=str(model),
-                random_weights=options.model is None,
-                dtype=options.dtype,
-                threads=options.threads,
-                vocab_size=vocabulary_size(model),
-                kv_cache_bytes=6 << 30,
-            )
-        )
-        print(runner.description, "\n")
+        runner = prepare(options, model)
         most, temperature = max(options.batch), options.temperature
         bench = Bench(model, runner, most=most, temperature=temperature, clock=clock)
         gc.collect()
