@@ -18,6 +18,7 @@ from app.model.config import DeviceName, DTypeName, ModelConfig
 from app.serving.compile_pool import CompileLimits
 from app.serving.compile_worker import PATIENCE
 from app.serving.service import UNSAID_TOKENS
+from app.serving.worker import STALL_SECONDS
 from app.telemetry.logs import LogFormat
 
 MIB = 1 << 20
@@ -113,6 +114,13 @@ class Settings(BaseSettings):
             "most that it may ask for with timeout."
         ),
     ] = 3600.0
+    stall_seconds: Annotated[
+        Seconds,
+        Field(
+            description="Time without the end of a step, while there is work, after which the "
+            "engine counts as hung and /health asks for a restart; more than any step takes."
+        ),
+    ] = STALL_SECONDS
     default_max_tokens: Annotated[
         Count | None,
         Field(

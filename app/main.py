@@ -139,7 +139,7 @@ def assemble(
     """Put the parts together. ``preloads`` are compiled before the first request is taken."""
     clock = time.perf_counter
     api_config = _api_config(settings, backend)
-    worker = EngineWorker(backend.engine, clock=clock)
+    worker = EngineWorker(backend.engine, clock=clock, stall_seconds=settings.stall_seconds)
     admission = Admission(
         settings.max_running + settings.max_queue,
         clock=clock,
@@ -292,6 +292,9 @@ def _life_readings(worker: EngineWorker, admission: Admission, pool: CompilePool
     return [
         Reading("engine_up", "1 while the engine's thread runs, 0 once it has died.",
                 lambda: worker.alive),
+        Reading("engine_step_age_seconds",
+                "Since the engine's last step ended, while there is work; else 0.",
+                lambda: worker.step_age),
         Reading("draining", "1 once the server shuts down and refuses new requests.",
                 lambda: admission.draining),
         Reading("compile_worker_restarts_total", "Compile workers that had to be replaced.",

@@ -38,16 +38,14 @@ def meta_router(
     @router.get("/health")
     async def health() -> JSONResponse:
         """Liveness: 503 asks for a restart."""
-        if service.alive:
-            return JSONResponse({"status": "ok"})
-        return JSONResponse({"status": "the engine died"}, 503)
+        fault = service.fault
+        return JSONResponse({"status": fault or "ok"}, 503 if fault else 200)
 
     @router.get("/ready")
     async def ready() -> JSONResponse:
         """Readiness: 503 asks to send new requests elsewhere."""
-        if service.ready:
-            return JSONResponse({"status": "ready"})
-        return JSONResponse({"status": "draining" if service.alive else "the engine died"}, 503)
+        reason = service.fault or ("draining" if service.draining else None)
+        return JSONResponse({"status": reason or "ready"}, 503 if reason else 200)
 
     @router.get("/metrics")
     async def metrics() -> Response:

@@ -88,14 +88,18 @@ class GenerationService:
         self._prompts = PromptPreparer(tokenizer, config.chat_format)
 
     @property
-    def alive(self) -> bool:
-        """Whether answers can be generated at all; False asks for a restart."""
-        return self._worker.alive
+    def fault(self) -> str | None:
+        """Why nothing can be generated any more, which asks for a restart; or None."""
+        if not self._worker.alive:
+            return "the engine died"
+        if self._worker.stalled:
+            return f"the engine hangs: its last step ended {self._worker.step_age:.0f} s ago"
+        return None
 
     @property
-    def ready(self) -> bool:
-        """Whether a new request would be taken."""
-        return self._worker.alive and not self._admission.draining
+    def draining(self) -> bool:
+        """Whether the server shuts down and takes no new requests."""
+        return self._admission.draining
 
     def arrive(self, request_id: str, endpoint: str) -> Timeline:
         """Start a request's clock."""

@@ -7,6 +7,7 @@
 
 The thread sleeps while the engine has no work. If a step raises, every request is failed with
 ``EngineDied`` and nothing new is taken: a process that has lost its engine must be restarted.
+So must one whose step does not come back, which shows only in how long ago the last one ended.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from app.serving.ports import Engine
 logger = logging.getLogger(__name__)
 
 DEATH_NOTICE = "the engine died; the server has to be restarted"
+
+STALL_SECONDS = 120.0
+"""A step takes so long at most, unless the thread hangs in it."""
 
 
 class Inbox(Protocol):
@@ -89,6 +93,8 @@ class _EngineThread:
         self._commands = commands
         self._deliver = deliver
         self._clock = clock
+        self.busy_since: float | None = None
+        """When the last turn ended, or it was woken; None: it sleeps. Any thread may read it."""
         self._live: set[str] = set()
         self._unscheduled: set[str] = set()
         """Live requests that no step has taken up yet."""
@@ -105,6 +111,7 @@ class _EngineThread:
                 hand_over = self._step(hand_over)
             if hand_over:
                 self._deliver(hand_over)
+            self.busy_since = self._clock()
 
     def _step(self, hand_over: _HandOver) -> _HandOver:
         """Run a step. Returns what is to be handed over after it."""
@@ -124,7 +131,10 @@ class _EngineThread:
 
     def _take_commands(self) -> Iterable[_Command]:
         if not self._engine.has_work:
-            yield self._commands.get()
+            self.busy_since = None
+            first = self._commands.get()
+            self.busy_since = self._clock()
+            yield first
         while True:
             try:
                 yield self._commands.get_nowait()
@@ -172,9 +182,13 @@ def _refusal(error: Exception) -> LeapjsonError:
 
 
 class EngineWorker:
-    """The event loop's side: every method but ``alive`` belongs to the loop's thread."""
+    """The event loop's side: every method belongs to the loop's thread, the properties to any."""
 
-    def __init__(self, engine: Engine, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, engine: Engine, *, clock: Callable[[], float], stall_seconds: float = STALL_SECONDS
+    ) -> None:
+        self._clock = clock
+        self._stall_seconds = stall_seconds
         self._commands: queue.SimpleQueue[_Command] = queue.SimpleQueue()
         self._engine_thread = _EngineThread(engine, self._commands, self._post, clock)
         self._thread: threading.Thread | None = None
@@ -189,6 +203,17 @@ class EngineWorker:
         """Whether the engine's thread runs."""
         return not self._dead and self._thread is not None and self._thread.is_alive()
 
+    @property
+    def step_age(self) -> float:
+        """Seconds since the engine's last step ended, while there is work; else 0."""
+        since = self._engine_thread.busy_since
+        return 0.0 if since is None or not self.alive else max(0.0, self._clock() - since)
+
+    @property
+    def stalled(self) -> bool:
+        """Whether there is work and no step has ended for ``stall_seconds``."""
+        return self.step_age > self._stall_seconds
+
     def start(self) -> None:
         """Start the engine's thread; called on the running event loop."""
         self._loop = asyncio.get_running_loop()
@@ -196,11 +221,17 @@ class EngineWorker:
         self._thread.start()
 
     async def stop(self) -> None:
-        """Fail what is left and end the thread after the step it is in."""
+        """Fail what is left and end the thread after the step it is in.
+
+        One that hangs is left behind once ``stall_seconds`` have passed since its last step.
+        """
         self.fail_all("the server stopped before the answer was finished")
         self._commands.put(_Stop())
         if self._thread is not None:
-            await asyncio.to_thread(self._thread.join)
+            left = max(0.0, self._stall_seconds - self.step_age)
+            await asyncio.to_thread(self._thread.join, left)
+            if self._thread.is_alive():
+                logger.critical("the engine hangs in a step, and is left behind")
 
     async def submit(self, requests: Sequence[EngineRequest], inbox: Inbox) -> None:
         """Add all of the requests or none; their chunks go to ``inbox``.

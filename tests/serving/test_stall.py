@@ -1,0 +1,150 @@
+"""An engine that hangs in a forward pass: the real engine, on a runner that does not return."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from app.config import Settings
+from app.core.errors import LeapjsonError
+from app.core.events import TokenChunk
+from app.core.request import EngineRequest, SamplingParams
+from app.core.step import StepPlan
+from app.engine import Engine
+from app.main import assemble
+from app.serving.worker import EngineWorker
+from app.telemetry.metrics import Metrics
+from tests.fakes import ByteTokenizer, ByteVocabulary, ScriptedModel, ScriptedRunner
+from tests.main_backend import backend
+from tests.serving.fakes import FakeEngine, until
+
+VOCABULARY = ByteVocabulary()
+CHAT = "/v1/chat/completions"
+
+
+class HangingRunner(ScriptedRunner):
+    """Its forward passes do not return while ``gate`` is closed."""
+
+    def __init__(self) -> None:
+        super().__init__(ScriptedModel(VOCABULARY))
+        self.gate = threading.Event()
+        self.entered = threading.Event()
+
+    def launch(self, plan: StepPlan) -> None:
+        self.entered.set()
+        assert self.gate.wait(timeout=60), "the test did not open the gate"
+        super().launch(plan)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Ended:
+    """An inbox that says whether the answer has ended."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+
+    def on_scheduled(self, moment: float) -> None: ...
+
+    def on_chunk(self, chunk: TokenChunk) -> None:
+        self.reason = chunk.finish_reason
+
+    def on_failure(self, error: LeapjsonError) -> None: ...
+
+
+def engine_of(runner: HangingRunner) -> Engine:
+    return Engine(runner, VOCABULARY, ByteTokenizer(VOCABULARY))
+
+
+@asynccontextmanager
+async def hanging(
+    clock: Clock,
+) -> AsyncIterator[tuple[EngineWorker, HangingRunner, asyncio.Future[None], Ended]]:
+    """A worker that was asked at the time 1000 and hangs; what asked it, and its inbox."""
+    runner, inbox = HangingRunner(), Ended()
+    worker = EngineWorker(engine_of(runner), clock=clock, stall_seconds=120)
+    worker.start()
+    clock.now = 1000.0
+    assert (worker.step_age, worker.stalled) == (0, False)  # it sleeps: there is no work
+    request = EngineRequest("r", prompt=[104, 105], max_tokens=3, sampling=SamplingParams())
+    asked = asyncio.ensure_future(worker.submit([request], inbox))
+    try:
+        await until(runner.entered.is_set)
+        yield worker, runner, asked, inbox
+    finally:
+        runner.gate.set()
+        await asyncio.gather(asked, return_exceptions=True)
+        await worker.stop()
+        await until(lambda: not worker.alive)
+
+
+async def test_a_step_that_does_not_end_is_a_stall_until_it_ends() -> None:
+    clock = Clock()
+    async with hanging(clock) as (worker, runner, asked, inbox):
+        clock.now += 120.0
+        assert (worker.step_age, worker.stalled) == (120, False)
+        clock.now += 0.5
+        assert (worker.step_age, worker.stalled) == (120.5, True)
+        assert worker.alive
+        runner.gate.set()
+        await asked
+        await until(lambda: inbox.reason is not None and worker.step_age == 0)
+        clock.now += 1000.0
+        assert not worker.stalled
+
+
+async def test_an_engine_that_hangs_does_not_keep_the_server_from_stopping(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock()
+    async with hanging(clock) as (worker, runner, _, _):
+        clock.now += 121.0
+        await asyncio.wait_for(worker.stop(), 30)
+        assert worker.alive
+        assert not runner.gate.is_set()
+        assert "is left behind" in caplog.text
+
+
+async def test_liveness_and_readiness_say_that_the_engine_hangs() -> None:
+    runner, metrics = HangingRunner(), Metrics()
+    parts = replace(backend(FakeEngine()), engine=engine_of(runner), max_sequence_tokens=100)
+    # So short that what waits for the gate has passed it: no clock has to be waited for.
+    assembly = assemble(Settings(compile_workers=1, stall_seconds=1e-9), parts, metrics)
+    transport = httpx.ASGITransport(assembly.app)
+    body = {"model": "leapjson-demo", "messages": [{"role": "user", "content": "hi"}]}
+
+    def gauge() -> float:
+        text = metrics.render()[0].decode()
+        return float(re.findall(r"^leapjson_engine_step_age_seconds (\S+)$", text, re.M)[0])
+
+    async with (
+        assembly.app.router.lifespan_context(assembly.app),
+        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
+    ):
+        assert (await client.get("/health")).status_code == 200
+        asked = asyncio.ensure_future(client.post(CHAT, json=body | {"max_tokens": 2}))
+        try:
+            await until(runner.entered.is_set)
+            for path in ("/health", "/ready"):
+                answer = await client.get(path)
+                assert answer.status_code == 503
+                assert answer.json()["status"].startswith("the engine hangs: its last step ended")
+            assert gauge() > 0
+        finally:
+            runner.gate.set()
+        assert (await asked).status_code == 200
+        await until(lambda: assembly.worker.step_age == 0)
+        assert gauge() == 0
+        assert [(await client.get(path)).status_code for path in ("/health", "/ready")] == [200] * 2
