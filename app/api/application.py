@@ -7,7 +7,9 @@ from contextlib import AbstractAsyncContextManager
 
 from fastapi import FastAPI
 
+from app.api.chat.routes import PATH as CHAT
 from app.api.chat.routes import chat_router
+from app.api.completions.routes import PATH as COMPLETIONS
 from app.api.completions.routes import completions_router
 from app.api.config import ApiConfig
 from app.api.constraints import ConstraintReader
@@ -15,12 +17,17 @@ from app.api.errors import install_error_handlers
 from app.api.headers import install_edges
 from app.api.meta import meta_router
 from app.api.openapi import install_openapi
+from app.api.responses.routes import PATH as RESPONSES
 from app.api.responses.routes import responses_router
+from app.api.schemas import PATH as SCHEMAS
 from app.api.schemas import schemas_router
 from app.api.tokens import tokens_router
 from app.core.constraint import Vocabulary
 from app.serving.schema_registry import SchemaRegistry
 from app.serving.service import GenerationService
+
+TAKE_ROOM = frozenset({CHAT, COMPLETIONS, RESPONSES, SCHEMAS})
+"""Where a POST asks for an answer, or for a compilation."""
 
 
 def build_app(
@@ -45,5 +52,5 @@ def build_app(
     app.include_router(meta_router(service, config, render_metrics))
     install_error_handlers(app)
     install_openapi(app, config)
-    install_edges(app, config)
+    install_edges(app, config, service, TAKE_ROOM)
     return app

@@ -50,26 +50,22 @@ class Endpoint(Generic[Call]):
         *,
         parse: Callable[[Mapping[str, Any], Caller], Call],
         respond: Callable[[Call, Timeline], Coroutine[Any, Any, Response]],
-        takes_room: bool = True,
     ) -> None:
         """``parse`` checks a body; ``respond`` answers.
 
         ``parse`` may run on a thread, where the body is large. Both raise ``LeapjsonError`` for
-        what they refuse. What takes room in the queue is refused unread where there is none.
+        what they refuse.
         """
         self._path = path
         self._service = service
         self._config = config
         self._parse = parse
         self._respond = respond
-        self._takes_room = takes_room
 
     async def answer(self, request: Request) -> Response:
         caller = Caller(request.state.request_id, tenant_of(request.scope))
         timeline = self._service.arrive(caller.request_id, self._path)
         try:
-            if self._takes_room:
-                self._service.expect_room(caller.tenant)
             call = await read_body(
                 request,
                 lambda body: self._parse(body, caller),

@@ -7,8 +7,8 @@ task, so a stream costs nothing more.
 from __future__ import annotations
 
 import logging
+import secrets
 import time
-import uuid
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -18,6 +18,8 @@ from app.api.auth import METRICS_PATH, OPEN_PATHS, BearerAuth
 from app.api.config import ApiConfig
 from app.api.errors import error_response
 from app.api.origins import LocalPages
+from app.api.room import RoomFirst
+from app.serving.service import GenerationService
 
 logger = logging.getLogger(__name__)
 
@@ -25,13 +27,16 @@ EXPOSED = ("x-request-id", "openai-processing-ms", "retry-after", "x-should-retr
 """Headers that pages of another origin may read."""
 
 
-def install_edges(app: FastAPI, config: ApiConfig) -> None:
-    """Put the middlewares around ``app``: headers, CORS, unplanned errors, keys or pages, HEAD.
+def install_edges(
+    app: FastAPI, config: ApiConfig, service: GenerationService, take_room: frozenset[str]
+) -> None:
+    """Put around ``app``: headers, CORS, unplanned errors, keys or pages, room, HEAD.
 
     CORS is outside of whatever may refuse, so that a page sees why it was refused; a preflight
-    carries no key and needs none.
+    carries no key and needs none. A POST to ``take_room`` is refused where there is no room.
     """
     app.add_middleware(HeadRequests)  # the one that is added last is the outermost
+    app.add_middleware(RoomFirst, service=service, paths=take_room)
     if config.api_keys:
         public = OPEN_PATHS | ({METRICS_PATH} if config.metrics_public else set())
         app.add_middleware(BearerAuth, keys=config.api_keys, open_paths=public)
@@ -62,7 +67,7 @@ class ResponseHeaders:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = uuid.uuid4().hex
+        request_id = secrets.token_hex(16)
         arrived = time.perf_counter()
         scope.setdefault("state", {})["request_id"] = request_id
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 
 from starlette.types import Scope
 
@@ -28,6 +29,7 @@ def tenant_of(scope: Scope) -> str:
     return "" if client is None else _network(client[0])
 
 
+@lru_cache(maxsize=1024)
 def _network(host: str) -> str:
     try:
         address = ipaddress.ip_address(host)

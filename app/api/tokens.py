@@ -97,7 +97,6 @@ def tokens_router(
         config,
         parse=tokens.parse_tokenize,
         respond=tokens.tokenize,
-        takes_room=False,
     )
     detokenizing = Endpoint(
         DETOKENIZE,
@@ -105,7 +104,6 @@ def tokens_router(
         config,
         parse=tokens.parse_detokenize,
         respond=tokens.detokenize,
-        takes_room=False,
     )
 
     @router.post(TOKENIZE)

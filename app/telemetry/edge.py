@@ -6,13 +6,13 @@ gets there (401, 404, 413, probes) and what is known only when the answer has be
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
+from pydantic_core import from_json
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.core.events import RequestStats
@@ -112,7 +112,7 @@ class RequestTelemetry:
         """Code and field of an error in OpenAI's envelope; never its message."""
         if len(body) > _LARGEST_ERROR or not body.startswith(b'{"error"'):
             return
-        error = json.loads(body)["error"]
+        error = from_json(body)["error"]
         exchange.code = error.get("code")
         if error.get("param") is not None:
             exchange.param = self._names.param(error["param"])
@@ -164,6 +164,9 @@ def _is_stream(start: Message) -> bool:
 
 
 def _log(exchange: Exchange, transcript: _Transcript | None) -> None:
+    level = _level(exchange)
+    if not logger.isEnabledFor(level):
+        return
     fields: dict[str, object] = {
         "request_id": exchange.request_id,
         "method": exchange.method,
@@ -172,28 +175,24 @@ def _log(exchange: Exchange, transcript: _Transcript | None) -> None:
         "finish_reason": exchange.finish_reason,
         "seconds": round(time.perf_counter() - exchange.started, 6),
     }
-    fields |= {
-        name: value
-        for name, value in (
-            ("code", exchange.code),
-            ("param", exchange.param),
-            ("error", exchange.error or (exchange.stats.error if exchange.stats else "")),
-        )
-        if value
-    }
+    error = exchange.error or (exchange.stats.error if exchange.stats else "")
+    for name, value in (("code", exchange.code), ("param", exchange.param), ("error", error)):
+        if value:
+            fields[name] = value
     if exchange.stats is not None and exchange.stats.choices:
         fields |= _measured(exchange.stats)
     if transcript is not None:
         fields["content"] = transcript.content(exchange.scope["path"])
-    logger.log(_level(exchange), "request", extra=fields)
+    logger.log(level, "request", extra=fields)
 
 
 def _level(exchange: Exchange) -> int:
     if exchange.endpoint in PROBES:
         return logging.DEBUG
-    if exchange.status == 503:
+    status = exchange.status
+    if status == 503:
         return logging.WARNING
-    return logging.ERROR if exchange.status >= 500 else logging.INFO
+    return logging.ERROR if status >= 500 else logging.INFO
 
 
 def _measured(stats: RequestStats) -> Mapping[str, Any]:

@@ -20,6 +20,7 @@ LogFormat = Literal["json", "text"]
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 """Attributes that every record has; the others came through ``extra``."""
 _DEEPEST_CHAIN = 8
+_encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
 class _Formatter(logging.Formatter):
@@ -75,7 +76,7 @@ class JsonFormatter(_Formatter):
         entry |= self._fields(record)
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False, default=str)
+        return _encode(entry)
 
 
 class TextFormatter(_Formatter):
@@ -101,8 +102,12 @@ def configure_logging(
 ) -> None:
     """Send the whole program's log to ``stream``; replaces the root logger's handlers.
 
-    ``content``: characters of what clients sent or were sent that an entry may show.
+    ``content``: characters of what clients sent or were sent that an entry may show. What neither
+    format shows (source line, thread, process) is not looked up, see "Optimization" in Python's
+    logging HOWTO: an overload has hundreds of lines a second.
     """
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         JsonFormatter(content=content) if log_format == "json" else TextFormatter(content=content)

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.api.auth import ApiKeys
 from app.core.errors import (
     BudgetTooSmall,
     ConstraintTooComplex,
@@ -282,6 +283,27 @@ async def test_where_nothing_has_room_a_request_is_refused_unread(path: str) -> 
         held.close()
         assert (await client.post(path, content=b"{")).status_code == 400
     assert bench.observer.rejections == ["queue_full"] * 2
+
+
+async def test_who_may_not_ask_does_not_learn_that_there_is_no_room() -> None:
+    bench = Bench(capacity=1)
+    bench.admission.admit(1, "key 1")
+    async with client_of(bench, replace(CONFIG, api_keys=ApiKeys(["first"]))) as client:
+        refused(await client.post(CHAT, json=chat()), 401)
+        response = await client.post(CHAT, json=chat(), headers={"authorization": "Bearer first"})
+        refused(response, 429)
+        assert response.headers["x-request-id"].startswith("req_")
+
+
+async def test_a_page_may_read_that_there_is_no_room() -> None:
+    bench = Bench(capacity=1)
+    bench.admission.admit(1, "127.0.0.1")
+    origin = "https://page.example"
+    async with client_of(bench, replace(CONFIG, cors_origins=(origin,))) as client:
+        response = await client.post(CHAT, json=chat(), headers={"origin": origin})
+    refused(response, 429)
+    assert response.headers["access-control-allow-origin"] == origin
+    assert "retry-after" in response.headers["access-control-expose-headers"]
 
 
 async def test_a_full_queue_is_429_with_retry_after() -> None:

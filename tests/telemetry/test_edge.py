@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import re
@@ -19,7 +20,7 @@ from app.telemetry.endpoints import KnownNames
 from app.telemetry.logs import JsonFormatter
 from app.telemetry.metrics import Metrics
 from tests.main_backend import backend
-from tests.serving.fakes import FakeEngine
+from tests.serving.fakes import FakeEngine, until
 
 ROOT = Path(__file__).parents[2]
 CHAT = "/v1/chat/completions"
@@ -73,6 +74,28 @@ async def test_every_request_counts_once_whether_it_gets_to_the_service_or_not()
         ("/v1/models/{model}", "404", "error"): 1,
         ("/health", "200", "stop"): 1,
     }
+
+
+async def test_a_request_that_finds_no_room_counts_and_is_logged_like_any_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    metrics = Metrics()
+    engine = FakeEngine()
+    engine.gate.clear()
+    with caplog.at_level("INFO", "leapjson.access"):
+        async with client_of(engine, metrics, max_running=1, max_queue=0) as client:
+            held = asyncio.create_task(client.post(CHAT, json=BODY))
+            await until(lambda: bool(engine.added))
+            refused = await client.post(CHAT, json=BODY)
+            engine.gate.set()
+            await held
+    assert requests_total(metrics) == {(CHAT, "429", "error"): 1, (CHAT, "200", "stop"): 1}
+    assert 'leapjson_admission_rejections_total{reason="queue_full"} 1.0' in (
+        metrics.render()[0].decode()
+    )
+    line = next(vars(each) for each in caplog.records if each.name == "leapjson.access")
+    assert (line["endpoint"], line["status"], line["code"]) == (CHAT, 429, "queue_full")
+    assert refused.headers["x-request-id"] == "req_" + line["request_id"]
 
 
 async def test_labels_stay_few_whatever_clients_ask_for() -> None:
