@@ -174,7 +174,12 @@ class Settings(BaseSettings):
     max_body_nesting: Annotated[
         int, Field(ge=1, le=190, description="Depth of a request body's JSON.")
     ] = 100
-    max_n: Annotated[Count, Field(description="Choices of one request (n).")] = 16
+    max_n: Annotated[
+        Count,
+        Field(
+            description="Choices of one request (n), at most as many as may run and wait together."
+        ),
+    ] = 16
     max_messages: Annotated[Count, Field(description="Messages of one request.")] = 1024
 
     api_keys: Annotated[

@@ -141,7 +141,7 @@ def assemble(
     api_config = _api_config(settings, backend)
     worker = EngineWorker(backend.engine, clock=clock, stall_seconds=settings.stall_seconds)
     admission = Admission(
-        settings.max_running + settings.max_queue,
+        _places(settings),
         clock=clock,
         running=settings.max_running,
         max_queue_tokens=settings.max_queue_tokens,
@@ -236,6 +236,11 @@ def _as_asked_for(spec: ConstraintSpec, settings: Settings) -> ConstraintSpec:
     return spec
 
 
+def _places(settings: Settings) -> int:
+    """Answers that may be alive at once, and so the most that one request can ever ask for."""
+    return settings.max_running + settings.max_queue
+
+
 def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
     return ApiConfig(
         served_model=settings.served_model,
@@ -246,7 +251,7 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
         created=int(time.time()),
         max_body_bytes=settings.max_body_bytes,
         max_nesting=settings.max_body_nesting,
-        max_n=settings.max_n,
+        max_n=min(settings.max_n, _places(settings)),
         max_messages=settings.max_messages,
         whitespace=settings.whitespace,
         api_keys=_api_keys(settings),

@@ -96,6 +96,26 @@ async def open_stream(client: httpx.AsyncClient, text: str) -> tuple[Any, Any]:
     return response, lines
 
 
+async def test_more_choices_than_there_are_places_are_refused_by_name_and_number() -> None:
+    settings = Settings(compile_workers=1, max_running=3, max_queue=2)
+    assembly = assemble(settings, backend(FakeEngine()), Metrics())
+    transport = httpx.ASGITransport(assembly.app)
+    async with (
+        assembly.app.router.lifespan_context(assembly.app),
+        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
+    ):
+        fits = await client.post(CHAT, json=chat("hi", n=5))
+        large = await client.post(CHAT, json=chat("hi", n=6))
+        body = {"model": "leapjson-demo", "prompt": ["a", "b"], "n": 3}
+        prompts = await client.post("/v1/completions", json=body)
+    assert fits.status_code == 200
+    for answer, param in ((large, "n"), (prompts, "prompt")):
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == param
+        assert "the limit is 5" in answer.json()["error"]["message"]
+    assert "n is 6" in large.json()["error"]["message"]
+
+
 @pytest.mark.parametrize(
     ("settings", "scopes"),
     [

@@ -102,12 +102,7 @@ class Admission:
         if self._draining:
             raise Draining("the server is shutting down and takes no new requests", retry_after=5)
         places = self._places
-        if size > places.alone:
-            raise QueueFull(
-                f"the request asks for {size} answers and the server has room for {places.alone}; "
-                "split it",
-                retry_after=LONGEST_RETRY,
-            )
+        assert size <= places.alone, "no request asks for more places than there are"
         missing = places.missing(tenant, size)
         if missing > 0:
             raise self._queue_full(size, missing)

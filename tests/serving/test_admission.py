@@ -53,12 +53,6 @@ def test_a_ticket_gives_its_room_back_once() -> None:
     assert admission.live == 1
 
 
-def test_a_request_that_can_never_fit_is_told_to_be_split() -> None:
-    error = refusal(Admission(3, clock=Clock()), 4)
-    assert error.message.startswith("the request asks for 4 answers and the server has room for 3")
-    assert error.retry_after == 120
-
-
 def test_one_tenant_alone_has_all_the_room_there_is_said_to_be() -> None:
     for capacity in range(1, 70):
         admission = Admission(capacity, clock=Clock(), tenant_share=0.9)

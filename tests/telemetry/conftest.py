@@ -85,7 +85,11 @@ def answered(served: Served) -> Served:
         assert response.status_code == 200, response.text
     bad = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "nothing"}}}
     assert served.client.post(chat, json=body | {"response_format": bad}).status_code == 400
-    assert served.client.post(chat, json=body | {"n": 9}).status_code == 429  # of 8 places
+    long = {"n": 8, "stream": True, "ignore_eos": True, "max_tokens": 1900}
+    with served.client.stream("POST", chat, json=body | long) as every_place:
+        parts = every_place.iter_raw()  # kept: its end would close the connection
+        assert next(parts)  # from here its 15,200 tokens take seconds
+        assert served.client.post(chat, json=body).status_code == 429
     assert served.client.get("/nowhere").status_code == 404
     assert [served.client.get(path).status_code for path in ("/health", "/metrics")] == [200, 200]
     return served
