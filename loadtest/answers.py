@@ -113,7 +113,7 @@ class _Stream:
         for choice in event.get("choices", ()):
             delta = choice.get("delta") or {}
             carries = self._take_calls(delta.get("tool_calls") or ())
-            if piece := delta.get("content"):
+            if piece := delta.get("content") or choice.get("text"):  # the latter of completions
                 self.text.append(piece)
                 carries = True
             if carries or delta.get("reasoning_content") or delta.get("reasoning"):

@@ -1,0 +1,121 @@
+"""What the table of masks on a device saves, counted on the CPU: no time is measured.
+
+Real answers to real schemas are followed token by token, without leaps, some at a time.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from app.constraint import Compiler
+from app.core.constraint import Constraint, Mask
+from app.core.errors import ConstraintError, RejectedToken
+from app.core.specs import JsonSchema
+from app.model.mask_table import MaskTable
+from app.text import Vocabulary
+from loadtest.profile_step import TOKENIZERS
+from loadtest.soak import read_tokenizer
+from loadtest.tables import table
+from loadtest.workloads.maskbench import DATA
+
+COLUMNS = ("answers", "steps", "rows", "masks sent", "KiB a step", "if all were sent")
+STREAMS = 16
+EVERY = 7
+"""Of the file's schemas: neighbours are of one source."""
+LENGTHS = range(8, 401)
+"""Tokens of an answer."""
+LLAMA = TOKENIZERS / "llama3_2"
+END = 128_001
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A constraint and the tokens of an answer to it."""
+
+    constraint: Constraint
+    tokens: Sequence[int]
+
+    def masks(self, spare: int) -> Iterator[Mask]:
+        """One for each token, with so many tokens to spare."""
+        state = self.constraint.start()
+        for taken, token in enumerate(self.tokens):
+            yield state.mask(budget=max(len(self.tokens) + spare - taken, state.shortest_tokens()))
+            try:
+                state.accept(token)
+            except RejectedToken:  # keys in another order
+                return
+
+
+def followed(answers: int) -> tuple[list[Followed], int]:
+    """So many of MaskBench's schemas with a valid instance each, and the vocabulary's size."""
+    content = read_tokenizer(LLAMA)
+    vocabulary = Vocabulary.from_json(content, [END])
+    tokenizer = Tokenizer.from_str(json.dumps(content))
+    compiler = Compiler(vocabulary)
+
+    def found(path: Path) -> Iterator[Followed]:
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            for line in islice(lines, 0, None, EVERY):
+                case: dict[str, Any] = json.loads(line)
+                valid = [test["data"] for test in case["tests"] if test["valid"]]
+                text = json.dumps(valid[0], ensure_ascii=False) if valid else ""
+                tokens = tokenizer.encode(text, add_special_tokens=False).ids
+                if len(tokens) in LENGTHS:
+                    try:
+                        yield Followed(compiler.compile(JsonSchema(case["schema"])), tokens)
+                    except ConstraintError:
+                        continue
+
+    return list(islice(found(DATA), answers)), vocabulary.size
+
+
+def batches(streams: Sequence[Iterator[Mask]], together: int) -> Iterator[list[Mask]]:
+    """The masks of each step; who has ended is replaced in the next one."""
+    waiting = iter(streams)
+    live = list(islice(waiting, together))
+    while live:
+        step, going = [], []
+        for stream in live:
+            if (mask := next(stream, None)) is not None:
+                step.append(mask)
+                going.append(stream)
+        if step:
+            yield step
+        live = going + list(islice(waiting, together - len(going)))
+
+
+def counted(name: str, steps: Iterator[list[Mask]], kept: MaskTable, words: int) -> list[str]:
+    """A row of the table. Raises AssertionError where the table gives another mask."""
+    before, rows, count = kept.masks_sent, 0, 0
+    for step in steps:
+        assert np.array_equal(kept.gather(step).numpy().view(np.uint32), np.stack(step))
+        rows += len(step)
+        count += 1
+    sent = kept.masks_sent - before
+    kib: Callable[[int], str] = lambda masks: f"{4 * words * masks / count / 1024:.1f}"  # noqa: E731
+    return [name, f"{count:,}", f"{rows:,}", f"{sent:,}", kib(sent), kib(rows)]
+
+
+def mask_table(answers: int) -> str:
+    some, vocabulary = followed(answers)
+    words = -(-vocabulary // 32)
+    kept = MaskTable(words, torch.device("cpu"))
+    rows = [
+        counted(name, batches([each.masks(spare) for each in some], STREAMS), kept, words)
+        for name, spare in (
+            ("every schema for the first time", 4096),
+            ("the same answers again", 4096),
+            ("again, with 16 tokens to spare", 16),
+        )
+    ]
+    return f"{len(some)} answers, {STREAMS} at a time\n\n{table(COLUMNS, rows)}"

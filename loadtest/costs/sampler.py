@@ -1,0 +1,68 @@
+"""What drawing a token from each row of logits costs, without a model."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import numpy as np
+import torch
+
+from app.core.constraint import Mask
+from app.core.request import SamplingParams
+from app.core.step import SampleRow
+from app.model.sampling import CpuSampler, full_mask
+from loadtest.tables import table
+
+COLUMNS = ("sampler", "nearly all tokens allowed, ms", "few tokens allowed, ms")
+ROWS = 32
+VOCABULARY = 128_256
+"""Llama 3.2's."""
+PARAMS = {
+    "greedy": SamplingParams(temperature=0.0),
+    "temperature 1": SamplingParams(),
+    "temperature 1, top_p 0.95": SamplingParams(top_p=0.95),
+}
+
+
+def nearly_all(vocabulary: int) -> Mask:
+    """As inside a string: all but each hundredth token."""
+    mask = full_mask(vocabulary)
+    for token in range(0, vocabulary, 100):
+        mask[token // 32] &= np.uint32(~(1 << token % 32) & 0xFFFFFFFF)
+    return mask
+
+
+def few(vocabulary: int) -> Mask:
+    """As before a digit: ten tokens, side by side."""
+    mask = np.zeros_like(full_mask(vocabulary))
+    mask[16 // 32] = 0x3FF << 16
+    return mask
+
+
+def sampler_table(times: int, threads: int | None, vocabulary: int = VOCABULARY) -> str:
+    """Medians of ``times`` calls, in milliseconds."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    sampler = CpuSampler(vocabulary)
+    generator = torch.Generator().manual_seed(0)
+    logits = 4 * torch.randn(ROWS, vocabulary, generator=generator)
+    masks = nearly_all(vocabulary), few(vocabulary)
+    rows = []
+    for name, params in PARAMS.items():
+        found = (statistics.median(_times(sampler, logits, params, m, times)) for m in masks)
+        rows.append([name, *(f"{1e3 * seconds:.2f}" for seconds in found)])
+    return f"{ROWS} rows, {vocabulary:,} tokens\n\n{table(COLUMNS, rows)}"
+
+
+def _times(
+    sampler: CpuSampler, logits: torch.Tensor, params: SamplingParams, mask: Mask, times: int
+) -> list[float]:
+    found = []
+    for number in range(times + 1):
+        rows = [SampleRow(0, 0, params, key=number * ROWS + row) for row in range(ROWS)]
+        drawn_from = logits.clone()  # it may be changed
+        start = time.perf_counter()
+        sampler.sample(drawn_from, rows, [mask] * ROWS)
+        found.append(time.perf_counter() - start)
+    return found[1:]  # the first may compile
