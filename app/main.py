@@ -383,11 +383,15 @@ def serve(
     _api_keys(settings)  # what is wrong with them is said before the model is loaded
     metrics = Metrics()
     assembly = assemble(settings, load(settings, metrics), metrics, preloads)
+
+    class Connection(BoundedConnection):
+        on_refusal = staticmethod(metrics.observe_connection_refusal)
+
     config = uvicorn.Config(
         assembly.app,
         host=settings.host,
         port=settings.port,
-        http=BoundedConnection,
+        http=Connection,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -49,6 +49,10 @@ class BoundedConnection(HttpToolsProtocol):
 
     limits: ClassVar[ConnectionLimits] = ConnectionLimits()
 
+    @staticmethod
+    def on_refusal(status: int) -> None:
+        """For who counts them: a connection was closed with this status, 400, 408 or 431."""
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._head_bytes = 0
@@ -153,6 +157,7 @@ class BoundedConnection(HttpToolsProtocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.close()
+        self.on_refusal(status)
 
 
 def _without_upgrade(data: bytes) -> bytes:

@@ -72,6 +72,7 @@ class Metrics:
         self.observe_step = self._steps.observe
         self.observe_rejection = self._requests.observe_rejection
         self.observe_compile = self._requests.observe_compile
+        self.observe_connection_refusal = self._requests.observe_connection_refusal
 
     def observe_request(self, stats: RequestStats) -> None:
         """Count a request that got to the service, and tell its ``Exchange``, where it has one."""
@@ -210,6 +211,14 @@ class _RequestMetrics:
             ["reason"],
             registry=registry,
         )
+        refusals = Counter(
+            PREFIX + "connection_refusals_total",
+            "Connections closed for what came on them: 400, no HTTP; 408, too slowly; 431, too "
+            "large a head.",
+            ["status"],
+            registry=registry,
+        )
+        self._connections = {status: refusals.labels(str(status)) for status in (400, 408, 431)}
         self._compile = Histogram(
             PREFIX + "schema_compile_seconds",
             "Compiling a constraint, waiting for a worker included.",
@@ -248,6 +257,9 @@ class _RequestMetrics:
 
     def observe_rejection(self, reason: str) -> None:
         self._rejections.labels(reason).inc()
+
+    def observe_connection_refusal(self, status: int) -> None:
+        self._connections[status].inc()
 
     def observe_compile(self, kind: str, result: str, seconds: float) -> None:
         self._compile.labels(kind, result).observe(seconds)

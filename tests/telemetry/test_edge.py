@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import re
+import socket
 import string
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,11 +22,14 @@ from app.telemetry.logs import JsonFormatter
 from app.telemetry.metrics import Metrics
 from tests.main_backend import backend
 from tests.serving.fakes import FakeEngine, until
+from tests.telemetry.conftest import Served
 
 ROOT = Path(__file__).parents[2]
 CHAT = "/v1/chat/completions"
 BODY = {"model": "leapjson-demo", "messages": [{"role": "user", "content": "hi"}]}
 KEY = {"authorization": "Bearer a-key"}
+LARGE_HEAD = b"GET /" + b"a" * ((1 << 16) - 4)
+"""By one byte, so that all of it is read: a reset would overtake the answer."""
 
 
 @asynccontextmanager
@@ -96,6 +100,26 @@ async def test_a_request_that_finds_no_room_counts_and_is_logged_like_any_other(
     line = next(vars(each) for each in caplog.records if each.name == "leapjson.access")
     assert (line["endpoint"], line["status"], line["code"]) == (CHAT, 429, "queue_full")
     assert refused.headers["x-request-id"] == "req_" + line["request_id"]
+
+
+def test_what_a_connection_is_refused_for_is_counted(served: Served) -> None:
+    def counted() -> dict[str, float]:
+        return {
+            each.labels["status"]: each.value
+            for family in text_string_to_metric_families(served.metrics())
+            for each in family.samples
+            if each.name == "leapjson_connection_refusals_total"
+        }
+
+    before = counted()
+    address = (served.client.base_url.host, served.client.base_url.port)
+    for sent, status in ((b"nonsense\r\n\r\n", b"400"), (LARGE_HEAD, b"431")):
+        with socket.create_connection(address, timeout=60) as connection:
+            connection.sendall(sent)
+            assert connection.recv(1000).split()[1] == status
+    after = counted()
+    assert before.keys() == after.keys() == {"400", "408", "431"}
+    assert [after[each] - before[each] for each in ("400", "408", "431")] == [1, 0, 1]
 
 
 async def test_labels_stay_few_whatever_clients_ask_for() -> None:
