@@ -116,7 +116,7 @@ async def until_begun(generation: Generation) -> None:
 async def collect(generation: Generation, add: Callable[[TextChunk], object]) -> None:
     """Give ``add`` every chunk of a whole answer; the generation is closed whatever happens."""
     try:
-        async for batch in in_slices(generation.batches()):
+        async for batch in in_slices(generation.batches(at_least=_SLICE)):
             for chunk in batch:
                 add(chunk)
     finally:

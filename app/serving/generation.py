@@ -52,6 +52,8 @@ class Generation:
         self._status_of = status_of
         self._reasons: dict[int, str] = {}
         self._ready: list[TextChunk] = []
+        self._enough = 1
+        """Chunks that are ready for which the reader is woken."""
         self._failure: LeapjsonError | None = None
         self._news = asyncio.Event()
         self._taken_up = False
@@ -78,11 +80,14 @@ class Generation:
         if self._failure is not None and not self._ready:
             raise self._failure
 
-    async def batches(self) -> AsyncIterator[Sequence[TextChunk]]:
+    async def batches(self, at_least: int = 1) -> AsyncIterator[Sequence[TextChunk]]:
         """What has come since the last batch, in order of arrival, until every choice ended.
 
+        A batch is waited for until it has ``at_least`` so many chunks, or is the last one: who
+        is in no hurry need not be woken by each step of the engine.
         Raises the error that ended the generation, after the chunks that came before it.
         """
+        self._enough = at_least
         while True:
             await self._news.wait()
             self._news.clear()
@@ -135,7 +140,8 @@ class Generation:
         if len(self._reasons) == self.n:
             # The slowest way to end says most: "length" if any choice was cut.
             self._end(200, "length" if "length" in self._reasons.values() else "stop")
-        self._news.set()
+        if self._ended or len(self._ready) >= self._enough:
+            self._news.set()
 
     def on_failure(self, error: LeapjsonError) -> None:
         self._failure = error

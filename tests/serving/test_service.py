@@ -18,6 +18,7 @@ from app.core.errors import (
     QueueFull,
     UnsupportedSchema,
 )
+from app.core.events import TextChunk
 from app.core.request import EngineRequest, SamplingParams, TextPrompt
 from tests.serving.fakes import Bench, FakeConstraint, FakeEngine, ask, until
 
@@ -174,6 +175,26 @@ async def test_a_slow_reader_gets_everything_at_once_and_keeps_no_room() -> None
         assert [[chunk.text for chunk in batch] for batch in batches] == [["a", "b", "c"]]
         generation.close()
         assert [s.status for s in bench.observer.requests] == [200]
+
+
+async def test_a_reader_in_no_hurry_gets_everything_in_larger_batches() -> None:
+    pieces = [b"%d " % number for number in range(70)]
+    async with Bench(FakeEngine(lambda r: list(pieces))).running() as bench:
+        bench.engine.gate.clear()
+        generation = await bench.service.open(ask(), bench.service.arrive("r", "/test"))
+
+        async def read() -> list[Sequence[TextChunk]]:
+            return [batch async for batch in generation.batches(at_least=32)]
+
+        reader = asyncio.create_task(read())
+        await asyncio.sleep(0)
+        bench.engine.gate.set()
+        *batches, last = await reader
+        generation.close()
+    assert batches
+    assert min(map(len, batches)) >= 32
+    texts = [chunk.text for batch in (*batches, last) for chunk in batch]
+    assert texts == [piece.decode() for piece in pieces]
 
 
 async def test_the_death_of_the_engine_fails_every_request_and_all_that_follow() -> None:
