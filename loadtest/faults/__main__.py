@@ -58,6 +58,7 @@ class _Options:
     names: list[str]
     scale: float
     minutes: float
+    model: Path | None
     out: Path | None
 
 
@@ -66,13 +67,14 @@ def _options() -> _Options:
     parser.add_argument("names", nargs="*", metavar="fault", help=", ".join(FAULTS))
     parser.add_argument("--scale", type=float, default=1.0, help="of counts and times; 0.1: a try")
     parser.add_argument("--minutes", type=float, default=30.0, help="of the soak")
+    parser.add_argument("--model-folder", type=Path, help="a model; without: the demo model")
     parser.add_argument("--out", type=Path, help="file for the figures as JSON")
     given = parser.parse_args()
     unknown = set(given.names) - set(FAULTS)
     if unknown:
         parser.error(f"no such fault: {', '.join(sorted(unknown))}")
     names = given.names or [name for name in FAULTS if name != "soak"]
-    return _Options(names, given.scale, given.minutes, given.out)
+    return _Options(names, given.scale, given.minutes, given.model_folder, given.out)
 
 
 def main() -> int:
@@ -85,7 +87,7 @@ def main() -> int:
             report = Report(name)
             reports.append(report)
             start = time.perf_counter()
-            setting = Setting(Path(folder), options.scale, options.minutes)
+            setting = Setting(Path(folder), options.scale, options.minutes, options.model)
             try:
                 asyncio.run(FAULTS[name](setting, report))
             except Exception as error:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from loadtest.faults.client import MODEL
 from loadtest.server import Server, running_server
 
 SERVE = (sys.executable, "-m", "app", "serve")
@@ -21,19 +22,25 @@ class Setting:
     """Of counts and times; a smaller test than 1 shows that it runs and nothing more."""
     minutes: float = 30.0
     """Of the soak."""
+    model: Path | None = None
+    """A model's folder; None: the demo model."""
 
     def count(self, full: int) -> int:
         return max(round(full * self.scale), 1)
 
     @contextmanager
     def server(self, command: Sequence[str] = SERVE, **settings: str) -> Iterator[Server]:
-        """The demo model's server while the block runs; ``settings`` as ``LEAPJSON_`` variables.
+        """A server of the model while the block runs; ``settings`` as ``LEAPJSON_`` variables.
 
         In float32, where answers do not depend on who shares a batch.
         """
         number = len(list(self.folder.iterdir()))
-        given = {"DTYPE": "float32", **{name.upper(): value for name, value in settings.items()}}
-        with running_server(None, self.log(number), given, command=command) as server:
+        given = {
+            "DTYPE": "float32",
+            "SERVED_MODEL_NAME": MODEL,
+            **{name.upper(): value for name, value in settings.items()},
+        }
+        with running_server(self.model, self.log(number), given, command=command) as server:
             yield server
 
     def log(self, number: int) -> Path:

@@ -56,9 +56,10 @@ def resident(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / MIB
 
 
-def processor_seconds(pid: int) -> float:
-    """What a process has used so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+def processor_seconds(pid: int, *, main_thread: bool = False) -> float:
+    """What a process, or its main thread alone, has used so far."""
+    path = Path(f"/proc/{pid}/task/{pid}/stat" if main_thread else f"/proc/{pid}/stat")
+    fields = path.read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
