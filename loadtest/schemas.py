@@ -1,9 +1,19 @@
-"""Schemas changed so that no server has seen them before."""
+"""Schemas as strict mode has them, and changed so that no server has seen them before."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+
+def strict_object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """An object of these properties, all required, and no others."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
 
 
 def renamed(schema: Any, suffix: str) -> Any:

@@ -1,5 +1,8 @@
 """Thousands of distinct schemas through one process: does its memory stay bounded?
 
+The cache of constraints alone, without a server and without a model; a server under half an hour of
+mixed requests is ``python -m loadtest.faults soak``.
+
 ``python -m loadtest.soak`` compiles variants of real schemas (their properties renamed) in worker
 processes, keeps them in the server's own cache, and walks a random answer through each, as an
 engine would. It prints a Markdown table of memory over time.

@@ -8,20 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from loadtest.schemas import strict_object
+
 _WORDS = {"type": "string", "pattern": r"^[\w\d\s]{1,16}$"}
 _COORDINATE = {"type": "string", "pattern": r"^[-+]?[0-9]{1,2}\.[0-9]{1,4}$"}
 
 
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-CHARACTER = _object(
+CHARACTER = strict_object(
     {
         "name": _WORDS,
         "house": {"enum": ["Gryffindor", "Slytherin", "Ravenclaw", "Hufflepuff"]},
@@ -36,7 +29,7 @@ CHARACTER = _object(
                 "order of the phoenix",
             ]
         },
-        "wand": _object(
+        "wand": strict_object(
             {
                 "wood": _WORDS,
                 "core": _WORDS,
@@ -49,7 +42,7 @@ CHARACTER = _object(
     }
 )
 
-CITY = _object(
+CITY = strict_object(
     {
         "name": {"type": "string", "pattern": r"^[\w\d\s]{1,16}$"},
         "country": {"type": "string", "pattern": r"^[\w\d\s]{1,16}$"},

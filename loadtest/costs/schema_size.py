@@ -18,7 +18,7 @@ from app.core.specs import JsonSchema
 from app.serving.constraints import ConstraintCache
 from loadtest.costs.asking import CHAT, Client, RefusedError
 from loadtest.costs.stepping import Words
-from loadtest.schemas import distinct
+from loadtest.schemas import distinct, strict_object
 from loadtest.soak import NoObserver
 from loadtest.tables import table
 
@@ -83,7 +83,7 @@ def wide(properties: int) -> Sample:
     for number in range(properties):
         name, (members[name], answer[name]) = f"field {number}", _member(number)
     plural = "property" if properties == 1 else "properties"
-    return Sample(f"{properties:,} {plural}", _object(members), answer)
+    return Sample(f"{properties:,} {plural}", strict_object(members), answer)
 
 
 def _member(number: int) -> tuple[Json, Any]:
@@ -93,7 +93,7 @@ def _member(number: int) -> tuple[Json, Any]:
         ({"enum": [f"{colour} {number}" for colour in ("red", "green", "blue")]}, f"red {number}"),
         ({"type": "string", "maxLength": 40}, f"some text {number}"),
         (
-            _object({"amount": {"type": "number"}, "unit": {"enum": ["g", "kg", "t"]}}),
+            strict_object({"amount": {"type": "number"}, "unit": {"enum": ["g", "kg", "t"]}}),
             {"amount": number + 0.5, "unit": "kg"},
         ),
     )
@@ -103,17 +103,8 @@ def _member(number: int) -> tuple[Json, Any]:
 def long_enum(values: int) -> Sample:
     """A property that has one of so many values, and another one after it."""
     listed = [f"value {number * 7919 % 1_000_003}" for number in range(values)]
-    schema = _object({"choice": {"enum": listed}, "note": {"type": "string"}})
+    schema = strict_object({"choice": {"enum": listed}, "note": {"type": "string"}})
     return Sample(f"enum of {values:,}", schema, {"choice": listed[-1], "note": "none"})
-
-
-def _object(members: dict[str, Json]) -> Json:
-    return {
-        "type": "object",
-        "properties": members,
-        "required": list(members),
-        "additionalProperties": False,
-    }
 
 
 def samples(extent: Extent) -> list[Sample]:

@@ -65,7 +65,7 @@ class Step:
     """Tokens that the answers grew by."""
     ended: Sequence[TokenChunk]
     """The last chunks of the answers that ended."""
-    begun: int
+    grew: int
     """Answers that grew or ended."""
 
     @property
@@ -129,7 +129,7 @@ class Stepper:
             tokens=stats.batch_tokens,
             gained=stats.sampled_tokens + stats.leapt_tokens,
             ended=ended,
-            begun=len(chunks),
+            grew=len(chunks),
         )
 
     def abort(self) -> None:

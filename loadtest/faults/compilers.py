@@ -13,6 +13,7 @@ from loadtest.faults.client import ask, chat, json_schema, send
 from loadtest.faults.report import Report
 from loadtest.faults.setting import Setting
 from loadtest.faults.watch import bystanders, compile_workers, metric, processor_seconds, until
+from loadtest.schemas import strict_object
 
 SECONDS = 1.0
 """Processor time for a schema; it may take six times as long by the clock."""
@@ -37,12 +38,7 @@ async def run(setting: Setting, report: Report) -> None:
 
 def _question(name: str) -> dict[str, Any]:
     """One with a schema that has not been seen."""
-    schema = {
-        "type": "object",
-        "properties": {name: {"type": "boolean"}},
-        "required": [name],
-        "additionalProperties": False,
-    }
+    schema = strict_object({name: {"type": "boolean"}})
     return chat("Answer.", response_format=json_schema(schema), max_tokens=100)
 
 

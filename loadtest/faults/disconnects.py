@@ -22,6 +22,7 @@ from loadtest.faults.client import (
 from loadtest.faults.report import Report
 from loadtest.faults.setting import Setting
 from loadtest.faults.watch import MIB, bystanders, metric, resident, settle
+from loadtest.schemas import strict_object
 
 LONG = {"response_format": regex("[a-z ]{1900,2000}"), "max_tokens": 1900}
 AT_A_TIME = 48
@@ -120,11 +121,5 @@ async def _until_it_leaves(
 
 def _fresh_schema(rng: random.Random) -> dict[str, object]:
     """One that was never compiled before."""
-    names = [f"p{rng.getrandbits(40):x}" for _ in range(5)]
-    pattern = "[a-z]{1,20}-[0-9]{2,9}"
-    return {
-        "type": "object",
-        "properties": {name: {"type": "string", "pattern": f"^{pattern}$"} for name in names},
-        "required": names,
-        "additionalProperties": False,
-    }
+    code = {"type": "string", "pattern": "^[a-z]{1,20}-[0-9]{2,9}$"}
+    return strict_object({f"p{rng.getrandbits(40):x}": code for _ in range(5)})

@@ -1,4 +1,7 @@
-"""Half an hour of everything at once, with the memory of all processes watched."""
+"""Half an hour of everything at once, with the memory of all processes watched.
+
+A whole server under mixed requests; ``loadtest.soak`` is about the cache of schemas alone.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from loadtest.faults.watch import (
     resident,
     settle,
 )
+from loadtest.schemas import strict_object
 
 CLIENTS = 12
 SAMPLE_SECONDS = 5.0
@@ -150,22 +154,11 @@ def _new_schema(rng: random.Random) -> dict[str, Any]:
         {"enum": [f"v{rng.randrange(1000)}" for _ in range(5)]},
         {"type": "array", "items": {"type": "boolean"}, "maxItems": rng.randrange(1, 6)},
     ]
-    properties = {f"p{rng.getrandbits(32):x}": rng.choice(kinds) for _ in range(6)}
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return strict_object({f"p{rng.getrandbits(32):x}": rng.choice(kinds) for _ in range(6)})
 
 
 def _tools(rng: random.Random, stream: bool) -> dict[str, Any]:
-    parameters = {
-        "type": "object",
-        "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
-        "required": ["city", "days"],
-        "additionalProperties": False,
-    }
+    parameters = strict_object({"city": {"type": "string"}, "days": {"type": "integer"}})
     function = {"name": "forecast", "parameters": parameters, "strict": True}
     return chat(
         f"What will the weather be in {rng.choice(['Lima', 'Oslo', 'Pune'])}?",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -72,39 +73,44 @@ def _transformers(backend: str, launch: Launch) -> Sequence[str]:
     )
 
 
+_VLLM: Final = Peer(
+    name="vllm",
+    what="vLLM 0.32.0 for CPUs; xgrammar; continuous batching; one core kept free",
+    environment="vllm",
+    dialect="vllm",
+    command=_vllm,
+    variables=_vllm_variables,
+)
+_VLLM_ZEN: Final = replace(
+    _VLLM,
+    name="vllm-zen",
+    what="vllm with AMD's zentorch, which it takes by itself on AMD's processors",
+    environment="vllm-zen",
+)
+_OUTLINES: Final = Peer(
+    name="transformers-outlines",
+    what="transformers' generate with outlines-core; static batches behind a server of ours",
+    environment="transformers",
+    dialect="sglang",
+    command=lambda launch: _transformers("outlines_core", launch),
+    lacks="no tools; a batch takes no newcomers: they wait until all of it has ended",
+)
+
+
+def _bound(peer: Peer) -> Peer:
+    return replace(
+        peer,
+        name=f"{peer.name}-bound",
+        what="the same, the model on all cores",
+        variables=_vllm_bound_variables,
+    )
+
+
 _PEERS: Final = (
-    Peer(
-        name="vllm",
-        what="vLLM 0.32.0 for CPUs; xgrammar; continuous batching; one core kept free",
-        environment="vllm",
-        dialect="vllm",
-        command=_vllm,
-        variables=_vllm_variables,
-    ),
-    Peer(
-        name="vllm-bound",
-        what="the same, the model on all cores",
-        environment="vllm",
-        dialect="vllm",
-        command=_vllm,
-        variables=_vllm_bound_variables,
-    ),
-    Peer(
-        name="vllm-zen",
-        what="vllm with AMD's zentorch, which it takes by itself on AMD's processors",
-        environment="vllm-zen",
-        dialect="vllm",
-        command=_vllm,
-        variables=_vllm_variables,
-    ),
-    Peer(
-        name="vllm-zen-bound",
-        what="the same, the model on all cores",
-        environment="vllm-zen",
-        dialect="vllm",
-        command=_vllm,
-        variables=_vllm_bound_variables,
-    ),
+    _VLLM,
+    _bound(_VLLM),
+    _VLLM_ZEN,
+    _bound(_VLLM_ZEN),
     Peer(
         name="llama.cpp",
         what="llama.cpp's llama-server; its own grammars; 32 slots, continuous batching",
@@ -123,21 +129,12 @@ _PEERS: Final = (
         lacks="no tools, no server of its own in Python",
         conversion=Conversion("llama_to_openvino.py", "openvino"),
     ),
-    Peer(
-        name="transformers-outlines",
-        what="transformers' generate with outlines-core; static batches behind a server of ours",
-        environment="transformers",
-        dialect="sglang",
-        command=lambda launch: _transformers("outlines_core", launch),
-        lacks="no tools; a batch takes no newcomers: they wait until all of it has ended",
-    ),
-    Peer(
+    _OUTLINES,
+    replace(
+        _OUTLINES,
         name="transformers-llguidance",
         what="transformers' generate with llguidance; static batches behind a server of ours",
-        environment="transformers",
-        dialect="sglang",
         command=lambda launch: _transformers("llguidance", launch),
-        lacks="no tools; a batch takes no newcomers: they wait until all of it has ended",
     ),
 )
 

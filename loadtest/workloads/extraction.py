@@ -10,7 +10,7 @@ from typing import Any
 
 from app.demo.corpus import Example, Kind, examples
 from loadtest.requests import Request, Schema
-from loadtest.schemas import distinct
+from loadtest.schemas import distinct, strict_object
 from loadtest.workloads.base import DEFAULT_MAX_TOKENS
 
 _KINDS: tuple[Kind, ...] = ("contact", "invoice", "event", "review", "city", "notes")
@@ -82,17 +82,13 @@ def _entry(rng: random.Random, order: str) -> str:
     )
 
 
-_PROPERTIES = {
-    "order": {"type": "string", "pattern": "^[A-D][0-9]{5}$"},
-    "date": {"type": "string", "pattern": "^20[0-9]{2}-[0-9]{2}-[0-9]{2}$"},
-    "carrier": {"type": "string", "pattern": "^[A-Za-z ]{1,24}$"},
-    "customer": {"type": "string", "pattern": "^[A-Za-z ]{1,32}$"},
-    "goods": {"type": "string", "pattern": "^[a-z ]{1,24}$"},
-    "quantity": {"type": "integer", "minimum": 1, "maximum": 999},
-}
-_DELIVERY = {
-    "type": "object",
-    "properties": _PROPERTIES,
-    "required": list(_PROPERTIES),
-    "additionalProperties": False,
-}
+_DELIVERY = strict_object(
+    {
+        "order": {"type": "string", "pattern": "^[A-D][0-9]{5}$"},
+        "date": {"type": "string", "pattern": "^20[0-9]{2}-[0-9]{2}-[0-9]{2}$"},
+        "carrier": {"type": "string", "pattern": "^[A-Za-z ]{1,24}$"},
+        "customer": {"type": "string", "pattern": "^[A-Za-z ]{1,32}$"},
+        "goods": {"type": "string", "pattern": "^[a-z ]{1,24}$"},
+        "quantity": {"type": "integer", "minimum": 1, "maximum": 999},
+    }
+)

@@ -8,17 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from loadtest.requests import Request, Tools
-from loadtest.schemas import distinct
-
-
-def _parameters(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
+from loadtest.schemas import distinct, strict_object
 
 _WORDS = {"type": "string", "pattern": "^[A-Za-z ]{1,24}$"}
 _DATE = {"type": "string", "pattern": "^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9])$"}
@@ -26,13 +16,13 @@ FUNCTIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "get_weather": {
             "description": "The weather at a place.",
-            "parameters": _parameters(
+            "parameters": strict_object(
                 {"city": _WORDS, "date": _DATE, "unit": {"enum": ["celsius", "fahrenheit"]}}
             ),
         },
         "book_table": {
             "description": "Book a table at a restaurant.",
-            "parameters": _parameters(
+            "parameters": strict_object(
                 {
                     "restaurant": _WORDS,
                     "date": _DATE,
@@ -43,7 +33,7 @@ FUNCTIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         },
         "convert_currency": {
             "description": "Convert an amount of money.",
-            "parameters": _parameters(
+            "parameters": strict_object(
                 {
                     "amount": {"type": "integer", "minimum": 1, "maximum": 100000},
                     "from_currency": {"enum": ["EUR", "USD", "GBP", "JPY", "CHF"]},

@@ -65,7 +65,10 @@ def test_a_client_without_an_address_has_no_name() -> None:
     assert tenant_of({"type": "http", "client": None}) == ""
 
 
-async def test_a_tenant_that_fills_the_queue_does_not_keep_another_out() -> None:
+@pytest.mark.parametrize(("path", "body"), [(CHAT, chat()), ("/v1/schemas", {"schema": {}})])
+async def test_a_tenant_that_fills_the_queue_keeps_nobody_else_out(
+    path: str, body: dict[str, Any]
+) -> None:
     keys = ApiKeys(["first", "second"])
     bench = Bench(capacity=9, tenant_share=0.9)
     async with client_of(bench, replace(CONFIG, api_keys=keys)) as client:
@@ -73,17 +76,5 @@ async def test_a_tenant_that_fills_the_queue_does_not_keep_another_out() -> None
             bench.admission.admit(1, "key 1")
         for key, status in (("first", 429), ("second", 200)):
             headers = {"authorization": f"Bearer {key}"}
-            response = await client.post(CHAT, json=chat(), headers=headers)
-            assert response.status_code == status, response.text
-
-
-async def test_a_schema_that_is_compiled_ahead_counts_as_its_tenants() -> None:
-    keys = ApiKeys(["first", "second"])
-    bench = Bench(capacity=9, tenant_share=0.9)
-    async with client_of(bench, replace(CONFIG, api_keys=keys)) as client:
-        for _ in range(9):
-            bench.admission.admit(1, "key 1")
-        for key, status in (("first", 429), ("second", 200)):
-            headers = {"authorization": f"Bearer {key}"}
-            response = await client.post("/v1/schemas", json={"schema": {}}, headers=headers)
+            response = await client.post(path, json=body, headers=headers)
             assert response.status_code == status, response.text

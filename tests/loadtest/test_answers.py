@@ -40,6 +40,14 @@ def test_times_count_from_when_the_request_was_due_and_empty_chunks_are_no_token
     assert (answer.tokens, answer.counted) == (2, False)
 
 
+def test_the_text_of_a_completion_is_read_like_that_of_a_chat() -> None:
+    pieces = [event(choices=[{"text": text, "finish_reason": None}]) for text in ("", "4", "2")]
+    stop = event(choices=[{"text": "", "finish_reason": "stop"}])
+    answer = read(*zip((11, 12, 15, 16), (*pieces, stop), strict=True))
+    assert (answer.outcome, answer.text) == ("valid", "42")
+    assert (answer.first, answer.gaps) == (3.0, (3.0,))
+
+
 def test_an_event_is_read_when_its_last_byte_has_come() -> None:
     whole = content("42") + end()
     middle = len(content("42")) // 2
