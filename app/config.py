@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.api.config import Whitespace
@@ -171,6 +171,13 @@ class Settings(BaseSettings):
     ] = ()
 
     max_body_bytes: Annotated[Bytes, Field(description="Size of a request body.")] = 4 * MIB
+    max_bodies_bytes: Annotated[
+        Bytes,
+        Field(
+            description="Size of all request bodies together that are being read; of it, as of "
+            "max_queue, tenant_share leaves others a rest above."
+        ),
+    ] = 256 * MIB
     max_body_nesting: Annotated[
         int, Field(ge=1, le=190, description="Depth of a request body's JSON.")
     ] = 100
@@ -259,6 +266,12 @@ class Settings(BaseSettings):
             if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#\s]+", origin):
                 raise ValueError(f"{origin!r} is not an origin, like https://example.com:8443")
         return origins
+
+    @model_validator(mode="after")
+    def _has_room_for_a_body(self) -> Self:
+        if self.max_bodies_bytes < self.max_body_bytes:
+            raise ValueError("max_bodies_bytes is less than max_body_bytes, the size of one body")
+        return self
 
     @property
     def served_model(self) -> str:

@@ -175,6 +175,8 @@ def assemble(
             leap=settings.leap,
             draft=settings.draft,
             tenants_share=settings.share_between_keys or not api_config.api_keys,
+            max_bodies_bytes=settings.max_bodies_bytes,
+            tenant_share=settings.tenant_share,
             request_seconds=settings.request_seconds,
         ),
         worker=worker,

@@ -30,15 +30,21 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 async def read_body(
-    request: Request, read: Callable[[dict[str, Any]], T], *, max_bytes: int, max_nesting: int
+    request: Request,
+    read: Callable[[dict[str, Any]], T],
+    *,
+    keep: Callable[[int], None],
+    max_bytes: int,
+    max_nesting: int,
 ) -> T:
     """What ``read`` makes of the body, a JSON object (RFC 8259: no NaN, no lone surrogates).
 
-    A large body is parsed and read on a thread. Raises ``BodyTooLarge`` as soon as the limit is
+    A large body is parsed and read on a thread. ``keep`` is told the bytes of each part before it
+    is kept; what it raises is raised. Raises ``BodyTooLarge`` as soon as the limit is
     passed, ``InvalidRequest`` for what is no such object, and what ``read`` raises.
     """
     _check_page(request)
-    data = await _read(request, max_bytes)
+    data = await _read(request, keep, max_bytes)
 
     def work() -> T:
         return read(parse_json_object(data, max_nesting))
@@ -91,7 +97,7 @@ def _brackets(data: bytes) -> int:
     return data.count(b"[") + data.count(b"{")
 
 
-async def _read(request: Request, max_bytes: int) -> bytes:
+async def _read(request: Request, keep: Callable[[int], None], max_bytes: int) -> bytes:
     coding = request.headers.get("content-encoding", "identity")
     if coding.lower() != "identity":
         raise InvalidRequest(f"the body has the content-encoding {coding!r}; send it as plain JSON")
@@ -100,9 +106,10 @@ async def _read(request: Request, max_bytes: int) -> bytes:
         raise _too_large(max_bytes)
     data = bytearray()
     async for part in request.stream():
-        data += part
-        if len(data) > max_bytes:
+        if len(data) + len(part) > max_bytes:
             raise _too_large(max_bytes)
+        keep(len(part))
+        data += part
     return bytes(data)
 
 

@@ -66,12 +66,14 @@ class Endpoint(Generic[Call]):
         caller = Caller(request.state.request_id, tenant_of(request.scope))
         timeline = self._service.arrive(caller.request_id, self._path)
         try:
-            call = await read_body(
-                request,
-                lambda body: self._parse(body, caller),
-                max_bytes=self._config.max_body_bytes,
-                max_nesting=self._config.max_nesting,
-            )
+            with self._service.bodies.reading(caller.tenant) as keep:
+                call = await read_body(
+                    request,
+                    lambda body: self._parse(body, caller),
+                    keep=keep,
+                    max_bytes=self._config.max_body_bytes,
+                    max_nesting=self._config.max_nesting,
+                )
             return await while_connected(request.receive, self._respond(call, timeline))
         except (ClientLeft, ClientDisconnect):
             timeline.end(status=CLIENT_LEFT, finish_reason="abort")

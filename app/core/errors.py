@@ -29,8 +29,9 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-Overload = Literal["queue_full", "queue_tokens_full", "wait_too_long"]
-"""Why a request finds no room: too many answers or tokens wait, or it would start too late."""
+Overload = Literal["queue_full", "queue_tokens_full", "wait_too_long", "bodies_full"]
+"""Why a request finds no room: too many answers or tokens wait, it would start too late, or too
+many bytes are being read."""
 
 
 class LeapjsonError(Exception):

@@ -23,6 +23,7 @@ from app.core.errors import (
 from app.core.events import RequestObserver
 from app.core.request import EngineRequest, GenerationRequest, Prompt, Reserve
 from app.serving.admission import Admission, Ticket
+from app.serving.body_room import BodyRoom
 from app.serving.constraints import ConstraintCache
 from app.serving.deadline import Deadline
 from app.serving.generation import Generation
@@ -54,6 +55,10 @@ class ServiceConfig:
     """False turns drafting off for every request."""
     tenants_share: bool = True
     """Whether they use each other's computed prompts and learned drafts."""
+    max_bodies_bytes: int = 256 << 20
+    """Of the request bodies that are read at a time: what one tenant alone may take."""
+    tenant_share: float = 1.0
+    """See ``SharedRoom``."""
     request_seconds: float = 3600.0
     """From a request's arrival to its last token, and the longest that it may ask for."""
 
@@ -86,6 +91,10 @@ class GenerationService:
         self._clock = clock
         self._fresh_seed = fresh_seed
         self._prompts = PromptPreparer(tokenizer, config.chat_format)
+        self.bodies = BodyRoom(
+            config.max_bodies_bytes, tenant_share=config.tenant_share, observer=observer
+        )
+        """Room for the bodies of requests while they are read."""
 
     @property
     def fault(self) -> str | None:

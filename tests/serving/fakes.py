@@ -207,6 +207,7 @@ class Bench:
         request_seconds: float = 3600.0,
         max_queue_tokens: int | None = None,
         tenant_share: float = 1.0,
+        max_bodies_bytes: int = 256 << 20,
     ) -> None:
         self.engine = engine or FakeEngine()
         self.chat_format = chat_format
@@ -244,6 +245,8 @@ class Bench:
                 chat_format=chat_format,
                 default_max_tokens=default_max_tokens,
                 request_seconds=request_seconds,
+                max_bodies_bytes=max_bodies_bytes,
+                tenant_share=tenant_share,
             ),
             worker=self.worker,
             admission=self.admission,
