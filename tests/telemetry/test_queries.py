@@ -8,11 +8,12 @@ import subprocess
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 
-from app.core.errors import LeapjsonError
+from app.core.errors import Draining, LeapjsonError, Overload
 from tests.telemetry.conftest import Served
 from tests.telemetry.queries import (
     ALERTS,
@@ -187,6 +188,10 @@ def documented(section: str) -> set[str]:
 
 def test_the_page_for_operators_has_every_metric_and_no_other(exposition: Exposition) -> None:
     assert documented("Metrics") == set(exposition.help)
+
+
+def test_the_page_for_operators_has_every_reason_of_a_refusal_and_no_other() -> None:
+    assert documented("Refusals") == {*get_args(Overload), Draining.code}
 
 
 def test_the_page_for_operators_has_every_field_of_a_requests_line(answered: Served) -> None:
