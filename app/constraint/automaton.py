@@ -23,7 +23,7 @@ State = int
 START: State = 1
 
 _FORCED_BYTES = 1024
-_REMEMBERED_BYTES = 32
+_REMEMBERED_BYTES = 128
 _MOST_STEPS = 16_384
 """A forced path is cut here; what follows is the forced path of its end."""
 
@@ -69,7 +69,7 @@ class Automaton:
         """Memory for tables and (estimated) expressions, in bytes. Any thread may read it."""
         tables = 1024 * max(16, self._row_count) + 4 * len(self.rows)
         states = 110 * len(self._expressions) + 220 * len(self.pool)
-        states += 130 * self.pool.num_notes + 180 * len(self._steps)
+        states += 130 * self.pool.num_notes + 240 * len(self._steps)
         return tables + states + self.derivatives.nbytes
 
     def state(self, expression: Expression) -> State:
@@ -124,7 +124,8 @@ class Automaton:
     def step(self, state: State, text: bytes) -> State:
         """The state after ``text``, ``DEAD`` if it leaves the language.
 
-        Short texts, as tokens are, are remembered: the same step again is a look-up.
+        Short texts, as those of tokens and most leaps are, are remembered: the same step again is a
+        look-up.
         """
         key = (state, text)
         after = self._steps.get(key)
@@ -135,6 +136,10 @@ class Automaton:
                     self._steps.clear()
                 self._steps[key] = after
         return after
+
+    def remembered(self, state: State, text: bytes) -> State | None:
+        """What ``step`` remembers; None where it would have to look. Costs a look-up."""
+        return self._steps.get((state, text))
 
     def _stepped(self, state: State, text: bytes) -> State:
         here = self._expressions[state]

@@ -45,6 +45,9 @@ _NODES_PER_STEP = 128
 _TOKENS_AHEAD = 64
 """States of a completion that are noted at once."""
 
+_MOST_TAILS = 1 << 14
+"""Answers of ``can_extend`` that are kept."""
+
 _MOST_BYTES = 65
 """A class of so many bytes leads on into text; the plain characters of a string are over 90, and
 64 go on within a character of UTF-8."""
@@ -96,6 +99,7 @@ class Masks:
         self._spellings = {each: number for number, each in enumerate(automaton.characters)}
         self._distinct: dict[bytes, Mask] = {}
         """Every mask once, by its digest."""
+        self._extends: dict[tuple[State, bytes], bool] = {}
 
     def __len__(self) -> int:
         """States whose mask is memoised. Any thread may ask."""
@@ -106,7 +110,7 @@ class Masks:
         """Memory for memoised masks, in bytes. Any thread may read it."""
         entries = len(self._masks) + len(self._distances) + len(self._far_bytes)
         one = self.index.words * 4 + 250
-        return len(self._distinct) * one + 150 * entries
+        return len(self._distinct) * one + 150 * entries + 250 * len(self._extends)
 
     def mask(self, state: State) -> Mask:
         """Tokens allowed in ``state``, end of sequence included where it is accepting."""
@@ -175,7 +179,17 @@ class Masks:
         return -(-self.automaton.length(state) // self.index.longest)
 
     def can_extend(self, state: State, tail: bytes) -> bool:
-        """Whether some token is ``tail`` and then something that may follow ``state``."""
+        """Whether some token is ``tail`` and then something that may follow ``state``. Memoised."""
+        key = (state, tail)
+        known = self._extends.get(key)
+        if known is None:
+            known = self._can_extend(state, tail)
+            if len(self._extends) >= _MOST_TAILS:
+                self._extends.clear()
+            self._extends[key] = known
+        return known
+
+    def _can_extend(self, state: State, tail: bytes) -> bool:
         trie, automaton = self.index.trie, self.automaton
         node = trie.find(tail)
         if node < 0:

@@ -52,6 +52,18 @@ class AutomatonState:
     one call may; what it learned is kept.
     """
 
+    __slots__ = (
+        "_allow",
+        "_automaton",
+        "_constraint",
+        "_history",
+        "_index",
+        "_masks",
+        "_scouting",
+        "_state",
+        "_work",
+    )
+
     def __init__(
         self, constraint: CompiledConstraint, state: State, *, scouting: bool = False
     ) -> None:
@@ -95,8 +107,10 @@ class AutomatonState:
         self.accept_bytes(data)
 
     def accept_bytes(self, data: bytes) -> None:
-        self._renew()
-        after = self._automaton.step(self._state, data)
+        after = self._automaton.remembered(self._state, data)
+        if after is None:
+            self._renew()
+            after = self._automaton.step(self._state, data)
         if after == DEAD:
             raise RejectedToken(f"{data!r} cannot follow here")
         self._history.append(self._state)
@@ -116,6 +130,8 @@ class AutomatonState:
 
     @property
     def is_final(self) -> bool:
+        if not self._automaton.is_accepting(self._state):
+            return False
         self._renew()
         return self._automaton.is_final(self._state)
 
@@ -134,6 +150,8 @@ class AutomatonState:
         try:
             return self._masks.can_extend(self._state, tail)
         except TooMuchWork:
+            if self._scouting:
+                raise  # what a scout finds has to be what everybody finds
             return True  # to hold text back is always right
 
     def rollback(self, n_tokens: int) -> None:

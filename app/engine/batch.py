@@ -6,7 +6,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 from app.core.step import Span, StepPlan
-from app.engine.draft import Draft
+from app.engine.draft import NO_DRAFT, Draft
 from app.engine.sequence import Sequence
 
 
@@ -20,6 +20,10 @@ class Part:
     """What of the span is drafted."""
     draws: tuple[int, ...]
     """Before each draw so many drafted tokens come; none inside a prompt."""
+    end: int
+    """Position after the span."""
+    num_prompt: int
+    """Tokens of the prompt in this span."""
     num_usable: int = 0
     """Draws whose mask stands for a text that can come about."""
     num_taken: int = 0
@@ -28,27 +32,9 @@ class Part:
     """Drafted tokens that were drawn."""
 
     @property
-    def end(self) -> int:
-        return self.span.start + len(self.span.tokens)
-
-    @property
-    def num_prompt(self) -> int:
-        """Tokens of the prompt in this span."""
-        return max(0, min(self.end, self.sequence.answer_start) - self.span.start)
-
-    @property
-    def num_proposed(self) -> int:
-        """Drafted tokens that are verified."""
-        return max(0, self.num_usable - 1)
-
-    @property
-    def num_drawn(self) -> int:
-        return len(self.draws)
-
-    @property
     def first_drawn(self) -> int:
         """Position of the first draw: that of the last confirmed token."""
-        return self.end - len(self.draft) - 1
+        return self.end - len(self.draft.tokens) - 1
 
     def draw_at(self, position: int) -> int | None:
         """Which draw is for what follows ``position``, if there is one that can be used."""
@@ -57,11 +43,6 @@ class Part:
         except ValueError:
             return None
         return index if index < self.num_usable else None
-
-    def drafted(self, position: int) -> int | None:
-        """The token drafted for ``position`` and computed in this step."""
-        index = position - self.first_drawn - 1
-        return self.draft.tokens[index] if 0 <= index < len(self.draft) else None
 
     def agreeing(self, tokens: Seq[int], changed: int, valid: int) -> int:
         """Up to where the cache still holds what ``tokens`` need, after a change at ``changed``.
@@ -96,8 +77,13 @@ def part_of(sequence: Sequence, granted: int) -> Part:
     """The next ``granted`` tokens of a sequence, drafted ones included."""
     start, known = sequence.computed, len(sequence.tokens)
     end = start + granted
+    blocks = tuple(sequence.blocks.blocks)
+    num_prompt = max(0, min(end, sequence.answer_start) - start)
+    if end <= known:
+        draws = (0,) if end == known else ()
+        span = Span(sequence.tokens[start:end], start, blocks)
+        return Part(sequence, span, NO_DRAFT, draws, end, num_prompt)
     draft = sequence.draft.cut(end - known)
-    tokens = (*sequence.tokens[start:end], *draft.tokens)
-    draws = tuple(draft.draws()) if end >= known else ()
-    span = Span(tokens, start, tuple(sequence.blocks.blocks))
-    return Part(sequence, span, draft, draws)
+    end = known + len(draft.tokens)
+    span = Span([*sequence.tokens[start:], *draft.tokens], start, blocks)
+    return Part(sequence, span, draft, tuple(draft.draws()), end, num_prompt)

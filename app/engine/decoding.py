@@ -10,6 +10,7 @@ import numpy as np
 
 from app.core.constraint import ConstraintState, Mask, Vocabulary
 from app.core.errors import RejectedToken, WorkPending
+from app.core.events import AnswerToken
 from app.core.step import SampledToken
 from app.engine.batch import Part
 from app.engine.config import EngineConfig
@@ -18,6 +19,8 @@ from app.engine.drafting import Drafter
 from app.engine.endings import EditedMasks
 from app.engine.leap import Leaper
 from app.engine.sequence import Sequence
+
+_MOST_PLAIN = 1 << 14
 
 
 @dataclass(slots=True)
@@ -43,6 +46,8 @@ class Decoder:
         self._drafter = drafter
         self._config = config
         self._tally = Tally()
+        self._plain: dict[int, AnswerToken] = {}
+        """Drawn tokens without log-probabilities: the same ones come again and again."""
 
     def take_tally(self) -> Tally:
         """The counts since the last call."""
@@ -65,11 +70,12 @@ class Decoder:
 
     def judge(self, sequence: Sequence, part: Part, position: int) -> bool:
         """Whether the token drafted for ``position`` came about, after the draw that decided it."""
-        expected = part.drafted(position)
-        if expected is None:
+        index, draft = position - part.first_drawn - 1, part.draft
+        if not 0 <= index < len(draft.tokens):
             return False
-        came = position < len(sequence.tokens) and sequence.tokens[position] == expected
-        self._drafter.judge(sequence, part.draft.sources[position - part.first_drawn - 1], came)
+        tokens = sequence.tokens
+        came = position < len(tokens) and tokens[position] == draft.tokens[index]
+        self._drafter.judge(sequence, draft.sources[index], came)
         return came
 
     def token_bytes(self, tokens: Seq[int]) -> list[bytes]:
@@ -88,9 +94,10 @@ class Decoder:
             assert not draft, "only a constraint drafts"
             return [self._edit(sequence, None, None, 0)]
         masks = [self._mask(sequence, state, (), work)]
-        if draft:
-            state = state.copy()
-            work //= len(part.draws)
+        if not draft:
+            return masks
+        state = state.copy()
+        work //= len(part.draws)
         for before, after in pairwise(part.draws):
             if not _allows(masks[-1], draft[before]):
                 break
@@ -125,7 +132,7 @@ class Decoder:
     def _budget_mask(
         self, sequence: Sequence, state: ConstraintState, draft: Seq[int], work: int
     ) -> Mask:
-        budget = sequence.remaining - len(draft)
+        budget = sequence.request.max_tokens - sequence.length - len(draft)
         if sequence.reserved is not None:
             budget -= sequence.reserved.after(b"".join(self.token_bytes(draft)))
         mask = state.mask(budget=budget, work=work)
@@ -150,10 +157,26 @@ class Decoder:
             sequence.end(sampled)
             return changed
         if sequence.state is not None:
-            self._drafter.note(sequence, token)
+            memory = self._drafter.memory(sequence)
+            if memory is not None:
+                memory.note(sequence.state.place, sequence.tokens[-1], token)
             sequence.state.accept(token)
-        sequence.append(token, self._token_bytes[token] or b"", "sampled", sampled)
+        sequence.append(self._drawn(sampled))
         return min(changed, self._settle(sequence))
+
+    def _drawn(self, sampled: SampledToken) -> AnswerToken:
+        """A drawn token as the answer has it."""
+        token, logprob, top = sampled.token_id, sampled.logprob, sampled.top
+        if top or logprob:
+            data = self._token_bytes[token] or b""
+            return AnswerToken(token, data, "sampled", logprob, top)
+        plain = self._plain.get(token)
+        if plain is None:
+            if len(self._plain) >= _MOST_PLAIN:
+                self._plain.clear()
+            data = self._token_bytes[token] or b""
+            plain = self._plain[token] = AnswerToken(token, data, "sampled")
+        return plain
 
     def _ends(self, sequence: Sequence, token: int) -> bool:
         """Whether a drawn token ends the answer."""
@@ -175,12 +198,14 @@ class Decoder:
             return changed
         if not (self._config.leap and sequence.request.leap):
             return changed
+        memory = self._drafter.memory(sequence)
         leap = self._leaper.propose(
             sequence.tokens,
             sequence.answer_start,
             sequence.state,
             sequence.limit,
             finish=sequence.finishes_in_budget,
+            known=None if memory is None else memory.changes,
         )
         if leap is None:
             return changed
@@ -196,11 +221,12 @@ class Decoder:
         if state is not None and state.is_final:
             sequence.finish("stop")
             return
-        if sequence.length >= sequence.limit:
+        length, most = sequence.length, sequence.request.max_tokens
+        if sequence.reserved is not None and length >= sequence.limit:
             # Either all is spent, or the answer is whole here (law 2): no mark need come, and
             # nothing is left to keep tokens for.
             sequence.reserved = None
-        if sequence.remaining <= 0:
+        if length >= most:
             complete = state is not None and state.is_complete
             cut = not complete or sequence.request.open_ended
             sequence.finish("length" if cut else "stop")

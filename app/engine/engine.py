@@ -178,15 +178,15 @@ class Engine:
     def _masks(self, batch: Batch) -> list[Mask | None]:
         """One mask for each row of the plan; None stands for a row that nobody will look at."""
         masks: list[Mask | None] = []
-        drawing = {part.sequence for part in batch.parts if part.num_drawn}
-        first = next((sequence for sequence in self._unmasked if sequence in drawing), None)
+        first = self._first_unmasked(batch) if self._unmasked else None
         for part in batch.parts:
-            if not part.num_drawn:
+            if not part.draws:
                 continue
             usable: list[Mask | None] = []
             try:
                 usable = self._decoder.masks(part.sequence, part, self._work_for(part, first))
-                self._unmasked.pop(part.sequence, None)
+                if self._unmasked:
+                    self._unmasked.pop(part.sequence, None)
             except WorkPending:  # nothing is drawn; the next step computes the last token again
                 turns = self._unmasked.setdefault(part.sequence, 0)
                 if part.sequence is first:  # to the end of the line; the others keep their places
@@ -196,8 +196,13 @@ class Engine:
                 self._fail(part.sequence, error)
             part.num_usable = len(usable)
             masks += usable
-            masks += [None] * (part.num_drawn - len(usable))
+            masks += [None] * (len(part.draws) - len(usable))
         return masks
+
+    def _first_unmasked(self, batch: Batch) -> Sequence | None:
+        """Of those that draw in this step, the one whose turn it is to have its mask worked on."""
+        drawing = {part.sequence for part in batch.parts if part.draws}
+        return next((sequence for sequence in self._unmasked if sequence in drawing), None)
 
     def _work_for(self, part: Part, first: Sequence | None) -> int:
         """What the masks of one sequence may cost in this step.
@@ -219,8 +224,9 @@ class Engine:
         """Give every sequence what was drawn for it, and collect what there is to tell."""
         first = 0
         for part in batch.parts:
-            self._advance(part, drawn[first : first + part.num_drawn])
-            first += part.num_drawn
+            end = first + len(part.draws)
+            self._advance(part, drawn[first:end])
+            first = end
         return self._emitted([*batch.ended, *(part.sequence for part in batch.parts)])
 
     def _emitted(self, sequences: Seq[Sequence]) -> list[TokenChunk]:
@@ -241,7 +247,7 @@ class Engine:
         to be what was drafted, whether by a draw or by a leap: then it is the very draw that
         would be made next.
         """
-        sequence = part.sequence
+        sequence, draft = part.sequence, part.draft
         sequence.forward_passes += 1
         valid = part.end
         try:
@@ -253,7 +259,8 @@ class Engine:
                 changed = self._decoder.take(sequence, drawn[index])
                 part.num_taken += 1
                 valid = part.agreeing(sequence.tokens, changed, valid)
-                part.num_accepted += self._decoder.judge(sequence, part, last + 1)
+                if draft.tokens:
+                    part.num_accepted += self._decoder.judge(sequence, part, last + 1)
             if part.num_taken and sequence.finish_reason is None:
                 self._decoder.draft(sequence, self.num_running)
         except Exception as error:
@@ -307,6 +314,13 @@ class Engine:
             return
         plan, launch, mask, sample, commit = watch.laps
         scheduler = self._scheduler
+        prompt = accepted = proposed = saved = computed = 0
+        for part in batch.parts:
+            prompt += part.num_prompt
+            accepted += part.num_accepted
+            proposed += max(0, part.num_usable - 1)
+            saved += max(0, part.num_taken - 1)
+            computed += part.end - part.span.start
         self._observer.observe_step(
             StepStats(
                 plan_seconds=plan,
@@ -314,15 +328,15 @@ class Engine:
                 mask_seconds=mask,
                 sample_seconds=sample,
                 commit_seconds=commit,
-                prompt_tokens=sum(part.num_prompt for part in batch.parts),
+                prompt_tokens=prompt,
                 cached_tokens=batch.cached_tokens,
                 sampled_tokens=tally.sampled,
                 leapt_tokens=tally.leapt,
-                drafted_tokens=sum(part.num_accepted for part in batch.parts),
-                proposed_tokens=sum(part.num_proposed for part in batch.parts),
-                passes_saved=sum(max(0, part.num_taken - 1) for part in batch.parts),
+                drafted_tokens=accepted,
+                proposed_tokens=proposed,
+                passes_saved=saved,
                 skipped_tokens=tally.skipped,
-                batch_tokens=sum(len(part.span.tokens) for part in batch.parts),
+                batch_tokens=computed,
                 running=len(scheduler.running),
                 waiting=len(scheduler.waiting),
                 preemptions=batch.preemptions,

@@ -13,14 +13,27 @@ training (the problem of token healing).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import string
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from app.core.constraint import ConstraintState, Vocabulary
+from app.core.events import AnswerToken
+from app.engine.draft import Draft, held_back
 
 WINDOW_TOKENS = 8
 """Tokens before forced text that are tokenized with it, more where that changes all of them."""
+
+_MARKS = b'",:]}'
+_WORD = (string.ascii_letters + string.digits).encode()
+_WORD_AND_MARK = re.compile(rb'([0-9A-Za-z])(?=([",:\]}]))')
+"""Between a word and a mark tokenizers cut, where no token of theirs spans the two: a window need
+not reach over such a seam."""
+
+_MOST_KNOWN = 1 << 14
+"""Tokens of what is known: one takes some 200 bytes."""
 
 
 class Tokenizer(Protocol):
@@ -31,8 +44,8 @@ class Tokenizer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Leap:
-    """A change to the end of an answer. Its text only grows."""
+class Change:
+    """A change to the end of an answer, wherever that ends in this way. Its text only grows."""
 
     dropped: int
     """Tokens at the answer's end that give way."""
@@ -40,16 +53,76 @@ class Leap:
     """Tokens that take their place; empty when all of the forced text is held back."""
     added: tuple[bytes, ...]
     """For each of ``tokens`` the bytes it adds to the answer, b"" for one inside the old text."""
-    state: ConstraintState
-    """The state after them."""
-    draft: tuple[int, ...]
+    text: bytes
+    """All of ``added``."""
+    told: tuple[AnswerToken, ...]
+    """Those of ``tokens`` that add something, as they are told of."""
+    held_back: Draft
     """Tokens of the forced text that were held back."""
+
+    @staticmethod
+    def of(
+        dropped: int, tokens: tuple[int, ...], added: tuple[bytes, ...], draft: tuple[int, ...]
+    ) -> Change:
+        pairs = zip(tokens, added, strict=True)
+        told = tuple([AnswerToken(token, data, "leapt") for token, data in pairs if data])
+        return Change(dropped, tokens, added, b"".join(added), told, held_back(draft))
+
+
+@dataclass(frozen=True, slots=True)
+class Leap:
+    """A change to the end of an answer that its budget allows."""
+
+    change: Change
+    state: ConstraintState
+    """The state after it."""
+
+    @property
+    def dropped(self) -> int:
+        return self.change.dropped
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        return self.change.tokens
+
+    @property
+    def added(self) -> tuple[bytes, ...]:
+        return self.change.added
+
+    @property
+    def draft(self) -> tuple[int, ...]:
+        return self.change.held_back.tokens
+
+
+class KnownChanges:
+    """What answers of one constraint came to where text was forced; the newest of it.
+
+    The same end of an answer in the same place always changes in the same way, so nothing depends
+    on what is known. Memory: 3 MB at most.
+    """
+
+    def __init__(self) -> None:
+        self._changes: dict[Hashable, Change] = {}
+        self._size = 0
+        self.get: Callable[[Hashable], Change | None] = self._changes.get
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    def keep(self, key: Hashable, change: Change) -> None:
+        """Remember what was not known."""
+        self._changes[key] = change
+        self._size += _size(change)
+        while self._size > _MOST_KNOWN:
+            self._size -= _size(self._changes.pop(next(iter(self._changes))))
 
 
 @dataclass(frozen=True, slots=True)
 class _Split:
     """The answer's end, tokenized again together with the forced text."""
 
+    first: int
+    """Where the window starts in the answer."""
     kept: int
     """Tokens at the window's start that did not change."""
     old: int
@@ -63,49 +136,111 @@ class _Split:
 
 
 class Leaper:
-    """Proposes leaps. Stateless between calls; costs one short tokenization each."""
+    """Proposes leaps. Stateless between calls; costs one short tokenization each, or a look-up."""
 
     def __init__(self, vocabulary: Vocabulary, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._spelling = [data or b"" for data in vocabulary.token_bytes]
         self._longest = max((len(data) for data in vocabulary.token_bytes if data), default=1)
+        self._seams = _seams(self._spelling)
+        # By token: its first byte, and its last.
+        self._begins = bytes([data[0] if data else 0 for data in self._spelling])
+        self._ends = bytes([data[-1] if data else 0 for data in self._spelling])
 
     def propose(
-        self, answer: Sequence[int], start: int, state: ConstraintState, limit: int, *, finish: bool
+        self,
+        answer: Sequence[int],
+        start: int,
+        state: ConstraintState,
+        limit: int,
+        *,
+        finish: bool,
+        known: KnownChanges | None = None,
     ) -> Leap | None:
         """The leap from ``state``, where ``answer[start:]`` are the answer's tokens.
 
         ``limit`` is the most tokens the answer may have. With ``finish`` a leap is taken only if
         the answer can be finished within the limit after it. None where nothing is forced, where
         the tokenizer would change the text, or where the limit is near; decoding token by token is
-        then still right. Changes none of its arguments.
+        then still right. What is not in ``known``, which belongs to the constraint, is put there;
+        no other argument is changed.
         """
         forced = state.forced()
         if not forced or len(forced) > (limit + 1) * self._longest:
             return None  # nothing to add, or more than fits however it is split
-        split = self._split(answer, start, forced)
-        if split is None:
+        change = self.change(answer, start, state, known)
+        if change is None:
             return None
-        covered = sum(map(len, split.pieces)) - split.inside
-        after = state.copy()
-        after.accept_bytes(forced[:covered])
-        stable = self._stable(split, after)
-        leap = self._cut(split, stable, state, after, forced[:covered])
-        length = len(answer) - start - leap.dropped + len(leap.tokens)
-        left = limit - length
-        if left < 0 or (finish and leap.state.shortest_tokens(left) > left):
+        after = state
+        if change.text:
+            after = state.copy()
+            after.accept_bytes(change.text)
+        left = limit - (len(answer) - start - change.dropped + len(change.tokens))
+        if left < 0 or (finish and after.shortest_tokens(left) > left):
             return None
-        return leap
+        return Leap(change, after)
 
-    def _split(self, answer: Sequence[int], start: int, forced: bytes) -> _Split | None:
+    def change(
+        self,
+        answer: Sequence[int],
+        start: int,
+        state: ConstraintState,
+        known: KnownChanges | None = None,
+    ) -> Change | None:
+        """The change that ``propose`` would make with no limit. Something has to be forced."""
+        first = self._seam(answer, start)
+        settled = first is not None
+        if first is None:
+            first = len(answer) - WINDOW_TOKENS
+        key = (state.place, settled, *answer[first:])
+        change = known.get(key) if known is not None else None
+        if change is None:
+            split = self._split(answer, start, first, settled, state.forced())
+            if split is None:
+                return None
+            change = self._changed(split, state)
+            if known is not None and split.first == first:
+                known.keep(key, change)
+        return change
+
+    def _seam(self, answer: Sequence[int], start: int) -> int | None:
+        """Where within the window's reach the answer's end surely begins a token; None: nowhere."""
+        begins, ends, seams = self._begins, self._ends, self._seams
+        size = len(answer)
+        first = size - WINDOW_TOKENS
+        for index in range(size - 1, max(first - 1, start), -1):
+            if (ends[answer[index - 1]], begins[answer[index]]) in seams:
+                return index
+        return start if first <= start else None
+
+    def _changed(self, split: _Split, state: ConstraintState) -> Change:
+        """What the split confirms of the forced text, and what it drafts."""
+        forced = state.forced()
+        after = state.copy()
+        after.accept_bytes(forced[: sum(map(len, split.pieces)) - split.inside])
+        stable = self._stable(split, after)
+        draft = tuple(split.tokens[stable:])
+        end = sum(map(len, split.pieces[:stable])) - split.inside
+        if end <= 0:
+            return Change.of(0, (), (), draft)
+        tokens = tuple(split.tokens[split.kept : stable])
+        spelled = split.pieces[split.kept : stable]
+        added = _without_front(spelled, sum(map(len, spelled)) - end)
+        return Change.of(split.old - split.kept, tokens, added, draft)
+
+    def _split(
+        self, answer: Sequence[int], start: int, first: int, settled: bool, forced: bytes
+    ) -> _Split | None:
         """Tokenize the answer's end again, in a window wide enough for its start to line up.
 
+        The window begins at ``first``, or before it where that is not ``settled``: no seam.
         None where the forced text completes no character, or where the text is not UTF-8, or where
         the tokenizer would change it (it normalises, or finds a special token).
         """
         width = WINDOW_TOKENS
         while True:
-            first = self._character_start(answer, start, max(start, len(answer) - width))
+            if not settled:
+                first = self._character_start(answer, start, first)
             window = answer[first:]
             text = b"".join([self._spelling[token] for token in window])
             whole = _whole_characters(text + forced)
@@ -116,9 +251,10 @@ class Leaper:
             if b"".join(pieces) != whole:
                 return None
             kept = _common_prefix(window, tokens)
-            if kept or first == start:
-                return _Split(kept, len(window), tokens, pieces, len(text))
+            if kept or settled or first == start:
+                return _Split(first, kept, len(window), tokens, pieces, len(text))
             width *= 4
+            first = max(start, len(answer) - width)
 
     def _character_start(self, answer: Sequence[int], start: int, first: int) -> int:
         """The last token not after ``first`` that does not begin inside a UTF-8 character."""
@@ -157,26 +293,16 @@ class Leaper:
                 return index
         return len(split.tokens)
 
-    def _cut(
-        self,
-        split: _Split,
-        stable: int,
-        state: ConstraintState,
-        after: ConstraintState,
-        forced: bytes,
-    ) -> Leap:
-        """The leap that confirms the first ``stable`` tokens of the split and drafts the rest."""
-        draft = tuple(split.tokens[stable:])
-        end = sum(map(len, split.pieces[:stable])) - split.inside
-        if end <= 0:
-            return Leap(0, (), (), state, draft)
-        if draft:
-            after = state.copy()
-            after.accept_bytes(forced[:end])
-        tokens = tuple(split.tokens[split.kept : stable])
-        spelled = split.pieces[split.kept : stable]
-        added = _without_front(spelled, sum(map(len, spelled)) - end)
-        return Leap(split.old - split.kept, tokens, added, after, draft)
+
+def _seams(spelling: Iterable[bytes]) -> frozenset[tuple[int, int]]:
+    """Pairs of a word's byte and a mark that no token has inside."""
+    found = _WORD_AND_MARK.findall(b"\0".join(spelling))
+    pairs = {(word, mark) for word in _WORD for mark in _MARKS}
+    return frozenset(pairs - {(word[0], mark[0]) for word, mark in found})
+
+
+def _size(change: Change) -> int:
+    return WINDOW_TOKENS + len(change.tokens)
 
 
 def _common_prefix(left: Sequence[int], right: Sequence[int]) -> int:

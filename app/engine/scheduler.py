@@ -80,22 +80,23 @@ class Scheduler:
         prompts the step may compute beside these.
         """
         config = self._config
-        small: list[Sequence] = []
-        large: list[Sequence] = []
-        for sequence in self.running:
-            (small if sequence.gap <= config.small_gap_tokens else large).append(sequence)
-        left = config.max_batch_tokens
-        grants = dict.fromkeys(self.running, 0)
-        for behind, sequence in enumerate(reversed(small)):
-            grants[sequence] = behind
-        for sequence in small:
-            grants[sequence] = min(sequence.gap, left - grants[sequence])
-            left -= grants[sequence]
+        gaps = {sequence: sequence.gap for sequence in self.running}
+        left, most = config.max_batch_tokens, config.small_gap_tokens
+        grants = dict.fromkeys(gaps, 0)
+        behind = small = sum([gap <= most for gap in gaps.values()])
+        for sequence, gap in gaps.items():
+            if gap <= most:
+                behind -= 1
+                grants[sequence] = min(gap, left - behind)
+                left -= grants[sequence]
         prefill = config.max_prefill_tokens if small else config.max_batch_tokens
-        for sequence in large:
-            grants[sequence] = min(sequence.gap, prefill, left)
-            left -= grants[sequence]
-            prefill -= grants[sequence]
+        if small == len(gaps):
+            return grants, prefill
+        for sequence, gap in gaps.items():
+            if gap > most:
+                grants[sequence] = min(gap, prefill, left)
+                left -= grants[sequence]
+                prefill -= grants[sequence]
         return {sequence: granted for sequence, granted in grants.items() if granted}, prefill
 
     def _find_blocks(self, grants: dict[Sequence, int]) -> int:
@@ -105,8 +106,11 @@ class Scheduler:
         so some sequence always advances. Returns how many were preempted.
         """
         preempted = 0
+        size = self.blocks.block_size
         for sequence in list(grants):
             if sequence not in grants:
+                continue
+            if sequence.computed + grants[sequence] <= len(sequence.blocks.blocks) * size:
                 continue
             confirmed = len(sequence.tokens) - sequence.computed
             if not self.blocks.can_grow(sequence.blocks, sequence.computed + grants[sequence]):
@@ -203,11 +207,13 @@ class Scheduler:
         )
 
     def _rows(self, part: Part, span: int) -> list[SampleRow]:
-        if not part.num_drawn:
+        if not part.draws:
             return []
         sequence = part.sequence
         params = sequence.request.sampling
         start = part.first_drawn - part.span.start
+        if not part.draft.tokens and not params.has_penalties:
+            return [SampleRow(span, start, params, sequence.keys(())[0])]
         spelled = self._spell(part.draft.tokens)
         texts = [b"".join(spelled[i:j]) for i, j in pairwise(part.draws)]
         keys = zip(part.draws, sequence.keys(texts), strict=True)
@@ -236,10 +242,12 @@ class Scheduler:
         sequence = part.sequence
         self.waiting.charge(sequence.request.tenant, len(part.span.tokens) - part.num_prompt)
         computed = min(valid, len(sequence.tokens) - 1)
-        if computed < len(sequence.blocks.chain) * self.blocks.block_size:
+        full, size = len(sequence.blocks.chain), self.blocks.block_size
+        if computed < full * size:
             computed = self.blocks.truncate(sequence.blocks, computed)
         sequence.computed = computed
-        self.blocks.register(sequence.blocks, sequence.tokens, computed)
+        if computed >= (full + 1) * size:
+            self.blocks.register(sequence.blocks, sequence.tokens, computed)
 
     def check_integrity(self) -> None:
         """Assert every invariant. Costs O(blocks + known tokens); for tests."""

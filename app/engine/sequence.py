@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from hashlib import blake2b
 
 from app.core.constraint import ConstraintState
 from app.core.errors import RequestError
-from app.core.events import AnswerToken, AnswerUsage, FinishReason, TokenChunk, TokenSource
+from app.core.events import AnswerToken, AnswerUsage, FinishReason, TokenChunk
 from app.core.request import EngineRequest
 from app.core.step import SampledToken
-from app.engine.draft import NO_DRAFT, held_back
+from app.engine.draft import NO_DRAFT
 from app.engine.endings import Endings
-from app.engine.leap import Leap
+from app.engine.leap import Change, Leap
+from app.engine.memory import Memory
 from app.engine.reserved import Reserved
 from app.engine.stopping import StopFinder
 from app.kv.manager import BlockTable
-
-_NOTHING_SAMPLED = SampledToken(-1)
 
 
 class Sequence:
@@ -39,6 +36,7 @@ class Sequence:
         "_answer_bytes",
         "_hash",
         "_leapt",
+        "_num_leapt",
         "_pending",
         "_prompt_ending",
         "_stops",
@@ -55,7 +53,9 @@ class Sequence:
         "endings",
         "error",
         "finish_reason",
+        "finishes_in_budget",
         "forward_passes",
+        "memory",
         "number",
         "request",
         "reserved",
@@ -85,6 +85,10 @@ class Sequence:
         self.computed = 0
         self.blocks = BlockTable()
         self.state = state
+        self.finishes_in_budget = state is not None and request.on_budget == "finish"
+        """Whether the budget narrows the masks (law 2)."""
+        self.memory: Memory | None = None
+        """What earlier answers of the constraint did, once it was asked for."""
         self.begun = False
         self.admitted = False
         self.budget_closed = False
@@ -97,16 +101,18 @@ class Sequence:
         """1 after a sampled token that ended the answer."""
         seed = request.seed & 0xFFFF_FFFF_FFFF_FFFF
         self._hash = blake2b(seed.to_bytes(8, "little"), digest_size=8)
-        self._stops = StopFinder(request.stop)
+        self._stops = StopFinder(request.stop) if request.stop else None
         self._answer_bytes = 0
         self._leapt = bytearray()
+        """1 for each token of the answer that was leapt."""
+        self._num_leapt = 0
         self._prompt_ending: bytes | None = None
-        self._pending: deque[AnswerToken] = deque()
+        self._pending: list[AnswerToken] = []
 
     @property
     def gap(self) -> int:
         """Tokens to compute, drafted ones included."""
-        return len(self.tokens) + len(self.draft) - self.computed
+        return len(self.tokens) + len(self.draft.tokens) - self.computed
 
     @property
     def length(self) -> int:
@@ -121,22 +127,19 @@ class Sequence:
     @property
     def limit(self) -> int:
         """Tokens the answer may have as things stand: ``max_tokens`` without what is reserved."""
-        kept = 0 if self.reserved is None else self.reserved.tokens
-        return self.request.max_tokens - kept
+        most = self.request.max_tokens
+        return most if self.reserved is None else most - self.reserved.tokens
 
-    @property
-    def finishes_in_budget(self) -> bool:
-        """Whether the budget narrows the masks (law 2)."""
-        return self.state is not None and self.request.on_budget == "finish"
-
-    def keys(self, drafted: Iterable[bytes]) -> list[int]:
+    def keys(self, drafted: Seq[bytes]) -> list[int]:
         """64-bit keys of the draws after the answer, and after each of the drafted texts more.
 
         A key is a hash of the seed and the answer's bytes, so it does not depend on how the text
         was split into tokens or steps. Costs O(drafted bytes).
         """
+        keys = [int.from_bytes(self._hash.digest(), "little")]
+        if not drafted:
+            return keys
         ahead = self._hash.copy()
-        keys = [int.from_bytes(ahead.digest(), "little")]
         for data in drafted:
             ahead.update(data)
             keys.append(int.from_bytes(ahead.digest(), "little"))
@@ -150,29 +153,26 @@ class Sequence:
             self._prompt_ending = b"".join([spelling[token] for token in last])[-size:]
         return self._prompt_ending
 
-    def append(
-        self,
-        token: int,
-        data: bytes,
-        source: TokenSource,
-        sampled: SampledToken = _NOTHING_SAMPLED,
-    ) -> None:
-        """Confirm a token that adds ``data`` to the answer; finishes it at a stop string.
+    def append(self, token: AnswerToken) -> None:
+        """Confirm a token and the bytes it adds to the answer; finishes it at a stop string.
 
         As with stop tokens, one that comes after fewer than ``min_tokens`` others does not count.
         """
-        counts = self.length >= self.request.min_tokens
-        self.tokens.append(token)
-        self._leapt.append(source == "leapt")
-        self._hash.update(data)
-        self._answer_bytes += len(data)
-        self._pending.append(AnswerToken(token, data, source, sampled.logprob, sampled.top))
+        counts = self._stops is not None and self.length >= self.request.min_tokens
+        leapt = token.source == "leapt"
+        self.tokens.append(token.token_id)
+        self._leapt.append(leapt)
+        self._num_leapt += leapt
+        self._hash.update(token.data)
+        self._answer_bytes += len(token.data)
+        self._pending.append(token)
         if self.reserved is not None:
-            self.reserved.feed(data)
-        cut = self._stops.feed(data, counts=counts)
-        if cut is not None:
-            self._cut_pending(self._answer_bytes - cut)
-            self.finish("stop")
+            self.reserved.feed(token.data)
+        if self._stops is not None:
+            cut = self._stops.feed(token.data, counts=counts)
+            if cut is not None:
+                self._cut_pending(self._answer_bytes - cut)
+                self.finish("stop")
 
     def leap(self, leap: Leap) -> int:
         """Replace the answer's last tokens by those of ``leap``, up to a stop string or token.
@@ -181,21 +181,36 @@ class Sequence:
         A stop token inside the old text ends nothing: that text was gone on from. One that begins
         there and adds to it ends the answer where the old text ended.
         """
-        self.draft = held_back(leap.draft)
+        change = leap.change
+        self.draft = change.held_back
         self.state = leap.state
-        if leap.dropped:
-            del self.tokens[-leap.dropped :]
-            del self._leapt[-leap.dropped :]
+        if change.dropped:
+            self._num_leapt -= self._leapt.count(1, -change.dropped)
+            del self.tokens[-change.dropped :]
+            del self._leapt[-change.dropped :]
+        if self._stops is not None or self.endings is not None or self.reserved is not None:
+            return self._append_each(change)
+        told = len(change.told)
+        self.tokens += change.tokens
+        self._leapt += bytes(len(change.tokens) - told) + b"\1" * told
+        self._num_leapt += told
+        self._hash.update(change.text)
+        self._answer_bytes += len(change.text)
+        self._pending += change.told
+        return told
+
+    def _append_each(self, change: Change) -> int:
+        """Where any of the tokens may end the answer."""
         told = len(self._pending)
-        for token, data in zip(leap.tokens, leap.added, strict=True):
+        for token, data in zip(change.tokens, change.added, strict=True):
             if not data:
                 self.tokens.append(token)
                 self._leapt.append(False)
             elif self.endings is not None and self.endings.ends(token, self.length):
-                self.append(token, b"", "leapt")
+                self.append(AnswerToken(token, b"", "leapt"))
                 self.finish("stop")
             else:
-                self.append(token, data, "leapt")
+                self.append(AnswerToken(token, data, "leapt"))
             if self.finish_reason is not None:
                 break
         return len(self._pending) - told
@@ -217,19 +232,21 @@ class Sequence:
 
         A token whose bytes could be the start of a stop string waits, and all after it.
         """
-        count = len(self._pending)
-        if self.finish_reason is None and self._stops.held_back:
-            held = 0
+        pending = self._pending
+        if self._stops is not None and self._stops.held_back and self.finish_reason is None:
+            count, held = len(pending), 0
             while count and held < self._stops.held_back:
                 count -= 1
-                held += len(self._pending[count].data)
-        if not count and self.finish_reason is None:
+                held += len(pending[count].data)
+            self._pending, pending = pending[count:], pending[:count]
+        else:
+            self._pending = []
+        if not pending and self.finish_reason is None:
             return None
-        tokens = tuple(self._pending.popleft() for _ in range(count))
         return TokenChunk(
             request_id=self.request.request_id,
-            data=b"".join([token.data for token in tokens]),
-            tokens=tokens,
+            data=b"".join([token.data for token in pending]),
+            tokens=tuple(pending),
             usage=self.usage(),
             finish_reason=self.finish_reason,
             error=self.error,
@@ -241,7 +258,7 @@ class Sequence:
             prompt_tokens=self.answer_start,
             cached_tokens=self.cached_tokens,
             completion_tokens=self.length + self.ended_by_token,
-            leapt_tokens=self._leapt.count(1),
+            leapt_tokens=self._num_leapt,
             drafted_tokens=self.drafted_tokens,
             forward_passes=self.forward_passes,
         )
@@ -263,6 +280,7 @@ class Sequence:
         """Assert what holds between steps. For tests."""
         assert self.computed < len(self.tokens), "no token left to draw from"
         assert len(self._leapt) == self.length
+        assert self._leapt.count(1) == self._num_leapt
         assert self.remaining >= 0
         if self.state is not None and self.finishes_in_budget and self.begun:
             room = self.limit - self.length

@@ -13,7 +13,8 @@ import pytest
 from app.core.request import EngineRequest, SamplingParams
 from app.engine import EngineConfig
 from app.engine.draft import Draft, Source
-from app.engine.drafting import _MOST_CONTEXTS, _MOST_MEMORIES, _Memory
+from app.engine.drafting import _MOST_MEMORIES
+from app.engine.memory import MOST_CONTEXTS, Memory
 from tests.engine.harness import (
     GREEDY,
     TOKENIZER,
@@ -136,10 +137,10 @@ def test_a_value_that_stands_in_the_prompt_is_copied() -> None:
 
 
 def test_the_counts_of_a_constraint_are_bounded_and_forget() -> None:
-    memory = _Memory()
-    for place in range(3 * _MOST_CONTEXTS):
+    memory = Memory()
+    for place in range(3 * MOST_CONTEXTS):
         memory.note(place, 1, 2)
-    assert len(memory._counts) == _MOST_CONTEXTS
+    assert len(memory) == MOST_CONTEXTS
     assert memory.likeliest(0, 1) == (-1, 0.0)
     for _ in range(1000):
         memory.note("branch", 1, 5)
@@ -148,7 +149,7 @@ def test_the_counts_of_a_constraint_are_bounded_and_forget() -> None:
     assert memory.likeliest("branch", 1)[0] == 6
     for token in range(1000):
         memory.note("any", 1, token)
-    assert len(memory._counts["any", 1]) <= 16
+    assert memory.num_ways <= 16 + MOST_CONTEXTS
 
 
 def test_what_is_learned_ends_with_its_constraint() -> None:
@@ -157,7 +158,7 @@ def test_what_is_learned_ends_with_its_constraint() -> None:
     for _ in range(4):
         answer_of(engine, request(allowed=language, max_tokens=60))
     memories = engine._decoder._drafter._memories
-    assert memories[language][""].leaps, "drafts that never came by a leap prove nothing"
+    assert memories[language][""].changes, "drafts that never came by a leap prove nothing"
     gone = weakref.ref(language)
     del language
     gc.collect()
@@ -208,7 +209,7 @@ def test_nothing_is_learned_from_a_request_without_drafts() -> None:
 
 
 def test_guesses_come_from_what_is_common() -> None:
-    memory = _Memory()
+    memory = Memory()
     counts = Counter({7: 6, 8: 3})
     for token in counts.elements():
         memory.note("place", 0, token)

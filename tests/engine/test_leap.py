@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from app.core.constraint import ConstraintState
-from app.engine.leap import Leap, Leaper
+from app.engine.leap import KnownChanges, Leap, Leaper
 from tests.engine.harness import LANGUAGES, TOKENIZER, VOCABULARY, constraint, templates
-from tests.fakes import ByteTokenizer, FiniteConstraint
+from tests.fakes import ByteTokenizer, ByteVocabulary, FiniteConstraint
 
 LEAPER = Leaper(VOCABULARY, TOKENIZER)
 ROOM = 1000
@@ -171,6 +171,64 @@ def test_leaps_only_ever_add_forced_text_split_canonically(seed: int) -> None:
         spelled = VOCABULARY.spell([*leap.tokens, *leap.draft]).decode()
         assert tuple(TOKENIZER.encode(spelled)) == leap.tokens + leap.draft
         assert len(tail) >= 1
+
+
+class _Recording(ByteTokenizer):
+    def __init__(self, vocabulary: ByteVocabulary) -> None:
+        super().__init__(vocabulary)
+        self.seen: list[str] = []
+
+    def encode(self, text: str) -> list[int]:
+        self.seen.append(text)
+        return super().encode(text)
+
+
+@pytest.mark.parametrize(
+    ("merges", "seen"),
+    [(((b'"', b","),), '", 1'), (((b'"', b","), (b"b", b'"')), 'ab", 1')],
+    ids=["no token spans the seam", "a token spans it"],
+)
+def test_the_window_ends_at_a_mark_behind_a_word_that_no_token_spans(
+    merges: tuple[tuple[bytes, bytes], ...], seen: str
+) -> None:
+    vocabulary = ByteVocabulary(merges)
+    tokenizer = _Recording(vocabulary)
+    state = state_after(FiniteConstraint([b'ab", 1', b"b"], vocabulary), b'ab"')
+    leap = Leaper(vocabulary, tokenizer).propose(b'ab"', 0, state, ROOM, finish=True)
+    assert leap is not None
+    assert tokenizer.seen == [seen]
+    assert leap.added[-3:] == (b",", b" ", b"1")
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_leap_that_is_known_is_the_one_that_would_be_found(seed: int) -> None:
+    rng = random.Random(seed)
+    language = constraint(*templates(['é", "', 'ab", "', 'b", "'], "name", ["m", "me"]))
+    known = KnownChanges()
+    found = 0
+    for _ in range(60):
+        whole = rng.choice(language.answers)
+        answer = TOKENIZER.encode(whole.decode())[: rng.randint(0, len(whole))]
+        state = state_after(language, answer)
+        before = len(known)
+        again = LEAPER.propose(answer, 0, state, ROOM, finish=True, known=known)
+        fresh = propose(state, answer)
+        assert (again and again.change) == (fresh and fresh.change)
+        if again is not None and fresh is not None:
+            assert again.state.place == fresh.state.place
+            found += len(known) == before
+    assert found, "nothing was known"
+
+
+def test_what_is_known_of_leaps_is_bounded() -> None:
+    leap = propose(constraint("name12" * 20).start())
+    assert leap is not None
+    known = KnownChanges()
+    for place in range(10_000):
+        known.keep(place, leap.change)
+    assert len(known) * len(leap.tokens) <= 1 << 14
+    assert known.get(9_999) is leap.change
+    assert known.get(0) is None
 
 
 def test_forced_text_that_cannot_fit_is_not_even_tokenized() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 
+from app.core.events import AnswerToken
 from app.core.request import EngineRequest
 from app.engine.config import EngineConfig
 from app.engine.scheduler import Scheduler
@@ -34,9 +35,9 @@ class Bench:
         before = set(self.running)
         batch = self.scheduler.plan()
         for part in batch.parts:
-            if part.num_drawn and grow:
+            if part.draws and grow:
                 for _ in range(grow):
-                    part.sequence.append(7, b"7", "sampled")
+                    part.sequence.append(AnswerToken(7, b"7", "sampled"))
             self.scheduler.commit(part, part.end)
         self.scheduler.check_integrity()
         return [name for name in self.running if name not in before]
@@ -92,7 +93,7 @@ def test_long_answers_count_as_well_as_long_prompts() -> None:
         bench.add(f"b{number}", own(100 + number), "b")
     assert bench.step() == ["a0", "b0"]
     for _ in range(3):
-        bench.sequences["a0"].append(7, b"7", "sampled")
+        bench.sequences["a0"].append(AnswerToken(7, b"7", "sampled"))
         assert bench.step() == []
     bench.end("a0")
     assert bench.step() == ["b1"]
