@@ -110,7 +110,7 @@ def through_server(
 def batch_extent(options: argparse.Namespace) -> batch.Extent:
     if options.quick:
         return batch.Extent(batches=(1, 2), seconds=0.0, steps=2, answers=2)
-    return batch.Extent(batches=options.batch, seconds=3.0, steps=10, answers=16)
+    return batch.Extent(batches=options.batch, seconds=2.5, steps=10, answers=16)
 
 
 def schema_extent(options: argparse.Namespace) -> schema_size.Extent:
