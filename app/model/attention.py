@@ -55,6 +55,8 @@ class AttentionRoute:
     def __init__(self) -> None:
         self.name = f"leapjson_paged_{uuid.uuid4().hex}"
         self.target: LayerAttention | None = None
+        self.options: dict[int, AttentionOptions] = {}
+        """What each layer that has come by asks for."""
         # transformers keeps the function for ever; a weak reference lets the cache be freed.
         route = weakref.ref(self)
 
@@ -82,13 +84,15 @@ class AttentionRoute:
         if attention_mask is not None or position_bias is not None:
             raise UnsupportedModel(f"{type(module).__name__} builds an attention mask of its own")
         assert self.target is not None, "no step has begun"
+        layer = module.layer_idx
         options = AttentionOptions(
             scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
             window=sliding_window or None,
             softcap=softcap or None,
             sinks=s_aux,
         )
-        out = self.target.attend(module.layer_idx, query[0], key[0], value[0], options)
+        self.options[layer] = options
+        out = self.target.attend(layer, query[0], key[0], value[0], options)
         return out.unsqueeze(0)
 
 

@@ -31,7 +31,7 @@ _NO_SINKS = np.empty(0, dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True)
-class _ShortSpans:
+class ShortSpans:
     spans: Ints
     """Shape [n, 4]: row, tokens, first position, and where the span's blocks begin."""
     blocks: Ints
@@ -52,15 +52,20 @@ class CpuAttention:
 
     def __init__(self, storage: KvStorage) -> None:
         self._storage = storage
-        self._slots: Ints = np.empty(0, dtype=np.int64)
-        self._short = _short_spans(())
+        self.slots: Ints = np.empty(0, dtype=np.int64)
+        """Of the step's tokens."""
+        self.short = _short_spans(())
         self._long: list[SpanLayout] = []
         self._long_by_window: dict[int | None, list[_LongSpan]] = {}
 
+    @property
+    def storage(self) -> KvStorage:
+        return self._storage
+
     def begin(self, step: StepArrays) -> None:
         """Set the step that the following calls of ``attend`` belong to."""
-        self._slots = step.slots
-        self._short = _short_spans([s for s in step.spans if s.length <= _SHORT_TOKENS])
+        self.slots = step.slots
+        self.short = _short_spans([s for s in step.spans if s.length <= _SHORT_TOKENS])
         self._long = [span for span in step.spans if span.length > _SHORT_TOKENS]
         self._long_by_window.clear()
 
@@ -73,21 +78,26 @@ class CpuAttention:
         options: AttentionOptions,
     ) -> torch.Tensor:
         keys, values = self._storage.keys[layer], self._storage.values[layer]
-        kernels.write(_by_token(key), self._slots, as_numpy(keys))
-        kernels.write(_by_token(value), self._slots, as_numpy(values))
+        kernels.write(_by_token(key), self.slots, as_numpy(keys))
+        kernels.write(_by_token(value), self.slots, as_numpy(values))
         out = query.new_empty(query.shape[1], query.shape[0], value.shape[2])
-        if len(self._short.spans):
+        if len(self.short.spans):
             self._attend_short(query, keys, values, options, out)
+        self.attend_long(layer, query, options, out)
+        return out
+
+    def attend_long(
+        self, layer: int, query: torch.Tensor, options: AttentionOptions, out: torch.Tensor
+    ) -> None:
+        """Fill the long spans' rows of ``out`` [T, Hq, Dv]; keys and values are written already."""
         for span in self._long_spans(query.dtype, options.window):
-            found = _attend_long(
+            out[span.rows] = _attend_long(
                 span,
                 query[:, span.rows],
-                self._gather(keys, span.blocks),
-                self._gather(values, span.blocks),
+                self._gather(self._storage.keys[layer], span.blocks),
+                self._gather(self._storage.values[layer], span.blocks),
                 options,
             )
-            out[span.rows] = found
-        return out
 
     def _attend_short(
         self,
@@ -97,14 +107,14 @@ class CpuAttention:
         options: AttentionOptions,
         out: torch.Tensor,
     ) -> None:
-        work = self._short.positions * query.shape[0] * query.shape[2]
+        work = self.short.positions * query.shape[0] * query.shape[2]
         with spreading(work > _SPREAD_WORK) as threads:
             kernels.attend(
                 _by_token(query),
                 as_numpy(keys),
                 as_numpy(values),
-                self._short.spans,
-                self._short.blocks,
+                self.short.spans,
+                self.short.blocks,
                 self._storage.block_size,
                 min(threads, keys.shape[1]),
                 threads > 1,
@@ -136,13 +146,13 @@ def _by_token(rows: torch.Tensor) -> kernels.Rows:
     return as_numpy(rows.transpose(0, 1).contiguous())
 
 
-def _short_spans(spans: list[SpanLayout] | tuple[()]) -> _ShortSpans:
+def _short_spans(spans: list[SpanLayout] | tuple[()]) -> ShortSpans:
     begins = np.cumsum([0, *(len(span.blocks) for span in spans)])
     rows = [
         (span.row, span.length, span.start, begin)
         for span, begin in zip(spans, begins.tolist(), strict=False)
     ]
-    return _ShortSpans(
+    return ShortSpans(
         spans=np.array(rows, dtype=np.int64).reshape(-1, 4),
         blocks=np.concatenate([span.blocks for span in spans] or [np.empty(0, dtype=np.int64)]),
         positions=sum(span.length * span.end for span in spans),

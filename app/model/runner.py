@@ -15,6 +15,7 @@ from app.core.step import StepPlan, StepResult
 from app.model.architecture import position_limit
 from app.model.attention import AttentionRoute, probe_layers
 from app.model.config import ModelConfig
+from app.model.cpu.layers import can_fuse, fuse
 from app.model.cpu_attention import CpuAttention
 from app.model.device_sampling import DeviceSampler
 from app.model.forward import RaggedForward, StepAttention
@@ -167,12 +168,18 @@ def _prepare(
     block_size = min(config.block_size, _CHECK_BLOCK_SIZE)
     case = make_case(model.config.get_text_config().vocab_size, block_size)
     expected = whole_logits(model, case, "eager")
-    packed = pack_linears(model) if config.pack_linears and can_pack(dtype, model.device) else 0
+    packed = _pack(model, route) if config.pack_linears else 0
     model.set_attn_implementation(route.name)
     storage = allocate(shapes, num_blocks=case.blocks, block_size=block_size, device=model.device)
     forward = RaggedForward(model, route, _attention(storage, shapes, model.device))
     check_ragged_step(model, forward, case, block_size, expected)
     return packed
+
+
+def _pack(model: PreTrainedModel, route: AttentionRoute) -> int:
+    if can_fuse(model):
+        return fuse(model, route)
+    return pack_linears(model) if can_pack(model.dtype, model.device) else 0
 
 
 def _attention(

@@ -1,0 +1,380 @@
+"""What the threads of a team do for a decoder layer of the Llama kind; all tensors are bfloat16.
+
+T tokens of a step, H hidden, Hq and Hk heads of D, I inner::
+
+    hidden [T, H] -norm-> normed [T, H] -product-> heads [T, Hq + 2 Hk, D] -turn-> keys and values
+    into the cache -attend-> attended [T, Hq, D] -product, + hidden-> hidden -norm-> normed
+    -gated product-> inner [T, I] -product, + hidden-> hidden
+
+A job is described by numbers and addresses in a record, since its threads are none of Python's. A
+product's item is a panel of 64 outputs and some of the rows.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from app.model.attention_kernels import _LOG2_E, _attend_item, _exp2
+from app.model.compiled import compiled, narrow, widen
+from app.model.cpu import team
+from app.model.cpu.panels import MOST_ROWS, WIDTH, multiply
+
+Records = NDArray[Any]
+
+
+def _record(*names: str, floats: tuple[str, ...] = ()) -> np.dtype[Any]:
+    return np.dtype([(name, np.int64) for name in names] + [(name, np.float64) for name in floats])
+
+
+JOB = _record(
+    "run", "kind", "items", "layer", "rows", "blocks",
+    "x", "inputs", "weight", "outputs", "bias", "residual", "out",
+)  # fmt: skip
+LAYER = _record(
+    "hidden", "inner", "heads", "kv_heads", "dim", "window",
+    "norm", "qkv", "qkv_bias", "q_norm", "k_norm", "out", "out_bias",
+    "inner_norm", "gate_up", "gate_up_bias", "down", "down_bias",
+    floats=("eps", "inner_eps", "head_eps", "scale"),
+)  # fmt: skip
+"""Sizes, and the addresses of weights; 0 for one that is not there."""
+STEP = _record(
+    "tokens", "hidden", "normed", "heads", "attended", "inner",
+    "cos", "sin", "turned", "slots", "spans", "span_count", "blocks", "block_size",
+    "pools", "pool_slots",
+)  # fmt: skip
+"""Sizes, and the addresses of what a step is computed with. ``turned`` is the width of ``cos``;
+``pools`` has the addresses of keys and values of each layer."""
+
+_PRODUCT, _GATED, _NORM, _INNER_NORM, _TURN, _ATTEND = range(6)
+_ROWS = 96
+"""Rows of an item: their sums stay in the first cache, their inputs in the second."""
+_INPUTS = 4096
+"""Inputs of a panel multiplied at a time: they stay in the second cache for the next rows."""
+_FEW_TOKENS = 8
+"""Up to so many, norms and rotations are not shared out."""
+
+_f32: Any = np.float32
+_NO_SINKS = np.empty(0, dtype=np.float32)
+_intrinsic: Any = intrinsic
+_numba: Any = numba
+_memory: Any = _numba.carray
+
+
+def _place(_context: Any, address: Any) -> Any:
+    def emit(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.int64), emit
+
+
+def _call(_context: Any, function: Any, jobs: Any, layers: Any, steps: Any, item: Any) -> Any:
+    def emit(context: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * 4)
+        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), arguments[1:])
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 5), emit
+
+
+_at: Any = _intrinsic(_place)
+_run: Any = _intrinsic(_call)
+
+
+@compiled()
+def _sum_up(x: int, stride: int, rows: int, weight: int, inputs: int, sums: Any) -> None:
+    """``sums`` [rows, 64] = rows at ``x`` times one panel."""
+    sums[:] = _f32(0.0)
+    place = sums.ctypes.data
+    groups = (rows + MOST_ROWS - 1) // MOST_ROWS
+    for first in range(0, inputs, _INPUTS):
+        pairs = min(_INPUTS, inputs - first) // 2
+        for group in range(groups):
+            a, b = rows * group // groups, rows * (group + 1) // groups
+            multiply(
+                b - a, x + a * stride + 2 * first, stride, weight + first * 2 * WIDTH, pairs,
+                place + a * 4 * WIDTH,
+            )  # fmt: skip
+
+
+@compiled()
+def _product(job: Any, item: int) -> None:
+    """``out = x weight + bias + residual`` for one item; ``residual`` may be ``out``."""
+    panel, block = item // job.blocks, item % job.blocks
+    first = job.rows * block // job.blocks
+    rows = job.rows * (block + 1) // job.blocks - first
+    sums = np.empty((rows, WIDTH), dtype=np.float32)
+    weight = job.weight + panel * job.inputs * 2 * WIDTH
+    _sum_up(job.x + first * job.inputs * 2, job.inputs * 2, rows, weight, job.inputs, sums)
+    begin = panel * WIDTH
+    width = min(WIDTH, job.outputs - begin)
+    if job.bias:
+        bias = _memory(_at(job.bias + 2 * begin), (width,), np.uint16)
+        for row in range(rows):
+            for i in range(width):
+                sums[row, i] += widen(bias[i])
+    for row in range(rows):
+        offset = 2 * ((first + row) * job.outputs + begin)
+        own = sums[row]
+        if job.residual:
+            more = _memory(_at(job.residual + offset), (width,), np.uint16)
+            for i in range(width):
+                # The sum is rounded before it is added, as a linear layer rounds what it gives.
+                own[i] = widen(narrow(own[i], more[i])) + widen(more[i])
+        out = _memory(_at(job.out + offset), (width,), np.uint16)
+        for i in range(width):
+            out[i] = narrow(own[i], out[i])
+
+
+@compiled(reassociate=True)
+def _silu(x: Any) -> Any:
+    power = _exp2(-abs(x) * _LOG2_E)
+    share = _f32(1.0) / (_f32(1.0) + power)
+    return x * (share if x >= _f32(0.0) else power * share)
+
+
+@compiled()
+def _gated(job: Any, item: int) -> None:
+    """``out = silu(x gate) * (x up)`` for one item: a gate's panel, and the panel behind it."""
+    panel, block = item // job.blocks, item % job.blocks
+    first = job.rows * block // job.blocks
+    rows = job.rows * (block + 1) // job.blocks - first
+    gates = np.empty((rows, WIDTH), dtype=np.float32)
+    ups = np.empty((rows, WIDTH), dtype=np.float32)
+    x, stride = job.x + first * job.inputs * 2, job.inputs * 2
+    weight = job.weight + 2 * panel * job.inputs * 2 * WIDTH
+    _sum_up(x, stride, rows, weight, job.inputs, gates)
+    _sum_up(x, stride, rows, weight + job.inputs * 2 * WIDTH, job.inputs, ups)
+    begin = panel * WIDTH
+    width = min(WIDTH, job.outputs - begin)
+    if job.bias:
+        bias = _memory(_at(job.bias + 4 * begin), (2, WIDTH), np.uint16)
+        for row in range(rows):
+            for i in range(WIDTH):
+                gates[row, i] += widen(bias[0, i])
+                ups[row, i] += widen(bias[1, i])
+    for row in range(rows):
+        out = _memory(_at(job.out + 2 * ((first + row) * job.outputs + begin)), (width,), np.uint16)
+        for i in range(width):
+            out[i] = narrow(_silu(gates[row, i]) * ups[row, i], out[i])
+
+
+@compiled(reassociate=True)
+def _scale_to_one(row: Any, weight: Any, eps: float, out: Any) -> None:
+    """RMS norm of one row; ``out`` may be ``row``."""
+    total = _f32(0.0)
+    for i in range(len(row)):
+        value = widen(row[i])
+        total += value * value
+    factor = _f32(1.0) / np.sqrt(total / _f32(len(row)) + _f32(eps))
+    for i in range(len(row)):
+        value = widen(narrow(widen(row[i]) * factor, row[i]))
+        out[i] = narrow(value * widen(weight[i]), out[i])
+
+
+@compiled()
+def _norm(step: Any, layer: Any, inner: bool, token: int) -> None:
+    size = layer.hidden
+    weight = layer.inner_norm if inner else layer.norm
+    _scale_to_one(
+        _memory(_at(step.hidden + 2 * size * token), (size,), np.uint16),
+        _memory(_at(weight), (size,), np.uint16),
+        layer.inner_eps if inner else layer.eps,
+        _memory(_at(step.normed + 2 * size * token), (size,), np.uint16),
+    )
+
+
+@compiled(reassociate=True)
+def _turn(step: Any, layer: Any, number: int, token: int) -> None:
+    """Rotate a token's queries and keys where they lie; keys and values go into the cache."""
+    queries, keys, dim = layer.heads, layer.kv_heads, layer.dim
+    total = queries + 2 * keys
+    heads = _memory(_at(step.heads + 2 * total * dim * token), (total, dim), np.uint16)
+    cos = _memory(_at(step.cos + 2 * step.turned * token), (step.turned,), np.uint16)
+    sin = _memory(_at(step.sin + 2 * step.turned * token), (step.turned,), np.uint16)
+    half = step.turned // 2
+    for head in range(queries + keys):
+        own = heads[head]
+        norm = layer.q_norm if head < queries else layer.k_norm
+        if norm:
+            _scale_to_one(own, _memory(_at(norm), (dim,), np.uint16), layer.head_eps, own)
+        for i in range(half):
+            a, b = widen(own[i]), widen(own[i + half])
+            own[i] = narrow(a * widen(cos[i]) - b * widen(sin[i]), own[i])
+            own[i + half] = narrow(b * widen(cos[i + half]) + a * widen(sin[i + half]), own[i])
+    slot = _memory(_at(step.slots), (step.tokens,), np.int64)[token]
+    pools = _memory(_at(step.pools + 16 * number), (2,), np.int64)
+    key_pool = _memory(_at(pools[0] + 2 * slot * keys * dim), (keys, dim), np.uint16)
+    value_pool = _memory(_at(pools[1] + 2 * slot * keys * dim), (keys, dim), np.uint16)
+    key_pool[:] = heads[queries : queries + keys]
+    value_pool[:] = heads[queries + keys :]
+
+
+@compiled()
+def _attend(step: Any, layer: Any, number: int, chunks: int, item: int) -> None:
+    """One short span and some of its key heads."""
+    chunk, place = item % chunks, item // chunks
+    queries, keys, dim = layer.heads, layer.kv_heads, layer.dim
+    shape = (step.tokens, queries + 2 * keys, dim)
+    asked = _memory(_at(step.heads), shape, np.uint16)[:, :queries]
+    pools = _memory(_at(step.pools + 16 * number), (2,), np.int64)
+    pool = (step.pool_slots, keys, dim)
+    spans = _memory(_at(step.spans), (step.span_count, 4), np.int64)
+    row, length, start, begin = spans[place]
+    count = (start + length + step.block_size - 1) // step.block_size
+    head = keys * chunk // chunks
+    _attend_item(
+        asked,
+        _memory(_at(pools[0]), pool, np.uint16),
+        _memory(_at(pools[1]), pool, np.uint16),
+        _memory(_at(step.blocks + 8 * begin), (count,), np.int64),
+        step.block_size, row, length, start, head, keys * (chunk + 1) // chunks - head,
+        layer.scale, layer.window, 0.0, _NO_SINKS,
+        _memory(_at(step.attended), (step.tokens, queries, dim), np.uint16),
+    )  # fmt: skip
+
+
+def _do_item(job_at: int, layers_at: int, step_at: int, item: int) -> None:
+    """One item of the job at an address."""
+    job = _memory(_at(job_at), (1,), JOB)[0]
+    step = _memory(_at(step_at), (1,), STEP)[0]
+    layer = _memory(_at(layers_at), (job.layer + 1,), LAYER)[job.layer]
+    if job.kind == _PRODUCT:
+        _product(job, item)
+    elif job.kind == _GATED:
+        _gated(job, item)
+    elif job.kind == _NORM:
+        _norm(step, layer, False, item)
+    elif job.kind == _INNER_NORM:
+        _norm(step, layer, True, item)
+    elif job.kind == _TURN:
+        _turn(step, layer, job.layer, item)
+    else:
+        _attend(step, layer, job.layer, job.blocks, item)
+
+
+@functools.cache
+def entry() -> int:
+    """The address of the function that does an item; goes into ``run`` of a job.
+
+    Compiled on the first call: it takes instructions that not every processor has. What calls
+    it by its address is compiled in a moment, and nothing is copied into it.
+    """
+    signature = "void(int64, int64, int64, int64)"
+    try:
+        made = _numba.cfunc(signature, cache=True, error_model="numpy")(_do_item)
+    except RuntimeError:  # there is no folder to keep it in
+        made = _numba.cfunc(signature, error_model="numpy")(_do_item)
+    address: int = made.address
+    return address
+
+
+@compiled()
+def _do(jobs: Records, layers: Records, steps: Records, item: int) -> None:
+    _run(jobs[0].run, jobs.ctypes.data, layers.ctypes.data, steps.ctypes.data, item)
+
+
+@compiled()
+def help_out(board: team.Board, jobs: Records, layers: Records, steps: Records) -> None:
+    """What a helper does until the team is closed."""
+    while True:
+        left = team.next_item(board)
+        if left == 0:
+            return
+        _do(jobs, layers, steps, jobs[0].items - left)
+        team.done(board)
+
+
+@compiled()
+def _share(
+    board: team.Board, jobs: Records, layers: Records, steps: Records, items: int, alone: bool
+) -> None:
+    """Do the job that lies in ``jobs``, with the helpers unless it is too little to share."""
+    if alone or items < 2:
+        for item in range(items):
+            _do(jobs, layers, steps, item)
+        return
+    jobs[0].items = items
+    team.publish(board, items)
+    while True:
+        left = team.claim(board)
+        if left == 0:
+            break
+        _do(jobs, layers, steps, items - left)
+        team.done(board)
+    team.wait_for(board, items)
+
+
+@compiled()
+def _multiply(
+    board: team.Board, jobs: Records, layers: Records, steps: Records, gated: bool,
+    rows: int, x: int, inputs: int, weight: int, outputs: int, bias: int, residual: int, out: int,
+) -> None:  # fmt: skip
+    job = jobs[0]
+    job.kind = _GATED if gated else _PRODUCT
+    job.rows, job.blocks = rows, (rows + _ROWS - 1) // _ROWS
+    job.x, job.inputs, job.weight, job.outputs = x, inputs, weight, outputs
+    job.bias, job.residual, job.out = bias, residual, out
+    items = (outputs + WIDTH - 1) // WIDTH * job.blocks
+    _share(board, jobs, layers, steps, items, False)
+
+
+@compiled()
+def _by_token(
+    board: team.Board, jobs: Records, layers: Records, steps: Records, kind: int, layer: int
+) -> None:
+    jobs[0].kind, jobs[0].layer = kind, layer
+    tokens = steps[0].tokens
+    _share(board, jobs, layers, steps, tokens, tokens <= _FEW_TOKENS)
+
+
+@compiled()
+def product(
+    board: team.Board, jobs: Records, layers: Records, steps: Records,
+    rows: int, x: int, inputs: int, weight: int, outputs: int, bias: int, out: int,
+) -> None:  # fmt: skip
+    """A linear layer: [rows, inputs] at ``x`` times panels -> [rows, outputs] at ``out``."""
+    _multiply(board, jobs, layers, steps, False, rows, x, inputs, weight, outputs, bias, 0, out)
+
+
+@compiled()
+def first_half(board: team.Board, jobs: Records, layers: Records, steps: Records, n: int) -> None:
+    """Layer ``n`` up to its attention, which it does for the short spans."""
+    step, layer = steps[0], layers[n]
+    _by_token(board, jobs, layers, steps, _NORM, n)
+    width = (layer.heads + 2 * layer.kv_heads) * layer.dim
+    _multiply(
+        board, jobs, layers, steps, False, step.tokens, step.normed, layer.hidden,
+        layer.qkv, width, layer.qkv_bias, 0, step.heads,
+    )  # fmt: skip
+    _by_token(board, jobs, layers, steps, _TURN, n)
+    if step.span_count:
+        jobs[0].kind, jobs[0].layer = _ATTEND, n
+        jobs[0].blocks = layer.kv_heads if step.span_count < 4 else 1
+        _share(board, jobs, layers, steps, step.span_count * jobs[0].blocks, False)
+
+
+@compiled()
+def second_half(board: team.Board, jobs: Records, layers: Records, steps: Records, n: int) -> None:
+    """What follows the attention of layer ``n``."""
+    step, layer = steps[0], layers[n]
+    _multiply(
+        board, jobs, layers, steps, False, step.tokens, step.attended, layer.heads * layer.dim,
+        layer.out, layer.hidden, layer.out_bias, step.hidden, step.hidden,
+    )  # fmt: skip
+    _by_token(board, jobs, layers, steps, _INNER_NORM, n)
+    _multiply(
+        board, jobs, layers, steps, True, step.tokens, step.normed, layer.hidden,
+        layer.gate_up, layer.inner, layer.gate_up_bias, 0, step.inner,
+    )  # fmt: skip
+    _multiply(
+        board, jobs, layers, steps, False, step.tokens, step.inner, layer.inner,
+        layer.down, layer.hidden, layer.down_bias, step.hidden, step.hidden,
+    )  # fmt: skip

@@ -1,0 +1,312 @@
+"""transformers' decoder layers of the Llama kind, replaced by the jobs of ``cpu.jobs``.
+
+One layer of transformers is some forty operations of torch. Each is over before a second core has
+woken up for it, and a decoding step has little more to do: of the 34 ms of a step of one answer
+(160M parameters, two Zen 4 cores) reading the weights takes 10. Here a layer is two calls.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.activations import SiLUActivation
+
+from app.model.attention import AttentionRoute
+from app.model.cpu import jobs, panels, team
+from app.model.cpu_attention import CpuAttention
+from app.model.inputs import Ints
+from app.model.kv_storage import KvStorage
+
+_KNOWN = {"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer"}
+"""All are: norm, attention with rotary positions, norm, gated SiLU; Qwen 3 norms heads too."""
+
+
+class CpuTeam:
+    """Threads for the products of one model, and what they share. Used by one thread at a time."""
+
+    def __init__(self, threads: int, layers: int = 0) -> None:
+        self.board = team.new_board()
+        self.jobs = np.zeros(1, dtype=jobs.JOB)
+        self.jobs["run"] = jobs.entry()
+        self.layers = np.zeros(max(layers, 1), dtype=jobs.LAYER)
+        self.steps = np.zeros(1, dtype=jobs.STEP)
+        shared = (self.board, self.jobs, self.layers, self.steps)
+        helpers = [
+            threading.Thread(
+                target=jobs.help_out, args=shared, name=f"leapjson-pass-{number}", daemon=True
+            )
+            for number in range(1, threads)
+        ]
+        for helper in helpers:
+            helper.start()
+        # The helpers hold the arrays, and nothing of this object.
+        weakref.finalize(self, team.close, self.board)
+
+    @property
+    def shared(self) -> tuple[Any, Any, Any, Any]:
+        return self.board, self.jobs, self.layers, self.steps
+
+
+class PanelLinear(nn.Module):
+    """Same result as ``linear``, whose weight it replaces by panels."""
+
+    def __init__(self, linear: nn.Linear, workers: CpuTeam) -> None:
+        super().__init__()
+        self.in_features = linear.in_features
+        self.out_features = linear.out_features
+        self._team = workers
+        self._panels = panels.pack(linear.weight.detach())
+        self._bias = linear.bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.contiguous()
+        out = x.new_empty(*x.shape[:-1], self.out_features)
+        jobs.product(
+            *self._team.shared,
+            x.numel() // self.in_features,
+            x.data_ptr(),
+            self.in_features,
+            self._panels.data_ptr(),
+            self.out_features,
+            _address(self._bias),
+            out.data_ptr(),
+        )
+        return out
+
+
+class FusedLayer(nn.Module):
+    """Same result as ``layer``, whose weights it replaces by panels."""
+
+    def __init__(
+        self, layer: Any, number: int, route: AttentionRoute, workers: CpuTeam, room: _Room
+    ) -> None:
+        super().__init__()
+        self.attention_type = getattr(layer, "attention_type", None)
+        self._number = number
+        self._route = route
+        self._team = workers
+        self._room = room
+        self._kept: list[torch.Tensor] = []
+        attention, mlp = layer.self_attn, layer.mlp
+        options = route.options[number]
+        heads = (attention.q_proj, attention.k_proj, attention.v_proj)
+        q_norm, k_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
+        inner = mlp.gate_proj.out_features
+        values = {
+            "hidden": attention.q_proj.in_features,
+            "inner": inner,
+            "heads": attention.q_proj.out_features // attention.head_dim,
+            "kv_heads": attention.k_proj.out_features // attention.head_dim,
+            "dim": attention.head_dim,
+            "window": options.window or 0,
+            "norm": self._keep(layer.input_layernorm.weight),
+            "qkv": self._keep(panels.pack(torch.cat([part.weight for part in heads]))),
+            "qkv_bias": self._keep(_joined_bias(heads)),
+            "q_norm": self._keep(None if q_norm is None else q_norm.weight),
+            "k_norm": self._keep(None if k_norm is None else k_norm.weight),
+            "out": self._keep(panels.pack(attention.o_proj.weight)),
+            "out_bias": self._keep(attention.o_proj.bias),
+            "inner_norm": self._keep(layer.post_attention_layernorm.weight),
+            "gate_up": self._keep(_in_turn(mlp.gate_proj.weight, mlp.up_proj.weight)),
+            "gate_up_bias": self._keep(_biases_in_turn(mlp.gate_proj.bias, mlp.up_proj.bias)),
+            "down": self._keep(panels.pack(mlp.down_proj.weight)),
+            "down_bias": self._keep(mlp.down_proj.bias),
+            "eps": layer.input_layernorm.variance_epsilon,
+            "inner_eps": layer.post_attention_layernorm.variance_epsilon,
+            "head_eps": 0.0 if q_norm is None else q_norm.variance_epsilon,
+            "scale": options.scale,
+        }
+        for name, value in values.items():
+            workers.layers[number][name] = value
+        self._options = options
+
+    def _keep(self, tensor: torch.Tensor | None) -> int:
+        """The address of a tensor that lives as long as this layer; 0 for none."""
+        if tensor is None:
+            return 0
+        kept = tensor.detach().contiguous()
+        self._kept.append(kept)
+        return kept.data_ptr()
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        *_: Any,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor],
+        **__: Any,
+    ) -> torch.Tensor:
+        """[1, T, H] -> the same tensor, with this layer's results in it."""
+        attention = self._route.target
+        assert isinstance(attention, CpuAttention), "no step has begun"
+        if self._number == 0:
+            hidden_states = hidden_states.contiguous()
+            self._room.begin(hidden_states, position_embeddings, attention)
+        jobs.first_half(*self._team.shared, self._number)
+        attention.attend_long(self._number, self._room.queries, self._options, self._room.attended)
+        jobs.second_half(*self._team.shared, self._number)
+        return hidden_states
+
+
+class _Room:
+    """Where a step's intermediate values lie; all layers use the same, one after the other."""
+
+    def __init__(self, workers: CpuTeam) -> None:
+        self._team = workers
+        self._size = 0
+        self._storage: KvStorage | None = None
+        self._pools: Ints = np.empty((0, 2), dtype=np.int64)
+        self._alive: tuple[Any, ...] = ()
+        self.queries = torch.empty(0)
+        """[Hq, T, D], a view."""
+        self.attended = torch.empty(0)
+        """[T, Hq, D]."""
+
+    def begin(
+        self,
+        hidden: torch.Tensor,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor],
+        attention: CpuAttention,
+    ) -> None:
+        layer = self._team.layers[0]
+        tokens = hidden.shape[1]
+        if tokens > self._size:
+            self._grow(tokens, layer)
+        queries, keys, dim = int(layer["heads"]), int(layer["kv_heads"]), int(layer["dim"])
+        heads = self._heads[: tokens * (queries + 2 * keys) * dim].view(tokens, -1, dim)
+        self.queries = heads[:, :queries].transpose(0, 1)
+        self.attended = self._attended[: tokens * queries * dim].view(tokens, queries, dim)
+        cos, sin = (part.contiguous() for part in position_embeddings)
+        short, pools = attention.short, self._addresses(attention.storage)
+        self._team.steps[0] = (
+            tokens,
+            hidden.data_ptr(),
+            self._normed.data_ptr(),
+            heads.data_ptr(),
+            self.attended.data_ptr(),
+            self._inner.data_ptr(),
+            cos.data_ptr(),
+            sin.data_ptr(),
+            cos.shape[-1],
+            attention.slots.ctypes.data,
+            short.spans.ctypes.data,
+            len(short.spans),
+            short.blocks.ctypes.data,
+            attention.storage.block_size,
+            pools.ctypes.data,
+            len(attention.storage.keys[0]),
+        )
+        self._alive = (hidden, cos, sin, attention.slots, short, pools)
+
+    def _addresses(self, storage: KvStorage) -> Ints:
+        if storage is not self._storage:
+            self._storage = storage
+            self._pools = np.array(
+                [
+                    (storage.keys[layer].data_ptr(), storage.values[layer].data_ptr())
+                    for layer in range(len(storage.keys))
+                ],
+                dtype=np.int64,
+            )
+        return self._pools
+
+    def _grow(self, tokens: int, layer: Any) -> None:
+        """For so many tokens and a quarter more."""
+        self._size = size = tokens + tokens // 4
+        heads, keys, dim = int(layer["heads"]), int(layer["kv_heads"]), int(layer["dim"])
+        self._normed = torch.empty(size * int(layer["hidden"]), dtype=torch.bfloat16)
+        self._heads = torch.empty(size * (heads + 2 * keys) * dim, dtype=torch.bfloat16)
+        self._attended = torch.empty(size * heads * dim, dtype=torch.bfloat16)
+        self._inner = torch.empty(size * int(layer["inner"]), dtype=torch.bfloat16)
+
+
+def _address(tensor: torch.Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def _joined_bias(parts: tuple[nn.Linear, ...]) -> torch.Tensor | None:
+    if all(part.bias is None for part in parts):
+        return None
+    return torch.cat(
+        [
+            part.weight.new_zeros(part.out_features) if part.bias is None else part.bias
+            for part in parts
+        ]
+    )
+
+
+def _in_turn(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """Panels of both, one of the gate's before each of the other's."""
+    return torch.stack([panels.pack(gate), panels.pack(up)], dim=1)
+
+
+def _biases_in_turn(gate: torch.Tensor | None, up: torch.Tensor | None) -> torch.Tensor | None:
+    if gate is None or up is None:
+        return None
+    padding = (0, -len(gate) % panels.WIDTH)
+    rows = [nn.functional.pad(bias, padding).view(-1, panels.WIDTH) for bias in (gate, up)]
+    return torch.stack(rows, dim=1)
+
+
+def can_fuse(model: PreTrainedModel) -> bool:
+    """Whether these loops are the best there is for the model: not beside AMX, which multiplies
+    many rows several times as fast as the instructions they are made of."""
+    if model.device.type != "cpu" or model.dtype != torch.bfloat16:
+        return False
+    return panels.runs_here() and not torch.cpu._is_amx_tile_supported()
+
+
+def fuse(model: PreTrainedModel, route: AttentionRoute) -> int:
+    """Replace what can be of ``model``: layers of a known kind, then every plain linear layer.
+
+    Weights are freed as they are packed, but those that another module still holds. Returns how
+    many linear layers there were in what was replaced. ``route`` must have seen a pass.
+    """
+    found = [
+        (name, module)
+        for name, module in model.named_modules()
+        if type(module).__name__ in _KNOWN and _is_plain(module)
+    ]
+    workers = CpuTeam(torch.get_num_threads(), len(found))
+    room = _Room(workers)
+    replaced = 0
+    whole = len(found) == len(route.options)
+    while whole and found:
+        name, layer = found.pop()
+        _replace(model, name, FusedLayer(layer, layer.self_attn.layer_idx, route, workers, room))
+        replaced += 7
+        del layer
+    linears = [
+        (name, module)
+        for name, module in model.named_modules()
+        if type(module) is nn.Linear and _has_panels(module)
+    ]
+    while linears:
+        name, linear = linears.pop()
+        _replace(model, name, PanelLinear(linear, workers))
+        replaced += 1
+        del linear
+    return replaced
+
+
+def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(parent), leaf, module)
+
+
+def _has_panels(linear: nn.Linear) -> bool:
+    return linear.weight.dtype == torch.bfloat16 and linear.in_features % 2 == 0
+
+
+def _is_plain(layer: Any) -> bool:
+    linears = [layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj]
+    linears += [layer.self_attn.o_proj]
+    linears += [layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj]
+    return isinstance(layer.mlp.act_fn, nn.SiLU | SiLUActivation) and all(
+        type(linear) is nn.Linear and _has_panels(linear) for linear in linears
+    )

@@ -1,0 +1,196 @@
+"""Matrix products in bfloat16 for few rows: weights in panels, read once, in order of memory.
+
+A step has few rows, so what a product takes is the time to read its weights. oneDNN reads them at
+12 GB/s (one core, Zen 4, 1 row), these loops at 20 GB/s and more; with many rows they do 205 to 225
+GFLOP/s, and oneDNN 180 to 200::
+
+    weight [N, K]  ->  panels [N / 64, K / 2, 64, 2]    64 outputs side by side, two inputs deep
+
+which is the shape that AVX512-BF16's dot product takes: 16 outputs an instruction, two inputs each.
+Sums are float32.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from llvmlite import binding, ir  # type: ignore[import-untyped]
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from app.model.compiled import compiled
+
+WIDTH = 64
+"""Outputs of a panel."""
+MOST_ROWS = 6
+"""Rows multiplied at a time: 24 sums, 4 weights and an input fill the 32 registers."""
+
+_LANES = 16
+_VECTORS = WIDTH // _LANES
+_AHEAD = 8192
+"""Bytes before its use at which a weight is asked for."""
+
+_code: Any = cgutils
+_intrinsic: Any = intrinsic
+
+
+class _Bfloat(ir.Type):  # type: ignore[misc]
+    """LLVM's bfloat, which llvmlite has no name for."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Bfloat)
+
+    def __hash__(self) -> int:
+        return hash(_Bfloat)
+
+
+_I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+_SUMS = ir.VectorType(ir.FloatType(), _LANES)
+_WORDS = ir.VectorType(_I32, _LANES)
+_PAIRS = ir.VectorType(_Bfloat(), 2 * _LANES)
+
+
+def runs_here() -> bool:
+    """Whether this processor has the instructions, and the system the calls of ``team``."""
+    features = binding.get_host_cpu_features()
+    return sys.platform == "linux" and bool(features.get("avx512bf16", False))
+
+
+def pack(weight: torch.Tensor) -> torch.Tensor:
+    """``weight`` [N, K], bfloat16, as panels; N is filled up with zeros. K must be even."""
+    outputs, inputs = weight.shape
+    full = F.pad(weight, (0, 0, 0, -outputs % WIDTH))
+    return full.view(-1, WIDTH, inputs // 2, 2).permute(0, 2, 1, 3).contiguous()
+
+
+def _multiplier(rows: int) -> Callable[..., None]:
+    """``multiply(x, stride, weights, pairs, sums)`` for a fixed number of rows; see below."""
+
+    def define(_context: Any, *_: Any) -> Any:
+        return types.void(*[types.int64] * 5), emit
+
+    def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [_I64] * 5)
+        function = _code.get_or_insert_function(builder.module, kind, f"leapjson_multiply_{rows}")
+        if function.is_declaration:
+            # A function of its own, in every module that calls it and kept once: that the compiler
+            # copies it to each call takes it half a minute.
+            function.linkage = "linkonce_odr"
+            function.attributes.add("noinline")
+            _write(function, rows)
+        builder.call(function, arguments)
+        return context.get_dummy_value()
+
+    define.__name__ = emit.__name__ = f"multiply_{rows}"
+    made: Callable[..., None] = _intrinsic(_fixed(define))
+    return made
+
+
+def _write(function: Any, rows: int) -> None:
+    """The loop over pairs of inputs, with all sums in registers."""
+    x, stride, weights, pairs, sums = function.args
+    before = function.append_basic_block("entry")
+    loop, after = function.append_basic_block("pair"), function.append_basic_block("done")
+    builder = ir.IRBuilder(before)
+    dot = _function(builder, _SUMS, [_SUMS, _PAIRS, _PAIRS], "llvm.x86.avx512bf16.dpbf16ps.512")
+    places = [builder.add(sums, _I64(64 * i)) for i in range(rows * _VECTORS)]
+    first = [builder.load(_at(builder, place, _SUMS), align=4) for place in places]
+    lines = [builder.add(x, builder.mul(stride, _I64(row))) for row in range(rows)]
+    builder.branch(loop)
+
+    builder.position_at_end(loop)
+    pair = builder.phi(_I64)
+    pair.add_incoming(_I64(0), before)
+    running = [builder.phi(_SUMS) for _ in first]
+    for phi, value in zip(running, first, strict=True):
+        phi.add_incoming(value, before)
+    panel = builder.add(weights, builder.mul(pair, _I64(4 * WIDTH)))
+    _ask_for(builder, builder.add(panel, _I64(_AHEAD)))
+    loaded = [
+        builder.bitcast(
+            builder.load(_at(builder, builder.add(panel, _I64(64 * i)), _WORDS), align=64), _PAIRS
+        )
+        for i in range(_VECTORS)
+    ]
+    added = []
+    for row, line in enumerate(lines):
+        both = _everywhere(builder, builder.add(line, builder.mul(pair, _I64(4))))
+        for i in range(_VECTORS):
+            added.append(builder.call(dot, [running[row * _VECTORS + i], both, loaded[i]]))
+    following = builder.add(pair, _I64(1))
+    pair.add_incoming(following, loop)
+    for phi, value in zip(running, added, strict=True):
+        phi.add_incoming(value, loop)
+    builder.cbranch(builder.icmp_unsigned("<", following, pairs), loop, after)
+
+    builder.position_at_end(after)
+    for place, value in zip(places, added, strict=True):
+        builder.store(value, _at(builder, place, _SUMS), align=4)
+    builder.ret_void()
+
+
+def _fixed(define: Any) -> Any:
+    """numba wants to see how many arguments there are."""
+
+    def typing(context: Any, x: Any, stride: Any, weights: Any, pairs: Any, sums: Any) -> Any:
+        return define(context, x, stride, weights, pairs, sums)
+
+    typing.__name__ = define.__name__
+    return typing
+
+
+def _function(builder: Any, result: Any, arguments: list[Any], name: str) -> Any:
+    kind = ir.FunctionType(result, arguments)
+    return _code.get_or_insert_function(builder.module, kind, name)
+
+
+def _at(builder: Any, address: Any, kind: Any) -> Any:
+    return builder.inttoptr(address, kind.as_pointer())
+
+
+def _everywhere(builder: Any, address: Any) -> Any:
+    """The pair of inputs at ``address`` in every lane."""
+    word = builder.load(_at(builder, address, _I32), align=4)
+    nothing = ir.Constant(_WORDS, ir.Undefined)
+    single = builder.insert_element(nothing, word, _I32(0))
+    spread = builder.shuffle_vector(single, nothing, ir.Constant(_WORDS, [0] * _LANES))
+    return builder.bitcast(spread, _PAIRS)
+
+
+def _ask_for(builder: Any, address: Any) -> None:
+    kinds = [_I8.as_pointer(), _I32, _I32, _I32]
+    fetch = _function(builder, ir.VoidType(), kinds, "llvm.prefetch.p0")
+    for line in range(4 * WIDTH // 64):
+        place = _at(builder, builder.add(address, _I64(64 * line)), _I8)
+        builder.call(fetch, [place, _I32(0), _I32(3), _I32(1)])
+
+
+_one, _two, _three, _four, _five, _six = (_multiplier(rows) for rows in range(1, MOST_ROWS + 1))
+
+
+@compiled()
+def multiply(rows: int, x: int, stride: int, weights: int, pairs: int, sums: int) -> None:
+    """Add ``rows`` (1 to ``MOST_ROWS``) rows at ``x`` times a panel to ``sums`` [rows, 64].
+
+    ``x``, ``weights`` and ``sums`` are addresses; ``stride`` is from row to row in bytes.
+    """
+    if rows == 1:
+        _one(x, stride, weights, pairs, sums)
+    elif rows == 2:
+        _two(x, stride, weights, pairs, sums)
+    elif rows == 3:
+        _three(x, stride, weights, pairs, sums)
+    elif rows == 4:
+        _four(x, stride, weights, pairs, sums)
+    elif rows == 5:
+        _five(x, stride, weights, pairs, sums)
+    else:
+        _six(x, stride, weights, pairs, sums)

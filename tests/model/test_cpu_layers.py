@@ -1,0 +1,166 @@
+"""Fused layers against transformers' own, in bfloat16, in random batches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from app.core.request import SamplingParams
+from app.core.step import SampleRow, Span, StepPlan
+from app.model.attention import AttentionRoute, probe_layers
+from app.model.config import ModelConfig
+from app.model.cpu import panels
+from app.model.cpu.layers import FusedLayer, PanelLinear, can_fuse, fuse
+from app.model.cpu_attention import CpuAttention
+from app.model.forward import RaggedForward
+from app.model.inputs import lay_out
+from app.model.kv_storage import allocate
+from app.model.loading import load_model
+from app.model.runner import load_runner
+from tests.model.tiny import VOCAB, PagedSequence
+
+FITS = pytest.mark.skipif(
+    not panels.runs_here() or torch.cpu._is_amx_tile_supported(),
+    reason="needs AVX512-BF16 without AMX, on Linux",
+)
+
+SIZES = {
+    "vocab_size": VOCAB,
+    "hidden_size": 72,
+    "intermediate_size": 136,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.1,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("LlamaConfig", {}),
+    "llama with biases": ("LlamaConfig", {"attention_bias": True, "mlp_bias": True}),
+    "llama, a head of keys for each": ("LlamaConfig", {"num_key_value_heads": 6}),
+    "llama, tied embeddings": ("LlamaConfig", {"tie_word_embeddings": True}),
+    "qwen2": ("Qwen2Config", {}),
+    "qwen2 with a window in some layers": (
+        "Qwen2Config",
+        {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1},
+    ),
+    "qwen3": ("Qwen3Config", {}),
+    "mistral with a window": ("MistralConfig", {"sliding_window": 5}),
+}
+
+
+def saved(folder: Path, kind: str) -> str:
+    name, extra = KINDS.get(kind, ("Gemma2Config", {"sliding_window": 6}))
+    getattr(transformers, name)(**{**SIZES, **extra}).save_pretrained(folder)
+    return str(folder)
+
+
+def loaded(folder: str, dtype: torch.dtype = torch.bfloat16) -> transformers.PreTrainedModel:
+    config = ModelConfig(model=folder, random_weights=True, device="cpu")
+    model: Any = load_model(config, torch.device("cpu"), torch.bfloat16)
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:  # biases are made as zeros and norms as ones
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+    whole: transformers.PreTrainedModel = model.to(dtype)
+    return whole
+
+
+@pytest.fixture
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@FITS
+@pytest.mark.parametrize("threads", [1, 2], indirect=True)
+@pytest.mark.parametrize("kind", KINDS)
+@torch.inference_mode()
+def test_random_batches_differ_from_float32_no_more_than_transformers_does(
+    kind: str, threads: int, tmp_path: Path
+) -> None:
+    folder = saved(tmp_path, kind)
+    dice = random.Random(kind)
+    texts = [[dice.randrange(VOCAB) for _ in range(n)] for n in (41, 3, 17, 90, 1)]
+    exact_model, plain_model = loaded(folder, torch.float32), loaded(folder)
+    for model in (exact_model, plain_model):
+        model.set_attn_implementation("eager")
+    exact = [exact_model(torch.tensor([text])).logits[0] for text in texts]
+    plain = [plain_model(torch.tensor([text])).logits[0].float() for text in texts]
+
+    route, model = AttentionRoute(), loaded(folder)
+    shapes = probe_layers(model, route)
+    assert can_fuse(model)
+    assert fuse(model, route) == 3 * 7 + 1
+    assert sum(isinstance(m, FusedLayer) for m in model.modules()) == 3
+    assert not any(type(m) is torch.nn.Linear for m in model.modules())
+    storage = allocate(shapes, num_blocks=60, block_size=4, device=model.device)
+    forward = RaggedForward(model, route, CpuAttention(storage))
+    pool = list(range(60))
+    dice.shuffle(pool)
+    sequences = [PagedSequence(text, pool) for text in texts]
+    found = [torch.zeros_like(rows) for rows in exact]
+    while any(s.computed < len(s.tokens) for s in sequences):
+        chosen = [s for s in sequences if s.computed < len(s.tokens) and dice.random() < 0.8]
+        if not chosen:
+            continue
+        spans: list[Span] = []
+        rows: list[SampleRow] = []
+        places: list[tuple[int, int]] = []
+        for sequence in chosen:
+            left = len(sequence.tokens) - sequence.computed
+            length = min(left, dice.choice([1, 1, 2, 5, 20, 40]))
+            for offset in range(length):
+                rows.append(SampleRow(len(spans), offset, SamplingParams(), key=0))
+                places.append((sequences.index(sequence), sequence.computed + offset))
+            spans.append(sequence.span(length, 4))
+        logits = forward.run(lay_out(StepPlan(spans=spans, rows=rows), 4))
+        for (index, position), row in zip(places, logits, strict=True):
+            found[index][position] = row.float()
+
+    def error(rows: list[torch.Tensor]) -> float:
+        return float(
+            np.mean([((a - b).norm() / b.norm()).item() for a, b in zip(rows, exact, strict=True)])
+        )
+
+    assert error(found) < 1.3 * error(plain) < 0.1
+
+
+@FITS
+def test_a_layer_of_another_kind_keeps_its_own_code_and_gets_panels(tmp_path: Path) -> None:
+    folder = saved(tmp_path, "gemma2")
+    config = ModelConfig(model=folder, random_weights=True, device="cpu", dtype="bfloat16")
+    runner = load_runner(config)
+    modules = list(runner._forward._model.modules())
+    assert not any(isinstance(m, FusedLayer) for m in modules)
+    assert sum(isinstance(m, PanelLinear) for m in modules) == 3 * 7 + 1
+    assert runner.description.packed_linears == 3 * 7 + 1
+
+
+@FITS
+def test_packing_that_is_not_wanted_leaves_the_model_as_it_is(tmp_path: Path) -> None:
+    config = ModelConfig(
+        model=saved(tmp_path, "llama"),
+        random_weights=True,
+        device="cpu",
+        dtype="bfloat16",
+        pack_linears=False,
+    )
+    runner = load_runner(config)
+    assert runner.description.packed_linears == 0
+    assert not any(isinstance(m, FusedLayer) for m in runner._forward._model.modules())

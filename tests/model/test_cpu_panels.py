@@ -1,0 +1,59 @@
+"""Products by panels against float32, for shapes that fit the panels and shapes that do not."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import pytest
+import torch
+from torch import nn
+
+from app.model.cpu import panels
+from app.model.cpu.layers import CpuTeam, PanelLinear
+
+pytestmark = pytest.mark.skipif(not panels.runs_here(), reason="needs AVX512-BF16 on Linux")
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("inputs", "outputs"), [(64, 64), (2, 1), (30, 200), (768, 96), (4098, 70), (9000, 64)]
+)
+def test_a_product_is_that_of_float32_within_one_rounding(
+    inputs: int, outputs: int, threads: int
+) -> None:
+    torch.manual_seed(inputs)
+    workers = CpuTeam(threads)
+    for bias in (False, True):
+        linear = nn.Linear(inputs, outputs, bias=bias, dtype=torch.bfloat16)
+        own = PanelLinear(linear, workers)
+        for rows in (1, 2, 5, 6, 7, 12, 13, 97, 200):
+            x = torch.randn(rows, inputs, dtype=torch.bfloat16)
+            with torch.inference_mode():
+                exact = nn.functional.linear(
+                    x.float(), linear.weight.float(), None if not bias else linear.bias.float()
+                )
+                found = own(x)
+            assert found.shape == exact.shape
+            torch.testing.assert_close(found.float(), exact, rtol=2**-8, atol=2e-5)
+
+
+def test_a_product_of_no_rows_is_empty_and_one_of_a_view_reads_the_view() -> None:
+    linear = nn.Linear(32, 48, dtype=torch.bfloat16)
+    own = PanelLinear(linear, CpuTeam(2))
+    with torch.inference_mode():
+        assert own(torch.empty(0, 32, dtype=torch.bfloat16)).shape == (0, 48)
+        x = torch.randn(32, 5, dtype=torch.bfloat16).T
+        torch.testing.assert_close(own(x), own(x.contiguous()), rtol=0, atol=0)
+        assert own(x[None]).shape == (1, 5, 48)
+
+
+def test_panels_hold_each_weight_once_and_zeros() -> None:
+    weight = torch.arange(1, 70 * 6 + 1).view(70, 6).bfloat16()
+    packed = panels.pack(weight)
+    assert packed.shape == (2, 3, panels.WIDTH, 2)
+    for output in (0, 63, 64, 69):
+        row = packed[output // 64, :, output % 64].reshape(-1)
+        torch.testing.assert_close(row, weight[output], rtol=0, atol=0)
+    assert not packed[1, :, 6:].any()
