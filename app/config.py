@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.api.config import Whitespace
@@ -55,7 +55,8 @@ class Settings(BaseSettings):
         bool, Field(description="Random weights for a folder that has only a config: benchmarks.")
     ] = False
     cpu_threads: Annotated[
-        Count | None, Field(description="CPU threads of a forward pass; torch's own by default.")
+        Count | None,
+        Field(description="CPU threads of a forward pass; by default the cores it may use."),
     ] = None
     max_model_len: Annotated[
         Count | None, Field(description="Tokens of a prompt and its answer together.")
@@ -175,7 +176,8 @@ class Settings(BaseSettings):
         Bytes,
         Field(
             description="Size of all request bodies together that are being read; of it, as of "
-            "max_queue, tenant_share leaves others a rest above."
+            "max_queue, tenant_share leaves others a rest above.",
+            validate_default=True,
         ),
     ] = 256 * MIB
     max_body_nesting: Annotated[
@@ -258,6 +260,13 @@ class Settings(BaseSettings):
             raise ValueError("it is set and holds no key; unset it for a server without keys")
         return keys
 
+    @field_validator("max_bodies_bytes")
+    @classmethod
+    def _have_room_for_one(cls, size: int, settings: ValidationInfo) -> int:
+        if size < settings.data.get("max_body_bytes", 0):
+            raise ValueError(f"{size} is less than max_body_bytes, the size of one body")
+        return size
+
     @field_validator("cors_origins")
     @classmethod
     def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
@@ -266,12 +275,6 @@ class Settings(BaseSettings):
             if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#\s]+", origin):
                 raise ValueError(f"{origin!r} is not an origin, like https://example.com:8443")
         return origins
-
-    @model_validator(mode="after")
-    def _has_room_for_a_body(self) -> Self:
-        if self.max_bodies_bytes < self.max_body_bytes:
-            raise ValueError("max_bodies_bytes is less than max_body_bytes, the size of one body")
-        return self
 
     @property
     def served_model(self) -> str:

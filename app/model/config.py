@@ -31,7 +31,7 @@ class ModelConfig:
     random_weights: bool = False
     """Make weights up from the configuration (same every time); for benchmarks and tests."""
     threads: int | None = None
-    """CPU threads of one forward pass; None leaves torch's default."""
+    """CPU threads of one forward pass; None: torch's default, but no more than are granted."""
     pack_linears: bool = True
     """Repack bfloat16 weights for the CPU's matrix units where this torch can do it."""
     cuda_graphs: bool = True

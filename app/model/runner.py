@@ -15,6 +15,7 @@ from app.core.step import StepPlan, StepResult
 from app.model.architecture import position_limit
 from app.model.attention import AttentionRoute, probe_layers
 from app.model.config import ModelConfig
+from app.model.cores import granted_cores
 from app.model.cpu.layers import can_fuse, fuse
 from app.model.cpu_attention import CpuAttention
 from app.model.device_sampling import DeviceSampler
@@ -117,8 +118,7 @@ def load_runner(config: ModelConfig) -> TorchRunner:
 
     Raises ``UnsupportedModel``, saying what is wrong, where it cannot be loaded or served.
     """
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
+    torch.set_num_threads(config.threads or min(torch.get_num_threads(), granted_cores()))
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
     model = load_model(config, device, dtype)

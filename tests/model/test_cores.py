@@ -1,0 +1,35 @@
+"""The limit of a container is read as the kernel writes it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from app.model.cores import granted_cores
+
+ALL = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@pytest.mark.parametrize(
+    ("written", "cores"),
+    [
+        ("max 100000\n", ALL),
+        ("100000 100000\n", 1),
+        ("50000 100000\n", 1),
+        ("190000 100000\n", 1),
+        ("100000000 100000\n", ALL),
+        ("", ALL),
+        ("nonsense\n", ALL),
+    ],
+)
+def test_the_cores_granted_are_whole_ones_and_at_least_one(
+    written: str, cores: int, tmp_path: Path
+) -> None:
+    (tmp_path / "cpu.max").write_text(written)
+    assert granted_cores(tmp_path / "cpu.max") == cores
+
+
+def test_without_a_control_group_the_cores_are_those_of_the_process(tmp_path: Path) -> None:
+    assert granted_cores(tmp_path / "missing") == ALL
