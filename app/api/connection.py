@@ -94,6 +94,7 @@ class BoundedConnection(HttpToolsProtocol):
         else:
             self._unanswered.clear()
         super().on_headers_complete()
+        self.cycle.transport = HeadWithBody(self.transport, self.loop)  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         self._head_bytes = 0
@@ -158,6 +159,38 @@ class BoundedConnection(HttpToolsProtocol):
             self.cycle.message_event.set()
         self.transport.close()
         self.on_refusal(status)
+
+
+class HeadWithBody:
+    """What a cycle writes to, where an answer's head waits for the body that follows at once.
+
+    uvicorn writes them one after the other; a write costs the event loop some 40 us, and wakes
+    the client. A head that nothing follows is written by the loop's next turn.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held = b""
+
+    def write(self, data: bytes) -> None:
+        if not self._held and data.startswith(b"HTTP/1.1 "):
+            self._held = data
+            self._loop.call_soon(self._flush)
+        else:
+            held, self._held = self._held, b""
+            self._transport.write(held + data)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def _flush(self) -> None:
+        if self._held and not self._transport.is_closing():
+            self.write(b"")
 
 
 def _without_upgrade(data: bytes) -> bytes:

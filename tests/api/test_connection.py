@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from app.api.connection import BoundedConnection, ConnectionLimits
+from app.api.connection import BoundedConnection, ConnectionLimits, HeadWithBody
 from tests.api.harness import CHAT, application, chat, listening
 from tests.serving.fakes import Bench, FakeEngine, until
 
@@ -266,3 +266,53 @@ async def test_a_request_that_offers_another_protocol_is_answered_in_this_one() 
         settings = b"http2-settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n"
         writer.write(WHOLE.replace(b"host: test\r\n", b"host: test\r\n" + offer + settings))
         assert await status(reader) == 200
+
+
+class Recorder(asyncio.Transport):
+    """Remembers what is written, and that it was closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[bytes | None] = []
+
+    def write(self, data: Any) -> None:
+        self.calls.append(bytes(data))
+
+    def close(self) -> None:
+        self.calls.append(None)
+
+    def is_closing(self) -> bool:
+        return None in self.calls
+
+
+ANSWER = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+@pytest.mark.parametrize("body", [b"{}", b""])
+async def test_an_answers_head_is_written_together_with_its_body(body: bytes) -> None:
+    wire = Recorder()
+    transport = HeadWithBody(wire, asyncio.get_running_loop())
+    transport.write(ANSWER)
+    transport.write(body)
+    transport.write(b"more")
+    await asyncio.sleep(0)
+    assert wire.calls == [ANSWER + body, b"more"]
+
+
+async def test_a_head_does_not_wait_for_a_body_that_comes_later() -> None:
+    wire = Recorder()
+    transport = HeadWithBody(wire, asyncio.get_running_loop())
+    for head in (b"HTTP/1.1 100 Continue\r\n\r\n", ANSWER):
+        transport.write(head)
+        await asyncio.sleep(0)
+    transport.write(b"{}")
+    assert wire.calls == [b"HTTP/1.1 100 Continue\r\n\r\n", ANSWER, b"{}"]
+
+
+async def test_what_was_written_is_sent_before_the_connection_closes() -> None:
+    wire = Recorder()
+    transport = HeadWithBody(wire, asyncio.get_running_loop())
+    transport.write(ANSWER)
+    transport.close()
+    await asyncio.sleep(0)
+    assert wire.calls == [ANSWER, None]
