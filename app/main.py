@@ -39,6 +39,7 @@ from app.telemetry.collector import open_traces
 from app.telemetry.edge import install_telemetry
 from app.telemetry.logs import configure_logging
 from app.telemetry.metrics import Metrics, Reading
+from app.weights import weights_identity
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +100,8 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
     )
     description = runner.description
     logger.info("model loaded", extra={"model": settings.model, "runner": str(description)})
-    identity = f"{version('leapjson')} {settings.served_model} {description}"
+    weights = weights_identity(settings.model)
+    identity = f"{version('leapjson')} {settings.served_model} {description} {weights}"
     return Backend(
         engine=engine,
         tokenizer=tokenizer,
@@ -381,7 +383,7 @@ def serve(
         content=settings.log_content,
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    preloads = load_types(settings.preload)
+    preloads = load_types(settings.preload, settings.constraint_limits())
     _api_keys(settings)  # what is wrong with them is said before the model is loaded
     metrics = Metrics()
     assembly = assemble(settings, load(settings, metrics), metrics, preloads)

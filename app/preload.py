@@ -11,6 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from app.constraint.limits import Limits
 from app.core.constraint import Constraint, ConstraintSpec
 from app.core.errors import ConstraintError, LeapjsonError
 
@@ -25,11 +26,12 @@ class Preload:
     spec: ConstraintSpec
 
 
-def load_types(names: Sequence[str]) -> list[Preload]:
+def load_types(names: Sequence[str], limits: Limits) -> list[Preload]:
     """Import the types and compile each once, to learn early that they can be used.
 
     ``module:Type``, the module found from the working directory too. A pydantic model becomes the
-    schema that OpenAI's SDK sends for it. Raises ``LeapjsonError`` that names ``module:Type``.
+    schema that OpenAI's SDK sends for it. ``limits`` are those that requests are held to. Raises
+    ``LeapjsonError`` that names ``module:Type``.
     """
     if not names:
         return []
@@ -39,7 +41,7 @@ def load_types(names: Sequence[str]) -> list[Preload]:
     for name in names:
         try:
             spec = from_python_type(_import(name), strict=True, close_objects=True)
-            compile_program(spec)
+            compile_program(spec, limits)
         except ConstraintError as error:
             raise LeapjsonError(f"cannot preload {name}: {error.message}") from error
         except ImportError as error:

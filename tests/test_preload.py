@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from app.__main__ import main
 from app.config import Settings
 from app.constraint import Compiler, from_python_type
+from app.constraint.limits import Limits
 from app.core.errors import LeapjsonError
 from app.main import assemble
 from app.preload import Preload, load_types, warm
@@ -117,7 +118,7 @@ def test_types_are_found_from_the_working_directory(
     monkeypatch.chdir(tmp_path)
     before = list(sys.path)
     pytest.importorskip("outlines")
-    (loaded,) = load_types(["shapes_of_test:A.C"])
+    (loaded,) = load_types(["shapes_of_test:A.C"], Limits())
     assert (loaded.name, loaded.spec) == ("shapes_of_test:A.C", from_python_type("x"))
     assert sys.path == before
 
@@ -143,9 +144,22 @@ def test_a_type_that_cannot_be_used_ends_the_start_with_its_name(
     (tmp_path / "broken_of_test.py").write_text("1 / 0\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(LeapjsonError, match=reason):
-        load_types([name])
+        load_types([name], Limits())
     assert main(["serve", "--preload", name]) == 1
     assert f"leapjson: cannot preload {name}: " in capsys.readouterr().err
+
+
+def test_types_are_held_to_the_limits_that_requests_are_held_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "narrow_of_test.py").write_text(
+        "import pydantic\nclass A(pydantic.BaseModel):\n"
+        "    a: float = pydantic.Field(gt=1.2, lt=1.3)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert load_types(["narrow_of_test:A"], Limits(fraction_digits=2))
+    with pytest.raises(LeapjsonError, match="cannot preload narrow_of_test:A"):
+        load_types(["narrow_of_test:A"], Limits(fraction_digits=1))
 
 
 def test_warming_computes_the_masks_of_a_shortest_answer() -> None:

@@ -11,13 +11,12 @@ import secrets
 import time
 
 from fastapi import FastAPI
-from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.auth import METRICS_PATH, OPEN_PATHS, BearerAuth
 from app.api.config import ApiConfig
 from app.api.errors import error_response
-from app.api.origins import LocalPages
+from app.api.origins import CrossOrigin, LocalPages
 from app.api.room import RoomFirst
 from app.serving.service import GenerationService
 
@@ -45,7 +44,7 @@ def install_edges(
     app.add_middleware(UnplannedErrors)
     if config.cors_origins:
         app.add_middleware(
-            CORSMiddleware,
+            CrossOrigin,
             allow_origins=config.cors_origins,
             allow_methods=("GET", "HEAD", "POST", "DELETE"),
             allow_headers=("*",),

@@ -5,10 +5,30 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.errors import error_response
 from app.core.errors import InvalidRequest
+
+
+class CrossOrigin(CORSMiddleware):
+    """CORS as Starlette does it, but that a preflight is refused in JSON, like everything else."""
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        response = super().preflight_response(request_headers)
+        if response.status_code < 400:
+            return response
+        error = InvalidRequest(
+            f"{bytes(response.body).decode()}; LEAPJSON_CORS_ORIGINS names the origins whose pages "
+            "may ask this server, with GET, HEAD, POST and DELETE"
+        )
+        refusal = error_response(error)
+        of_cors = {name: value for name, value in response.headers.items() if "content" not in name}
+        refusal.headers.update(of_cors)
+        return refusal
 
 
 class LocalPages:

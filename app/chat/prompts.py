@@ -110,6 +110,7 @@ def _with_object(call: Mapping[str, Any], place: str) -> dict[str, Any]:
     try:
         # OpenAI's models themselves wrote nothing for a function without parameters.
         arguments = from_json(text, allow_inf_nan=False) if text.strip() else {}
+        json.dumps(arguments, allow_nan=False)  # 1e999 is a number in JSON, and infinite here
     except ValueError as error:
         raise InvalidRequest(f"{place} is not JSON: {error}", param=place) from error
     if not isinstance(arguments, dict):

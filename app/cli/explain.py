@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _report(constrained: Constrained, options: argparse.Namespace) -> dict[str, Any]:
     """Everything, as JSON; printed on the way where it is for people."""
-    program = compile_program(constrained.spec)
+    program = compile_program(constrained.spec, constrained.limits)
     report = length_facts(program)
     if options.tokenizer is not None:
         report |= _in_tokens(constrained, options.tokenizer)
@@ -86,7 +86,7 @@ def _in_tokens(constrained: Constrained, tokenizer: str) -> dict[str, Any]:
         vocabulary = Vocabulary.from_file(path / "tokenizer.json" if path.is_dir() else path)
     except (OSError, ValueError, LookupError, UnsupportedModel) as error:
         raise UnusableInput(f"{tokenizer}: not a tokenizer.json: {error}") from None
-    constraint = Compiler(vocabulary).compile(constrained.spec)
+    constraint = Compiler(vocabulary, constrained.limits).compile(constrained.spec)
     state = constraint.start()
     allowed = sum(int(word).bit_count() for word in state.mask())
     return {

@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from app.config import Settings
+from app.constraint.limits import Limits
 from app.constraint.program import Program, compile_program
 from app.core.constraint import ConstraintSpec, Grammar, JsonSchema, Regex
 from app.core.errors import ConstraintError
@@ -31,15 +35,19 @@ class Constrained:
     is_json: bool
     whitespace: str
     title: str
+    limits: Limits
+    """As the server's."""
 
 
 def read_specification(options: argparse.Namespace) -> Constrained:
     """Raises ``UnusableInput``."""
+    limits = _configured_limits()
     if options.regex is not None:
-        return Constrained(Regex(options.regex), None, False, "spaced", options.regex)
+        return Constrained(Regex(options.regex), None, False, "spaced", options.regex, limits)
     if options.grammar_file is not None:
         text = read_bytes(options.grammar_file).decode("utf-8", "replace")
-        return Constrained(Grammar(text), None, False, "spaced", Path(options.grammar_file).name)
+        name = Path(options.grammar_file).name
+        return Constrained(Grammar(text), None, False, "spaced", name, limits)
     try:
         schema = json.loads(read_bytes(options.schema))
     except RecursionError:
@@ -49,13 +57,23 @@ def read_specification(options: argparse.Namespace) -> Constrained:
     spec = JsonSchema(schema, close_objects=options.closed, whitespace=options.whitespace)
     title = schema.get("title") if isinstance(schema, dict) else None
     name = title if isinstance(title, str) else Path(options.schema).name
-    return Constrained(spec, schema, True, options.whitespace, name)
+    return Constrained(spec, schema, True, options.whitespace, name, limits)
+
+
+def _configured_limits() -> Limits:
+    """From the environment, where the server reads them, too. Raises ``UnusableInput``."""
+    try:
+        return Settings().constraint_limits()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "_".join(str(step) for step in first["loc"]).upper()
+        raise UnusableInput(f"LEAPJSON_{name}: {first['msg']}") from None
 
 
 def compile_or_complain(constrained: Constrained, *, as_json: bool) -> Program | None:
     """The program; None after an error was printed."""
     try:
-        return compile_program(constrained.spec)
+        return compile_program(constrained.spec, constrained.limits)
     except ConstraintError as error:
         print_bad_constraint(error, as_json=as_json)
     except RecursionError:

@@ -98,5 +98,11 @@ async def test_a_client_that_leaves_gives_the_room_of_half_a_body_back() -> None
 
 
 def test_room_for_less_than_one_body_is_refused_at_the_start() -> None:
-    with pytest.raises(ValidationError, match="max_bodies_bytes is less than max_body_bytes"):
-        Settings(max_body_bytes=1000, max_bodies_bytes=999)
+    settings: tuple[dict[str, Any], ...] = (
+        {"max_body_bytes": 1000, "max_bodies_bytes": 999},
+        {"max_body_bytes": 1 << 30},
+    )
+    for given in settings:
+        with pytest.raises(ValidationError, match="is less than max_body_bytes") as caught:
+            Settings(**given)
+        assert caught.value.errors()[0]["loc"] == ("max_bodies_bytes",)

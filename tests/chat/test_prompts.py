@@ -71,7 +71,10 @@ def test_arguments_are_objects_for_the_template_and_the_request_stays_as_it_was(
     assert '"arguments": {"city": "Ulm"}}' in rendered(templates.QWEN3, given)
 
 
-@pytest.mark.parametrize("arguments", ["{", "[]", "NaN", '{"a": "\\ud800"}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "arguments",
+    ["{", "[]", "NaN", '{"a": "\\ud800"}', '{"a": [{"b": -1e999}]}', "[" * 100_000],
+)
 def test_arguments_that_are_no_json_object_are_refused_by_their_place(arguments: str) -> None:
     for template in (templates.QWEN3, templates.CHATML):
         with pytest.raises(InvalidRequest) as refusal:

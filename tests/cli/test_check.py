@@ -162,3 +162,17 @@ def test_a_file_that_is_not_there_is_status_2(
     path = files.write("s.json", "true")
     assert main(["check", "--schema", path, "--instance", path + ".gone"]) == 2
     assert "s.json.gone" in capsys.readouterr().err
+
+
+def test_the_limits_are_those_that_the_server_is_given(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = {"type": "number"}
+    assert files.check("1.234", schema=number)[0] == 0
+    monkeypatch.setenv("LEAPJSON_MAX_FRACTION_DIGITS", "2")
+    assert files.check("1.234", schema=number)[0] == 1
+    assert files.check("1.23", schema=number)[0] == 0
+    monkeypatch.setenv("LEAPJSON_MAX_FRACTION_DIGITS", "many")
+    status, output = files.check("1.23", "--json", schema=number)
+    assert status == 2
+    assert "LEAPJSON_MAX_FRACTION_DIGITS" in output
