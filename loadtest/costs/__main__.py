@@ -8,7 +8,7 @@
     schema   compiling, looking up, masks and the first token against the size of the schema
     context  prefill, first token and decoding against the length of the prompt
     sampler  drawing tokens, without a model
-    linears  the linear layers' weights as they are and packed
+    linears  a step of the runner alone, with weights as loaded and packed
     masks    bytes that the table of masks on a GPU saves, counted on the CPU
 
 Steps are those of the engine in this process; first tokens are those of a server that is started.
@@ -57,7 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         words = Words.of(folder)
         if "linears" in wanted:
             steps = 2 if options.quick else 20
-            show("Linear layers", linears_table(folder, words, steps, options.threads))
+            show(
+                "Weights as loaded and packed", linears_table(folder, words, steps, options.threads)
+            )
         steps_of = in_process(wanted, folder, words, options)
         gc.collect()
         if wanted & {"schema", "context"}:

@@ -1,4 +1,7 @@
-"""What packing the linear layers' weights changes in a step of the runner alone."""
+"""What packing the weights changes in a step of the runner alone.
+
+With it come the fused layers, where a model's shape allows them: see ``app.model``.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from app.model.runner import load_runner
 from loadtest.costs.stepping import Words, model_config
 from loadtest.tables import table
 
-COLUMNS = ("sequences", "tokens of each", "plain linears, ms", "packed linears, ms")
+COLUMNS = ("sequences", "tokens of each", "weights as loaded, ms", "weights packed, ms")
 CONTEXT = 256
 SHAPES = ((1, 1), (1, 8), (8, 1), (32, 1))
 """Sequences, and tokens of each in the step."""
