@@ -126,10 +126,13 @@ class Assembly:
     worker: EngineWorker
 
     async def drain(self, seconds: float) -> None:
-        """Refuse what is new, wait for what runs, and fail what has not ended in time."""
+        """Refuse what is new, wait for what runs, and fail what has not ended in time.
+
+        What an engine runs that hangs is not waited for.
+        """
         self.admission.drain()
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(0 if self.worker.stalled else seconds):
                 await self.admission.wait_idle()
         except TimeoutError:
             self.worker.fail_all("the server was shut down before the answer was finished")

@@ -7,7 +7,8 @@ from typing import Any
 
 _CHECK = """Check texts against a constraint in the form that answers have: one order of keys,
 one kind of white space. A newline at the end of a text does not count. Exit status: 0 if all are
-valid, 1 if some are not, 2 if the constraint cannot be used or a file cannot be read."""
+valid, 1 if some are not, 2 if the constraint cannot be used or a file cannot be read. Limits on
+numbers are those of the server's settings (LEAPJSON_MAX_INTEGER_DIGITS, ..._FRACTION_DIGITS)."""
 
 _EXPLAIN = """Show the compressed automaton of a constraint: branch points, the choices there,
 and the leaps, which are the forced bytes after each choice. The insides of strings, numbers and

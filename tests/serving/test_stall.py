@@ -27,6 +27,11 @@ from tests.serving.fakes import FakeEngine, until
 
 VOCABULARY = ByteVocabulary()
 CHAT = "/v1/chat/completions"
+BODY = {
+    "model": "leapjson-demo",
+    "messages": [{"role": "user", "content": "hi"}],
+    "max_tokens": 2,
+}
 
 
 class HangingRunner(ScriptedRunner):
@@ -117,13 +122,33 @@ async def test_an_engine_that_hangs_does_not_keep_the_server_from_stopping(
         assert "is left behind" in caplog.text
 
 
+async def test_who_waits_for_an_engine_that_hangs_is_answered_as_soon_as_the_server_is_to_end() -> (
+    None
+):
+    runner = HangingRunner()
+    parts = replace(backend(FakeEngine()), engine=engine_of(runner), max_sequence_tokens=100)
+    assembly = assemble(Settings(compile_workers=1, stall_seconds=1e-9), parts, Metrics())
+    transport = httpx.ASGITransport(assembly.app)
+    async with (
+        assembly.app.router.lifespan_context(assembly.app),
+        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
+    ):
+        asked = asyncio.ensure_future(client.post(CHAT, json=BODY))
+        try:
+            await until(runner.entered.is_set)
+            await asyncio.wait_for(assembly.drain(3600), 30)
+            answer = await asyncio.wait_for(asked, 30)
+        finally:
+            runner.gate.set()
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "engine_died")
+
+
 async def test_liveness_and_readiness_say_that_the_engine_hangs() -> None:
     runner, metrics = HangingRunner(), Metrics()
     parts = replace(backend(FakeEngine()), engine=engine_of(runner), max_sequence_tokens=100)
     # So short that what waits for the gate has passed it: no clock has to be waited for.
     assembly = assemble(Settings(compile_workers=1, stall_seconds=1e-9), parts, metrics)
     transport = httpx.ASGITransport(assembly.app)
-    body = {"model": "leapjson-demo", "messages": [{"role": "user", "content": "hi"}]}
 
     def gauge() -> float:
         text = metrics.render()[0].decode()
@@ -134,7 +159,7 @@ async def test_liveness_and_readiness_say_that_the_engine_hangs() -> None:
         httpx.AsyncClient(transport=transport, base_url="http://test") as client,
     ):
         assert (await client.get("/health")).status_code == 200
-        asked = asyncio.ensure_future(client.post(CHAT, json=body | {"max_tokens": 2}))
+        asked = asyncio.ensure_future(client.post(CHAT, json=BODY))
         try:
             await until(runner.entered.is_set)
             for path in ("/health", "/ready"):
