@@ -241,26 +241,16 @@ class Engine:
         return chunks
 
     def _advance(self, part: Part, drawn: Seq[SampledToken]) -> None:
-        """Take draws for as long as the cache holds what they were drawn from.
-
-        The first draw follows the confirmed tokens. Each later one counts if the answer has come
-        to be what was drafted, whether by a draw or by a leap: then it is the very draw that
-        would be made next.
-        """
-        sequence, draft = part.sequence, part.draft
+        """Give a sequence its draws, and account for what was computed."""
+        sequence = part.sequence
         sequence.forward_passes += 1
         valid = part.end
         try:
-            while sequence.finish_reason is None:
-                last = len(sequence.tokens) - 1
-                index = part.draw_at(last) if last < valid else None
-                if index is None:
-                    break
-                changed = self._decoder.take(sequence, drawn[index])
-                part.num_taken += 1
-                valid = part.agreeing(sequence.tokens, changed, valid)
-                if draft.tokens:
-                    part.num_accepted += self._decoder.judge(sequence, part, last + 1)
+            if part.draft.tokens:
+                valid = self._take_agreeing(part, drawn)
+            elif part.num_usable:
+                part.num_taken = 1
+                valid = min(valid, self._decoder.take(sequence, drawn[0]))
             if part.num_taken and sequence.finish_reason is None:
                 self._decoder.draft(sequence, self.num_running)
         except Exception as error:
@@ -268,6 +258,25 @@ class Engine:
         sequence.drafted_tokens += part.num_accepted
         if sequence.finish_reason != "error":
             self._scheduler.commit(part, valid)
+
+    def _take_agreeing(self, part: Part, drawn: Seq[SampledToken]) -> int:
+        """Take draws for as long as the cache holds what they were drawn from; how far it does.
+
+        The first draw follows the confirmed tokens. Each later one counts if the answer has come
+        to be what was drafted, whether by a draw or by a leap: then it is the very draw that
+        would be made next.
+        """
+        sequence, valid = part.sequence, part.end
+        while sequence.finish_reason is None:
+            last = len(sequence.tokens) - 1
+            index = part.draw_at(last) if last < valid else None
+            if index is None:
+                break
+            changed = self._decoder.take(sequence, drawn[index])
+            part.num_taken += 1
+            valid = part.agreeing(sequence.tokens, changed, valid)
+            part.num_accepted += self._decoder.judge(sequence, part, last + 1)
+        return valid
 
     def _begin(self, sequence: Sequence) -> None:
         try:

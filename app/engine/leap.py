@@ -188,14 +188,15 @@ class Leaper:
         known: KnownChanges | None = None,
     ) -> Change | None:
         """The change that ``propose`` would make with no limit. Something has to be forced."""
-        first = self._seam(answer, start)
+        forced = state.forced()
+        first = self._seam(answer, start, forced[0])
         settled = first is not None
         if first is None:
             first = len(answer) - WINDOW_TOKENS
         key = (state.place, settled, *answer[first:])
         change = known.get(key) if known is not None else None
         if change is None:
-            split = self._split(answer, start, first, settled, state.forced())
+            split = self._split(answer, start, first, settled, forced)
             if split is None:
                 return None
             change = self._changed(split, state)
@@ -203,14 +204,19 @@ class Leaper:
                 known.keep(key, change)
         return change
 
-    def _seam(self, answer: Sequence[int], start: int) -> int | None:
-        """Where within the window's reach the answer's end surely begins a token; None: nowhere."""
+    def _seam(self, answer: Sequence[int], start: int, following: int) -> int | None:
+        """Where within the window's reach a token surely begins, the last one; None: nowhere.
+
+        The answer's start is such a place. ``following`` is the byte behind the answer's end.
+        """
         begins, ends, seams = self._begins, self._ends, self._seams
         size = len(answer)
         first = size - WINDOW_TOKENS
-        for index in range(size - 1, max(first - 1, start), -1):
-            if (ends[answer[index - 1]], begins[answer[index]]) in seams:
+        for index in range(size, max(first - 1, start), -1):
+            token = answer[index - 1]
+            if (ends[token], following) in seams:
                 return index
+            following = begins[token]
         return start if first <= start else None
 
     def _changed(self, split: _Split, state: ConstraintState) -> Change:
