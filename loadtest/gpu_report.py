@@ -38,7 +38,7 @@ from app.core.request import SamplingParams
 from app.core.step import SampleRow, Span, StepPlan
 from app.model.attention import AttentionOptions
 from app.model.config import ModelConfig
-from app.model.cpu_attention import CpuAttention
+from app.model.cpu.attention import CpuAttention
 from app.model.forward import StepAttention
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate
@@ -127,7 +127,7 @@ def check_kernel(shape: Shape, device: torch.device, dtype: torch.dtype) -> floa
 def _attention(storage: KvStorage, group: int, device: torch.device) -> StepAttention:
     if device.type == "cpu":
         return CpuAttention(storage)
-    from app.model.triton_attention import TritonAttention
+    from app.model.cuda.triton_attention import TritonAttention
 
     return TritonAttention(storage, group)
 

@@ -2,7 +2,7 @@
 
 ``AttentionRoute`` is registered with transformers' ``AttentionInterface`` under a name of its
 own and hands every layer's query, key and value to the current ``LayerAttention``: a probe that
-only notes shapes, that of ``cpu_attention``, or that of ``triton_attention``. What a step looks
+only notes shapes, that of ``cpu``, or that of ``cuda``. What a step looks
 like reaches the attention from its runner (``begin``), not through the model's keyword arguments,
 since not every model passes unknown ones on.
 

@@ -18,9 +18,9 @@ import torch
 from app.core.constraint import Mask
 from app.core.request import SamplingParams
 from app.core.step import SampledToken, SampleRow, TokenLogprob
-from app.model import sampling_kernels as kernels
-from app.model.compiled import as_numpy, spreading
-from app.model.sampling_kernels import Bits, Floats, Longs
+from app.model.cpu import sampling_kernels as kernels
+from app.model.cpu.compiled import as_numpy, spreading
+from app.model.cpu.sampling_kernels import Bits, Floats, Longs
 
 _LOG2_E = 1.0 / math.log(2.0)
 _SPREAD_WORDS = 1 << 13

@@ -61,7 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 "Weights as loaded and packed", linears_table(folder, words, steps, options.threads)
             )
         steps_of = in_process(wanted, folder, words, options)
-        gc.collect()
+        gc.unfreeze()
+        gc.collect()  # the model of this process goes before the server's comes
         if wanted & {"schema", "context"}:
             through_server(wanted, folder, words, steps_of, options, Path(name) / "server.log")
 

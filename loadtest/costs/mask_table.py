@@ -21,7 +21,7 @@ from app.constraint import Compiler
 from app.core.constraint import Constraint, Mask
 from app.core.errors import ConstraintError, RejectedToken
 from app.core.specs import JsonSchema
-from app.model.mask_table import MaskTable
+from app.model.cuda.mask_table import MaskTable
 from app.text import Vocabulary
 from loadtest.profile_step import TOKENIZERS
 from loadtest.soak import read_tokenizer

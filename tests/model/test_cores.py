@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.model.cores import granted_cores
+from app.model.cpu.cores import granted_cores
 
 ALL = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

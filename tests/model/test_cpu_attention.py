@@ -9,7 +9,7 @@ import torch
 
 from app.core.step import Span, StepPlan
 from app.model.attention import AttentionOptions
-from app.model.cpu_attention import CpuAttention
+from app.model.cpu.attention import CpuAttention
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate
 
@@ -65,7 +65,7 @@ def test_short_and_long_spans_get_plain_attention(
     dtype: torch.dtype,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("app.model.cpu_attention._SPREAD_WORK", spread_work)
+    monkeypatch.setattr("app.model.cpu.attention._SPREAD_WORK", spread_work)
     torch.manual_seed(0)
     dice = random.Random(0)
     pool = list(range(60))

@@ -17,8 +17,8 @@ from app.core.step import SampleRow, Span, StepPlan
 from app.model.attention import AttentionRoute, probe_layers
 from app.model.config import ModelConfig
 from app.model.cpu import panels
+from app.model.cpu.attention import CpuAttention
 from app.model.cpu.layers import FusedLayer, PanelLinear, can_fuse, fuse
-from app.model.cpu_attention import CpuAttention
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import allocate

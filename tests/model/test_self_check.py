@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
 from app.model.attention import AttentionOptions, AttentionRoute, probe_layers
-from app.model.cpu_attention import CpuAttention
+from app.model.cpu.attention import CpuAttention
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays
 from app.model.kv_storage import allocate

@@ -22,9 +22,9 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from app.model.attention_kernels import _LOG2_E, _attend_item, _exp2
-from app.model.compiled import compiled, narrow, widen
 from app.model.cpu import team
+from app.model.cpu.attention_kernels import LOG2_E, attend_item, exp2
+from app.model.cpu.compiled import compiled, narrow, widen
 from app.model.cpu.panels import MOST_ROWS, WIDTH, multiply
 
 Records = NDArray[Any]
@@ -135,7 +135,7 @@ def _product(job: Any, item: int) -> None:
 
 @compiled(reassociate=True)
 def _silu(x: Any) -> Any:
-    power = _exp2(-abs(x) * _LOG2_E)
+    power = exp2(-abs(x) * LOG2_E)
     share = _f32(1.0) / (_f32(1.0) + power)
     return x * (share if x >= _f32(0.0) else power * share)
 
@@ -230,7 +230,7 @@ def _attend(step: Any, layer: Any, number: int, chunks: int, item: int) -> None:
     row, length, start, begin = spans[place]
     count = (start + length + step.block_size - 1) // step.block_size
     head = keys * chunk // chunks
-    _attend_item(
+    attend_item(
         asked,
         _memory(_at(pools[0]), pool, np.uint16),
         _memory(_at(pools[1]), pool, np.uint16),

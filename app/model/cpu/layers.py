@@ -19,7 +19,7 @@ from transformers.activations import SiLUActivation
 
 from app.model.attention import AttentionRoute
 from app.model.cpu import jobs, panels, team
-from app.model.cpu_attention import CpuAttention
+from app.model.cpu.attention import CpuAttention
 from app.model.inputs import Ints
 from app.model.kv_storage import KvStorage
 

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from app.model import attention_kernels as kernels
 from app.model.attention import AttentionOptions
-from app.model.compiled import as_numpy, spreading
+from app.model.cpu import attention_kernels as kernels
+from app.model.cpu.compiled import as_numpy, spreading
 from app.model.inputs import Ints, SpanLayout, StepArrays
 from app.model.kv_storage import KvStorage
 

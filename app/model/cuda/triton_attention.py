@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from app.model.attention import AttentionOptions
+from app.model.cuda.triton_kernels import merge_splits, paged_attention
 from app.model.inputs import StepArrays
 from app.model.kv_storage import KvStorage
-from app.model.triton_kernels import merge_splits, paged_attention
 
 _TILE_ROWS = 64
 """Rows (query tokens times heads of a group) a tile of a long span has."""

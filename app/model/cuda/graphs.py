@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from app.model.cuda.triton_attention import DeviceStep, TritonAttention
 from app.model.forward import RaggedForward
 from app.model.inputs import Ints, StepArrays
 from app.model.kv_storage import KvStorage
-from app.model.triton_attention import DeviceStep, TritonAttention
 
 _TOKEN_BUCKETS = (1, 4, 8)
 _MOST_ROWS = 256

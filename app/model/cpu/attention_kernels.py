@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from app.model.compiled import compiled, float_of_bits, narrow, prefetch, widen
+from app.model.cpu.compiled import compiled, float_of_bits, narrow, prefetch, widen
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -20,7 +20,7 @@ Rows = NDArray[Any]
 """Values of half or single width, see ``compiled.as_numpy``."""
 
 _f32: Any = np.float32
-_LOG2_E = _f32(1.4426950408889634)
+LOG2_E = _f32(1.4426950408889634)
 _LN2 = _f32(0.6931471805599453)
 _SQRT2 = _f32(1.4142135623730951)
 _ONE = _f32(1.0)
@@ -35,7 +35,7 @@ def write(rows: NDArray[Any], slots: Ints, pool: NDArray[Any]) -> None:
 
 
 @compiled(reassociate=True)
-def _exp2(x: Any) -> Any:
+def exp2(x: Any) -> Any:
     """``2 ** x`` for x up to 0, within 2e-7 of it; what is below 2 ** -126 becomes that."""
     x = max(x, _LEAST)
     whole = np.floor(x)
@@ -170,9 +170,9 @@ def _soften(scores: Floats, softcap: float, sink: float) -> None:
     top = _f32(sink)
     for i in range(len(scores)):
         top = max(top, scores[i])
-    total = _f32(0.0) if sink == -np.inf else _exp2((_f32(sink) - top) * _LOG2_E)
+    total = _f32(0.0) if sink == -np.inf else exp2((_f32(sink) - top) * LOG2_E)
     for i in range(len(scores)):
-        weight = _exp2((scores[i] - top) * _LOG2_E)
+        weight = exp2((scores[i] - top) * LOG2_E)
         scores[i] = weight
         total += weight
     share = _ONE / total
@@ -181,7 +181,7 @@ def _soften(scores: Floats, softcap: float, sink: float) -> None:
 
 
 @compiled()
-def _attend_item(
+def attend_item(
     query: NDArray[Any],
     keys: NDArray[Any],
     values: NDArray[Any],
@@ -258,14 +258,14 @@ def attend(
             head = total * chunk // chunks
             heads = total * (chunk + 1) // chunks - head
             row, length, start, begin = spans[number]
-            _attend_item(
+            attend_item(
                 query, keys, values, blocks[begin:], size, row, length, start, head, heads,
                 scale, window, softcap, sinks, out,
             )  # fmt: skip
     else:
         for number in range(count):
             row, length, start, begin = spans[number]
-            _attend_item(
+            attend_item(
                 query, keys, values, blocks[begin:], size, row, length, start, 0, total,
                 scale, window, softcap, sinks, out,
             )  # fmt: skip

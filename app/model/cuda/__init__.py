@@ -1,0 +1,1 @@
+"""The forward pass and sampling on CUDA: Triton kernels, captured graphs, masks on the device."""
