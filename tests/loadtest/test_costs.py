@@ -10,6 +10,7 @@ from itertools import count
 import jsonschema
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from app.constraint import Compiler
@@ -26,6 +27,13 @@ from loadtest.costs.stepping import Step, Stepper, Words, model_config
 
 HEADINGS = ("sampler", "sequences", "batch", "schema", "context")
 SAMPLES = [wide(1), wide(2), wide(23), long_enum(1), long_enum(2_000)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def threads_of_other_tests() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
