@@ -56,8 +56,10 @@ class Automaton:
         self._members: dict[ByteSet, NDArray[np.intp]] = {}
         self._expressions: list[Expression] = [self.pool.empty]
         self._states: dict[Expression, State] = {self.pool.empty: DEAD}
-        self._forced: dict[State, ForcedPath] = {}
-        self._steps: dict[tuple[State, bytes], State] = {}
+        self.paths: dict[State, ForcedPath] = {}
+        """What ``forced`` has found so far."""
+        self.steps: dict[tuple[State, bytes], State] = {}
+        """What ``step`` remembers."""
         start = self.state(program.root)
         assert start == START
 
@@ -69,7 +71,7 @@ class Automaton:
         """Memory for tables and (estimated) expressions, in bytes. Any thread may read it."""
         tables = 1024 * max(16, self._row_count) + 4 * len(self.rows)
         states = 110 * len(self._expressions) + 220 * len(self.pool)
-        states += 130 * self.pool.num_notes + 240 * len(self._steps)
+        states += 130 * self.pool.num_notes + 240 * len(self.steps)
         return tables + states + self.derivatives.nbytes
 
     def state(self, expression: Expression) -> State:
@@ -128,18 +130,14 @@ class Automaton:
         look-up.
         """
         key = (state, text)
-        after = self._steps.get(key)
+        after = self.steps.get(key)
         if after is None:
             after = self._stepped(state, text)
             if len(text) <= _REMEMBERED_BYTES:
-                if len(self._steps) >= _MOST_STEPS:
-                    self._steps.clear()
-                self._steps[key] = after
+                if len(self.steps) >= _MOST_STEPS:
+                    self.steps.clear()
+                self.steps[key] = after
         return after
-
-    def remembered(self, state: State, text: bytes) -> State | None:
-        """What ``step`` remembers; None where it would have to look. Costs a look-up."""
-        return self._steps.get((state, text))
 
     def _stepped(self, state: State, text: bytes) -> State:
         here = self._expressions[state]
@@ -155,10 +153,10 @@ class Automaton:
 
     def forced(self, state: State) -> ForcedPath:
         """The singular path from ``state``, empty at a branch or where the text may end."""
-        path = self._forced.get(state)
+        path = self.paths.get(state)
         if path is None:
             path = self._follow(state)
-            self._forced[state] = path
+            self.paths[state] = path
         return path
 
     def _follow(self, state: State) -> ForcedPath:

@@ -107,7 +107,7 @@ class AutomatonState:
         self.accept_bytes(data)
 
     def accept_bytes(self, data: bytes) -> None:
-        after = self._automaton.remembered(self._state, data)
+        after = self._automaton.steps.get((self._state, data))
         if after is None:
             self._renew()
             after = self._automaton.step(self._state, data)
@@ -117,8 +117,11 @@ class AutomatonState:
         self._state = after
 
     def forced(self) -> bytes:
-        self._renew()
-        return self._automaton.forced(self._state).text
+        path = self._automaton.paths.get(self._state)
+        if path is None:
+            self._renew()
+            path = self._automaton.forced(self._state)
+        return path.text
 
     @property
     def place(self) -> State:

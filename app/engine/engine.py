@@ -222,10 +222,10 @@ class Engine:
 
     def _commit(self, batch: Batch, drawn: Seq[SampledToken]) -> list[TokenChunk]:
         """Give every sequence what was drawn for it, and collect what there is to tell."""
-        first = 0
+        first, running = 0, self.num_running
         for part in batch.parts:
             end = first + len(part.draws)
-            self._advance(part, drawn[first:end])
+            self._advance(part, drawn[first:end], running)
             first = end
         return self._emitted([*batch.ended, *(part.sequence for part in batch.parts)])
 
@@ -240,8 +240,8 @@ class Engine:
                 self._forget(sequence)
         return chunks
 
-    def _advance(self, part: Part, drawn: Seq[SampledToken]) -> None:
-        """Give a sequence its draws, and account for what was computed."""
+    def _advance(self, part: Part, drawn: Seq[SampledToken], running: int) -> None:
+        """Give one of ``running`` sequences its draws, and account for what was computed."""
         sequence = part.sequence
         sequence.forward_passes += 1
         valid = part.end
@@ -252,7 +252,7 @@ class Engine:
                 part.num_taken = 1
                 valid = min(valid, self._decoder.take(sequence, drawn[0]))
             if part.num_taken and sequence.finish_reason is None:
-                self._decoder.draft(sequence, self.num_running)
+                self._decoder.draft(sequence, running)
         except Exception as error:
             self._fail(sequence, error)
         sequence.drafted_tokens += part.num_accepted
