@@ -32,7 +32,7 @@ _WORD_AND_MARK = re.compile(rb'([0-9A-Za-z])(?=([",:\]}]))')
 """Between a word and a mark tokenizers cut, where no token of theirs spans the two: a window need
 not reach over such a seam."""
 
-_MOST_KNOWN = 1 << 14
+_MOST_KNOWN = 1 << 12
 """Tokens of what is known: one takes some 200 bytes."""
 
 

@@ -20,7 +20,7 @@ _EVERY_SO_OFTEN = 16
 
 
 class Memory:
-    """Of one constraint, in one scope. Takes up to 5 MB."""
+    """Of one constraint, in one scope. Takes up to 3 MB."""
 
     def __init__(self) -> None:
         self.copies = Rate(0.75)

@@ -226,7 +226,7 @@ def test_what_is_known_of_leaps_is_bounded() -> None:
     known = KnownChanges()
     for place in range(10_000):
         known.keep(place, leap.change)
-    assert len(known) * len(leap.tokens) <= 1 << 14
+    assert len(known) * len(leap.tokens) <= 1 << 12
     assert known.get(9_999) is leap.change
     assert known.get(0) is None
 
