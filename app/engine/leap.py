@@ -98,7 +98,7 @@ class KnownChanges:
     """What answers of one constraint came to where text was forced; the newest of it.
 
     The same end of an answer in the same place always changes in the same way, so nothing depends
-    on what is known. Memory: 3 MB at most.
+    on what is known. Memory: 1 MB at most.
     """
 
     def __init__(self) -> None:
