@@ -39,6 +39,17 @@ def test_a_product_is_that_of_float32_within_one_rounding(
             torch.testing.assert_close(found.float(), exact, rtol=2**-8, atol=2e-5)
 
 
+def test_a_row_does_not_depend_on_those_it_is_multiplied_with() -> None:
+    torch.manual_seed(0)
+    own = PanelLinear(nn.Linear(5000, 130, dtype=torch.bfloat16), CpuTeam(2))
+    x = torch.randn(101, 5000, dtype=torch.bfloat16)
+    with torch.inference_mode():
+        together = own(x)
+        for rows in (1, 2, 6, 7):
+            apart = torch.cat([own(part) for part in x.split(rows)])
+            torch.testing.assert_close(apart, together, rtol=0, atol=0)
+
+
 def test_a_product_of_no_rows_is_empty_and_one_of_a_view_reads_the_view() -> None:
     linear = nn.Linear(32, 48, dtype=torch.bfloat16)
     own = PanelLinear(linear, CpuTeam(2))
