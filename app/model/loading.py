@@ -42,8 +42,12 @@ def choose_dtype(name: DTypeName, device: torch.device) -> torch.dtype:
 
 def cpu_multiplies_bfloat16() -> bool:
     """Whether this CPU has bfloat16 dot products (AMX or AVX512-BF16)."""
-    probes = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
-    return any(getattr(torch.cpu, probe, bool)() for probe in probes)
+    return cpu_has_amx() or bool(getattr(torch.cpu, "_is_avx512_bf16_supported", bool)())
+
+
+def cpu_has_amx() -> bool:
+    """Whether this CPU multiplies tiles; torch's own name for the question is private."""
+    return bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())
 
 
 def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:

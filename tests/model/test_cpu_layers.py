@@ -22,12 +22,12 @@ from app.model.cpu.layers import FusedLayer, PanelLinear, can_fuse, fuse
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import allocate
-from app.model.loading import load_model
+from app.model.loading import cpu_has_amx, load_model
 from app.model.runner import load_runner
 from tests.model.tiny import VOCAB, PagedSequence
 
 FITS = pytest.mark.skipif(
-    not panels.runs_here() or torch.cpu._is_amx_tile_supported(),
+    not panels.runs_here() or cpu_has_amx(),
     reason="needs AVX512-BF16 without AMX, on Linux",
 )
 

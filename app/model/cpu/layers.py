@@ -22,6 +22,7 @@ from app.model.cpu import jobs, panels, team
 from app.model.cpu.attention import CpuAttention
 from app.model.inputs import Ints
 from app.model.kv_storage import KvStorage
+from app.model.loading import cpu_has_amx
 
 _KNOWN = {"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer"}
 """All are: norm, attention with rotary positions, norm, gated SiLU; Qwen 3 norms heads too."""
@@ -258,7 +259,7 @@ def can_fuse(model: PreTrainedModel) -> bool:
     many rows several times as fast as the instructions they are made of."""
     if model.device.type != "cpu" or model.dtype != torch.bfloat16:
         return False
-    return panels.runs_here() and not torch.cpu._is_amx_tile_supported()
+    return panels.runs_here() and not cpu_has_amx()
 
 
 def fuse(model: PreTrainedModel, route: AttentionRoute) -> int:
