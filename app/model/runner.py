@@ -25,7 +25,7 @@ from app.model.inputs import lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate, blocks_within
 from app.model.loading import choose_device, choose_dtype, load_model
 from app.model.sampling import CpuSampler, Sampler
-from app.model.self_check import check_ragged_step, make_case, whole_logits
+from app.model.self_check import check_ragged_step, make_case, rounding_noise, whole_logits
 
 if TYPE_CHECKING:
     from app.model.cuda.graphs import CudaGraphs
@@ -168,18 +168,19 @@ def _prepare(
     block_size = min(config.block_size, _CHECK_BLOCK_SIZE)
     case = make_case(model.config.get_text_config().vocab_size, block_size)
     expected = whole_logits(model, case, "eager")
-    packed = _pack(model, route) if config.pack_linears else 0
+    fusing = config.pack_linears and can_fuse(model)
+    noise = rounding_noise(model, case, expected) if fusing else None
+    if fusing:
+        packed = fuse(model, route)
+    elif config.pack_linears and can_pack(dtype, model.device):
+        packed = pack_linears(model)
+    else:
+        packed = 0
     model.set_attn_implementation(route.name)
     storage = allocate(shapes, num_blocks=case.blocks, block_size=block_size, device=model.device)
     forward = RaggedForward(model, route, _attention(storage, shapes, model.device))
-    check_ragged_step(model, forward, case, block_size, expected)
+    check_ragged_step(model, forward, case, block_size, expected, noise)
     return packed
-
-
-def _pack(model: PreTrainedModel, route: AttentionRoute) -> int:
-    if can_fuse(model):
-        return fuse(model, route)
-    return pack_linears(model) if can_pack(model.dtype, model.device) else 0
 
 
 def _attention(

@@ -60,9 +60,17 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral with a window": ("MistralConfig", {"sliding_window": 5}),
 }
 
+OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma2": ("Gemma2Config", {"sliding_window": 6}),
+    "llama that multiplies rounding errors": (
+        "LlamaConfig",
+        {"initializer_range": 1.0, "num_hidden_layers": 6},
+    ),
+}
+
 
 def saved(folder: Path, kind: str) -> str:
-    name, extra = KINDS.get(kind, ("Gemma2Config", {"sliding_window": 6}))
+    name, extra = (KINDS | OTHERS)[kind]
     getattr(transformers, name)(**{**SIZES, **extra}).save_pretrained(folder)
     return str(folder)
 
@@ -164,3 +172,12 @@ def test_packing_that_is_not_wanted_leaves_the_model_as_it_is(tmp_path: Path) ->
     runner = load_runner(config)
     assert runner.description.packed_linears == 0
     assert not any(isinstance(m, FusedLayer) for m in runner._forward._model.modules())
+
+
+@FITS
+def test_a_model_that_multiplies_rounding_errors_is_measured_before_its_layers_are_gone(
+    tmp_path: Path,
+) -> None:
+    folder = saved(tmp_path, "llama that multiplies rounding errors")
+    config = ModelConfig(model=folder, random_weights=True, device="cpu", dtype="bfloat16")
+    assert load_runner(config).description.packed_linears == 6 * 7 + 1
