@@ -10,6 +10,8 @@ from html import escape
 WIDTH, HEIGHT = 460, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 14, 44
 _TICKS = 5
+_LEAST = 1e-9
+"""Where nothing is higher, an axis ends at 1."""
 SERIES = 8
 """Looks that the page has; more series begin again."""
 
@@ -133,7 +135,9 @@ def _svg(parts: Sequence[str], label: str) -> str:
 
 
 def _above(series: Mapping[str, Points], place: int) -> float:
-    return max(point[place] for points in series.values() for point in points) or 1.0
+    """The highest value, the end of an axis; 1 where there is nothing to see."""
+    highest = max(point[place] for points in series.values() for point in points)
+    return highest if highest > _LEAST else 1.0
 
 
 def _round_step(step: float) -> float:

@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from loadtest.plots import HEIGHT, WIDTH, Axis, cumulative, legend, lines
@@ -28,6 +28,7 @@ def positions(drawing: str) -> list[tuple[float, float]]:
 
 @settings(deadline=None)
 @given(st.dictionaries(NAMES, POINTS, min_size=1, max_size=10))
+@example({"next to nothing": [(1.0, 5e-324)]})
 def test_lines_stay_within_the_frame(series: dict[str, list[tuple[float, float]]]) -> None:
     found = positions(lines(series, "x", "<y>"))
     assert len(found) == 2 * sum(map(len, series.values()))
