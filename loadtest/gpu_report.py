@@ -127,7 +127,7 @@ def check_kernel(shape: Shape, device: torch.device, dtype: torch.dtype) -> floa
 def _attention(storage: KvStorage, group: int, device: torch.device) -> StepAttention:
     if device.type == "cpu":
         return CpuAttention(storage)
-    from app.model.cuda.triton_attention import TritonAttention
+    from app.model.cuda.attention import TritonAttention
 
     return TritonAttention(storage, group)
 

@@ -43,10 +43,10 @@ from app.core.specs import JsonSchema
 from app.core.step import Runner, StepPlan, StepResult
 from app.engine import Engine, EngineConfig
 from app.model.config import DTypeName, ModelConfig
+from app.model.cpu.sampling import CpuSampler
 from app.model.inputs import lay_out
 from app.model.loading import eos_token_ids
 from app.model.runner import load_runner
-from app.model.sampling import CpuSampler
 from app.serving.admission import Admission
 from app.serving.generation import Generation
 from app.serving.timeline import Timeline

@@ -19,12 +19,12 @@ from app.model.cpu.attention import CpuAttention
 from app.model.cpu.cores import granted_cores
 from app.model.cpu.layers import can_fuse, fuse
 from app.model.cpu.packed_linear import can_pack, pack_linears
-from app.model.cuda.device_sampling import DeviceSampler
+from app.model.cpu.sampling import CpuSampler, Sampler
+from app.model.cuda.sampling import DeviceSampler
 from app.model.forward import RaggedForward, StepAttention
 from app.model.inputs import lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate, blocks_within
 from app.model.loading import choose_device, choose_dtype, load_model
-from app.model.sampling import CpuSampler, Sampler
 from app.model.self_check import check_ragged_step, make_case, rounding_noise, whole_logits
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def _attention(
     if device.type == "cpu":
         return CpuAttention(storage)
     # Imported where it is needed: triton is there with CUDA builds of torch only.
-    from app.model.cuda.triton_attention import TritonAttention
+    from app.model.cuda.attention import TritonAttention
 
     return TritonAttention(storage, max(shape.group for shape in shapes.values()))
 
@@ -203,8 +203,8 @@ def _graphs(
 ) -> CudaGraphs | None:
     if isinstance(attention, CpuAttention) or not config.cuda_graphs:
         return None
+    from app.model.cuda.attention import TritonAttention
     from app.model.cuda.graphs import CudaGraphs
-    from app.model.cuda.triton_attention import TritonAttention
 
     assert isinstance(attention, TritonAttention)
     graphs = CudaGraphs(

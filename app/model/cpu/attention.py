@@ -1,7 +1,7 @@
 """Attention of a step on the CPU: short spans by compiled loops, long ones by torch.
 
 Decodes, leaps and drafts are short: their keys and values are read where they lie
-(``attention_kernels``). For one token each of 32 sequences torch's fused kernel takes 10 ms a layer
+(``kernels.attention``). For one token each of 32 sequences torch's fused kernel takes 10 ms a layer
 in bfloat16, the loops 0.7 ms (12 heads, 112 positions, one core). From some 16 tokens of a span on
 torch is quicker; a long span is gathered and attended to alone::
 
@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from app.model.attention import AttentionOptions
-from app.model.cpu import attention_kernels as kernels
-from app.model.cpu.compiled import as_numpy, spreading
+from app.model.cpu.kernels import attention as kernels
+from app.model.cpu.kernels.compiled import as_numpy, spreading
 from app.model.inputs import Ints, SpanLayout, StepArrays
 from app.model.kv_storage import KvStorage
 

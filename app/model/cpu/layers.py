@@ -18,8 +18,8 @@ from transformers import PreTrainedModel
 from transformers.activations import SiLUActivation
 
 from app.model.attention import AttentionRoute
-from app.model.cpu import jobs, panels, team
 from app.model.cpu.attention import CpuAttention
+from app.model.cpu.kernels import jobs, panels, team
 from app.model.inputs import Ints
 from app.model.kv_storage import KvStorage
 from app.model.loading import cpu_has_amx

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from app.model.cuda.triton_attention import DeviceStep, TritonAttention
+from app.model.cuda.attention import DeviceStep, TritonAttention
 from app.model.forward import RaggedForward
 from app.model.inputs import Ints, StepArrays
 from app.model.kv_storage import KvStorage

@@ -25,7 +25,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from app.model.cpu.compiled import compiled, widen
+from app.model.cpu.kernels.compiled import compiled, widen
 
 Floats = NDArray[np.float32]
 Bits = NDArray[np.uint32]

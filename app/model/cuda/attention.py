@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from app.model.attention import AttentionOptions
-from app.model.cuda.triton_kernels import merge_splits, paged_attention
+from app.model.cuda.kernels.attention import merge_splits, paged_attention
 from app.model.inputs import StepArrays
 from app.model.kv_storage import KvStorage
 

@@ -2,7 +2,7 @@
 
 The order of operations is that of ``SamplingParams``. Randomness is a counter: a row's 64-bit
 key gives every mask word and every token a number of its own, and with them they race (see
-``sampling_kernels``). So a draw is a function of the row's logits, mask, parameters and key
+``kernels.sampling``). So a draw is a function of the row's logits, mask, parameters and key
 alone, and hardly ever of the logits' last bits, which depend on who else is in the batch.
 """
 
@@ -18,9 +18,9 @@ import torch
 from app.core.constraint import Mask
 from app.core.request import SamplingParams
 from app.core.step import SampledToken, SampleRow, TokenLogprob
-from app.model.cpu import sampling_kernels as kernels
-from app.model.cpu.compiled import as_numpy, spreading
-from app.model.cpu.sampling_kernels import Bits, Floats, Longs
+from app.model.cpu.kernels import sampling as kernels
+from app.model.cpu.kernels.compiled import as_numpy, spreading
+from app.model.cpu.kernels.sampling import Bits, Floats, Longs
 
 _LOG2_E = 1.0 / math.log(2.0)
 _SPREAD_WORDS = 1 << 13

@@ -23,7 +23,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from app.model.cpu.compiled import compiled
+from app.model.cpu.kernels.compiled import compiled
 
 Board = NDArray[np.int64]
 """What a team shares; each number has a cache line of its own."""

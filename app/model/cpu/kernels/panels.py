@@ -23,7 +23,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from app.model.cpu.compiled import compiled
+from app.model.cpu.kernels.compiled import compiled
 
 WIDTH = 64
 """Outputs of a panel."""

@@ -22,10 +22,10 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from app.model.cpu import team
-from app.model.cpu.attention_kernels import LOG2_E, attend_item, exp2
-from app.model.cpu.compiled import compiled, narrow, widen
-from app.model.cpu.panels import MOST_ROWS, WIDTH, multiply
+from app.model.cpu.kernels import team
+from app.model.cpu.kernels.attention import LOG2_E, attend_item, exp2
+from app.model.cpu.kernels.compiled import compiled, narrow, widen
+from app.model.cpu.kernels.panels import MOST_ROWS, WIDTH, multiply
 
 Records = NDArray[Any]
 

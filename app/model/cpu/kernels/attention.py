@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from app.model.cpu.compiled import compiled, float_of_bits, narrow, prefetch, widen
+from app.model.cpu.kernels.compiled import compiled, float_of_bits, narrow, prefetch, widen
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]

@@ -17,15 +17,15 @@ from torch.nn import functional
 
 from app.core.constraint import Mask
 from app.core.step import SampledToken, SampleRow, TokenLogprob
-from app.model.cpu.sampling_kernels import (
+from app.model.cpu.kernels.sampling import (
     FIRST_TOKEN,
     SPLITMIX_FIRST,
     SPLITMIX_SECOND,
     SPLITMIX_STEP,
     WEIGHT_BITS,
 )
+from app.model.cpu.sampling import full_mask
 from app.model.cuda.mask_table import MaskTable
-from app.model.sampling import full_mask
 
 _LOG2_E = 1.0 / math.log(2.0)
 _FIRST, _SECOND = (int(factor.view(np.int64)) for factor in (SPLITMIX_FIRST, SPLITMIX_SECOND))
