@@ -13,17 +13,14 @@ stays until all its items are done.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from app.model.cpu.kernels.compiled import compiled
+from app.model.cpu.kernels.llvm import I32, I64, VOID, declare, of_integers, pointer
 
 Board = NDArray[np.int64]
 """What a team shares; each number has a cache line of its own."""
@@ -36,10 +33,6 @@ _PATIENCE = 2000
 """Looks at the board before one that waits for others offers its core to them."""
 _FUTEX, _WAIT, _WAKE = 202, 128, 129  # x86-64 Linux; private to the process
 
-_code: Any = cgutils
-_intrinsic: Any = intrinsic
-_I64 = ir.IntType(64)
-
 
 def new_board() -> Board:
     room = np.zeros(_BOARD + 8, dtype=np.int64)
@@ -47,84 +40,52 @@ def new_board() -> Board:
     return room[start : start + _BOARD]
 
 
-def _define(count: int, emit: Callable[..., Any], result: Any = types.int64) -> Any:
-    """An intrinsic of ``count`` whole numbers, the first of which is an address."""
-
-    def emitted(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return emit(builder, *arguments)
-
-    def one(_context: Any, a: Any) -> Any:
-        return result(types.int64), emitted
-
-    def two(_context: Any, a: Any, b: Any) -> Any:
-        return result(types.int64, types.int64), emitted
-
-    def three(_context: Any, a: Any, b: Any, c: Any) -> Any:
-        return result(types.int64, types.int64, types.int64), emitted
-
-    function = (one, two, three)[count - 1]
-    function.__name__ = emit.__name__
-    return _intrinsic(function)
+@of_integers(types.int64)
+def _read(builder: Any, address: Any) -> Any:
+    return builder.load_atomic(pointer(builder, address), "acquire", 8)
 
 
-def _pointer(builder: Any, address: Any) -> Any:
-    return builder.inttoptr(address, _I64.as_pointer())
+@of_integers(types.void)
+def _publish(builder: Any, address: Any, value: Any) -> None:
+    builder.store_atomic(value, pointer(builder, address), "seq_cst", 8)
 
 
-def _emit_read(builder: Any, address: Any) -> Any:
-    return builder.load_atomic(_pointer(builder, address), "acquire", 8)
+@of_integers(types.void)
+def _add(builder: Any, address: Any, value: Any) -> None:
+    builder.atomic_rmw("add", pointer(builder, address), value, "seq_cst")
 
 
-def _emit_publish(builder: Any, address: Any, value: Any) -> Any:
-    builder.store_atomic(value, _pointer(builder, address), "seq_cst", 8)
-    return value
+@of_integers(types.int64)
+def _exchange(builder: Any, address: Any, old: Any, new: Any) -> Any:
+    """1 where ``old`` was there and is ``new`` now, else 0."""
+    pair = builder.cmpxchg(pointer(builder, address), old, new, "seq_cst", "seq_cst")
+    return builder.zext(builder.extract_value(pair, 1), I64)
 
 
-def _emit_add(builder: Any, address: Any, value: Any) -> Any:
-    return builder.atomic_rmw("add", _pointer(builder, address), value, "seq_cst")
+@of_integers(types.void)
+def _pause(builder: Any) -> None:
+    builder.call(declare(builder, VOID, [], "llvm.x86.sse2.pause"), [])
 
 
-def _emit_exchange(builder: Any, address: Any, old: Any, new: Any) -> Any:
-    pair = builder.cmpxchg(_pointer(builder, address), old, new, "seq_cst", "seq_cst")
-    return builder.zext(builder.extract_value(pair, 1), _I64)
+@of_integers(types.void)
+def _give_way(builder: Any) -> None:
+    builder.call(declare(builder, I32, [], "sched_yield"), [])
 
 
-def _emit_pause(builder: Any, address: Any) -> Any:
-    kind = ir.FunctionType(ir.VoidType(), [])
-    builder.call(_code.get_or_insert_function(builder.module, kind, "llvm.x86.sse2.pause"), [])
-    return address
+@of_integers(types.void)
+def _sleep(builder: Any, address: Any, seen: Any) -> None:
+    """While the 32 bits at the address are as seen."""
+    _futex(builder, address, I64(_WAIT), seen, I64(0))
 
 
-def _emit_give_way(builder: Any, address: Any) -> Any:
-    kind = ir.FunctionType(ir.IntType(32), [])
-    builder.call(_code.get_or_insert_function(builder.module, kind, "sched_yield"), [])
-    return address
+@of_integers(types.void)
+def _wake(builder: Any, address: Any) -> None:
+    _futex(builder, address, I64(_WAKE), I64(1 << 30))
 
 
-def _system_call(builder: Any, *arguments: Any) -> Any:
-    kind = ir.FunctionType(_I64, [_I64], var_arg=True)
-    return builder.call(
-        _code.get_or_insert_function(builder.module, kind, "syscall"), [_I64(_FUTEX), *arguments]
-    )
-
-
-def _emit_sleep(builder: Any, address: Any, seen: Any) -> Any:
-    return _system_call(builder, address, _I64(_WAIT), seen, _I64(0))
-
-
-def _emit_wake(builder: Any, address: Any) -> Any:
-    return _system_call(builder, address, _I64(_WAKE), _I64(1 << 30))
-
-
-_read = _define(1, _emit_read)
-_publish = _define(2, _emit_publish)
-_add = _define(2, _emit_add)
-_exchange = _define(3, _emit_exchange)
-_pause = _define(1, _emit_pause)
-_give_way = _define(1, _emit_give_way)
-_sleep = _define(2, _emit_sleep)
-"""While the 32 bits at the address are as seen."""
-_wake = _define(1, _emit_wake)
+def _futex(builder: Any, *arguments: Any) -> None:
+    system_call = declare(builder, I64, [I64], "syscall", var_arg=True)
+    builder.call(system_call, [I64(_FUTEX), *arguments])
 
 
 @compiled()
@@ -170,9 +131,9 @@ def wait_for(board: Board, items: int) -> None:
     while _read(base + 8 * DONE) < items:
         looks += 1
         if looks < _PATIENCE:
-            _pause(base)
+            _pause()
         else:
-            _give_way(base)
+            _give_way()
 
 
 @compiled()
@@ -188,7 +149,7 @@ def next_item(board: Board) -> int:
             return 0
         looks += 1
         if looks < _SPINS:
-            _pause(base)
+            _pause()
             continue
         _add(base + 8 * SLEEPERS, 1)
         word = _read(base + 8 * WORD)
