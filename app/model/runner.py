@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from app.core.constraint import Mask
@@ -19,12 +20,13 @@ from app.model.cpu.attention import CpuAttention
 from app.model.cpu.cores import granted_cores
 from app.model.cpu.layers import can_fuse, fuse
 from app.model.cpu.packed_linear import can_pack, pack_linears
-from app.model.cpu.sampling import CpuSampler, Sampler
+from app.model.cpu.sampling import CpuSampler
 from app.model.cuda.sampling import DeviceSampler
 from app.model.forward import RaggedForward, StepAttention
 from app.model.inputs import lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate, blocks_within
 from app.model.loading import choose_device, choose_dtype, load_model
+from app.model.sampling import Sampler
 from app.model.self_check import check_ragged_step, make_case, rounding_noise, whole_logits
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ class TorchRunner:
         self._sampler = sampler
         self._storage = storage
         self._description = description
-        self._launched: tuple[StepPlan, torch.Tensor] | None = None
+        self._launched: tuple[StepPlan, Tensor] | None = None
 
     @property
     def block_size(self) -> int:

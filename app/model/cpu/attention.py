@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
 
 from app.model.attention import AttentionOptions
 from app.model.cpu.kernels import attention as kernels
@@ -42,8 +43,8 @@ class ShortSpans:
 @dataclass(frozen=True, slots=True)
 class _LongSpan:
     rows: slice
-    blocks: torch.Tensor
-    mask: torch.Tensor
+    blocks: Tensor
+    mask: Tensor
     """What is added to the scores: [tokens, positions]."""
 
 
@@ -70,13 +71,8 @@ class CpuAttention:
         self._long_by_window.clear()
 
     def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        options: AttentionOptions,
-    ) -> torch.Tensor:
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
+    ) -> Tensor:
         keys, values = self._storage.keys[layer], self._storage.values[layer]
         kernels.write(_by_token(key), self.slots, as_numpy(keys))
         kernels.write(_by_token(value), self.slots, as_numpy(values))
@@ -87,7 +83,7 @@ class CpuAttention:
         return out
 
     def attend_long(
-        self, layer: int, query: torch.Tensor, options: AttentionOptions, out: torch.Tensor
+        self, layer: int, query: Tensor, options: AttentionOptions, out: Tensor
     ) -> None:
         """Fill the long spans' rows of ``out`` [T, Hq, Dv]; keys and values are written already."""
         for span in self._long_spans(query.dtype, options.window):
@@ -100,12 +96,7 @@ class CpuAttention:
             )
 
     def _attend_short(
-        self,
-        query: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        options: AttentionOptions,
-        out: torch.Tensor,
+        self, query: Tensor, keys: Tensor, values: Tensor, options: AttentionOptions, out: Tensor
     ) -> None:
         work = self.short.positions * query.shape[0] * query.shape[2]
         with spreading(work > _SPREAD_WORK) as threads:
@@ -125,7 +116,7 @@ class CpuAttention:
                 as_numpy(out),
             )
 
-    def _gather(self, pool: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
+    def _gather(self, pool: Tensor, blocks: Tensor) -> Tensor:
         """Keys or values of a span: [Hk, 1, L, D], a view on [L, Hk, D]."""
         _, heads, dim = pool.shape
         found = pool.view(-1, self._storage.block_size * heads * dim).index_select(0, blocks)
@@ -141,7 +132,7 @@ class CpuAttention:
         return spans
 
 
-def _by_token(rows: torch.Tensor) -> kernels.Rows:
+def _by_token(rows: Tensor) -> kernels.Rows:
     """[heads, T, D] as the loops take it: [T, heads, D] without gaps, as most models have it."""
     return as_numpy(rows.transpose(0, 1).contiguous())
 
@@ -178,12 +169,8 @@ def _long_span(
 
 
 def _attend_long(
-    span: _LongSpan,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    options: AttentionOptions,
-) -> torch.Tensor:
+    span: _LongSpan, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
+) -> Tensor:
     """Query [Hq, q, D] over key and value [Hk, 1, L, D] -> [q, Hq, Dv].
 
     The G heads are a batch over keys seen through a view, with one mask for all.
@@ -201,12 +188,8 @@ def _attend_long(
 
 
 def _attend_exactly(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor,
-    options: AttentionOptions,
-) -> torch.Tensor:
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: AttentionOptions
+) -> Tensor:
     """Softcap and sinks, which the fused kernel does not know: the same, step by step."""
     scores = (query @ key.transpose(2, 3)).float() * options.scale
     if options.softcap is not None:

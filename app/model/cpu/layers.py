@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.activations import SiLUActivation
 
@@ -65,7 +65,7 @@ class PanelLinear(nn.Module):
         self._panels = panels.pack(linear.weight.detach())
         self._bias = linear.bias
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         x = x.contiguous()
         out = x.new_empty(*x.shape[:-1], self.out_features)
         jobs.product(
@@ -93,15 +93,14 @@ class FusedLayer(nn.Module):
         self._route = route
         self._team = workers
         self._room = room
-        self._kept: list[torch.Tensor] = []
+        self._kept: list[Tensor] = []
         attention, mlp = layer.self_attn, layer.mlp
         options = route.options[number]
         heads = (attention.q_proj, attention.k_proj, attention.v_proj)
         q_norm, k_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
-        inner = mlp.gate_proj.out_features
         values = {
             "hidden": attention.q_proj.in_features,
-            "inner": inner,
+            "intermediate": mlp.gate_proj.out_features,
             "heads": attention.q_proj.out_features // attention.head_dim,
             "kv_heads": attention.k_proj.out_features // attention.head_dim,
             "dim": attention.head_dim,
@@ -113,13 +112,13 @@ class FusedLayer(nn.Module):
             "k_norm": self._keep(None if k_norm is None else k_norm.weight),
             "out": self._keep(panels.pack(attention.o_proj.weight)),
             "out_bias": self._keep(attention.o_proj.bias),
-            "inner_norm": self._keep(layer.post_attention_layernorm.weight),
-            "gate_up": self._keep(_in_turn(mlp.gate_proj.weight, mlp.up_proj.weight)),
-            "gate_up_bias": self._keep(_biases_in_turn(mlp.gate_proj.bias, mlp.up_proj.bias)),
+            "mlp_norm": self._keep(layer.post_attention_layernorm.weight),
+            "gate_up": self._keep(_interleaved(mlp.gate_proj.weight, mlp.up_proj.weight)),
+            "gate_up_bias": self._keep(_interleaved_biases(mlp.gate_proj.bias, mlp.up_proj.bias)),
             "down": self._keep(panels.pack(mlp.down_proj.weight)),
             "down_bias": self._keep(mlp.down_proj.bias),
             "eps": layer.input_layernorm.variance_epsilon,
-            "inner_eps": layer.post_attention_layernorm.variance_epsilon,
+            "mlp_eps": layer.post_attention_layernorm.variance_epsilon,
             "head_eps": 0.0 if q_norm is None else q_norm.variance_epsilon,
             "scale": options.scale,
         }
@@ -127,7 +126,7 @@ class FusedLayer(nn.Module):
             workers.layers[number][name] = value
         self._options = options
 
-    def _keep(self, tensor: torch.Tensor | None) -> int:
+    def _keep(self, tensor: Tensor | None) -> int:
         """The address of a tensor that lives as long as this layer; 0 for none."""
         if tensor is None:
             return 0
@@ -136,12 +135,8 @@ class FusedLayer(nn.Module):
         return kept.data_ptr()
 
     def forward(
-        self,
-        hidden_states: torch.Tensor,
-        *_: Any,
-        position_embeddings: tuple[torch.Tensor, torch.Tensor],
-        **__: Any,
-    ) -> torch.Tensor:
+        self, hidden_states: Tensor, *_: Any, position_embeddings: tuple[Tensor, Tensor], **__: Any
+    ) -> Tensor:
         """[1, T, H] -> the same tensor, with this layer's results in it."""
         attention = self._route.target
         assert isinstance(attention, CpuAttention), "no step has begun"
@@ -169,10 +164,7 @@ class _Room:
         """[T, Hq, D]."""
 
     def begin(
-        self,
-        hidden: torch.Tensor,
-        position_embeddings: tuple[torch.Tensor, torch.Tensor],
-        attention: CpuAttention,
+        self, hidden: Tensor, position_embeddings: tuple[Tensor, Tensor], attention: CpuAttention
     ) -> None:
         layer = self._team.layers[0]
         tokens = hidden.shape[1]
@@ -190,7 +182,7 @@ class _Room:
             self._normed.data_ptr(),
             heads.data_ptr(),
             self.attended.data_ptr(),
-            self._inner.data_ptr(),
+            self._intermediate.data_ptr(),
             cos.data_ptr(),
             sin.data_ptr(),
             cos.shape[-1],
@@ -223,14 +215,14 @@ class _Room:
         self._normed = torch.empty(size * int(layer["hidden"]), dtype=torch.bfloat16)
         self._heads = torch.empty(size * (heads + 2 * keys) * dim, dtype=torch.bfloat16)
         self._attended = torch.empty(size * heads * dim, dtype=torch.bfloat16)
-        self._inner = torch.empty(size * int(layer["inner"]), dtype=torch.bfloat16)
+        self._intermediate = torch.empty(size * int(layer["intermediate"]), dtype=torch.bfloat16)
 
 
-def _address(tensor: torch.Tensor | None) -> int:
+def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def _joined_bias(parts: tuple[nn.Linear, ...]) -> torch.Tensor | None:
+def _joined_bias(parts: tuple[nn.Linear, ...]) -> Tensor | None:
     if all(part.bias is None for part in parts):
         return None
     return torch.cat(
@@ -241,12 +233,12 @@ def _joined_bias(parts: tuple[nn.Linear, ...]) -> torch.Tensor | None:
     )
 
 
-def _in_turn(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+def _interleaved(gate: Tensor, up: Tensor) -> Tensor:
     """Panels of both, one of the gate's before each of the other's."""
     return torch.stack([panels.pack(gate), panels.pack(up)], dim=1)
 
 
-def _biases_in_turn(gate: torch.Tensor | None, up: torch.Tensor | None) -> torch.Tensor | None:
+def _interleaved_biases(gate: Tensor | None, up: Tensor | None) -> Tensor | None:
     if gate is None or up is None:
         return None
     padding = (0, -len(gate) % panels.WIDTH)

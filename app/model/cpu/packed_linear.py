@@ -8,7 +8,7 @@ everything stays as it was where one is missing or fails.
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class PackedLinear(nn.Module):
@@ -21,11 +21,11 @@ class PackedLinear(nn.Module):
         self._bias = linear.bias
         self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), None)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         if x.numel() == 0:
             # oneDNN has no kernel for no rows: a step that samples nothing ends up here.
             return x.new_empty(*x.shape[:-1], self.out_features)
-        out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(
             x, self._packed, self._bias, "none", [], ""
         )
         return out

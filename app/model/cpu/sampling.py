@@ -1,19 +1,13 @@
-"""Drawing one token from each row of logits, on the CPU.
-
-The order of operations is that of ``SamplingParams``. Randomness is a counter: a row's 64-bit
-key gives every mask word and every token a number of its own, and with them they race (see
-``kernels.sampling``). So a draw is a function of the row's logits, mask, parameters and key
-alone, and hardly ever of the logits' last bits, which depend on who else is in the batch.
-"""
+"""Drawing one token from each row of logits, on the CPU; see ``app.model.sampling``."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from app.core.constraint import Mask
 from app.core.request import SamplingParams
@@ -21,27 +15,12 @@ from app.core.step import SampledToken, SampleRow, TokenLogprob
 from app.model.cpu.kernels import sampling as kernels
 from app.model.cpu.kernels.compiled import as_numpy, spreading
 from app.model.cpu.kernels.sampling import Bits, Floats, Longs
+from app.model.sampling import LOG2_E, full_mask, is_filtered, offsets, repeated_tokens
 
-_LOG2_E = 1.0 / math.log(2.0)
 _SPREAD_WORDS = 1 << 13
 """Mask words that allow some token from which rows are shared out: some 0.3 ms of one thread."""
 _SORTED_WHOLE = 1024
 """Up to this many values, sorting them is quicker than going over all the buckets."""
-
-
-class Sampler(Protocol):
-    def sample(
-        self, logits: torch.Tensor, rows: Sequence[SampleRow], masks: Sequence[Mask | None]
-    ) -> list[SampledToken]:
-        """One token for each row of logits [R, width]; ``masks`` as in ``Runner.sample``."""
-
-
-def full_mask(vocab_size: int) -> Mask:
-    """The packed mask that allows every token id below ``vocab_size``."""
-    mask = np.full(-(-vocab_size // 32), 0xFFFFFFFF, dtype=np.uint32)
-    if vocab_size % 32:
-        mask[-1] = (1 << vocab_size % 32) - 1
-    return mask
 
 
 class CpuSampler:
@@ -77,12 +56,9 @@ class CpuSampler:
             self.sample(torch.zeros(3, self._size, dtype=dtype), rows, [mask] * 3)
 
     def sample(
-        self, logits: torch.Tensor, rows: Sequence[SampleRow], masks: Sequence[Mask | None]
+        self, logits: Tensor, rows: Sequence[SampleRow], masks: Sequence[Mask | None]
     ) -> list[SampledToken]:
-        """One token for each row of ``logits`` [R, width]; float32 ones may be changed in place.
-
-        Raises ``ValueError`` where a mask allows no token.
-        """
+        """See ``Sampler``."""
         assert len(logits) == len(rows) == len(masks), "one mask and one row of logits each"
         given = [self._everything if mask is None else mask for mask in masks]
         plain = [index for index, row in enumerate(rows) if _is_plain(row.params)]
@@ -101,7 +77,7 @@ class CpuSampler:
         return [drawn[index] for index in range(len(rows))]
 
     def _draw_plain(
-        self, logits: torch.Tensor, rows: Sequence[SampleRow], given: Sequence[Mask]
+        self, logits: Tensor, rows: Sequence[SampleRow], given: Sequence[Mask]
     ) -> list[int]:
         masks: Bits = np.stack(given)
         out: Longs = np.empty(len(rows), dtype=np.int64)
@@ -127,14 +103,14 @@ class CpuSampler:
 
     def _sample_row(self, logits: Floats, row: SampleRow, mask: Mask) -> SampledToken:
         params = row.params
-        adjust(logits, row)
+        _adjust(logits, row)
         ceiling = kernels.highest(logits, mask, self._size)
         best = kernels.first_at(logits, mask, self._size, ceiling)
         if best < 0:
             raise ValueError("a mask allows no token")
         if params.temperature <= 0.0 or not math.isfinite(ceiling):
             token = best
-        elif params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0:
+        elif is_filtered(params):
             token = self._draw_among_likeliest(logits, row, mask, ceiling, best)
         else:
             token = self._draw(logits, row, mask, ceiling, best)
@@ -184,41 +160,28 @@ class CpuSampler:
 
 def _is_plain(params: SamplingParams) -> bool:
     """Whether a row's logits and mask are all that its draw looks at."""
-    return (
-        params.top_p >= 1.0
-        and params.top_k <= 0
-        and params.min_p <= 0.0
-        and params.logprobs is None
-        and not params.logit_bias
-        and not params.has_penalties
+    return not (
+        is_filtered(params)
+        or params.logprobs is not None
+        or params.logit_bias
+        or params.has_penalties
     )
 
 
 def _sharpness(params: SamplingParams) -> float:
     """Of the distribution: octaves of weight for each unit of a logit; 0 stands for greedy."""
-    return _LOG2_E / params.temperature if params.temperature > 0.0 else 0.0
+    return LOG2_E / params.temperature if params.temperature > 0.0 else 0.0
 
 
-def adjust(logits: Floats, row: SampleRow) -> None:
-    """Apply penalties and logit bias to one row, in place.
-
-    Repetition (Keskar et al., CTRL, 2019) counts prompt and answer, frequency and presence the
-    answer alone, as OpenAI defines them.
-    """
-    params = row.params
-    if params.has_penalties and len(row.history):
-        history = np.asarray(row.history, dtype=np.int64)
-        if params.repetition_penalty != 1.0:
-            seen = np.unique(history)
-            value = logits[seen]
-            penalty = np.float32(params.repetition_penalty)
-            logits[seen] = np.where(value > 0, value / penalty, value * penalty)
-        tokens, counts = np.unique(history[row.answer_start :], return_counts=True)
-        logits[tokens] -= (params.frequency_penalty * counts + params.presence_penalty).astype(
-            np.float32
-        )
-    for token, bias in params.logit_bias.items():
-        logits[token] += np.float32(bias)
+def _adjust(logits: Floats, row: SampleRow) -> None:
+    """Apply penalties and logit bias to one row, in place."""
+    repeated = repeated_tokens(row)
+    if len(repeated):
+        value = logits[repeated]
+        penalty = np.float32(row.params.repetition_penalty)
+        logits[repeated] = np.where(value > 0, value / penalty, value * penalty)
+    for tokens, amounts in offsets(row):
+        logits[tokens] += amounts.astype(np.float32)
 
 
 class _Ranking:

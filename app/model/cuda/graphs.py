@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from app.model.cuda.attention import DeviceStep, TritonAttention
 from app.model.forward import RaggedForward
@@ -163,7 +164,7 @@ class GraphInputs:
 class _Captured:
     inputs: GraphInputs
     graph: torch.cuda.CUDAGraph
-    logits: torch.Tensor
+    logits: Tensor
     """Shape [rows of the bucket, width]: overwritten by every replay."""
 
 
@@ -206,7 +207,7 @@ class CudaGraphs:
             self._buckets = ()
             _log.warning("decode steps run without CUDA graphs: %s", error)
 
-    def run(self, step: StepArrays) -> torch.Tensor | None:
+    def run(self, step: StepArrays) -> Tensor | None:
         """Logits of the step's rows as ``RaggedForward.run`` gives; None where no graph fits."""
         bucket = choose_bucket(self._buckets, step)
         if bucket is None:

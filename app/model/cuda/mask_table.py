@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from app.core.constraint import Mask
 
@@ -75,7 +76,7 @@ class MaskTable:
         """Masks copied to the device since the start."""
         return self._sent
 
-    def gather(self, masks: Sequence[Mask]) -> torch.Tensor:
+    def gather(self, masks: Sequence[Mask]) -> Tensor:
         """``masks``, one for each row, as int32 [R, words] on the device.
 
         Only read-only arrays that own their memory are kept: nothing changes them later. Others
@@ -113,7 +114,7 @@ class MaskTable:
             else:
                 self._free.append(slots[key])
 
-    def _send(self, new: Sequence[Mask], taken: Sequence[int], rows: Sequence[int]) -> torch.Tensor:
+    def _send(self, new: Sequence[Mask], taken: Sequence[int], rows: Sequence[int]) -> Tensor:
         """Write ``new`` to the slots ``taken``; returns ``rows`` on the device."""
         size = len(new) * self._words
         host = self._host_buffer(size + len(new) + len(rows))
@@ -127,7 +128,7 @@ class MaskTable:
         self._sent += len(new)
         return at
 
-    def _send_all(self, masks: Sequence[Mask]) -> torch.Tensor:
+    def _send_all(self, masks: Sequence[Mask]) -> Tensor:
         host = self._host_buffer(len(masks) * self._words)
         self._stack(masks, host.numpy())
         self._sent += len(masks)
@@ -137,9 +138,9 @@ class MaskTable:
         if masks:
             np.stack(masks, out=out.view(np.uint32).reshape(len(masks), self._words))
 
-    def _host_buffer(self, length: int) -> torch.Tensor:
+    def _host_buffer(self, length: int) -> Tensor:
         """Memory that torch reuses only once copies from it are done."""
         return torch.empty(length, dtype=torch.int32, pin_memory=self._device.type == "cuda")
 
-    def _upload(self, host: torch.Tensor) -> torch.Tensor:
+    def _upload(self, host: Tensor) -> Tensor:
         return host.to(self._device, non_blocking=True)

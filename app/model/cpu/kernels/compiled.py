@@ -17,6 +17,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.np import arrayobj
 from numpy.typing import NDArray
+from torch import Tensor
 
 from app.core.kernels import kernel
 from app.model.cpu.kernels.llvm import FLOAT, I8, I32, emit_prefetch, intrinsic
@@ -57,7 +58,7 @@ def spreading(wanted: bool) -> Iterator[int]:
         _POOL.release()
 
 
-def as_numpy(tensor: torch.Tensor) -> NDArray[Any]:
+def as_numpy(tensor: Tensor) -> NDArray[Any]:
     """The tensor's memory as the loops take it; float32, bfloat16 or float16, on the CPU."""
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.uint16).numpy()

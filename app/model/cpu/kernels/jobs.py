@@ -1,10 +1,10 @@
 """What the threads of a team do for a decoder layer of the Llama kind; all tensors are bfloat16.
 
-T tokens of a step, H hidden, Hq and Hk heads of D, I inner::
+T tokens of a step, H hidden, Hq and Hk heads of D, I intermediate::
 
-    hidden [T, H] -norm-> normed [T, H] -product-> heads [T, Hq + 2 Hk, D] -turn-> keys and values
-    into the cache -attend-> attended [T, Hq, D] -product, + hidden-> hidden -norm-> normed
-    -gated product-> inner [T, I] -product, + hidden-> hidden
+    hidden [T, H] -RMSNorm-> normed [T, H] -product-> heads [T, Hq + 2 Hk, D] -RoPE-> keys and
+    values into the cache -attend-> attended [T, Hq, D] -product, + hidden-> hidden
+    -RMSNorm-> normed -SwiGLU-> intermediate [T, I] -product, + hidden-> hidden
 
 A job is described by numbers and addresses in a record, since its threads are none of Python's. A
 product's item is a panel of 64 outputs and some of the rows.
@@ -19,12 +19,12 @@ import numba
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from app.model.cpu.kernels import team
 from app.model.cpu.kernels.attention import LOG2_E, attend_item, exp2
 from app.model.cpu.kernels.compiled import compiled, narrow, widen
+from app.model.cpu.kernels.llvm import I8, I64, VOID, of_integers, pointer
 from app.model.cpu.kernels.panels import MOST_ROWS, WIDTH, multiply
 
 Records = NDArray[Any]
@@ -39,21 +39,21 @@ JOB = _record(
     "x", "inputs", "weight", "outputs", "bias", "residual", "out",
 )  # fmt: skip
 LAYER = _record(
-    "hidden", "inner", "heads", "kv_heads", "dim", "window",
+    "hidden", "intermediate", "heads", "kv_heads", "dim", "window",
     "norm", "qkv", "qkv_bias", "q_norm", "k_norm", "out", "out_bias",
-    "inner_norm", "gate_up", "gate_up_bias", "down", "down_bias",
-    floats=("eps", "inner_eps", "head_eps", "scale"),
+    "mlp_norm", "gate_up", "gate_up_bias", "down", "down_bias",
+    floats=("eps", "mlp_eps", "head_eps", "scale"),
 )  # fmt: skip
 """Sizes, and the addresses of weights; 0 for one that is not there."""
 STEP = _record(
-    "tokens", "hidden", "normed", "heads", "attended", "inner",
-    "cos", "sin", "turned", "slots", "spans", "span_count", "blocks", "block_size",
+    "tokens", "hidden", "normed", "heads", "attended", "intermediate",
+    "cos", "sin", "rotary_dim", "slots", "spans", "span_count", "blocks", "block_size",
     "pools", "pool_slots",
 )  # fmt: skip
-"""Sizes, and the addresses of what a step is computed with. ``turned`` is the width of ``cos``;
+"""Sizes, and the addresses of what a step is computed with. ``rotary_dim`` is the width of ``cos``;
 ``pools`` has the addresses of keys and values of each layer."""
 
-_PRODUCT, _GATED, _NORM, _INNER_NORM, _TURN, _ATTEND = range(6)
+_PRODUCT, _SWIGLU, _NORM, _MLP_NORM, _ROPE, _ATTEND = range(6)
 _ROWS = 96
 """Rows of an item: their sums stay in the first cache, their inputs in the second."""
 _INPUTS = 4096
@@ -63,63 +63,72 @@ _FEW_TOKENS = 8
 
 _f32: Any = np.float32
 _NO_SINKS = np.empty(0, dtype=np.float32)
-_intrinsic: Any = intrinsic
 _numba: Any = numba
 _memory: Any = _numba.carray
 
 
-def _place(_context: Any, address: Any) -> Any:
-    def emit(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-
-    return types.voidptr(types.int64), emit
+@of_integers(types.voidptr)
+def _at(builder: Any, address: Any) -> Any:
+    return pointer(builder, address, I8)
 
 
-def _call(_context: Any, function: Any, jobs: Any, layers: Any, steps: Any, item: Any) -> Any:
-    def emit(context: Any, builder: Any, __: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * 4)
-        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), arguments[1:])
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 5), emit
-
-
-_at: Any = _intrinsic(_place)
-_run: Any = _intrinsic(_call)
+@of_integers(types.void)
+def _run(builder: Any, function: Any, job: Any, layers: Any, step: Any, item: Any) -> None:
+    kind = ir.FunctionType(VOID, [I64] * 4)
+    builder.call(pointer(builder, function, kind), [job, layers, step, item])
 
 
 @compiled()
-def _sum_up(x: int, stride: int, rows: int, weight: int, inputs: int, sums: Any) -> None:
-    """``sums`` [rows, 64] = rows at ``x`` times one panel."""
-    sums[:] = _f32(0.0)
-    place = sums.ctypes.data
+def _panel_sums(job: Any, panel: int, first: int, rows: int, width: int) -> Any:
+    """Rows of ``x`` times one panel, plus the bias: [rows, 64], of which ``width`` count."""
+    sums = np.zeros((rows, WIDTH), dtype=np.float32)
+    stride = 2 * job.inputs
+    x = job.x + first * stride
+    weight = job.weight + panel * WIDTH * stride
     groups = (rows + MOST_ROWS - 1) // MOST_ROWS
-    for first in range(0, inputs, _INPUTS):
-        pairs = min(_INPUTS, inputs - first) // 2
+    for begin in range(0, job.inputs, _INPUTS):
+        pairs = min(_INPUTS, job.inputs - begin) // 2
         for group in range(groups):
             a, b = rows * group // groups, rows * (group + 1) // groups
             multiply(
-                b - a, x + a * stride + 2 * first, stride, weight + first * 2 * WIDTH, pairs,
-                place + a * 4 * WIDTH,
+                b - a, x + a * stride + 2 * begin, stride, weight + begin * 2 * WIDTH, pairs,
+                sums.ctypes.data + a * 4 * WIDTH,
             )  # fmt: skip
+    if job.bias:
+        bias = _memory(_at(job.bias + 2 * panel * WIDTH), (width,), np.uint16)
+        for row in range(rows):
+            for i in range(width):
+                sums[row, i] += widen(bias[i])
+    return sums
+
+
+@compiled(reassociate=True)
+def _silu(x: Any) -> Any:
+    power = exp2(-abs(x) * LOG2_E)
+    share = _f32(1.0) / (_f32(1.0) + power)
+    return x * (share if x >= _f32(0.0) else power * share)
 
 
 @compiled()
 def _product(job: Any, item: int) -> None:
-    """``out = x weight + bias + residual`` for one item; ``residual`` may be ``out``."""
+    """``out = x weight + bias + residual`` for one item; ``residual`` may be ``out``.
+
+    For SwiGLU, ``out = silu(x gate) * (x up)``: the weight has a panel of the gate's before each
+    one of the up projection's.
+    """
     panel, block = item // job.blocks, item % job.blocks
     first = job.rows * block // job.blocks
     rows = job.rows * (block + 1) // job.blocks - first
-    sums = np.empty((rows, WIDTH), dtype=np.float32)
-    weight = job.weight + panel * job.inputs * 2 * WIDTH
-    _sum_up(job.x + first * job.inputs * 2, job.inputs * 2, rows, weight, job.inputs, sums)
     begin = panel * WIDTH
     width = min(WIDTH, job.outputs - begin)
-    if job.bias:
-        bias = _memory(_at(job.bias + 2 * begin), (width,), np.uint16)
+    if job.kind == _SWIGLU:
+        sums = _panel_sums(job, 2 * panel, first, rows, width)
+        ups = _panel_sums(job, 2 * panel + 1, first, rows, width)
         for row in range(rows):
             for i in range(width):
-                sums[row, i] += widen(bias[i])
+                sums[row, i] = _silu(sums[row, i]) * ups[row, i]
+    else:
+        sums = _panel_sums(job, panel, first, rows, width)
     for row in range(rows):
         offset = 2 * ((first + row) * job.outputs + begin)
         own = sums[row]
@@ -134,41 +143,8 @@ def _product(job: Any, item: int) -> None:
 
 
 @compiled(reassociate=True)
-def _silu(x: Any) -> Any:
-    power = exp2(-abs(x) * LOG2_E)
-    share = _f32(1.0) / (_f32(1.0) + power)
-    return x * (share if x >= _f32(0.0) else power * share)
-
-
-@compiled()
-def _gated(job: Any, item: int) -> None:
-    """``out = silu(x gate) * (x up)`` for one item: a gate's panel, and the panel behind it."""
-    panel, block = item // job.blocks, item % job.blocks
-    first = job.rows * block // job.blocks
-    rows = job.rows * (block + 1) // job.blocks - first
-    gates = np.empty((rows, WIDTH), dtype=np.float32)
-    ups = np.empty((rows, WIDTH), dtype=np.float32)
-    x, stride = job.x + first * job.inputs * 2, job.inputs * 2
-    weight = job.weight + 2 * panel * job.inputs * 2 * WIDTH
-    _sum_up(x, stride, rows, weight, job.inputs, gates)
-    _sum_up(x, stride, rows, weight + job.inputs * 2 * WIDTH, job.inputs, ups)
-    begin = panel * WIDTH
-    width = min(WIDTH, job.outputs - begin)
-    if job.bias:
-        bias = _memory(_at(job.bias + 4 * begin), (2, WIDTH), np.uint16)
-        for row in range(rows):
-            for i in range(WIDTH):
-                gates[row, i] += widen(bias[0, i])
-                ups[row, i] += widen(bias[1, i])
-    for row in range(rows):
-        out = _memory(_at(job.out + 2 * ((first + row) * job.outputs + begin)), (width,), np.uint16)
-        for i in range(width):
-            out[i] = narrow(_silu(gates[row, i]) * ups[row, i], out[i])
-
-
-@compiled(reassociate=True)
-def _scale_to_one(row: Any, weight: Any, eps: float, out: Any) -> None:
-    """RMS norm of one row; ``out`` may be ``row``."""
+def _rms_norm(row: Any, weight: Any, eps: float, out: Any) -> None:
+    """RMSNorm of one row; ``out`` may be ``row``."""
     total = _f32(0.0)
     for i in range(len(row)):
         value = widen(row[i])
@@ -180,31 +156,31 @@ def _scale_to_one(row: Any, weight: Any, eps: float, out: Any) -> None:
 
 
 @compiled()
-def _norm(step: Any, layer: Any, inner: bool, token: int) -> None:
+def _norm(step: Any, layer: Any, mlp: bool, token: int) -> None:
     size = layer.hidden
-    weight = layer.inner_norm if inner else layer.norm
-    _scale_to_one(
+    weight = layer.mlp_norm if mlp else layer.norm
+    _rms_norm(
         _memory(_at(step.hidden + 2 * size * token), (size,), np.uint16),
         _memory(_at(weight), (size,), np.uint16),
-        layer.inner_eps if inner else layer.eps,
+        layer.mlp_eps if mlp else layer.eps,
         _memory(_at(step.normed + 2 * size * token), (size,), np.uint16),
     )
 
 
 @compiled(reassociate=True)
-def _turn(step: Any, layer: Any, number: int, token: int) -> None:
-    """Rotate a token's queries and keys where they lie; keys and values go into the cache."""
+def _rope(step: Any, layer: Any, number: int, token: int) -> None:
+    """Rotate a token's queries and keys where they lie (RoPE), and cache its keys and values."""
     queries, keys, dim = layer.heads, layer.kv_heads, layer.dim
     total = queries + 2 * keys
     heads = _memory(_at(step.heads + 2 * total * dim * token), (total, dim), np.uint16)
-    cos = _memory(_at(step.cos + 2 * step.turned * token), (step.turned,), np.uint16)
-    sin = _memory(_at(step.sin + 2 * step.turned * token), (step.turned,), np.uint16)
-    half = step.turned // 2
+    cos = _memory(_at(step.cos + 2 * step.rotary_dim * token), (step.rotary_dim,), np.uint16)
+    sin = _memory(_at(step.sin + 2 * step.rotary_dim * token), (step.rotary_dim,), np.uint16)
+    half = step.rotary_dim // 2
     for head in range(queries + keys):
         own = heads[head]
         norm = layer.q_norm if head < queries else layer.k_norm
         if norm:
-            _scale_to_one(own, _memory(_at(norm), (dim,), np.uint16), layer.head_eps, own)
+            _rms_norm(own, _memory(_at(norm), (dim,), np.uint16), layer.head_eps, own)
         for i in range(half):
             a, b = widen(own[i]), widen(own[i + half])
             own[i] = narrow(a * widen(cos[i]) - b * widen(sin[i]), own[i])
@@ -246,16 +222,14 @@ def _do_item(job_at: int, layers_at: int, step_at: int, item: int) -> None:
     job = _memory(_at(job_at), (1,), JOB)[0]
     step = _memory(_at(step_at), (1,), STEP)[0]
     layer = _memory(_at(layers_at), (job.layer + 1,), LAYER)[job.layer]
-    if job.kind == _PRODUCT:
+    if job.kind <= _SWIGLU:
         _product(job, item)
-    elif job.kind == _GATED:
-        _gated(job, item)
     elif job.kind == _NORM:
         _norm(step, layer, False, item)
-    elif job.kind == _INNER_NORM:
+    elif job.kind == _MLP_NORM:
         _norm(step, layer, True, item)
-    elif job.kind == _TURN:
-        _turn(step, layer, job.layer, item)
+    elif job.kind == _ROPE:
+        _rope(step, layer, job.layer, item)
     else:
         _attend(step, layer, job.layer, job.blocks, item)
 
@@ -314,11 +288,11 @@ def _share(
 
 @compiled()
 def _multiply(
-    board: team.Board, jobs: Records, layers: Records, steps: Records, gated: bool,
+    board: team.Board, jobs: Records, layers: Records, steps: Records, kind: int,
     rows: int, x: int, inputs: int, weight: int, outputs: int, bias: int, residual: int, out: int,
 ) -> None:  # fmt: skip
     job = jobs[0]
-    job.kind = _GATED if gated else _PRODUCT
+    job.kind = kind
     job.rows, job.blocks = rows, (rows + _ROWS - 1) // _ROWS
     job.x, job.inputs, job.weight, job.outputs = x, inputs, weight, outputs
     job.bias, job.residual, job.out = bias, residual, out
@@ -341,7 +315,7 @@ def product(
     rows: int, x: int, inputs: int, weight: int, outputs: int, bias: int, out: int,
 ) -> None:  # fmt: skip
     """A linear layer: [rows, inputs] at ``x`` times panels -> [rows, outputs] at ``out``."""
-    _multiply(board, jobs, layers, steps, False, rows, x, inputs, weight, outputs, bias, 0, out)
+    _multiply(board, jobs, layers, steps, _PRODUCT, rows, x, inputs, weight, outputs, bias, 0, out)
 
 
 @compiled()
@@ -351,10 +325,10 @@ def first_half(board: team.Board, jobs: Records, layers: Records, steps: Records
     _by_token(board, jobs, layers, steps, _NORM, n)
     width = (layer.heads + 2 * layer.kv_heads) * layer.dim
     _multiply(
-        board, jobs, layers, steps, False, step.tokens, step.normed, layer.hidden,
+        board, jobs, layers, steps, _PRODUCT, step.tokens, step.normed, layer.hidden,
         layer.qkv, width, layer.qkv_bias, 0, step.heads,
     )  # fmt: skip
-    _by_token(board, jobs, layers, steps, _TURN, n)
+    _by_token(board, jobs, layers, steps, _ROPE, n)
     if step.span_count:
         jobs[0].kind, jobs[0].layer = _ATTEND, n
         jobs[0].blocks = layer.kv_heads if step.span_count < 4 else 1
@@ -366,15 +340,15 @@ def second_half(board: team.Board, jobs: Records, layers: Records, steps: Record
     """What follows the attention of layer ``n``."""
     step, layer = steps[0], layers[n]
     _multiply(
-        board, jobs, layers, steps, False, step.tokens, step.attended, layer.heads * layer.dim,
+        board, jobs, layers, steps, _PRODUCT, step.tokens, step.attended, layer.heads * layer.dim,
         layer.out, layer.hidden, layer.out_bias, step.hidden, step.hidden,
     )  # fmt: skip
-    _by_token(board, jobs, layers, steps, _INNER_NORM, n)
+    _by_token(board, jobs, layers, steps, _MLP_NORM, n)
     _multiply(
-        board, jobs, layers, steps, True, step.tokens, step.normed, layer.hidden,
-        layer.gate_up, layer.inner, layer.gate_up_bias, 0, step.inner,
+        board, jobs, layers, steps, _SWIGLU, step.tokens, step.normed, layer.hidden,
+        layer.gate_up, layer.intermediate, layer.gate_up_bias, 0, step.intermediate,
     )  # fmt: skip
     _multiply(
-        board, jobs, layers, steps, False, step.tokens, step.inner, layer.inner,
+        board, jobs, layers, steps, _PRODUCT, step.tokens, step.intermediate, layer.intermediate,
         layer.down, layer.hidden, layer.down_bias, step.hidden, step.hidden,
     )  # fmt: skip

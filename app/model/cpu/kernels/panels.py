@@ -16,10 +16,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import torch
 import torch.nn.functional as F  # noqa: N812
 from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba import types
+from torch import Tensor
 
 from app.model.cpu.kernels.compiled import compiled
 from app.model.cpu.kernels.llvm import (
@@ -69,7 +69,7 @@ def runs_here() -> bool:
     return sys.platform == "linux" and bool(features.get("avx512bf16", False))
 
 
-def pack(weight: torch.Tensor) -> torch.Tensor:
+def pack(weight: Tensor) -> Tensor:
     """``weight`` [N, K], bfloat16, as panels; N is filled up with zeros. K must be even."""
     outputs, inputs = weight.shape
     full = F.pad(weight, (0, 0, 0, -outputs % WIDTH))

@@ -25,7 +25,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from app.model.cpu.kernels.compiled import compiled, widen
+from app.model.cpu.kernels.compiled import compiled, float_of_bits, widen
 
 Floats = NDArray[np.float32]
 Bits = NDArray[np.uint32]
@@ -54,10 +54,20 @@ _LOG2_E = 1.0 / _LN2
 
 
 @compiled()
+def _has(word: np.uint32, bit: int) -> bool:
+    return bool((word >> np.uint32(bit)) & np.uint32(1))
+
+
+@compiled()
+def _ordered(bits: np.int32) -> np.int32:
+    """Bits of a float32 as integers that compare as the floats do, and back again."""
+    return np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+
+
+@compiled()
 def highest(logits: Floats, mask: Bits, size: int) -> float:
     """The greatest allowed logit; -inf where the mask is empty, NaN where a logit is NaN."""
-    # Floats compare as integers once negative ones are flipped; only integer maxima become SIMD.
-    keys = logits.view(np.int32)
+    keys = logits.view(np.int32)  # only the maximum of integers becomes SIMD
     best = np.int32(-0x80000000)
     for word in range(size // 32):
         allowed = mask[word]
@@ -66,25 +76,17 @@ def highest(logits: Floats, mask: Bits, size: int) -> float:
         start = word * 32
         if allowed == _FULL:
             for i in range(start, start + 32):
-                bits = keys[i]
-                key = np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
-                best = max(best, key)
+                best = max(best, _ordered(keys[i]))
         else:
             for i in range(32):
-                if (allowed >> np.uint32(i)) & np.uint32(1):
-                    bits = keys[start + i]
-                    key = np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
-                    best = max(best, key)
+                if _has(allowed, i):
+                    best = max(best, _ordered(keys[start + i]))
     for i in range(size // 32 * 32, size):
-        if (mask[i // 32] >> np.uint32(i % 32)) & np.uint32(1):
-            bits = keys[i]
-            key = np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
-            best = max(best, key)
+        if _has(mask[i // 32], i % 32):
+            best = max(best, _ordered(keys[i]))
     if best == np.int32(-0x80000000):
         return -np.inf
-    found = np.empty(1, dtype=np.int32)
-    found[0] = best ^ ((best >> np.int32(31)) & np.int32(0x7FFFFFFF))
-    return float(found.view(np.float32)[0])
+    return float(float_of_bits(_ordered(best)))
 
 
 @compiled()
@@ -98,7 +100,7 @@ def first_at(logits: Floats, mask: Bits, size: int, value: float) -> int:
             continue
         start = word * 32
         for i in range(min(32, size - start)):
-            if (allowed >> np.uint32(i)) & np.uint32(1):
+            if _has(allowed, i):
                 if logits[start + i] == wanted:
                     return start + i
                 if lowest < 0:
@@ -111,12 +113,11 @@ def allowed_ids(mask: Bits, size: int, out: Longs) -> int:
     """Write the allowed token ids to ``out`` in order; returns how many."""
     count = 0
     for word in range((size + 31) // 32):
-        allowed = mask[word]
-        if allowed == 0:
+        if mask[word] == 0:
             continue
         start = word * 32
         for i in range(min(32, size - start)):
-            if (allowed >> np.uint32(i)) & np.uint32(1):
+            if _has(mask[word], i):
                 out[count] = start + i
                 count += 1
     return count
@@ -157,7 +158,7 @@ def weigh_words(
                 subtotal += _weight(logits[i], ceiling, sharpness)
         elif allowed != 0:
             for i in range(min(32, size - start)):
-                if (allowed >> np.uint32(i)) & np.uint32(1):
+                if _has(allowed, i):
                     subtotal += _weight(logits[start + i], ceiling, sharpness)
         totals[word] = subtotal
         total += subtotal
@@ -215,7 +216,7 @@ def race_in_word(
     record, winner = np.inf, -1
     start = word * 32
     for i in range(min(32, size - start)):
-        if (mask[word] >> np.uint32(i)) & np.uint32(1):
+        if _has(mask[word], i):
             weight = _weight(logits[start + i], ceiling, sharpness)
             if weight > 0:
                 time = _arrival(key, FIRST_TOKEN + np.uint64(start + i), weight, record)
@@ -320,8 +321,7 @@ def weigh(values: Floats, ceiling: float, sharpness: float, out: Longs) -> int:
 
 @compiled()
 def _bucket(bits: np.int32) -> int:
-    key = np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
-    return int(key >> np.int32(16)) + 0x8000
+    return int(_ordered(bits) >> np.int32(16)) + 0x8000
 
 
 @compiled()

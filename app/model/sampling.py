@@ -1,0 +1,77 @@
+"""What the samplers of both devices share: their border, and the rules they read from a row.
+
+The order of operations is that of ``SamplingParams``. Randomness is a counter: a row's 64-bit
+key gives every mask word and every token a number of its own, and with them they race (see
+``cpu.kernels.sampling``). So a draw is a function of the row's logits, mask, parameters and key
+alone, and hardly ever of the logits' last bits, which depend on who else is in the batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from app.core.constraint import Mask
+from app.core.request import SamplingParams
+from app.core.step import SampledToken, SampleRow
+
+LOG2_E = 1.0 / math.log(2.0)
+
+TokenIds = NDArray[np.int64]
+
+
+class Sampler(Protocol):
+    def sample(
+        self, logits: Tensor, rows: Sequence[SampleRow], masks: Sequence[Mask | None]
+    ) -> list[SampledToken]:
+        """One token for each row of logits [R, width]; ``masks`` as in ``Runner.sample``.
+
+        float32 logits may be changed in place. Raises ``ValueError`` where a mask allows no token.
+        """
+
+
+def full_mask(vocab_size: int) -> Mask:
+    """The packed mask that allows every token id below ``vocab_size``."""
+    mask = np.full(-(-vocab_size // 32), 0xFFFFFFFF, dtype=np.uint32)
+    if vocab_size % 32:
+        mask[-1] = (1 << vocab_size % 32) - 1
+    return mask
+
+
+def is_filtered(params: SamplingParams) -> bool:
+    """Whether only the likeliest of the allowed tokens may be drawn."""
+    return params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
+
+
+def repeated_tokens(row: SampleRow) -> TokenIds:
+    """The tokens that the row's repetition penalty falls on: those of prompt and answer.
+
+    Source: Keskar et al., CTRL, 2019.
+    """
+    history = row.history if row.params.repetition_penalty != 1.0 else ()
+    return np.unique(np.asarray(history, dtype=np.int64))
+
+
+def offsets(row: SampleRow) -> Iterator[tuple[TokenIds, NDArray[np.float64]]]:
+    """What is added to the logits of which tokens: penalties, then logit bias.
+
+    Frequency and presence penalty count the answer alone, as OpenAI defines them.
+    """
+    params = row.params
+    if params.has_penalties and len(row.history):
+        answer = np.asarray(row.history[row.answer_start :], dtype=np.int64)
+        tokens, counts = np.unique(answer, return_counts=True)
+        yield (
+            tokens,
+            -(params.frequency_penalty * counts.astype(np.float64) + params.presence_penalty),
+        )
+    if params.logit_bias:
+        yield (
+            np.fromiter(params.logit_bias.keys(), dtype=np.int64),
+            np.fromiter(params.logit_bias.values(), dtype=np.float64),
+        )
