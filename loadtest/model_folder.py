@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
-import shutil
 from pathlib import Path
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
 )
+
+
+def read_tokenizer(folder: Path) -> bytes:
+    """Its ``tokenizer.json``, packed or not."""
+    packed = folder / "tokenizer.json.gz"
+    if packed.exists():
+        return gzip.decompress(packed.read_bytes())
+    return (folder / "tokenizer.json").read_bytes()
 
 
 def write_llama_160m(target: Path, tokenizer: Path) -> None:
@@ -20,12 +27,9 @@ def write_llama_160m(target: Path, tokenizer: Path) -> None:
     are those of the public 160M Llama; the feed-forward width makes up for the vocabulary's size.
     """
     target.mkdir(parents=True, exist_ok=True)
-    packed = tokenizer / "tokenizer.json.gz"
-    if packed.exists():
-        (target / "tokenizer.json").write_bytes(gzip.decompress(packed.read_bytes()))
-    else:
-        shutil.copy(tokenizer / "tokenizer.json", target / "tokenizer.json")
-    content = json.loads((target / "tokenizer.json").read_text(encoding="utf-8"))
+    data = read_tokenizer(tokenizer)
+    (target / "tokenizer.json").write_bytes(data)
+    content = json.loads(data)
     size = max([*content["model"]["vocab"].values(), *(t["id"] for t in content["added_tokens"])])
     end = next(t for t in content["added_tokens"] if t["content"] == "<|endoftext|>")
     config = {

@@ -53,6 +53,7 @@ from app.serving.timeline import Timeline
 from app.serving.worker import EngineWorker
 from app.text import HfTokenizer, IncrementalDecoder, Vocabulary
 from loadtest.model_folder import write_llama_160m
+from loadtest.tables import heading, table_row
 from loadtest.tasks import CHARACTER
 
 Mode = Literal["free", "constrained", "no leap"]
@@ -309,6 +310,18 @@ def vocabulary_size(model: Path) -> int:
 COLUMNS = ("forward", "inputs", "plan", "masks", "sampling", "commit", "hand_over", "host", "loop")
 
 
+TITLES = (
+    "batch",
+    "answers",
+    "tokens",
+    "gained",
+    "step ms",
+    *(name.replace("_", "-") for name in COLUMNS),
+    "host share",
+    "host us/answer",
+)
+
+
 def row(batch: int, mode: Mode, steps: Sequence[Step]) -> str:
     """One line of the table, from medians; the host's share is of the whole step."""
 
@@ -317,8 +330,8 @@ def row(batch: int, mode: Mode, steps: Sequence[Step]) -> str:
 
     whole = median(step.whole for step in steps)
     host = median(step.host for step in steps)
-    cells: list[str] = [
-        str(batch),
+    cells = [
+        batch,
         mode,
         f"{median(step.tokens for step in steps):.0f}",
         f"{statistics.mean(step.gained for step in steps):.0f}",
@@ -327,21 +340,7 @@ def row(batch: int, mode: Mode, steps: Sequence[Step]) -> str:
         f"{host / whole:.1%}",
         f"{1e6 * host / batch:.0f}",
     ]
-    return "| " + " | ".join(cells) + " |"
-
-
-def heading() -> str:
-    titles = [
-        "batch",
-        "answers",
-        "tokens",
-        "gained",
-        "step ms",
-        *(name.replace("_", "-") for name in COLUMNS),
-        "host share",
-        "host us/answer",
-    ]
-    return "| " + " | ".join(titles) + " |\n|" + "---|" * len(titles)
+    return table_row(cells)
 
 
 async def profile(bench: Bench, options: argparse.Namespace) -> None:
@@ -358,9 +357,9 @@ async def profile(bench: Bench, options: argparse.Namespace) -> None:
                 seed += 1000
                 steps = await bench.measure(batch, mode, options.steps, seed)
                 found.setdefault((batch, mode), []).extend(steps)
-    print(heading())
+    print(heading(TITLES))
     for (batch, mode), steps in found.items():
-        print(row(batch, mode, steps) if steps else f"| {batch} | {mode} | no full step |")
+        print(row(batch, mode, steps) if steps else table_row((batch, mode, "no full step")))
 
 
 def prepare(options: argparse.Namespace, model: Path) -> Runner:

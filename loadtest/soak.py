@@ -18,7 +18,7 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,17 @@ from app.demo import MODEL_PATH
 from app.serving.compile_pool import CompileLimits, CompilePool
 from app.serving.constraints import ConstraintCache
 from app.text import Vocabulary as TextVocabulary
+from loadtest.faults.watch import resident
+from loadtest.model_folder import read_tokenizer
 from loadtest.schemas import renamed
+from loadtest.tables import heading, table_row
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+COLUMNS = (
+    "schemas", "seconds", "resident MiB", "cache MiB", "kept", "evicted", "states", "masks",
+)  # fmt: skip
 
 
 class NoObserver:
@@ -72,14 +80,9 @@ def walk(constraint: Constraint, vocabulary: Vocabulary, tokens: int, rng: rando
     return tokens
 
 
-def resident_bytes() -> int:
-    """Memory of this process that is in RAM."""
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 async def soak(arguments: argparse.Namespace) -> None:
-    vocabulary = TextVocabulary.from_json(read_tokenizer(arguments.tokenizer), arguments.eos)
+    content = json.loads(read_tokenizer(arguments.tokenizer))
+    vocabulary = TextVocabulary.from_json(content, arguments.eos)
     compiler = Compiler(vocabulary)
     pool = CompilePool("app.constraint:compile_program", workers=2, limits=CompileLimits())
     await pool.start()
@@ -95,9 +98,8 @@ async def soak(arguments: argparse.Namespace) -> None:
     )
     results: Counter[str] = Counter()
     rng = random.Random(0)
-    print("| schemas | seconds | resident MiB | cache MiB | kept | evicted | states | masks |")
-    print("|---|---|---|---|---|---|---|---|")
-    started, most = time.perf_counter(), 0
+    print(heading(COLUMNS))
+    started, most = time.perf_counter(), 0.0
     schemas = islice(distinct_schemas(arguments.schemas), arguments.count)
     for number, schema in enumerate(schemas, start=1):
         try:
@@ -106,30 +108,22 @@ async def soak(arguments: argparse.Namespace) -> None:
             results["walked"] += 1
         except ConstraintError as error:
             results[error.code] += 1
-        most = max(most, resident_bytes())
+        most = max(most, resident(os.getpid()))
         if number % arguments.every == 0 or number == 1:
             row = (
                 number,
                 round(time.perf_counter() - started),
-                resident_bytes() >> 20,
+                round(resident(os.getpid())),
                 cache.nbytes >> 20,
                 len(cache),
                 cache.evictions,
                 cache.num_states,
                 cache.num_masks,
             )
-            print("| " + " | ".join(map(str, row)) + " |", flush=True)
-    print(f"\nmost resident: {most >> 20} MiB; {dict(results)}")
+            print(table_row(row), flush=True)
+    print(f"\nmost resident: {most:.0f} MiB; {dict(results)}")
     await cache.close()
     await pool.close()
-
-
-def read_tokenizer(path: Path) -> Mapping[str, Any]:
-    """A folder's ``tokenizer.json``, packed or not."""
-    packed = path / "tokenizer.json.gz"
-    data = gzip.decompress(packed.read_bytes()) if packed.exists() else None
-    content: dict[str, Any] = json.loads(data or (path / "tokenizer.json").read_bytes())
-    return content
 
 
 def main() -> None:

@@ -23,8 +23,8 @@ from app.core.errors import ConstraintError, RejectedToken
 from app.core.specs import JsonSchema
 from app.model.cuda.mask_table import MaskTable
 from app.text import Vocabulary
+from loadtest.model_folder import read_tokenizer
 from loadtest.profile_step import TOKENIZERS
-from loadtest.soak import read_tokenizer
 from loadtest.tables import table
 from loadtest.workloads.maskbench import DATA
 
@@ -59,8 +59,8 @@ class Followed:
 def followed(answers: int) -> tuple[list[Followed], int]:
     """So many of MaskBench's schemas with a valid instance each, and the vocabulary's size."""
     content = read_tokenizer(LLAMA)
-    vocabulary = Vocabulary.from_json(content, [END])
-    tokenizer = Tokenizer.from_str(json.dumps(content))
+    vocabulary = Vocabulary.from_json(json.loads(content), [END])
+    tokenizer = Tokenizer.from_str(content.decode())
     compiler = Compiler(vocabulary)
 
     def found(path: Path) -> Iterator[Followed]:
