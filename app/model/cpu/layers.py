@@ -20,12 +20,14 @@ from transformers.activations import SiLUActivation
 from app.model.attention import AttentionRoute
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.kernels import jobs, panels, team
+from app.model.cpu.packed_linear import replace_modules
 from app.model.inputs import Ints
 from app.model.kv_storage import KvStorage
 from app.model.loading import cpu_has_amx
 
 _KNOWN = {"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer"}
-"""All are: norm, attention with rotary positions, norm, gated SiLU; Qwen 3 norms heads too."""
+"""All are: RMSNorm, attention with RoPE, RMSNorm, SwiGLU; Qwen 3 norms heads too."""
+_LAYER_LINEARS = 7
 
 
 class CpuTeam:
@@ -85,14 +87,14 @@ class FusedLayer(nn.Module):
     """Same result as ``layer``, whose weights it replaces by panels."""
 
     def __init__(
-        self, layer: Any, number: int, route: AttentionRoute, workers: CpuTeam, room: _Room
+        self, layer: Any, route: AttentionRoute, workers: CpuTeam, workspace: _Workspace
     ) -> None:
         super().__init__()
         self.attention_type = getattr(layer, "attention_type", None)
-        self._number = number
+        self._number = number = layer.self_attn.layer_idx
         self._route = route
         self._team = workers
-        self._room = room
+        self._workspace = workspace
         self._kept: list[Tensor] = []
         attention, mlp = layer.self_attn, layer.mlp
         options = route.options[number]
@@ -140,17 +142,18 @@ class FusedLayer(nn.Module):
         """[1, T, H] -> the same tensor, with this layer's results in it."""
         attention = self._route.target
         assert isinstance(attention, CpuAttention), "no step has begun"
+        workspace = self._workspace
         if self._number == 0:
             hidden_states = hidden_states.contiguous()
-            self._room.begin(hidden_states, position_embeddings, attention)
+            workspace.begin(hidden_states, position_embeddings, attention)
         jobs.first_half(*self._team.shared, self._number)
-        attention.attend_long(self._number, self._room.queries, self._options, self._room.attended)
+        attention.attend_long(self._number, workspace.queries, self._options, workspace.attended)
         jobs.second_half(*self._team.shared, self._number)
         return hidden_states
 
 
-class _Room:
-    """Where a step's intermediate values lie; all layers use the same, one after the other."""
+class _Workspace:
+    """Memory for a step's intermediate values; all layers use it, one after the other."""
 
     def __init__(self, workers: CpuTeam) -> None:
         self._team = workers
@@ -257,49 +260,35 @@ def can_fuse(model: PreTrainedModel) -> bool:
 def fuse(model: PreTrainedModel, route: AttentionRoute) -> int:
     """Replace what can be of ``model``: layers of a known kind, then every plain linear layer.
 
-    Weights are freed as they are packed, but those that another module still holds. Returns how
-    many linear layers there were in what was replaced. ``route`` must have seen a pass.
+    Returns how many linear layers there were in what was replaced. ``route`` must have seen a
+    pass.
     """
-    found = [
-        (name, module)
-        for name, module in model.named_modules()
-        if type(module).__name__ in _KNOWN and _is_plain(module)
-    ]
-    workers = CpuTeam(torch.get_num_threads(), len(found))
-    room = _Room(workers)
+    fused = sum(map(_is_plain, model.modules()))
+    workers = CpuTeam(torch.get_num_threads(), fused)
     replaced = 0
-    whole = len(found) == len(route.options)
-    while whole and found:
-        name, layer = found.pop()
-        _replace(model, name, FusedLayer(layer, layer.self_attn.layer_idx, route, workers, room))
-        replaced += 7
-        del layer
-    linears = [
-        (name, module)
-        for name, module in model.named_modules()
-        if type(module) is nn.Linear and _has_panels(module)
-    ]
-    while linears:
-        name, linear = linears.pop()
-        _replace(model, name, PanelLinear(linear, workers))
-        replaced += 1
-        del linear
-    return replaced
-
-
-def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
-    parent, _, leaf = name.rpartition(".")
-    setattr(model.get_submodule(parent), leaf, module)
-
-
-def _has_panels(linear: nn.Linear) -> bool:
-    return linear.weight.dtype == torch.bfloat16 and linear.in_features % 2 == 0
-
-
-def _is_plain(layer: Any) -> bool:
-    linears = [layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj]
-    linears += [layer.self_attn.o_proj]
-    linears += [layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj]
-    return isinstance(layer.mlp.act_fn, nn.SiLU | SiLUActivation) and all(
-        type(linear) is nn.Linear and _has_panels(linear) for linear in linears
+    if fused == len(route.options):
+        workspace = _Workspace(workers)
+        replaced += _LAYER_LINEARS * replace_modules(
+            model, _is_plain, lambda layer: FusedLayer(layer, route, workers, workspace)
+        )
+    return replaced + replace_modules(
+        model, _has_panels, lambda linear: PanelLinear(linear, workers)
     )
+
+
+def _has_panels(module: nn.Module) -> bool:
+    return (
+        type(module) is nn.Linear
+        and module.weight.dtype == torch.bfloat16
+        and module.in_features % 2 == 0
+    )
+
+
+def _is_plain(module: Any) -> bool:
+    """Whether it is a decoder layer of a known kind, all of whose linears fit into panels."""
+    if type(module).__name__ not in _KNOWN:
+        return False
+    attention, mlp = module.self_attn, module.mlp
+    linears = [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
+    linears += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
+    return isinstance(mlp.act_fn, nn.SiLU | SiLUActivation) and all(map(_has_panels, linears))
