@@ -60,5 +60,4 @@ class RaggedForward:
         return logits
 
     def _to_device(self, values: Ints) -> Tensor:
-        host = torch.from_numpy(values)
-        return host if self._device.type == "cpu" else host.to(self._device, non_blocking=True)
+        return torch.from_numpy(values).to(self._device, non_blocking=True)

@@ -78,25 +78,11 @@ class TorchRunner:
         self._forward = forward
         self._graphs = graphs
         self._sampler = sampler
-        self._storage = storage
-        self._description = description
+        self.description = description
+        self.block_size = storage.block_size
+        self.num_blocks = storage.num_blocks
+        self.max_model_len = description.max_model_len
         self._launched: tuple[StepPlan, Tensor] | None = None
-
-    @property
-    def block_size(self) -> int:
-        return self._storage.block_size
-
-    @property
-    def num_blocks(self) -> int:
-        return self._storage.num_blocks
-
-    @property
-    def max_model_len(self) -> int:
-        return self._description.max_model_len
-
-    @property
-    def description(self) -> RunnerDescription:
-        return self._description
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> None:

@@ -19,10 +19,9 @@ from torch import Tensor
 from app.core.constraint import Mask
 from app.core.request import SamplingParams
 from app.core.step import SampledToken, SampleRow
+from app.model.inputs import Ints
 
 LOG2_E = 1.0 / math.log(2.0)
-
-TokenIds = NDArray[np.int64]
 
 
 class Sampler(Protocol):
@@ -48,7 +47,7 @@ def is_filtered(params: SamplingParams) -> bool:
     return params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
 
 
-def repeated_tokens(row: SampleRow) -> TokenIds:
+def repeated_tokens(row: SampleRow) -> Ints:
     """The tokens that the row's repetition penalty falls on: those of prompt and answer.
 
     Source: Keskar et al., CTRL, 2019.
@@ -57,7 +56,7 @@ def repeated_tokens(row: SampleRow) -> TokenIds:
     return np.unique(np.asarray(history, dtype=np.int64))
 
 
-def offsets(row: SampleRow) -> Iterator[tuple[TokenIds, NDArray[np.float64]]]:
+def offsets(row: SampleRow) -> Iterator[tuple[Ints, NDArray[np.float64]]]:
     """What is added to the logits of which tokens: penalties, then logit bias.
 
     Frequency and presence penalty count the answer alone, as OpenAI defines them.

@@ -52,16 +52,12 @@ class CpuAttention:
     """Attends over the cache. Used by one thread."""
 
     def __init__(self, storage: KvStorage) -> None:
-        self._storage = storage
+        self.storage = storage
         self.slots: Ints = np.empty(0, dtype=np.int64)
         """Of the step's tokens."""
         self.short = _short_spans(())
         self._long: list[SpanLayout] = []
         self._long_by_window: dict[int | None, list[_LongSpan]] = {}
-
-    @property
-    def storage(self) -> KvStorage:
-        return self._storage
 
     def begin(self, step: StepArrays) -> None:
         """Set the step that the following calls of ``attend`` belong to."""
@@ -73,12 +69,21 @@ class CpuAttention:
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
     ) -> Tensor:
-        keys, values = self._storage.keys[layer], self._storage.values[layer]
+        keys, values = self.storage.keys[layer], self.storage.values[layer]
         kernels.write(_by_token(key), self.slots, as_numpy(keys))
         kernels.write(_by_token(value), self.slots, as_numpy(values))
         out = query.new_empty(query.shape[1], query.shape[0], value.shape[2])
         if len(self.short.spans):
-            self._attend_short(query, keys, values, options, out)
+            work = self.short.positions * query.shape[0] * query.shape[2]
+            with spreading(work > _SPREAD_WORK) as threads:
+                kernels.attend(
+                    _by_token(query), as_numpy(keys), as_numpy(values),
+                    self.short.spans, self.short.blocks, self.storage.block_size,
+                    min(threads, keys.shape[1]), threads > 1,
+                    options.scale, options.window or 0, options.softcap or 0.0,
+                    _NO_SINKS if options.sinks is None else options.sinks.float().numpy(),
+                    as_numpy(out),
+                )  # fmt: skip
         self.attend_long(layer, query, options, out)
         return out
 
@@ -90,43 +95,22 @@ class CpuAttention:
             out[span.rows] = _attend_long(
                 span,
                 query[:, span.rows],
-                self._gather(self._storage.keys[layer], span.blocks),
-                self._gather(self._storage.values[layer], span.blocks),
+                self._gather(self.storage.keys[layer], span.blocks),
+                self._gather(self.storage.values[layer], span.blocks),
                 options,
-            )
-
-    def _attend_short(
-        self, query: Tensor, keys: Tensor, values: Tensor, options: AttentionOptions, out: Tensor
-    ) -> None:
-        work = self.short.positions * query.shape[0] * query.shape[2]
-        with spreading(work > _SPREAD_WORK) as threads:
-            kernels.attend(
-                _by_token(query),
-                as_numpy(keys),
-                as_numpy(values),
-                self.short.spans,
-                self.short.blocks,
-                self._storage.block_size,
-                min(threads, keys.shape[1]),
-                threads > 1,
-                options.scale,
-                options.window or 0,
-                options.softcap or 0.0,
-                _NO_SINKS if options.sinks is None else options.sinks.float().numpy(),
-                as_numpy(out),
             )
 
     def _gather(self, pool: Tensor, blocks: Tensor) -> Tensor:
         """Keys or values of a span: [Hk, 1, L, D], a view on [L, Hk, D]."""
         _, heads, dim = pool.shape
-        found = pool.view(-1, self._storage.block_size * heads * dim).index_select(0, blocks)
+        found = pool.view(-1, self.storage.block_size * heads * dim).index_select(0, blocks)
         return found.view(-1, heads, dim).transpose(0, 1).unsqueeze(1)
 
     def _long_spans(self, dtype: torch.dtype, window: int | None) -> list[_LongSpan]:
         """Made by the first layer of each width of window, and kept for the others."""
         spans = self._long_by_window.get(window)
         if spans is None:
-            size = self._storage.block_size
+            size = self.storage.block_size
             spans = [_long_span(span, window, size, dtype) for span in self._long]
             self._long_by_window[window] = spans
         return spans

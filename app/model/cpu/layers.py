@@ -39,21 +39,14 @@ class CpuTeam:
         self.jobs["run"] = jobs.entry()
         self.layers = np.zeros(max(layers, 1), dtype=jobs.LAYER)
         self.steps = np.zeros(1, dtype=jobs.STEP)
-        shared = (self.board, self.jobs, self.layers, self.steps)
-        helpers = [
+        self.jobs["layers"], self.jobs["step"] = self.layers.ctypes.data, self.steps.ctypes.data
+        self.shared: tuple[Any, Any] = (self.board, self.jobs)
+        for number in range(1, threads):
             threading.Thread(
-                target=jobs.help_out, args=shared, name=f"leapjson-pass-{number}", daemon=True
-            )
-            for number in range(1, threads)
-        ]
-        for helper in helpers:
-            helper.start()
-        # The helpers hold the arrays, and nothing of this object.
+                target=jobs.help_out, args=self.shared, name=f"leapjson-pass-{number}", daemon=True
+            ).start()
+        # The helpers hold what is shared, and nothing else of this object.
         weakref.finalize(self, team.close, self.board)
-
-    @property
-    def shared(self) -> tuple[Any, Any, Any, Any]:
-        return self.board, self.jobs, self.layers, self.steps
 
 
 class PanelLinear(nn.Module):

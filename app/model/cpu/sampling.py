@@ -14,7 +14,8 @@ from app.core.request import SamplingParams
 from app.core.step import SampledToken, SampleRow, TokenLogprob
 from app.model.cpu.kernels import sampling as kernels
 from app.model.cpu.kernels.compiled import as_numpy, spreading
-from app.model.cpu.kernels.sampling import Bits, Floats, Longs
+from app.model.cpu.kernels.sampling import Bits, Floats
+from app.model.inputs import Ints
 from app.model.sampling import LOG2_E, full_mask, is_filtered, offsets, repeated_tokens
 
 _SPREAD_WORDS = 1 << 13
@@ -37,8 +38,8 @@ class CpuSampler:
         self._everything = full_mask(vocab_size)
         self._wide = np.empty((1, vocab_size), dtype=np.float32)
         self._totals = np.empty((1, len(self._everything)), dtype=np.int64)
-        self._ids: Longs = np.empty(vocab_size, dtype=np.int64)
-        self._weights: Longs = np.empty(vocab_size, dtype=np.int64)
+        self._ids: Ints = np.empty(vocab_size, dtype=np.int64)
+        self._weights: Ints = np.empty(vocab_size, dtype=np.int64)
         self._ranking = _Ranking(vocab_size)
 
     def warm_up(self, dtype: torch.dtype) -> None:
@@ -80,7 +81,7 @@ class CpuSampler:
         self, logits: Tensor, rows: Sequence[SampleRow], given: Sequence[Mask]
     ) -> list[int]:
         masks: Bits = np.stack(given)
-        out: Longs = np.empty(len(rows), dtype=np.int64)
+        out: Ints = np.empty(len(rows), dtype=np.int64)
         much = len(rows) > 1 and int(np.count_nonzero(masks)) > _SPREAD_WORDS
         with spreading(much) as threads:
             if threads > len(self._totals):  # kept, as fresh pages cost more than the loops
@@ -102,43 +103,35 @@ class CpuSampler:
         return tokens
 
     def _sample_row(self, logits: Floats, row: SampleRow, mask: Mask) -> SampledToken:
-        params = row.params
+        params, key = row.params, np.uint64(row.key)
         _adjust(logits, row)
-        ceiling = kernels.highest(logits, mask, self._size)
-        best = kernels.first_at(logits, mask, self._size, ceiling)
-        if best < 0:
-            raise ValueError("a mask allows no token")
-        if params.temperature <= 0.0 or not math.isfinite(ceiling):
-            token = best
-        elif is_filtered(params):
-            token = self._draw_among_likeliest(logits, row, mask, ceiling, best)
+        if is_filtered(params) and params.temperature > 0.0:
+            token = self._draw_among_likeliest(logits, mask, params, key)
         else:
-            token = self._draw(logits, row, mask, ceiling, best)
+            sharpness, totals = _sharpness(params), self._totals[0]
+            token = kernels.draw(logits, mask, self._size, sharpness, key, totals)
+        if token < 0:
+            raise ValueError("a mask allows no token")
         if params.logprobs is None:
             return SampledToken(token_id=token)
         return self._with_logprobs(token, logits, mask, params.logprobs)
 
-    def _draw(self, logits: Floats, row: SampleRow, mask: Mask, ceiling: float, best: int) -> int:
-        sharpness, totals = _sharpness(row.params), self._totals[0]
-        total = kernels.weigh_words(logits, mask, self._size, ceiling, sharpness, totals)
-        if total == 0:  # a temperature so small that dividing by it overflows
-            return best
-        key = np.uint64(row.key)
-        word = kernels.race_words(totals, key)
-        return kernels.race_in_word(logits, mask, self._size, ceiling, sharpness, word, key)
-
     def _draw_among_likeliest(
-        self, logits: Floats, row: SampleRow, mask: Mask, ceiling: float, best: int
+        self, logits: Floats, mask: Mask, params: SamplingParams, key: np.uint64
     ) -> int:
+        """As ``kernels.draw``, but among the tokens that the filters leave."""
+        ceiling = kernels.highest(logits, mask, self._size)
+        best = kernels.first_at(logits, mask, self._size, ceiling)
+        if best < 0 or not math.isfinite(ceiling):
+            return best
         ids = self._allowed(mask)
         values = logits[ids] + np.float32(0.0)  # so that -0.0 ranks as 0.0 does
-        sharpness = _sharpness(row.params)
         weights = self._weights[: len(ids)]
-        total = kernels.weigh(values, ceiling, sharpness, weights)
-        if total == 0:
+        total = kernels.weigh(values, ceiling, _sharpness(params), weights)
+        if total == 0:  # as in kernels.draw
             return best
-        kept = self._ranking.keep(values, weights, total, row.params)
-        return kernels.race_among(ids[kept], weights[kept], np.uint64(row.key))
+        kept = self._ranking.keep(values, weights, total, params)
+        return kernels.race_among(ids[kept], weights[kept], key)
 
     def _with_logprobs(
         self, token: int, logits: Floats, mask: Mask, alternatives: int
@@ -154,7 +147,7 @@ class CpuSampler:
             top=tuple(TokenLogprob(int(ids[i]), float(logprobs[i])) for i in top),
         )
 
-    def _allowed(self, mask: Mask) -> Longs:
+    def _allowed(self, mask: Mask) -> Ints:
         return self._ids[: kernels.allowed_ids(mask, self._size, self._ids)]
 
 
@@ -192,17 +185,17 @@ class _Ranking:
     """
 
     def __init__(self, size: int) -> None:
-        self._scratch: Longs = np.empty((2, kernels.BUCKETS), dtype=np.int64)
-        self._above: Longs = np.empty(size, dtype=np.int64)
-        self._within: Longs = np.empty(size, dtype=np.int64)
-        self._zeros: Longs = np.zeros(size, dtype=np.int64)
+        self._scratch: Ints = np.empty((2, kernels.BUCKETS), dtype=np.int64)
+        self._above: Ints = np.empty(size, dtype=np.int64)
+        self._within: Ints = np.empty(size, dtype=np.int64)
+        self._zeros: Ints = np.zeros(size, dtype=np.int64)
 
-    def keep(self, values: Floats, weights: Longs, total: int, params: SamplingParams) -> Longs:
+    def keep(self, values: Floats, weights: Ints, total: int, params: SamplingParams) -> Ints:
         """Positions that top_k, then top_p, then min_p leave, in ascending order; at least one.
 
         ``weights`` and their sum, ``total``, are those of all ``values``.
         """
-        kept: Longs = np.arange(len(values))
+        kept: Ints = np.arange(len(values))
         if 0 < params.top_k < len(values):
             kept = np.sort(self.greatest(values, params.top_k))
             total = int(weights[kept].sum())
@@ -214,7 +207,7 @@ class _Ranking:
             kept = kept[left >= params.min_p * left.max()]
         return kept
 
-    def greatest(self, values: Floats, count: int) -> Longs:
+    def greatest(self, values: Floats, count: int) -> Ints:
         """Positions of the ``count`` greatest values, the greatest first."""
         if count == 0:
             return self._above[:0]
@@ -222,7 +215,7 @@ class _Ranking:
         found = np.concatenate([above, within])
         return found[np.argsort(-values[found], kind="stable")][:count]
 
-    def _heaviest(self, values: Floats, weights: Longs, needed: int) -> Longs:
+    def _heaviest(self, values: Floats, weights: Ints, needed: int) -> Ints:
         """Positions of the greatest values that together weigh ``needed``, in ascending order.
 
         They are as few as can be, and at least one.
@@ -231,7 +224,7 @@ class _Ranking:
         sums = np.cumsum(weights[within]) + weights[above].sum()
         return np.sort(np.concatenate([above, within[: int(np.searchsorted(sums, needed)) + 1]]))
 
-    def _split(self, values: Floats, weights: Longs, most: int, needed: int) -> tuple[Longs, Longs]:
+    def _split(self, values: Floats, weights: Ints, most: int, needed: int) -> tuple[Ints, Ints]:
         """Positions surely wanted, in order; and those of which the first few are, ranked."""
         if len(values) <= _SORTED_WHOLE:
             return self._above[:0], np.argsort(-values, kind="stable")

@@ -123,36 +123,17 @@ def attend_paged(
     partial_out = torch.zeros(partial_rows, value_dim, dtype=torch.float32, device=query.device)
     partial_max = torch.full((partial_rows,), -torch.inf, device=query.device)
     partial_sum = torch.zeros(partial_rows, device=query.device)
+    value_pad = max(16, power_of_2(value_dim))
     paged_attention[(tiles, kv_heads, splits)](
-        query,
-        keys,
-        values,
-        out,
-        partial_out,
-        partial_max,
-        partial_sum,
-        step.tile_span,
-        step.tile_first,
-        step.span_row,
-        step.span_length,
-        step.span_start,
-        step.table_start,
-        step.tables,
+        query, keys, values, out, partial_out, partial_max, partial_sum,
+        step.tile_span, step.tile_first, step.span_row, step.span_length, step.span_start,
+        step.table_start, step.tables,
         query if options.sinks is None else options.sinks,
-        options.scale,
-        options.softcap or 0.0,
-        options.window or 0,
-        query.stride(0),
-        query.stride(1),
-        rows,
-        GROUP=group,
-        KEY_DIM=key_dim,
-        VALUE_DIM=value_dim,
-        KEY_PAD=max(16, power_of_2(key_dim)),
-        VALUE_PAD=max(16, power_of_2(value_dim)),
-        BLOCK=block_size,
-        TILE=tile,
-        TILE_ROWS=max(16, power_of_2(tile * group)),
+        options.scale, options.softcap or 0.0, options.window or 0,
+        query.stride(0), query.stride(1), rows,
+        GROUP=group, KEY_DIM=key_dim, VALUE_DIM=value_dim,
+        KEY_PAD=max(16, power_of_2(key_dim)), VALUE_PAD=value_pad, BLOCK=block_size,
+        TILE=tile, TILE_ROWS=max(16, power_of_2(tile * group)),
         TILE_KEYS=tile_keys or (_TILE_KEYS if key_dim <= 128 else _TILE_KEYS // 2),
         SPLITS=splits,
         WINDOWED=options.window is not None,
@@ -160,18 +141,12 @@ def attend_paged(
         SINKS=options.sinks is not None,
         # Tensor cores round float32 to 10 bits unless told not to.
         PRECISION="ieee" if query.dtype == torch.float32 else "tf32",
-    )
+    )  # fmt: skip
     if splits > 1:
         merge_splits[(rows,)](
-            partial_out,
-            partial_max,
-            partial_sum,
-            out,
-            rows,
-            VALUE_DIM=value_dim,
-            VALUE_PAD=max(16, power_of_2(value_dim)),
-            SPLITS=splits,
-        )
+            partial_out, partial_max, partial_sum, out, rows,
+            VALUE_DIM=value_dim, VALUE_PAD=value_pad, SPLITS=splits,
+        )  # fmt: skip
     return out
 
 

@@ -31,6 +31,9 @@ _TOKEN_BUCKETS = (1, 4, 8)
 _MOST_ROWS = 256
 """Beyond this many tokens a step computes for longer than Python takes to launch it."""
 
+_EMPTY = np.empty(0, dtype=np.int64)
+_NOTHING = StepArrays(_EMPTY, _EMPTY, _EMPTY, _EMPTY, spans=())
+
 _log = logging.getLogger(__name__)
 
 
@@ -226,7 +229,7 @@ class CudaGraphs:
     def _capture(self, bucket: Bucket, pool: Any) -> _Captured:
         device = next(iter(self._storage.keys.values())).device
         inputs = GraphInputs(bucket, self._blocks_per_sequence, device)
-        inputs.load(_idle_step(bucket, self._spare_slot))
+        inputs.load(pad(_NOTHING, bucket, self._spare_slot))
         self._attention.begin_on_device(inputs.device_step(self._attention.tile(bucket.tokens)))
         side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
@@ -238,15 +241,3 @@ class CudaGraphs:
         with torch.cuda.graph(graph, pool=pool):
             logits = self._forward.compute(inputs.token_ids, inputs.positions, 0)
         return _Captured(inputs=inputs, graph=graph, logits=logits)
-
-
-def _idle_step(bucket: Bucket, spare_slot: int) -> StepArrays:
-    """A step of padding alone."""
-    nothing = np.zeros(bucket.rows, dtype=np.int64)
-    return StepArrays(
-        token_ids=nothing,
-        positions=nothing,
-        slots=np.full(bucket.rows, spare_slot, dtype=np.int64),
-        logits_rows=nothing[:0],
-        spans=(),
-    )

@@ -49,32 +49,21 @@ class MaskTable:
         """Allocate the table, at most ``max_bytes`` of it, for masks of ``words`` words."""
         self._words = words
         self._device = device
-        self._slots = min(max_bytes // (4 * words), _MOST_SLOTS)
-        self._table = torch.empty(self._slots, words, dtype=torch.int32, device=device)
+        self.slots = min(max_bytes // (4 * words), _MOST_SLOTS)
+        """Masks that fit."""
+        self._table = torch.empty(self.slots, words, dtype=torch.int32, device=device)
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
         """By the id of the mask, the least recently used first: what the table surely holds."""
-        self._free = list(range(self._slots))
+        self._free = list(range(self.slots))
         """Slots of no kept mask; the last one is taken first."""
-        self._sent = 0
+        self.nbytes = self._table.nbytes
+        """Device memory of the table."""
+        self.masks_sent = 0
+        """Masks copied to the device since the start."""
 
     def __len__(self) -> int:
         """Masks that need not be sent again."""
         return len(self._kept)
-
-    @property
-    def slots(self) -> int:
-        """Masks that fit."""
-        return self._slots
-
-    @property
-    def nbytes(self) -> int:
-        """Device memory of the table, in bytes."""
-        return self._table.nbytes
-
-    @property
-    def masks_sent(self) -> int:
-        """Masks copied to the device since the start."""
-        return self._sent
 
     def gather(self, masks: Sequence[Mask]) -> Tensor:
         """``masks``, one for each row, as int32 [R, words] on the device.
@@ -87,7 +76,7 @@ class MaskTable:
         Cost: a look-up for each row and, for masks not kept, their copy, all in one transfer.
         """
         wanted = {id(mask): mask for mask in masks}
-        if len(wanted) > self._slots:
+        if len(wanted) > self.slots:
             return self._send_all(masks)
         new: dict[int, Mask] = {}
         for key, mask in wanted.items():
@@ -125,13 +114,13 @@ class MaskTable:
         sent, slots, at = torch.split_with_sizes(self._upload(host), [size, len(new), len(rows)])
         if new:
             self._table.index_copy_(0, slots.long(), sent.view(len(new), self._words))
-        self._sent += len(new)
+        self.masks_sent += len(new)
         return at
 
     def _send_all(self, masks: Sequence[Mask]) -> Tensor:
         host = self._host_buffer(len(masks) * self._words)
         self._stack(masks, host.numpy())
-        self._sent += len(masks)
+        self.masks_sent += len(masks)
         return self._upload(host).view(len(masks), self._words)
 
     def _stack(self, masks: Sequence[Mask], out: NDArray[np.int32]) -> None:

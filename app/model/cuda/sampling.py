@@ -26,7 +26,8 @@ from app.model.cpu.kernels.sampling import (
     WEIGHT_BITS,
 )
 from app.model.cuda.mask_table import MaskTable
-from app.model.sampling import LOG2_E, TokenIds, full_mask, is_filtered, offsets, repeated_tokens
+from app.model.inputs import Ints
+from app.model.sampling import LOG2_E, full_mask, is_filtered, offsets, repeated_tokens
 
 _FIRST, _SECOND = (int(factor.view(np.int64)) for factor in (SPLITMIX_FIRST, SPLITMIX_SECOND))
 
@@ -156,7 +157,7 @@ class DeviceSampler:
             at, by = self._upload_pairs(added)
             flat.index_put_((at,), by.float(), accumulate=True)
 
-    def _upload_pairs(self, pairs: Sequence[tuple[TokenIds, NDArray[np.float64]]]) -> list[Tensor]:
+    def _upload_pairs(self, pairs: Sequence[tuple[Ints, NDArray[np.float64]]]) -> list[Tensor]:
         """Places in the flat logits and an amount for each, one after the other."""
         return [self._upload(np.concatenate(part)) for part in zip(*pairs, strict=True)]
 

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.model.cpu.kernels.compiled import compiled, float_of_bits, narrow, prefetch, widen
+from app.model.inputs import Ints
 
 Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
 Rows = NDArray[Any]
 """Values of half or single width, see ``compiled.as_numpy``."""
 

@@ -35,9 +35,10 @@ def _record(*names: str, floats: tuple[str, ...] = ()) -> np.dtype[Any]:
 
 
 JOB = _record(
-    "run", "kind", "items", "layer", "rows", "blocks",
+    "run", "layers", "step", "kind", "items", "layer", "rows", "blocks",
     "x", "inputs", "weight", "outputs", "bias", "residual", "out",
 )  # fmt: skip
+"""The function that does an item, the addresses of all layers and of the step, and the job."""
 LAYER = _record(
     "hidden", "intermediate", "heads", "kv_heads", "dim", "window",
     "norm", "qkv", "qkv_bias", "q_norm", "k_norm", "out", "out_bias",
@@ -73,9 +74,9 @@ def _at(builder: Any, address: Any) -> Any:
 
 
 @of_integers(types.void)
-def _run(builder: Any, function: Any, job: Any, layers: Any, step: Any, item: Any) -> None:
-    kind = ir.FunctionType(VOID, [I64] * 4)
-    builder.call(pointer(builder, function, kind), [job, layers, step, item])
+def _run(builder: Any, function: Any, job: Any, item: Any) -> None:
+    kind = ir.FunctionType(VOID, [I64, I64])
+    builder.call(pointer(builder, function, kind), [job, item])
 
 
 @compiled()
@@ -217,11 +218,11 @@ def _attend(step: Any, layer: Any, number: int, chunks: int, item: int) -> None:
     )  # fmt: skip
 
 
-def _do_item(job_at: int, layers_at: int, step_at: int, item: int) -> None:
+def _do_item(job_at: int, item: int) -> None:
     """One item of the job at an address."""
     job = _memory(_at(job_at), (1,), JOB)[0]
-    step = _memory(_at(step_at), (1,), STEP)[0]
-    layer = _memory(_at(layers_at), (job.layer + 1,), LAYER)[job.layer]
+    step = _memory(_at(job.step), (1,), STEP)[0]
+    layer = _memory(_at(job.layers), (job.layer + 1,), LAYER)[job.layer]
     if job.kind <= _SWIGLU:
         _product(job, item)
     elif job.kind == _NORM:
@@ -241,7 +242,7 @@ def entry() -> int:
     Compiled on the first call: it takes instructions that not every processor has. What calls
     it by its address is compiled in a moment, and nothing is copied into it.
     """
-    signature = "void(int64, int64, int64, int64)"
+    signature = "void(int64, int64)"
     try:
         made = _numba.cfunc(signature, cache=True, error_model="numpy")(_do_item)
     except RuntimeError:  # there is no folder to keep it in
@@ -251,29 +252,22 @@ def entry() -> int:
 
 
 @compiled()
-def _do(jobs: Records, layers: Records, steps: Records, item: int) -> None:
-    _run(jobs[0].run, jobs.ctypes.data, layers.ctypes.data, steps.ctypes.data, item)
-
-
-@compiled()
-def help_out(board: team.Board, jobs: Records, layers: Records, steps: Records) -> None:
+def help_out(board: team.Board, jobs: Records) -> None:
     """What a helper does until the team is closed."""
     while True:
         left = team.next_item(board)
         if left == 0:
             return
-        _do(jobs, layers, steps, jobs[0].items - left)
+        _run(jobs[0].run, jobs.ctypes.data, jobs[0].items - left)
         team.done(board)
 
 
 @compiled()
-def _share(
-    board: team.Board, jobs: Records, layers: Records, steps: Records, items: int, alone: bool
-) -> None:
+def _share(board: team.Board, jobs: Records, items: int, alone: bool) -> None:
     """Do the job that lies in ``jobs``, with the helpers unless it is too little to share."""
     if alone or items < 2:
         for item in range(items):
-            _do(jobs, layers, steps, item)
+            _run(jobs[0].run, jobs.ctypes.data, item)
         return
     jobs[0].items = items
     team.publish(board, items)
@@ -281,14 +275,14 @@ def _share(
         left = team.claim(board)
         if left == 0:
             break
-        _do(jobs, layers, steps, items - left)
+        _run(jobs[0].run, jobs.ctypes.data, items - left)
         team.done(board)
     team.wait_for(board, items)
 
 
 @compiled()
 def _multiply(
-    board: team.Board, jobs: Records, layers: Records, steps: Records, kind: int,
+    board: team.Board, jobs: Records, kind: int,
     rows: int, x: int, inputs: int, weight: int, outputs: int, bias: int, residual: int, out: int,
 ) -> None:  # fmt: skip
     job = jobs[0]
@@ -296,59 +290,58 @@ def _multiply(
     job.rows, job.blocks = rows, (rows + _ROWS - 1) // _ROWS
     job.x, job.inputs, job.weight, job.outputs = x, inputs, weight, outputs
     job.bias, job.residual, job.out = bias, residual, out
-    items = (outputs + WIDTH - 1) // WIDTH * job.blocks
-    _share(board, jobs, layers, steps, items, False)
+    _share(board, jobs, (outputs + WIDTH - 1) // WIDTH * job.blocks, False)
 
 
 @compiled()
-def _by_token(
-    board: team.Board, jobs: Records, layers: Records, steps: Records, kind: int, layer: int
-) -> None:
-    jobs[0].kind, jobs[0].layer = kind, layer
-    tokens = steps[0].tokens
-    _share(board, jobs, layers, steps, tokens, tokens <= _FEW_TOKENS)
+def _by_token(board: team.Board, jobs: Records, kind: int, tokens: int) -> None:
+    jobs[0].kind = kind
+    _share(board, jobs, tokens, tokens <= _FEW_TOKENS)
 
 
 @compiled()
 def product(
-    board: team.Board, jobs: Records, layers: Records, steps: Records,
+    board: team.Board, jobs: Records,
     rows: int, x: int, inputs: int, weight: int, outputs: int, bias: int, out: int,
 ) -> None:  # fmt: skip
     """A linear layer: [rows, inputs] at ``x`` times panels -> [rows, outputs] at ``out``."""
-    _multiply(board, jobs, layers, steps, _PRODUCT, rows, x, inputs, weight, outputs, bias, 0, out)
+    _multiply(board, jobs, _PRODUCT, rows, x, inputs, weight, outputs, bias, 0, out)
 
 
 @compiled()
-def first_half(board: team.Board, jobs: Records, layers: Records, steps: Records, n: int) -> None:
-    """Layer ``n`` up to its attention, which it does for the short spans."""
-    step, layer = steps[0], layers[n]
-    _by_token(board, jobs, layers, steps, _NORM, n)
+def first_half(board: team.Board, jobs: Records, number: int) -> None:
+    """A layer up to its attention, which it does for the short spans."""
+    job = jobs[0]
+    job.layer = number
+    step = _memory(_at(job.step), (1,), STEP)[0]
+    layer = _memory(_at(job.layers), (number + 1,), LAYER)[number]
+    _by_token(board, jobs, _NORM, step.tokens)
     width = (layer.heads + 2 * layer.kv_heads) * layer.dim
     _multiply(
-        board, jobs, layers, steps, _PRODUCT, step.tokens, step.normed, layer.hidden,
+        board, jobs, _PRODUCT, step.tokens, step.normed, layer.hidden,
         layer.qkv, width, layer.qkv_bias, 0, step.heads,
     )  # fmt: skip
-    _by_token(board, jobs, layers, steps, _ROPE, n)
+    _by_token(board, jobs, _ROPE, step.tokens)
     if step.span_count:
-        jobs[0].kind, jobs[0].layer = _ATTEND, n
-        jobs[0].blocks = layer.kv_heads if step.span_count < 4 else 1
-        _share(board, jobs, layers, steps, step.span_count * jobs[0].blocks, False)
+        job.kind, job.blocks = _ATTEND, layer.kv_heads if step.span_count < 4 else 1
+        _share(board, jobs, step.span_count * job.blocks, False)
 
 
 @compiled()
-def second_half(board: team.Board, jobs: Records, layers: Records, steps: Records, n: int) -> None:
-    """What follows the attention of layer ``n``."""
-    step, layer = steps[0], layers[n]
+def second_half(board: team.Board, jobs: Records, number: int) -> None:
+    """What follows the attention of the layer that ``first_half`` began."""
+    step = _memory(_at(jobs[0].step), (1,), STEP)[0]
+    layer = _memory(_at(jobs[0].layers), (number + 1,), LAYER)[number]
     _multiply(
-        board, jobs, layers, steps, _PRODUCT, step.tokens, step.attended, layer.heads * layer.dim,
+        board, jobs, _PRODUCT, step.tokens, step.attended, layer.heads * layer.dim,
         layer.out, layer.hidden, layer.out_bias, step.hidden, step.hidden,
     )  # fmt: skip
-    _by_token(board, jobs, layers, steps, _MLP_NORM, n)
+    _by_token(board, jobs, _MLP_NORM, step.tokens)
     _multiply(
-        board, jobs, layers, steps, _SWIGLU, step.tokens, step.normed, layer.hidden,
+        board, jobs, _SWIGLU, step.tokens, step.normed, layer.hidden,
         layer.gate_up, layer.intermediate, layer.gate_up_bias, 0, step.intermediate,
     )  # fmt: skip
     _multiply(
-        board, jobs, layers, steps, _PRODUCT, step.tokens, step.intermediate, layer.intermediate,
+        board, jobs, _PRODUCT, step.tokens, step.intermediate, layer.intermediate,
         layer.down, layer.hidden, layer.down_bias, step.hidden, step.hidden,
     )  # fmt: skip

@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.model.cpu.kernels.compiled import compiled, float_of_bits, widen
+from app.model.inputs import Ints
 
 Floats = NDArray[np.float32]
 Bits = NDArray[np.uint32]
-Longs = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 Doubles = NDArray[np.float64]
 
@@ -109,7 +109,7 @@ def first_at(logits: Floats, mask: Bits, size: int, value: float) -> int:
 
 
 @compiled()
-def allowed_ids(mask: Bits, size: int, out: Longs) -> int:
+def allowed_ids(mask: Bits, size: int, out: Ints) -> int:
     """Write the allowed token ids to ``out`` in order; returns how many."""
     count = 0
     for word in range((size + 31) // 32):
@@ -144,8 +144,8 @@ def _weight(logit: float, ceiling: float, sharpness: float) -> int:
 
 
 @compiled()
-def weigh_words(
-    logits: Floats, mask: Bits, size: int, ceiling: float, sharpness: float, totals: Longs
+def _weigh_words(
+    logits: Floats, mask: Bits, size: int, ceiling: float, sharpness: float, totals: Ints
 ) -> int:
     """Weights of the allowed tokens, added up by mask word into ``totals``; returns the sum."""
     total = 0
@@ -191,8 +191,8 @@ def _arrival(key: np.uint64, place: np.uint64, weight: int, record: float) -> fl
 
 
 @compiled()
-def race_words(totals: Longs, key: np.uint64) -> int:
-    """The mask word that wins by its weight, as ``weigh_words`` wrote them; -1 if all are 0."""
+def _race_words(totals: Ints, key: np.uint64) -> int:
+    """The mask word that wins by its weight, as ``_weigh_words`` wrote them; -1 if all are 0."""
     record, winner = np.inf, -1
     for word in range(len(totals)):
         if totals[word] > 0:
@@ -203,15 +203,10 @@ def race_words(totals: Longs, key: np.uint64) -> int:
 
 
 @compiled()
-def race_in_word(
-    logits: Floats,
-    mask: Bits,
-    size: int,
-    ceiling: float,
-    sharpness: float,
-    word: int,
-    key: np.uint64,
-) -> int:
+def _race_in_word(
+    logits: Floats, mask: Bits, size: int, ceiling: float, sharpness: float,
+    word: int, key: np.uint64,
+) -> int:  # fmt: skip
     """The token that wins among the allowed ones of a mask word; -1 if all weigh 0."""
     record, winner = np.inf, -1
     start = word * 32
@@ -237,35 +232,31 @@ def _widen_allowed(given: NDArray[Any], mask: Bits, size: int, out: Floats) -> N
 
 
 @compiled()
-def _draw(
-    logits: Floats, mask: Bits, size: int, sharpness: float, key: np.uint64, totals: Longs
+def draw(
+    logits: Floats, mask: Bits, size: int, sharpness: float, key: np.uint64, totals: Ints
 ) -> int:
-    """The token of one row, -1 where its mask allows none; ``totals`` is scratch."""
+    """The token of one row, -1 where its mask allows none; ``totals`` [words] is scratch.
+
+    ``sharpness`` is log2(e) / temperature, or 0 for the likeliest token.
+    """
     ceiling = highest(logits, mask, size)
     best = first_at(logits, mask, size, ceiling)
     if sharpness == 0.0 or best < 0 or not math.isfinite(ceiling):
         return best
-    if weigh_words(logits, mask, size, ceiling, sharpness, totals) == 0:
+    if _weigh_words(logits, mask, size, ceiling, sharpness, totals) == 0:
         return best  # a temperature so small that dividing by it overflows
-    return race_in_word(logits, mask, size, ceiling, sharpness, race_words(totals, key), key)
+    return _race_in_word(logits, mask, size, ceiling, sharpness, _race_words(totals, key), key)
 
 
 @compiled(parallel=True)
 def draw_rows(
-    logits: NDArray[Any],
-    masks: Bits,
-    size: int,
-    sharpness: Doubles,
-    keys: Keys,
-    scratch: Floats,
-    totals: NDArray[np.int64],
-    out: Longs,
-) -> None:
-    """A token for each row of logits [R, width] and of masks [R, words], with no filters.
+    logits: NDArray[Any], masks: Bits, size: int, sharpness: Doubles, keys: Keys,
+    scratch: Floats, totals: Ints, out: Ints,
+) -> None:  # fmt: skip
+    """``draw`` for each row of logits [R, width], of any width of float, and of masks [R, words].
 
-    ``sharpness`` is log2(e) / temperature, or 0 for the likeliest token. -1 where a mask allows
-    none. ``scratch`` [threads, size] and ``totals`` [threads, words] are memory to work in; with
-    more than one thread numba's take part.
+    ``scratch`` [threads, size] and ``totals`` [threads, words] are memory to work in; with more
+    than one thread numba's take part.
     """
     count, threads = len(out), len(totals)
     if threads > 1:
@@ -273,19 +264,19 @@ def draw_rows(
             own, words = scratch[thread], totals[thread]
             for row in range(count * thread // threads, count * (thread + 1) // threads):
                 _widen_allowed(logits[row], masks[row], size, own)
-                out[row] = _draw(own, masks[row], size, sharpness[row], keys[row], words)
+                out[row] = draw(own, masks[row], size, sharpness[row], keys[row], words)
     else:
         own, words = scratch[0], totals[0]
         for row in range(count):
             _widen_allowed(logits[row], masks[row], size, own)
-            out[row] = _draw(own, masks[row], size, sharpness[row], keys[row], words)
+            out[row] = draw(own, masks[row], size, sharpness[row], keys[row], words)
 
 
 @compiled()
-def race_among(ids: Longs, weights: Longs, key: np.uint64) -> int:
+def race_among(ids: Ints, weights: Ints, key: np.uint64) -> int:
     """The token that wins among some, in ascending order; -1 if all weigh 0.
 
-    By the rule of ``race_words`` and ``race_in_word``, the other tokens weighing nothing.
+    By the rule of ``_race_words`` and ``_race_in_word``, the other tokens weighing nothing.
     """
     record, first, last = np.inf, 0, 0
     begin = 0
@@ -309,7 +300,7 @@ def race_among(ids: Longs, weights: Longs, key: np.uint64) -> int:
 
 
 @compiled()
-def weigh(values: Floats, ceiling: float, sharpness: float, out: Longs) -> int:
+def weigh(values: Floats, ceiling: float, sharpness: float, out: Ints) -> int:
     """Weights of ``values``, all allowed, into ``out``; returns the sum."""
     total = 0
     for i in range(len(values)):
@@ -325,7 +316,7 @@ def _bucket(bits: np.int32) -> int:
 
 
 @compiled()
-def boundary(values: Floats, weights: Longs, most: int, needed: int, scratch: Longs) -> int:
+def boundary(values: Floats, weights: Ints, most: int, needed: int, scratch: Ints) -> int:
     """The bucket in which the greatest values have come to ``most`` or to ``needed`` weight.
 
     Values are told apart by their upper 16 bits alone, which makes 2 ** 16 buckets, ascending as
@@ -347,7 +338,7 @@ def boundary(values: Floats, weights: Longs, most: int, needed: int, scratch: Lo
 
 
 @compiled()
-def split(values: Floats, boundary: int, above: Longs, within: Longs) -> tuple[int, int]:
+def split(values: Floats, boundary: int, above: Ints, within: Ints) -> tuple[int, int]:
     """Write the positions of values above a bucket, and of those in it; returns how many."""
     keys = values.view(np.int32)
     n_above, n_within = 0, 0
