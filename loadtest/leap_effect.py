@@ -20,9 +20,9 @@ from typing import Any
 import httpx
 import jsonschema
 
-from app.demo.corpus import Example, Kind, examples
-from app.demo.evaluate import fields
 from loadtest.server import running_server
+from tools.demo_model.corpus import Example, Kind, examples
+from tools.demo_model.evaluate import fields
 
 CLIENTS = 16
 KINDS: tuple[Kind, ...] = (

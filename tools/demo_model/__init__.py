@@ -1,0 +1,1 @@
+"""The embedded demo model's corpus, training and evaluation."""

@@ -1,0 +1,287 @@
+"""Trains the demo model: `python -m tools.demo_model.train`.
+
+A small Llama learns from an endless stream of generated examples, each seen once; only the
+answer's tokens count in the loss. Two-dimensional weights are trained with Muon (Jordan et al.
+2024), the rest with AdamW. The result depends on the seed and the number of steps alone (up to the
+order in which threads add up); `--minutes` ends the schedule early on a slow machine.
+"""
+
+import argparse
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+from app.demo import MODEL_PATH
+from tools.demo_model.circuit import start_as_induction
+from tools.demo_model.corpus import mixture
+from tools.demo_model.tokenizer import conversation, save, train_tokenizer
+
+_STEP: Final = 32
+"""Rows are padded to a multiple of this many tokens: the kernels of a few shapes stay cached."""
+_ANSWERS: Final = 256
+"""Answer tokens of a batch are padded to a multiple of this, for the same reason."""
+_IGNORED: Final = -100
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to train. Lengths are in tokens."""
+
+    seed: int
+    steps: int
+    minutes: float
+    """Wall-clock minutes after which the schedule has run out, whatever the step."""
+    out: Path
+    save_every: int
+    begin: Path | None = None
+    """Folder of a model to go on from; None begins anew."""
+    vocabulary: int = 2048
+    longest: int = 512
+    learning_rate: float = 3e-3
+    level: float = 0.4
+    """Share of the schedule after which the learning rate falls, in a straight line to zero."""
+    warm_up: float = 0.02
+    """Share of the schedule in which it rises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A part of the schedule, by the share of it after which the stage is over."""
+
+    until: float
+    batches: Iterator["Batch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Token ids [examples, length], padded on the right; where an answer's next token is to be
+    predicted, as indices into the flattened ids; and those tokens, `_IGNORED` for padding."""
+
+    inputs: torch.Tensor
+    places: torch.Tensor
+    labels: torch.Tensor
+
+
+def new_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """A Llama of 1.9 million weights that can copy and nothing else."""
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=192,
+        intermediate_size=384,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
+        rms_norm_eps=1e-5,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    model = LlamaForCausalLM(config)
+    start_as_induction(model)
+    return model
+
+
+def _fuse_norms(model: LlamaForCausalLM) -> None:
+    """Lets the norms run as one operation each, which saves a fifth of the time of a step."""
+    for module in model.modules():
+        if isinstance(module, LlamaRMSNorm):
+            fused = torch.nn.RMSNorm(module.weight.shape, eps=module.variance_epsilon)
+            fused.weight = module.weight
+            module.forward = fused.forward  # type: ignore[assignment,method-assign]
+
+
+def train(plan: Plan) -> None:
+    """Trains, anew or from a folder, and writes the folder, on the way and at the end."""
+    torch.manual_seed(plan.seed)
+    tokenizer, model = _begin(plan)
+    model.train()
+    _fuse_norms(model)
+    optimizers = _optimizers(model, plan.learning_rate)
+    stages = _stages(plan, tokenizer)
+    print(f"{sum(weight.numel() for weight in model.parameters()):,} parameters", flush=True)
+    start, tokens, losses, hits = time.monotonic(), 0, [], []
+    step = 0
+    while (progress := _progress(plan, step, start)) < 1:
+        rate = plan.learning_rate * _rate(plan, progress)
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate * group["share"]
+        stage = next(stage for stage in stages if progress < stage.until)
+        batch = next(stage.batches)
+        loss, accuracy = _step(model, optimizers, batch)
+        losses.append(loss)
+        hits.append(accuracy)
+        tokens += batch.inputs.numel()
+        step += 1
+        if step % 100 == 0:
+            seconds = time.monotonic() - start
+            mean, right = sum(losses) / len(losses), sum(hits) / len(hits)
+            print(
+                f"step {step} loss {mean:.3f} right {right:.4f} rate {rate:.5f} "
+                f"tokens {tokens / 1e6:.2f}M {tokens / seconds:.0f}/s {seconds:.0f}s",
+                flush=True,
+            )
+            losses, hits = [], []
+        if step % plan.save_every == 0:
+            export(model, tokenizer, plan.out)
+    export(model, tokenizer, plan.out)
+    print(f"done: {step} steps, {tokens:,} tokens, {time.monotonic() - start:.0f} s")
+
+
+def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
+    """Writes the weights in bfloat16, the configuration, the tokenizer and the chat template."""
+    copy = LlamaForCausalLM(model.config)
+    copy.to(dtype=torch.bfloat16)  # type: ignore[call-arg]
+    copy.load_state_dict(model.state_dict())
+    copy.generation_config = GenerationConfig(
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    copy.save_pretrained(out)
+    save(tokenizer, out)
+
+
+def _step(
+    model: LlamaForCausalLM, optimizers: list[torch.optim.Optimizer], batch: Batch
+) -> tuple[float, float]:
+    """One update. Returns the loss (nats per answer token) and the share of tokens right."""
+    # Short rows: plain attention goes backward faster on a CPU than the fused kernel does.
+    with torch.autocast("cpu", torch.bfloat16), sdpa_kernel(SDPBackend.MATH):
+        hidden = model.model(input_ids=batch.inputs, use_cache=False).last_hidden_state
+        logits = model.lm_head(hidden.flatten(0, 1)[batch.places])
+    loss = functional.cross_entropy(logits.float(), batch.labels, ignore_index=_IGNORED)
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+    right = (logits.argmax(-1) == batch.labels).sum() / (batch.labels != _IGNORED).sum()
+    return loss.item(), right.item()
+
+
+def _optimizers(model: LlamaForCausalLM, rate: float) -> list[torch.optim.Optimizer]:
+    matrices: list[torch.nn.Parameter] = []
+    others: list[torch.nn.Parameter] = []
+    for name, weight in model.named_parameters():
+        (matrices if weight.ndim == 2 and "embed" not in name else others).append(weight)
+    optimizers: list[torch.optim.Optimizer] = [
+        torch.optim.Muon(
+            matrices, lr=rate, weight_decay=0.02, ns_steps=4, adjust_lr_fn="match_rms_adamw"
+        ),
+        torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True),
+    ]
+    # Embeddings and norms go slower: the circuit the model starts with lives on them.
+    for optimizer, share in zip(optimizers, (1.0, 0.3), strict=True):
+        optimizer.param_groups[0]["share"] = share
+    return optimizers
+
+
+def _rate(plan: Plan, progress: float) -> float:
+    """The learning rate as a share of the highest: up, level, and down to zero."""
+    if progress < plan.warm_up:
+        return progress / plan.warm_up + 1e-3
+    return min(1.0, max(0.0, (1 - progress) / (1 - plan.level)))
+
+
+def _begin(plan: Plan) -> tuple[PreTrainedTokenizerFast, LlamaForCausalLM]:
+    """The tokenizer and the model to train, in float32."""
+    if plan.begin is None:
+        tokenizer = train_tokenizer(plan.vocabulary, count=20_000, seed=plan.seed + 1)
+        return tokenizer, new_model(tokenizer)
+    model = LlamaForCausalLM.from_pretrained(plan.begin, dtype=torch.float32)
+    return PreTrainedTokenizerFast.from_pretrained(plan.begin), model
+
+
+def _progress(plan: Plan, step: int, start: float) -> float:
+    """The share of the schedule that is over, by steps or by the clock, whichever is further."""
+    return max(step / plan.steps, (time.monotonic() - start) / (60 * plan.minutes))
+
+
+def _stages(plan: Plan, tokenizer: PreTrainedTokenizerFast) -> tuple[Stage, ...]:
+    """Many short notes first, then all kinds as they come; only these where a model goes on."""
+    if plan.begin is not None:
+        return (Stage(1.0, _stream(plan, tokenizer, plan.seed + 3, easy=0.0, batch=4096)),)
+    return (
+        Stage(0.12, _stream(plan, tokenizer, plan.seed + 2, easy=0.5, batch=2048)),
+        Stage(1.0, _stream(plan, tokenizer, plan.seed + 3, easy=0.0, batch=3072)),
+    )
+
+
+def _stream(
+    plan: Plan, tokenizer: PreTrainedTokenizerFast, seed: int, easy: float, batch: int
+) -> Iterator[Batch]:
+    """Batches of at most `batch` tokens, every row of one padded to the same length."""
+    waiting: dict[int, list[tuple[list[int], list[int]]]] = defaultdict(list)
+    for prompt, answer in map(conversation, mixture(seed, easy=easy)):
+        asked, said = tokenizer.encode(prompt), tokenizer.encode(answer)
+        length = -(len(asked) + len(said)) // _STEP * -_STEP
+        if length > plan.longest:
+            continue
+        waiting[length].append((asked, said))
+        if (len(waiting[length]) + 1) * length > batch:
+            yield _batch(waiting.pop(length), length, tokenizer)
+
+
+def _batch(
+    pairs: list[tuple[list[int], list[int]]], length: int, tokenizer: PreTrainedTokenizerFast
+) -> Batch:
+    pad: Any = tokenizer.pad_token_id
+    ids = torch.full((len(pairs), length), pad)
+    places: list[int] = []
+    labels: list[int] = []
+    for row, (asked, said) in enumerate(pairs):
+        ids[row, : len(asked) + len(said)] = torch.tensor(asked + said)
+        first = row * length + len(asked) - 1
+        places += range(first, first + len(said))
+        labels += said
+    missing = -len(places) % _ANSWERS
+    places += [0] * missing
+    labels += [_IGNORED] * missing
+    return Batch(ids, torch.tensor(places), torch.tensor(labels))
+
+
+def main() -> None:
+    """Reads the command line and trains."""
+    parser = argparse.ArgumentParser(description="Train the embedded demo model.")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=6000)
+    parser.add_argument("--minutes", type=float, default=600.0, help="end the schedule by then")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--save-every", type=int, default=1000, help="steps between checkpoints")
+    parser.add_argument("--begin", type=Path, help="folder of a model to go on from")
+    parser.add_argument("--rate", type=float, default=3e-3, help="highest learning rate")
+    parser.add_argument("--level", type=float, default=0.4, help="share after which it falls")
+    parser.add_argument("--out", type=Path, default=MODEL_PATH)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    # Names CUDA, but holds on a CPU too: attention stays in bfloat16, with no way by float32.
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
+    train(
+        Plan(
+            seed=given.seed,
+            steps=given.steps,
+            minutes=given.minutes,
+            out=given.out,
+            save_every=given.save_every,
+            begin=given.begin,
+            learning_rate=given.rate,
+            level=given.level,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
