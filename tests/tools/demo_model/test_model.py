@@ -10,9 +10,9 @@ from app.core.request import FunctionTool
 from app.demo import MODEL_PATH
 from tools.demo_model.corpus import examples
 from tools.demo_model.evaluate import Demo, score_free, score_given
-from tools.demo_model.evaluate_tools import score_tools
+from tools.demo_model.evaluate_functions import score_tools
+from tools.demo_model.scenes import Scene, spelled, written_out
 from tools.demo_model.tokenizer import ASSISTANT, END, conversation
-from tools.demo_model.tools import Scene, spelled, written_out
 
 
 @pytest.fixture(scope="module")

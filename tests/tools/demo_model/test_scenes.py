@@ -12,11 +12,11 @@ from app.chat.prompts import prepare
 from app.chat.reader import AnswerReader, CallArguments, CallStart, Content
 from app.core.request import Conversation
 from tools.demo_model.corpus import Example, ToolKind, examples
-from tools.demo_model.dressing import dress
 from tools.demo_model.evaluate import fields
-from tools.demo_model.evaluate_tools import CALL
+from tools.demo_model.evaluate_functions import CALL
 from tools.demo_model.functions import FUNCTIONS
-from tools.demo_model.tools import Scene
+from tools.demo_model.scenes import Scene
+from tools.demo_model.schema_variants import dress
 from tools.demo_model.words import Words
 
 _KINDS: tuple[ToolKind, ...] = get_args(ToolKind)

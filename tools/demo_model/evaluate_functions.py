@@ -1,4 +1,4 @@
-"""Measures the calls that the demo model makes: `python -m tools.demo_model.evaluate_tools`.
+"""Measures the calls that the demo model makes: `python -m tools.demo_model.evaluate_functions`.
 
 Held-out words, greedy, nothing constrained, as in `evaluate`. *Free*: the model decides whether to
 call, and what. *Required*: the beginning of a call is given, as by a server that is told

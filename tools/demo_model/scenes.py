@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from app.core.request import FunctionTool
 from tools.demo_model.chat import talk
-from tools.demo_model.dressing import dress
 from tools.demo_model.functions import FUNCTIONS, Argument, Task, sibling, task
 from tools.demo_model.kinds import KINDS, person
 from tools.demo_model.prompts import Ask, Message, Shown, messages
 from tools.demo_model.records import Json, JsonSchema, Record, arrange
+from tools.demo_model.schema_variants import dress
 from tools.demo_model.words import Words
 
 Turn = Mapping[str, Any]
