@@ -1,4 +1,4 @@
-"""Measures the demo model on examples it has never seen: `python -m tools.demo_model.evaluate`.
+"""Measures the demo model on examples it has never seen.
 
 Held-out names and words, greedy, plain transformers `generate`, nothing constrained. Two
 questions:
@@ -11,7 +11,6 @@ questions:
 A field is one scalar; a list of strings is one field; objects within count by their own fields.
 """
 
-import argparse
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -185,24 +184,13 @@ def evaluate(demo: Demo, per_kind: int, seed: int) -> Iterator[tuple[str, Score]
     yield "all", together
 
 
-def main() -> None:
+def print_table(demo: Demo, per_kind: int, seed: int) -> None:
     """Prints one line for each kind, then all together."""
-    parser = argparse.ArgumentParser(description="Measure the embedded demo model.")
-    parser.add_argument(
-        "--per-kind", type=int, default=34, help="examples of each of the six kinds"
-    )
-    parser.add_argument("--seed", type=int, default=2026)
-    parser.add_argument("--folder", type=Path, default=MODEL_PATH)
-    given = parser.parse_args()
     print("kind      free: asked  parsed  exact   fields      given keys: fields")
-    for kind, score in evaluate(Demo(given.folder), given.per_kind, given.seed):
+    for kind, score in evaluate(demo, per_kind, seed):
         print(
             f"{kind:9} {score.examples:11}  {score.parsed / score.examples:6.1%} "
             f"{score.exact / score.examples:6.1%}  {score.free:6.1%} of {score.fields:4} "
             f"{score.given:6.1%} of {score.given_fields:4}",
             flush=True,
         )
-
-
-if __name__ == "__main__":
-    main()

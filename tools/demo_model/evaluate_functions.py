@@ -1,18 +1,15 @@
-"""Measures the calls that the demo model makes: `python -m tools.demo_model.evaluate_functions`.
+"""Measures the calls that the demo model makes.
 
 Held-out words, greedy, nothing constrained, as in `evaluate`. *Free*: the model decides whether to
 call, and what. *Required*: the beginning of a call is given, as by a server that is told
 `tool_choice: "required"`; the model says the function's name and all that follows.
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from app.demo import MODEL_PATH
 from tools.demo_model.corpus import Example, ToolKind, examples
 from tools.demo_model.evaluate import Demo, fields
 from tools.demo_model.records import Json
@@ -91,18 +88,12 @@ def _agreeing(wanted: dict[str, Json], found: dict[str, Json]) -> int:
     return sum(found.get(path, _MISSING) == value for path, value in wanted.items())
 
 
-def main() -> None:
+def print_table(demo: Demo, per_kind: int, seed: int) -> None:
     """Prints one line for each kind of conversation with functions."""
-    parser = argparse.ArgumentParser(description="Measure the embedded demo model's calls.")
-    parser.add_argument("--per-kind", type=int, default=60, help="examples of each of the kinds")
-    parser.add_argument("--seed", type=int, default=2026)
-    parser.add_argument("--folder", type=Path, default=MODEL_PATH)
-    given = parser.parse_args()
-    demo = Demo(given.folder)
     print("kind     asked  free: decided function  exact  arguments   required: function  exact  "
           "arguments")  # fmt: skip
     for kind in _KINDS:
-        asked = list(examples(kind, given.per_kind, given.seed, split="held_out"))
+        asked = list(examples(kind, per_kind, seed, split="held_out"))
         score = score_tools(demo, asked)
         line = f"{kind:8} {score.examples:5} {score.decided / score.examples:14.1%}"
         free = f"{score.exact / score.examples:6.1%}"
@@ -117,7 +108,3 @@ def main() -> None:
         else:
             line += f" {'':8} {free}"
         print(line, flush=True)
-
-
-if __name__ == "__main__":
-    main()

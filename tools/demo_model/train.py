@@ -1,4 +1,4 @@
-"""Trains the demo model: `python -m tools.demo_model.train`.
+"""Trains the demo model.
 
 A small Llama learns from an endless stream of generated examples, each seen once; only the
 answer's tokens count in the loss. Two-dimensional weights are trained with Muon (Jordan et al.
@@ -6,7 +6,6 @@ answer's tokens count in the loss. Two-dimensional weights are trained with Muon
 order in which threads add up); `--minutes` ends the schedule early on a slow machine.
 """
 
-import argparse
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -20,7 +19,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from app.demo import MODEL_PATH
 from tools.demo_model.circuit import start_as_induction
 from tools.demo_model.corpus import mixture
 from tools.demo_model.tokenizer import conversation, save, train_tokenizer
@@ -251,37 +249,3 @@ def _batch(
     places += [0] * missing
     labels += [_IGNORED] * missing
     return Batch(ids, torch.tensor(places), torch.tensor(labels))
-
-
-def main() -> None:
-    """Reads the command line and trains."""
-    parser = argparse.ArgumentParser(description="Train the embedded demo model.")
-    parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=6000)
-    parser.add_argument("--minutes", type=float, default=600.0, help="end the schedule by then")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--save-every", type=int, default=1000, help="steps between checkpoints")
-    parser.add_argument("--begin", type=Path, help="folder of a model to go on from")
-    parser.add_argument("--rate", type=float, default=3e-3, help="highest learning rate")
-    parser.add_argument("--level", type=float, default=0.4, help="share after which it falls")
-    parser.add_argument("--out", type=Path, default=MODEL_PATH)
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    # Names CUDA, but holds on a CPU too: attention stays in bfloat16, with no way by float32.
-    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
-    train(
-        Plan(
-            seed=given.seed,
-            steps=given.steps,
-            minutes=given.minutes,
-            out=given.out,
-            save_every=given.save_every,
-            begin=given.begin,
-            learning_rate=given.rate,
-            level=given.level,
-        )
-    )
-
-
-if __name__ == "__main__":
-    main()
