@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from tools.demo_model import chat, scenes
-from tools.demo_model.kinds import EXTRACTIONS, KINDS
+from tools.demo_model.kinds import KINDS
 from tools.demo_model.prompts import Ask, Message, Shown, messages
 from tools.demo_model.records import Json, JsonSchema, arrange
 from tools.demo_model.words import Split, Words
@@ -33,10 +33,8 @@ _SHARES: Final[dict[Kind, float]] = {
 _SCENES: Final[dict[Kind, Callable[[Words], scenes.Scene]]] = {
     "call": scenes.call, "form": scenes.form, "result": scenes.result, "no_call": scenes.no_call,
 }  # fmt: skip
-_SPACED_KEYS: Final = (
-    "character",
-    "city",
-)  # "blood status", "top 3 landmarks": LMSYS writes them so
+_SPACED_KEYS: Final = ("character", "city")
+"""Kinds whose default keys keep their spaces, as LMSYS writes them: "blood status"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +94,3 @@ def _example(kind: Kind, words: Words) -> Example:
     text = json.dumps(arranged.answer, ensure_ascii=False)
     decided = shown is not Shown.NOTHING or not varied
     return Example(kind, tuple(turns), arranged.schema, arranged.answer, text, decided)
-
-
-__all__ = ["EXTRACTIONS", "Example", "Kind", "examples", "mixture"]

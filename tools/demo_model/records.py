@@ -1,11 +1,12 @@
-"""What a generated paragraph says, and how an answer's keys are laid out.
+"""What a generated paragraph says, and the object that answers it.
 
 A `Record` is one paragraph with the facts that stand in it. `arrange` turns the facts into an
 answer and its JSON Schema: with the default keys, or with some of the keys in another order, under
 other names, as a user's own schema would have them.
 """
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,6 +14,8 @@ from tools.demo_model.words import Words
 
 Json = Any
 JsonSchema = dict[str, Any]
+_Style = Callable[[str], str]
+"""Writes a name, words apart, as a key: "phone number" as "phone_number" or "phoneNumber"."""
 
 STRING: Final[JsonSchema] = {"type": "string"}
 INTEGER: Final[JsonSchema] = {"type": "integer"}
@@ -23,7 +26,7 @@ STRINGS: Final[JsonSchema] = {"type": "array", "items": {"type": "string"}}
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One fact: names its key may have (the default first, words apart), its type, its value."""
+    """One fact: the names its key may have (the default first, words apart), its type, its value."""
 
     names: tuple[str, ...]
     schema: JsonSchema
@@ -61,43 +64,32 @@ class Arranged:
     schema: JsonSchema
 
 
-def snake(words: str) -> str:
-    """The default style of a key: "phone number" becomes "phone_number"."""
-    return words.replace(" ", "_")
+def _snake(name: str) -> str:
+    return name.replace(" ", "_")
 
 
-def _camel(words: str) -> str:
-    head, *tail = words.split(" ")
+def _camel(name: str) -> str:
+    head, *tail = name.split(" ")
     return head + "".join(word.capitalize() for word in tail)
 
 
-def _plain(words: str) -> str:
-    return words
-
-
-def _title(words: str) -> str:
-    return words.title()
-
-
 def arrange(facts: Sequence[Fact], words: Words, varied: bool, keep_spaces: bool) -> Arranged:
-    """Lays the facts out as one object.
+    """One object of the facts.
 
-    Not varied: every fact, in its order, under its default name. Varied: some of the facts, perhaps
-    in another order, under any of their names, in one of four styles of key. `keep_spaces` leaves
-    default names as they are ("blood status") instead of joining their words.
+    Not varied: every fact, in order, under its first name, words joined by "_", or as they are with
+    `keep_spaces` ("blood status"). Varied: some of the facts, perhaps in another order, under any
+    of their names, in one of four styles of key.
     """
-    style = _plain if keep_spaces else snake
+    style: _Style = str if keep_spaces else _snake
     if varied:
-        style = words.pick(snake, snake, snake, _camel, _plain, _title)
+        style = words.pick(_snake, _snake, _snake, _camel, str, str.title)
     return _object(facts, words, varied, style)
 
 
-def _object(facts: Sequence[Fact], words: Words, varied: bool, style: Any) -> Arranged:
-    chosen = _choose(facts, words) if varied else list(range(len(facts)))
+def _object(facts: Sequence[Fact], words: Words, varied: bool, style: _Style) -> Arranged:
     answer: dict[str, Json] = {}
     properties: dict[str, JsonSchema] = {}
-    for index in chosen:
-        fact = facts[index]
+    for fact in _chosen(facts, words) if varied else facts:
         names = fact.names
         key = style(words.pick(*names) if varied and words.chance(0.5) else names[0])
         if key in properties:
@@ -115,25 +107,24 @@ def _object(facts: Sequence[Fact], words: Words, varied: bool, style: Any) -> Ar
     return Arranged(answer, schema)
 
 
-def _nested(group: Group, words: Words, varied: bool, style: Any) -> tuple[Json, JsonSchema]:
-    """The group's value and schema; every row is laid out in the same way."""
+def _nested(group: Group, words: Words, varied: bool, style: _Style) -> tuple[Json, JsonSchema]:
+    """The group's value and schema; all rows have the same keys in the same order."""
     seed = words.rng.random()
-    laid = []
-    for row in group.rows:
-        same = Words(type(words.rng)(seed), words.split)
-        laid.append(_object(row, same, varied, style))
-    schema = laid[0].schema
+    rows = [
+        _object(row, Words(random.Random(seed), words.split), varied, style) for row in group.rows
+    ]
+    schema = rows[0].schema
     if not group.many:
-        return laid[0].answer, schema
-    return [row.answer for row in laid], {"type": "array", "items": schema}
+        return rows[0].answer, schema
+    return [row.answer for row in rows], {"type": "array", "items": schema}
 
 
-def _choose(facts: Sequence[Fact], words: Words) -> list[int]:
-    """Which facts to ask for: usually some of them, half of the time in another order."""
+def _chosen(facts: Sequence[Fact], words: Words) -> list[Fact]:
+    """The facts to ask for: usually some of them, half of the time in another order."""
     order = list(range(len(facts)))
     if words.chance(0.7):
         count = words.rng.randint(1, len(order))
         order = sorted(words.rng.sample(order, count))
     if words.chance(0.5):
         words.rng.shuffle(order)
-    return order
+    return [facts[index] for index in order]

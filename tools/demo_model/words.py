@@ -6,6 +6,7 @@ example holds names no training example has: a model that gets them right has co
 
 import random
 import zlib
+from functools import cache
 from typing import Final, Literal, TypeVar
 
 Split = Literal["train", "held_out"]
@@ -15,10 +16,10 @@ _HELD_OUT_ONE_IN: Final = 8
 _ONSETS: Final = (
     "b bl br c ch cl cr d dr f fl fr g gl gr h j k kl kr l m n p pl pr qu r s sh sk sl sm sn st "
     "str sw t th tr v w y z"
-)
-_VOWELS: Final = "a e i o u a e i o ai au ea ee ei ia io oa oo ou y é ü ö á å"
-_PLAIN_VOWELS: Final = 19  # of them, counted from the left
-_CODAS: Final = "b ck d f g k l ll ld m mp n nd ng nt p r rd rk rn rs s sh ss st t th x"
+).split()
+_PLAIN_VOWELS: Final = "a e i o u a e i o ai au ea ee ei ia io oa oo ou".split()
+_VOWELS: Final = [*_PLAIN_VOWELS, *"yéüöáå"]
+_CODAS: Final = "b ck d f g k l ll ld m mp n nd ng nt p r rd rk rn rs s sh ss st t th x".split()
 _FIRST_NAMES: Final = (
     "Ada Ahmed Aisha Alice Amara Ana Anders Ben Bob Carla Carlos Chen Clara Daniel David Diego "
     "Elena Emma Erik Farah Fatima George Grace Greta Hana Harry Hugo Ines Ivan Jane John José "
@@ -38,6 +39,9 @@ _COMPOUNDS: Final = (
     "bank bridge brook burn dale field ford gate ham haven hill house land mark mill port ridge "
     "shore side stone ton water way well wind wood worth",
 )
+_MONTHS: Final = (
+    "January February March April May June July August September October November December"
+).split()
 _RARE: Final = "東京 大阪 北京 서울 Ωmega Łódź Москва Kyōto São Åse naïve Ñandú Çelik Đặng"
 
 
@@ -47,16 +51,18 @@ def split_of(word: str) -> Split:
     return "held_out" if checksum % _HELD_OUT_ONE_IN == 0 else "train"
 
 
+@cache
+def _of_split(words: str, split: Split) -> tuple[str, ...]:
+    """Those of the words that belong to the split."""
+    return tuple(word for word in words.split() if split_of(word) == split)
+
+
 class Words:
     """Draws words of one split from one random stream."""
 
     def __init__(self, rng: random.Random, split: Split) -> None:
         self.rng = rng
         self.split = split
-        self._onsets, self._vowels, self._codas = _ONSETS.split(), _VOWELS.split(), _CODAS.split()
-        self._first_names = [name for name in _FIRST_NAMES.split() if split_of(name) == split]
-        self._surnames = [name for name in _SURNAMES.split() if split_of(name) == split]
-        self._rare = [word for word in _RARE.split() if split_of(word) == split]
 
     def pick(self, *choices: T) -> T:
         """One of the choices, all as likely."""
@@ -76,16 +82,18 @@ class Words:
     def name(self) -> str:
         """An invented capitalised word, some of English parts; now and then in another script."""
         if self.chance(0.02):
-            return self.pick(*self._rare)
+            return self.pick(*_of_split(_RARE, self.split))
         return self._compound() if self.chance(0.12) else self.word().capitalize()
 
     def surname(self) -> str:
         """A last name: a common one about a quarter of the time."""
-        return self.pick(*self._surnames) if self.chance(0.25) else self.name()
+        return self.pick(*_of_split(_SURNAMES, self.split)) if self.chance(0.25) else self.name()
 
     def first_name(self) -> str:
         """A first name: a common one about half of the time."""
-        return self.pick(*self._first_names) if self.chance(0.45) else self.name()
+        if self.chance(0.45):
+            return self.pick(*_of_split(_FIRST_NAMES, self.split))
+        return self.name()
 
     def person(self) -> str:
         """A person's full name: two or three words, a few with initials or hyphens."""
@@ -107,19 +115,9 @@ class Words:
     def company(self) -> str:
         """A company's name."""
         tail = self.pick(
-            "Ltd",
-            "Inc.",
-            "GmbH",
-            "Labs",
-            "Group",
-            "& Sons",
-            "Supplies",
-            "Foods",
-            "Systems",
-            "Books",
-            "Traders",
-            "Media",
-        )
+            "Ltd", "Inc.", "GmbH", "Labs", "Group", "& Sons", "Supplies", "Foods", "Systems",
+            "Books", "Traders", "Media",
+        )  # fmt: skip
         if self.chance(0.25):
             return f"{self.name()} {self.name()} {tail}"
         return f"{self.name()} {tail}" if self.chance(0.85) else self.name()
@@ -151,9 +149,8 @@ class Words:
 
     def email(self, person: str) -> str:
         """An address that often looks like the person's name."""
-        parts = [
-            p for p in person.lower().replace("-", " ").replace(".", "").split() if p.isascii()
-        ]
+        names = person.lower().replace("-", " ").replace(".", "").split()
+        parts = [name for name in names if name.isascii()]
         first = parts[0] if parts else self.word()
         last = parts[-1] if len(parts) > 1 else self.word()
         local = self.pick(
@@ -165,17 +162,11 @@ class Words:
 
     def date(self) -> str:
         """A date as people write it: ISO half of the time."""
-        year, month, day = (
-            self.rng.randint(2018, 2031),
-            self.rng.randint(1, 12),
-            self.rng.randint(1, 28),
-        )
+        draw = self.rng.randint
+        year, month, day = draw(2018, 2031), draw(1, 12), draw(1, 28)
         if self.chance(0.5):
             return f"{year}-{month:02}-{day:02}"
-        months = (
-            "January February March April May June July August September October November December"
-        )
-        named = months.split()[month - 1]
+        named = _MONTHS[month - 1]
         return self.pick(
             f"{day} {named} {year}", f"{named} {day}, {year}", f"{day:02}/{month:02}/{year}",
             f"{day} {named[:3]} {year}",
@@ -198,9 +189,9 @@ class Words:
                 return word
 
     def _syllable(self) -> str:
-        coda = self.pick(*self._codas) if self.chance(0.5) else ""
-        vowels = self._vowels[:_PLAIN_VOWELS] if self.chance(0.94) else self._vowels
-        return self.pick(*self._onsets) + self.pick(*vowels) + coda
+        coda = self.pick(*_CODAS) if self.chance(0.5) else ""
+        vowels = _PLAIN_VOWELS if self.chance(0.94) else _VOWELS
+        return self.pick(*_ONSETS) + self.pick(*vowels) + coda
 
 
 def listing(parts: list[str]) -> str:

@@ -35,13 +35,12 @@ def weather(words: Words) -> Task:
     asked = f"{request}{f' in {unit}' if unit else ''}{mark}"
     heat = words.pick("temperature", "temp", "degrees", "temperature_c")
     state = words.pick("condition", "conditions", "sky", "description", "weather")
+    both = f"{degrees} degrees and {sky}"
     result, said = words.pick(
-        (f"{degrees} degrees and {sky}", f"{degrees} degrees and {sky}"),
-        ({heat: degrees, state: sky}, f"{degrees} degrees and {sky}"),
-        ({words.pick("city", "location"): city, heat: degrees, state: sky},
-         f"{degrees} degrees and {sky}"),
-        (f"{sky}, {degrees} degrees", f"{degrees} degrees and {sky}"),
-        (f"{degrees}°C, {sky}", f"{degrees} degrees and {sky}"),
+        (both, both),
+        ({heat: degrees, state: sky}, both),
+        ({words.pick("city", "location"): city, heat: degrees, state: sky}, both),
+        (f"{sky}, {degrees} degrees", both), (f"{degrees}°C, {sky}", both),
         (sky, sky), ({heat: degrees}, f"{degrees} degrees"),
     )  # fmt: skip
     return Task(

@@ -7,16 +7,8 @@ from tools.demo_model.words import Words, listing
 
 _SYMBOLS: Final = {"EUR": "€", "USD": "$", "GBP": "£"}
 _QUALITIES: Final = (
-    "brass",
-    "wooden",
-    "blue",
-    "small",
-    "heavy",
-    "paper",
-    "steel",
-    "glass",
-    "green",
-)
+    "brass", "wooden", "blue", "small", "heavy", "paper", "steel", "glass", "green",
+)  # fmt: skip
 _THINGS: Final = (
     "lamp", "chair", "notebook", "kettle", "screw", "cable", "table", "pen", "shelf", "mug", "box",
     "keyboard", "hammer", "rope",
