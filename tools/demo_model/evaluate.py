@@ -6,9 +6,10 @@ questions:
 - *free*: the prompt alone. Does the answer parse, and is every field right? Only prompts that
   decide the keys are asked (the schema or the keys are shown, or the default keys are meant).
 - *given keys*: what a server that forces the keys sees. Every value is generated behind the right
-  answer up to its opening mark, and is right if it is the same text and ends where it should.
+  answer up to the value's first quotation mark or sign; it is right if it is the same text and ends
+  where it should.
 
-A field is one scalar; a list of strings is one field; objects within count by their own fields.
+A field is one scalar, or one list of strings; nested objects count by their own fields.
 """
 
 import json
@@ -27,7 +28,8 @@ from tools.demo_model.records import Json
 _KINDS: Final[tuple[Kind, ...]] = ("city", "contact", "event", "invoice", "notes", "review")
 _MISSING: Final = object()
 _BATCH: Final = 20
-_OPENINGS: Final = ('["', '"', "-", "")  # marks at the start of a value
+_MARKS: Final = ('["', '"', "-", "")
+"""What a value may begin with, before that which has to be known; the first that fits counts."""
 
 
 @dataclass(slots=True)
@@ -101,6 +103,11 @@ def fields(value: Json, path: str = "") -> dict[str, Json]:
     return {path: value}
 
 
+def agreeing(expected: dict[str, Json], found: dict[str, Json]) -> int:
+    """How many of the expected fields were found with the same value."""
+    return sum(found.get(path, _MISSING) == value for path, value in expected.items())
+
+
 def score_free(demo: Demo, asked: Sequence[Example]) -> Score:
     """Answers from the prompt alone, field by field."""
     score = Score(examples=len(asked))
@@ -114,12 +121,12 @@ def score_free(demo: Demo, asked: Sequence[Example]) -> Score:
         score.exact += said == example.text
         expected, found = fields(example.answer), fields(answer)
         score.fields += len(expected)
-        score.right += sum(found.get(path, _MISSING) == leaf for path, leaf in expected.items())
+        score.right += agreeing(expected, found)
     return score
 
 
 def score_given(demo: Demo, asked: Sequence[Example]) -> Score:
-    """Each field on its own, behind the right answer up to its opening mark.
+    """Each field on its own, behind the right answer up to the field.
 
     Greedy text is the right one exactly if every token of the right one is the likeliest, so one
     pass over each right answer replaces a generation for each of its fields.
@@ -133,15 +140,15 @@ def score_given(demo: Demo, asked: Sequence[Example]) -> Score:
         ids, spans = read["input_ids"], read["offset_mapping"]
         with torch.inference_mode():
             likeliest = demo.model(input_ids=torch.tensor([ids])).logits[0].argmax(-1).tolist()
-        for before, written in _slots(example.answer, ""):
-            opening = next(mark for mark in _OPENINGS if written.startswith(mark))
-            start = len(prompt) + len(before) + len(opening)
+        for before, written in _written_fields(example.answer, ""):
+            mark = next(mark for mark in _MARKS if written.startswith(mark))
+            start = len(prompt) + len(before) + len(mark)
             end = len(prompt) + len(before) + len(written)
             end += written[-1] not in '"]'  # a number ends with the mark behind it
             score.given_fields += 1
             score.given_right += all(
-                _agrees(demo, likeliest[place - 1], ids[place], end - first)
-                for place, (first, last) in enumerate(spans)
+                _agrees(demo, likeliest[index - 1], ids[index], end - first)
+                for index, (first, last) in enumerate(spans)
                 if last > start and first < end
             )
     return score
@@ -156,17 +163,17 @@ def _agrees(demo: Demo, said: int, expected: int, length: int) -> bool:
     return length < len(right) and found[:length] == right[:length]
 
 
-def _slots(value: Json, before: str) -> Iterator[tuple[str, str]]:
+def _written_fields(value: Json, before: str) -> Iterator[tuple[str, str]]:
     """The text of every field, and the text before it; empty lists are left out."""
     if isinstance(value, dict):
         for index, (key, part) in enumerate(value.items()):
             before += f"{', ' if index else '{'}{json.dumps(key, ensure_ascii=False)}: "
-            yield from _slots(part, before)
+            yield from _written_fields(part, before)
             before += json.dumps(part, ensure_ascii=False)
     elif isinstance(value, list) and value and isinstance(value[0], dict):
         for index, part in enumerate(value):
             before += ", " if index else "["
-            yield from _slots(part, before)
+            yield from _written_fields(part, before)
             before += json.dumps(part, ensure_ascii=False)
     elif value != []:
         yield before, json.dumps(value, ensure_ascii=False)
@@ -188,9 +195,10 @@ def print_table(demo: Demo, per_kind: int, seed: int) -> None:
     """Prints one line for each kind, then all together."""
     print("kind      free: asked  parsed  exact   fields      given keys: fields")
     for kind, score in evaluate(demo, per_kind, seed):
+        asked = max(1, score.examples)
         print(
-            f"{kind:9} {score.examples:11}  {score.parsed / score.examples:6.1%} "
-            f"{score.exact / score.examples:6.1%}  {score.free:6.1%} of {score.fields:4} "
+            f"{kind:9} {score.examples:11}  {score.parsed / asked:6.1%} "
+            f"{score.exact / asked:6.1%}  {score.free:6.1%} of {score.fields:4} "
             f"{score.given:6.1%} of {score.given_fields:4}",
             flush=True,
         )

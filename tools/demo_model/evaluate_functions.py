@@ -1,8 +1,8 @@
 """Measures the calls that the demo model makes.
 
 Held-out words, greedy, nothing constrained, as in `evaluate`. *Free*: the model decides whether to
-call, and what. *Required*: the beginning of a call is given, as by a server that is told
-`tool_choice: "required"`; the model says the function's name and all that follows.
+call, and what. *Required*: it goes on from the beginning of a call, as under
+`tool_choice: "required"`, with the function's name and all that follows.
 """
 
 import json
@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from tools.demo_model.corpus import Example, ToolKind, examples
-from tools.demo_model.evaluate import Demo, fields
+from tools.demo_model.evaluate import Demo, agreeing, fields
 from tools.demo_model.records import Json
 
 CALL: Final = '{"tool_calls": [{"name": "'
 """What every call begins with."""
 _KINDS: Final[tuple[ToolKind, ...]] = ("call", "form", "result", "no_call")
-_MISSING: Final = object()
 
 
 @dataclass(slots=True)
@@ -51,14 +50,14 @@ def score_tools(demo: Demo, asked: Sequence[Example]) -> ToolScore:
             score.functions += _names(expected) == _names(found)
             wanted = _arguments(expected)
             score.fields += len(wanted)
-            score.right += _agreeing(wanted, _arguments(found))
+            score.right += agreeing(wanted, _arguments(found))
     calling = [pair for pair in zip(asked, prompts, strict=True) if pair[0].answer is not None]
     forced = demo.complete([prompt + CALL for _, prompt in calling])
     for (example, _), rest in zip(calling, forced, strict=True):
         expected, found = _calls(example.text), _calls(CALL + rest)
         score.required_functions += _names(expected) == _names(found)
         score.required_exact += CALL + rest == example.text
-        score.required_right += _agreeing(_arguments(expected), _arguments(found))
+        score.required_right += agreeing(_arguments(expected), _arguments(found))
     return score
 
 
@@ -82,10 +81,6 @@ def _names(calls: list[Json] | None) -> list[str]:
 
 def _arguments(calls: list[Json] | None) -> dict[str, Json]:
     return fields([each["arguments"] for each in calls or ()])
-
-
-def _agreeing(wanted: dict[str, Json], found: dict[str, Json]) -> int:
-    return sum(found.get(path, _MISSING) == value for path, value in wanted.items())
 
 
 def print_table(demo: Demo, per_kind: int, seed: int) -> None:

@@ -26,7 +26,7 @@ STRINGS: Final[JsonSchema] = {"type": "array", "items": {"type": "string"}}
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One fact: the names its key may have (the default first, words apart), its type, its value."""
+    """One fact: its key's names (the default first, words apart), its type, its value."""
 
     names: tuple[str, ...]
     schema: JsonSchema
@@ -73,6 +73,9 @@ def _camel(name: str) -> str:
     return head + "".join(word.capitalize() for word in tail)
 
 
+_STYLES: Final[tuple[_Style, ...]] = (_snake, _snake, _snake, _camel, str, str.title)
+
+
 def arrange(facts: Sequence[Fact], words: Words, varied: bool, keep_spaces: bool) -> Arranged:
     """One object of the facts.
 
@@ -82,7 +85,7 @@ def arrange(facts: Sequence[Fact], words: Words, varied: bool, keep_spaces: bool
     """
     style: _Style = str if keep_spaces else _snake
     if varied:
-        style = words.pick(_snake, _snake, _snake, _camel, str, str.title)
+        style = words.pick(*_STYLES)
     return _object(facts, words, varied, style)
 
 

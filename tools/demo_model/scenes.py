@@ -1,7 +1,8 @@
 """Conversations in which the model may call functions.
 
 `Scene` is such a conversation in OpenAI's form. `written_out` is what the server makes of it for a
-chat template that knows no tools (`app.chat.prompts`, plain form; a test holds the two together).
+chat template that knows no tools (`app.chat.prompts`, plain form). It is written here once more, so
+that the corpus of the shipped weights stays as it was; a test compares the two.
 """
 
 import json
@@ -16,7 +17,7 @@ from tools.demo_model.functions import FUNCTIONS, Argument, Task, sibling, task
 from tools.demo_model.kinds import KINDS, person
 from tools.demo_model.prompts import Ask, Message, Shown, messages
 from tools.demo_model.records import Json, JsonSchema, Record, arrange
-from tools.demo_model.schema_variants import dress
+from tools.demo_model.schema_variants import schema_variant
 from tools.demo_model.words import Words
 
 Turn = Mapping[str, Any]
@@ -71,40 +72,40 @@ class _Call:
 def call(words: Words) -> Scene:
     """A request that one of the functions fits, now and then two."""
     tasks, request = _asked(words)
-    calls = _laid_out(tasks, words)
+    calls = _calls_of(tasks, words)
     tools = [each.tool for each in calls]
     if words.chance(0.25):
         near = sibling(words, tasks[0])
         if near.topic not in _topics(tasks):
             tasks = [*tasks, near]
-            tools += [each.tool for each in _laid_out([near], words)]
+            tools.append(_tool_for(near, words))
     turns = [_user(request)]
     if words.chance(0.08):
         earlier = task(words, *(each.topic for each in tasks))
-        before = _laid_out([earlier], words)
+        before = _calls_of([earlier], words)
         tools += [each.tool for each in before]
         said = {"role": "assistant", "content": earlier.statement}
-        turns = [*_round([earlier], before, earlier.request), said, *turns]
+        turns = [*_exchange([earlier], before, earlier.request), said, *turns]
     return _scene(turns, _among_others(tools, words, _topics(tasks)), words, calls)
 
 
 def form(words: Words) -> Scene:
     """A text, and a function whose parameters are what is to be found in it."""
-    blank = _blank(words)
-    record, tool = blank.record, blank.filled.tool
-    turns: list[Turn] = [*messages(Ask(record, blank.schema, Shown.NOTHING), words)]
+    drawn = _form(words)
+    record, tool = drawn.record, drawn.call.tool
+    turns: list[Turn] = [*messages(Ask(record, drawn.schema, Shown.NOTHING), words)]
     if words.chance(0.25):
         order = words.pick(f"Save this {record.noun}: ", f"Use {tool.name}. ", "Fill this in: ")
         turns = [_user(order + record.text)]
     tools = [tool]
     if words.chance(0.25):
-        other = _blank(words)
-        if other.record.kind != record.kind and blank.is_named and other.is_named:
-            tools.append(other.filled.tool)
+        other = _form(words)
+        if other.record.kind != record.kind and drawn.is_named and other.is_named:
+            tools.append(other.call.tool)
     elif words.chance(0.4):
         tools = _among_others(tools, words, ())
     words.rng.shuffle(tools)
-    return _scene(turns, tools, words, [blank.filled])
+    return _scene(turns, tools, words, [drawn.call])
 
 
 def result(words: Words) -> Scene:
@@ -112,60 +113,60 @@ def result(words: Words) -> Scene:
     if words.chance(0.15):
         return _saved(words)
     tasks, request = _asked(words)
-    calls = _laid_out(tasks, words)
+    calls = _calls_of(tasks, words)
     if words.chance(0.2):
         tasks = [replace(each, result=each.statement) for each in tasks]
     tools = _among_others([each.tool for each in calls], words, _topics(tasks))
     text = " ".join(each.statement for each in tasks)
-    return _scene(_round(tasks, calls, request), tools, words, text=text)
+    return _scene(_exchange(tasks, calls, request), tools, words, text=text)
 
 
 def no_call(words: Words) -> Scene:
     """Small talk, or a request that no function fits."""
     if words.chance(0.5):
         turns, text = talk(words)
-        tools = [_blank(words).filled.tool]
+        tools = [_form(words).call.tool]
         if words.chance(0.6):
-            tools = [_laid_out([task(words, *_MENTIONED)], words)[0].tool]
+            tools = [_tool_for(task(words, *_MENTIONED), words)]
         return _scene(turns, _among_others(tools, words, _MENTIONED), words, text=text)
     asked = task(words)
     other = sibling(words, asked)
-    tools = _among_others([_laid_out([other], words)[0].tool], words, _topics([asked, other]))
+    tools = _among_others([_tool_for(other, words)], words, _topics([asked, other]))
     return _scene([_user(asked.request)], tools, words, text=_NO_FUNCTION)
 
 
 @dataclass(frozen=True, slots=True)
-class _Blank:
-    """A record, and a function that takes it."""
+class _Form:
+    """A record, and a call of a function that takes it."""
 
     record: Record
     schema: JsonSchema
-    filled: _Call
+    call: _Call
 
     @property
     def is_named(self) -> bool:
         """Whether the function's name says what it takes."""
-        return self.record.noun.split(" ")[0] in self.filled.tool.name.lower()
+        return self.record.noun.split(" ")[0] in self.call.tool.name.lower()
 
 
-def _blank(words: Words) -> _Blank:
+def _form(words: Words) -> _Form:
     kind = words.rng.choices(list(_FORMS), list(_FORMS.values()))[0]
     record = (person.record if kind == "person" else KINDS[kind])(words)
     arranged = arrange(record.facts, words, words.chance(0.6), keep_spaces=False)
     tool = _form_tool(record.noun, arranged.schema, words)
-    return _Blank(record, arranged.schema, _Call(tool, arranged.answer))
+    return _Form(record, arranged.schema, _Call(tool, arranged.answer))
 
 
 def _saved(words: Words) -> Scene:
     """A record that a function has taken."""
-    blank = _blank(words)
-    record, number = blank.record, words.rng.randint(1, 999)
+    drawn = _form(words)
+    record, number = drawn.record, words.rng.randint(1, 999)
     returned = words.pick("saved", "ok", f"saved as number {number}", {"id": number}, number,
                           {"status": "ok"}, "done")  # fmt: skip
     save = Task(record.kind, (), (), (), record.text, returned, "Done, I have saved it.")
     request = words.pick(f"Extract the {record.noun} from: ", "", "Save this: ") + record.text
-    turns = _round([save], [blank.filled], request)
-    return _scene(turns, [blank.filled.tool], words, text=save.statement)
+    turns = _exchange([save], [drawn.call], request)
+    return _scene(turns, [drawn.call.tool], words, text=save.statement)
 
 
 def written_out(scene: Scene) -> list[Message]:
@@ -184,7 +185,9 @@ def written_out(scene: Scene) -> list[Message]:
         names.update((each["id"], each["function"]["name"]) for each in calls)
         if calls:
             functions = [each["function"] for each in calls]
-            content = spelled([(one["name"], json.loads(one["arguments"])) for one in functions])
+            content = calls_as_text(
+                [(one["name"], json.loads(one["arguments"])) for one in functions]
+            )
         written.append({"role": turn["role"], "content": content})
     lines = "\n".join(_line(tool) for tool in scene.tools)
     instructions = _INSTRUCTIONS.format(functions=lines)
@@ -193,7 +196,7 @@ def written_out(scene: Scene) -> list[Message]:
     return [{"role": "system", "content": instructions}, *written]
 
 
-def spelled(calls: Sequence[tuple[str, dict[str, Json]]]) -> str:
+def calls_as_text(calls: Sequence[tuple[str, dict[str, Json]]]) -> str:
     """Calls as the model writes them."""
     return json.dumps(answer_of(calls), ensure_ascii=False)
 
@@ -211,7 +214,7 @@ def _asked(words: Words) -> tuple[list[Task], str]:
     """One task or two, and a request for all of them."""
     first = task(words)
     if first.shared and words.chance(0.3):
-        pair = [_unsaid(first), _unsaid(FUNCTIONS[first.topic](words))]
+        pair = [_without_optional(first), _without_optional(FUNCTIONS[first.topic](words))]
         values = [each.arguments[0].value for each in pair]
         if values[0] != values[1]:
             return pair, first.shared.format(" and ".join(values))
@@ -222,7 +225,7 @@ def _asked(words: Words) -> tuple[list[Task], str]:
     return [first], first.request
 
 
-def _unsaid(single: Task) -> Task:
+def _without_optional(single: Task) -> Task:
     """The task without the optional arguments, which a shared request does not say."""
     arguments = tuple(
         replace(each, value=None) if each.optional else each for each in single.arguments
@@ -230,15 +233,20 @@ def _unsaid(single: Task) -> Task:
     return replace(single, arguments=arguments)
 
 
-def _laid_out(tasks: Sequence[Task], words: Words) -> list[_Call]:
+def _calls_of(tasks: Sequence[Task], words: Words) -> list[_Call]:
     """The calls of the tasks. Two of the same topic have the same function."""
     seed = words.rng.random()
-    calls = [_lay_out(each, Words(random.Random(seed), words.split)) for each in tasks]
+    calls = [_call_of(each, Words(random.Random(seed), words.split)) for each in tasks]
     assert len({each.tool.name for each in calls}) == len({each.topic for each in tasks})
     return calls
 
 
-def _lay_out(single: Task, words: Words) -> _Call:
+def _tool_for(single: Task, words: Words) -> FunctionTool:
+    """A function that the task's request calls for."""
+    return _calls_of([single], words)[0].tool
+
+
+def _call_of(single: Task, words: Words) -> _Call:
     name, about = words.pick(*single.names), words.pick(*single.about)
     described, nullable = words.chance(0.35), words.chance(0.3)
     camel = words.chance(0.15)
@@ -257,7 +265,7 @@ def _lay_out(single: Task, words: Words) -> _Call:
         if nullable or argument.value is not None:
             arguments[key] = argument.value
     schema: JsonSchema = {"type": "object", "properties": properties, "required": required}
-    return _Call(FunctionTool(name, about, dress(schema, name, words)), arguments)
+    return _Call(FunctionTool(name, about, schema_variant(schema, name, words)), arguments)
 
 
 def _property(argument: Argument, described: bool, nullable: bool) -> JsonSchema:
@@ -285,7 +293,7 @@ def _form_tool(noun: str, schema: JsonSchema, words: Words) -> FunctionTool:
         f"The {noun}.",
         f"Details of a {noun}.",
     )
-    return FunctionTool(name, about, dress(schema, name, words))
+    return FunctionTool(name, about, schema_variant(schema, name, words))
 
 
 def _among_others(
@@ -297,14 +305,14 @@ def _among_others(
     for _ in range(words.pick(0, 0, 1, 1, 2)):
         other = task(words, *avoided)
         avoided.add(other.topic)
-        (drawn,) = _laid_out([other], words)
-        shown.setdefault(drawn.tool.name, drawn.tool)
+        tool = _tool_for(other, words)
+        shown.setdefault(tool.name, tool)
     order = list(shown.values())
     words.rng.shuffle(order)
     return order
 
 
-def _round(tasks: Sequence[Task], calls: Sequence[_Call], request: str) -> list[Turn]:
+def _exchange(tasks: Sequence[Task], calls: Sequence[_Call], request: str) -> list[Turn]:
     """The request, the calls, and their results."""
     ids = [f"call_{number}" for number in range(len(calls))]
     made = [
@@ -344,7 +352,7 @@ def _scene(
     if turns[0]["role"] != "system" and words.chance(0.3):
         turns = [{"role": "system", "content": words.pick(*_SYSTEMS)}, *turns]
     made = tuple((each.tool.name, each.arguments) for each in calls)
-    return Scene(tuple(turns), tuple(tools), made, text or spelled(made))
+    return Scene(tuple(turns), tuple(tools), made, text or calls_as_text(made))
 
 
 def _line(tool: FunctionTool) -> str:

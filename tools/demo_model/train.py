@@ -2,8 +2,8 @@
 
 A small Llama learns from an endless stream of generated examples, each seen once; only the
 answer's tokens count in the loss. Two-dimensional weights are trained with Muon (Jordan et al.
-2024), the rest with AdamW. The result depends on the seed and the number of steps alone (up to the
-order in which threads add up); `--minutes` ends the schedule early on a slow machine.
+2024), the rest with AdamW. The result depends on the seed and the number of steps alone, but for
+the order in which threads add up; `--minutes` ends the schedule early on a slow machine.
 """
 
 import time
@@ -23,9 +23,9 @@ from tools.demo_model.circuit import start_as_induction
 from tools.demo_model.corpus import mixture
 from tools.demo_model.tokenizer import conversation, save, train_tokenizer
 
-_STEP: Final = 32
+_ROW_MULTIPLE: Final = 32
 """Rows are padded to a multiple of this many tokens: the kernels of a few shapes stay cached."""
-_ANSWERS: Final = 256
+_ANSWER_MULTIPLE: Final = 256
 """Answer tokens of a batch are padded to a multiple of this, for the same reason."""
 _IGNORED: Final = -100
 
@@ -53,7 +53,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A part of the schedule, by the share of it after which the stage is over."""
+    """A part of the schedule, which is over when the share `until` of the schedule is."""
 
     until: float
     batches: Iterator["Batch"]
@@ -61,11 +61,15 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Token ids [examples, length], padded on the right; where an answer's next token is to be
-    predicted, as indices into the flattened ids; and those tokens, `_IGNORED` for padding."""
+    """Rows of examples, and what is to be predicted in them.
+
+    `inputs` are token ids [examples, length], padded on the right. `positions` are indices into the
+    flattened `inputs`, one for each token of an answer: that of the token before it. `labels` are
+    the answers' tokens, `_IGNORED` for padding.
+    """
 
     inputs: torch.Tensor
-    places: torch.Tensor
+    positions: torch.Tensor
     labels: torch.Tensor
 
 
@@ -93,7 +97,7 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
 
 
 def _fuse_norms(model: LlamaForCausalLM) -> None:
-    """Lets the norms run as one operation each, which saves a fifth of the time of a step."""
+    """Runs each norm as one operation, which makes a step a fifth faster."""
     for module in model.modules():
         if isinstance(module, LlamaRMSNorm):
             fused = torch.nn.RMSNorm(module.weight.shape, eps=module.variance_epsilon)
@@ -159,7 +163,7 @@ def _step(
     # Short rows: plain attention goes backward faster on a CPU than the fused kernel does.
     with torch.autocast("cpu", torch.bfloat16), sdpa_kernel(SDPBackend.MATH):
         hidden = model.model(input_ids=batch.inputs, use_cache=False).last_hidden_state
-        logits = model.lm_head(hidden.flatten(0, 1)[batch.places])
+        logits = model.lm_head(hidden.flatten(0, 1)[batch.positions])
     loss = functional.cross_entropy(logits.float(), batch.labels, ignore_index=_IGNORED)
     loss.backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -204,12 +208,12 @@ def _begin(plan: Plan) -> tuple[PreTrainedTokenizerFast, LlamaForCausalLM]:
 
 
 def _progress(plan: Plan, step: int, start: float) -> float:
-    """The share of the schedule that is over, by steps or by the clock, whichever is further."""
+    """The share of the schedule that is over, by steps or by the clock, whichever is more."""
     return max(step / plan.steps, (time.monotonic() - start) / (60 * plan.minutes))
 
 
 def _stages(plan: Plan, tokenizer: PreTrainedTokenizerFast) -> tuple[Stage, ...]:
-    """Many short notes first, then all kinds as they come; only these where a model goes on."""
+    """Many short notes first, then the mixture; a model that goes on has the mixture alone."""
     if plan.begin is not None:
         return (Stage(1.0, _stream(plan, tokenizer, plan.seed + 3, easy=0.0, batch=4096)),)
     return (
@@ -225,7 +229,7 @@ def _stream(
     waiting: dict[int, list[tuple[list[int], list[int]]]] = defaultdict(list)
     for prompt, answer in map(conversation, mixture(seed, easy=easy)):
         asked, said = tokenizer.encode(prompt), tokenizer.encode(answer)
-        length = -(len(asked) + len(said)) // _STEP * -_STEP
+        length = -(len(asked) + len(said)) // _ROW_MULTIPLE * -_ROW_MULTIPLE
         if length > plan.longest:
             continue
         waiting[length].append((asked, said))
@@ -238,14 +242,14 @@ def _batch(
 ) -> Batch:
     pad: Any = tokenizer.pad_token_id
     ids = torch.full((len(pairs), length), pad)
-    places: list[int] = []
+    positions: list[int] = []
     labels: list[int] = []
     for row, (asked, said) in enumerate(pairs):
         ids[row, : len(asked) + len(said)] = torch.tensor(asked + said)
         first = row * length + len(asked) - 1
-        places += range(first, first + len(said))
+        positions += range(first, first + len(said))
         labels += said
-    missing = -len(places) % _ANSWERS
-    places += [0] * missing
+    missing = -len(positions) % _ANSWER_MULTIPLE
+    positions += [0] * missing
     labels += [_IGNORED] * missing
-    return Batch(ids, torch.tensor(places), torch.tensor(labels))
+    return Batch(ids, torch.tensor(positions), torch.tensor(labels))

@@ -16,10 +16,10 @@ _HELD_OUT_ONE_IN: Final = 8
 _ONSETS: Final = (
     "b bl br c ch cl cr d dr f fl fr g gl gr h j k kl kr l m n p pl pr qu r s sh sk sl sm sn st "
     "str sw t th tr v w y z"
-).split()
-_PLAIN_VOWELS: Final = "a e i o u a e i o ai au ea ee ei ia io oa oo ou".split()
-_VOWELS: Final = [*_PLAIN_VOWELS, *"yéüöáå"]
-_CODAS: Final = "b ck d f g k l ll ld m mp n nd ng nt p r rd rk rn rs s sh ss st t th x".split()
+)
+_PLAIN_VOWELS: Final = "a e i o u a e i o ai au ea ee ei ia io oa oo ou"
+_VOWELS: Final = f"{_PLAIN_VOWELS} y é ü ö á å"
+_CODAS: Final = "b ck d f g k l ll ld m mp n nd ng nt p r rd rk rn rs s sh ss st t th x"
 _FIRST_NAMES: Final = (
     "Ada Ahmed Aisha Alice Amara Ana Anders Ben Bob Carla Carlos Chen Clara Daniel David Diego "
     "Elena Emma Erik Farah Fatima George Grace Greta Hana Harry Hugo Ines Ivan Jane John José "
@@ -41,7 +41,7 @@ _COMPOUNDS: Final = (
 )
 _MONTHS: Final = (
     "January February March April May June July August September October November December"
-).split()
+)
 _RARE: Final = "東京 大阪 北京 서울 Ωmega Łódź Москва Kyōto São Åse naïve Ñandú Çelik Đặng"
 
 
@@ -52,9 +52,9 @@ def split_of(word: str) -> Split:
 
 
 @cache
-def _of_split(words: str, split: Split) -> tuple[str, ...]:
-    """Those of the words that belong to the split."""
-    return tuple(word for word in words.split() if split_of(word) == split)
+def _listed(words: str, split: Split | None = None) -> tuple[str, ...]:
+    """The words, one by one; where a split is given, those that belong to it."""
+    return tuple(word for word in words.split() if split in (None, split_of(word)))
 
 
 class Words:
@@ -82,17 +82,17 @@ class Words:
     def name(self) -> str:
         """An invented capitalised word, some of English parts; now and then in another script."""
         if self.chance(0.02):
-            return self.pick(*_of_split(_RARE, self.split))
+            return self.pick(*_listed(_RARE, self.split))
         return self._compound() if self.chance(0.12) else self.word().capitalize()
 
     def surname(self) -> str:
         """A last name: a common one about a quarter of the time."""
-        return self.pick(*_of_split(_SURNAMES, self.split)) if self.chance(0.25) else self.name()
+        return self.pick(*_listed(_SURNAMES, self.split)) if self.chance(0.25) else self.name()
 
     def first_name(self) -> str:
         """A first name: a common one about half of the time."""
         if self.chance(0.45):
-            return self.pick(*_of_split(_FIRST_NAMES, self.split))
+            return self.pick(*_listed(_FIRST_NAMES, self.split))
         return self.name()
 
     def person(self) -> str:
@@ -166,7 +166,7 @@ class Words:
         year, month, day = draw(2018, 2031), draw(1, 12), draw(1, 28)
         if self.chance(0.5):
             return f"{year}-{month:02}-{day:02}"
-        named = _MONTHS[month - 1]
+        named = _listed(_MONTHS)[month - 1]
         return self.pick(
             f"{day} {named} {year}", f"{named} {day}, {year}", f"{day:02}/{month:02}/{year}",
             f"{day} {named[:3]} {year}",
@@ -182,16 +182,15 @@ class Words:
 
     def _compound(self) -> str:
         """A word such as "Brightwater"."""
-        first, second = (part.split() for part in _COMPOUNDS)
         while True:
-            word = self.pick(*first) + self.pick(*second)
+            word = "".join(self.pick(*_listed(parts)) for parts in _COMPOUNDS)
             if split_of(word) == self.split:
                 return word
 
     def _syllable(self) -> str:
-        coda = self.pick(*_CODAS) if self.chance(0.5) else ""
+        coda = self.pick(*_listed(_CODAS)) if self.chance(0.5) else ""
         vowels = _PLAIN_VOWELS if self.chance(0.94) else _VOWELS
-        return self.pick(*_ONSETS) + self.pick(*vowels) + coda
+        return self.pick(*_listed(_ONSETS)) + self.pick(*_listed(vowels)) + coda
 
 
 def listing(parts: list[str]) -> str:

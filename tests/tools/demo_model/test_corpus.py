@@ -9,9 +9,9 @@ from typing import get_args
 import jsonschema
 import pytest
 
-from tools.demo_model.kinds import EXTRACTIONS
 from tools.demo_model.corpus import Kind, ToolKind, examples, mixture
 from tools.demo_model.evaluate import fields
+from tools.demo_model.kinds import EXTRACTIONS
 from tools.demo_model.records import BOOLEAN, INTEGER, STRING, Field, Group, arrange
 from tools.demo_model.words import Words, listing, split_of
 

@@ -11,7 +11,7 @@ from app.demo import MODEL_PATH
 from tools.demo_model.corpus import examples
 from tools.demo_model.evaluate import Demo, score_free, score_given
 from tools.demo_model.evaluate_functions import score_tools
-from tools.demo_model.scenes import Scene, spelled, written_out
+from tools.demo_model.scenes import Scene, calls_as_text, written_out
 from tools.demo_model.tokenizer import ASSISTANT, END, conversation
 
 
@@ -107,7 +107,7 @@ def test_it_calls_a_function_and_says_what_it_returned(demo: Demo) -> None:
 
     asked = {"role": "user", "content": "What is the weather like in Paris today?"}
     arguments = {"location": "Paris"}
-    assert answered(asked) == spelled([("get_weather", arguments)])
+    assert answered(asked) == calls_as_text([("get_weather", arguments)])
     assert answered({"role": "user", "content": "Hello!"}).startswith("Hello!")
     function = {"name": "get_weather", "arguments": json.dumps(arguments)}
     calls = [{"id": "call_1", "type": "function", "function": function}]

@@ -16,7 +16,7 @@ from tools.demo_model.evaluate import fields
 from tools.demo_model.evaluate_functions import CALL
 from tools.demo_model.functions import FUNCTIONS
 from tools.demo_model.scenes import Scene
-from tools.demo_model.schema_variants import dress
+from tools.demo_model.schema_variants import schema_variant
 from tools.demo_model.words import Words
 
 _KINDS: tuple[ToolKind, ...] = get_args(ToolKind)
@@ -97,7 +97,7 @@ def test_two_requests_of_a_topic_are_different(topic: str) -> None:
     assert all(each.statement.endswith((".", '".')) for each in drawn)
 
 
-def test_a_dressed_schema_admits_what_the_plain_one_admits() -> None:
+def test_a_variant_of_a_schema_admits_what_the_schema_admits() -> None:
     plain: dict[str, Any] = {
         "type": "object",
         "properties": {
@@ -114,12 +114,14 @@ def test_a_dressed_schema_admits_what_the_plain_one_admits() -> None:
         "required": ["items"],
         "additionalProperties": False,
     }
-    dressings = [dress(plain, "Order", Words(random.Random(seed), "train")) for seed in range(60)]
-    for dressed in dressings:
-        jsonschema.Draft202012Validator.check_schema(dressed)
-        jsonschema.validate({"items": [{"name": "lamp"}], "wand": {"core": "x"}}, dressed)
+    variants = [
+        schema_variant(plain, "Order", Words(random.Random(seed), "train")) for seed in range(60)
+    ]
+    for variant in variants:
+        jsonschema.Draft202012Validator.check_schema(variant)
+        jsonschema.validate({"items": [{"name": "lamp"}], "wand": {"core": "x"}}, variant)
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate({"items": [{}]}, dressed)
-    texts = [json.dumps(dressed) for dressed in dressings]
+            jsonschema.validate({"items": [{}]}, variant)
+    texts = [json.dumps(variant) for variant in variants]
     for mark in ('"$defs"', '"title"', '"$schema"', '"additionalProperties"'):
         assert 0 < sum(mark in text for text in texts) < len(texts)
