@@ -16,6 +16,7 @@ from tools.demo_model import chat, scenes
 from tools.demo_model.kinds import KINDS
 from tools.demo_model.prompts import Ask, Message, Shown, messages
 from tools.demo_model.records import Json, JsonSchema, arrange
+from tools.demo_model.scene import Scene, answer_of, written_out
 from tools.demo_model.words import Split, Words
 
 Kind = Literal[
@@ -30,7 +31,7 @@ _SHARES: Final[dict[Kind, float]] = {
     "notes": 0.085, "review": 0.085, "talk": 0.02, "summary": 0.03,
     "call": 0.13, "form": 0.08, "result": 0.03, "no_call": 0.03,
 }  # fmt: skip
-_SCENES: Final[dict[Kind, Callable[[Words], scenes.Scene]]] = {
+_SCENES: Final[dict[Kind, Callable[[Words], Scene]]] = {
     "call": scenes.call, "form": scenes.form, "result": scenes.result, "no_call": scenes.no_call,
 }  # fmt: skip
 _SPACED_KEYS: Final = ("character", "city")
@@ -53,7 +54,7 @@ class Example:
     text: str
     decided: bool = True
     """Whether the prompt alone decides the keys; if not, only a server that forces them can."""
-    scene: scenes.Scene | None = None
+    scene: Scene | None = None
     """The conversation in OpenAI's form where it has functions; `messages` are what is shown."""
 
 
@@ -83,8 +84,8 @@ def _example(kind: Kind, words: Words) -> Example:
         return Example(kind, tuple(turns), None, None, text)
     if kind in _SCENES:
         scene = _SCENES[kind](words)
-        answer = scenes.answer_of(scene.calls) if scene.calls else None
-        shown_turns = tuple(scenes.written_out(scene))
+        answer = answer_of(scene.calls) if scene.calls else None
+        shown_turns = tuple(written_out(scene))
         return Example(kind, shown_turns, None, answer, scene.text, scene=scene)
     record = KINDS[kind](words)
     shown = words.pick(*(Shown.NOTHING,) * 10, *(Shown.SCHEMA,) * 7, *(Shown.KEYS,) * 3)

@@ -1,35 +1,20 @@
-"""Conversations in which the model may call functions.
-
-`Scene` is such a conversation in OpenAI's form. `written_out` is what the server makes of it for a
-chat template that knows no tools (`app.chat.prompts`, plain form). It is written here once more, so
-that the corpus of the shipped weights stays as it was; a test compares the two.
-"""
+"""Draws conversations in which the model may call functions."""
 
 import json
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from app.core.request import FunctionTool
 from tools.demo_model.chat import talk
 from tools.demo_model.functions import FUNCTIONS, Argument, Task, sibling, task
 from tools.demo_model.kinds import KINDS, person
-from tools.demo_model.prompts import Ask, Message, Shown, messages
+from tools.demo_model.prompts import Ask, Shown, messages
 from tools.demo_model.records import Json, JsonSchema, Record, arrange
+from tools.demo_model.scene import Scene, Turn, calls_as_text
 from tools.demo_model.schema_variants import schema_variant
 from tools.demo_model.words import Words
-
-Turn = Mapping[str, Any]
-"""A message in OpenAI's form."""
-
-_INSTRUCTIONS: Final = """\
-You can call functions. These are the functions, one in a line, with their parameters as JSON Schema:
-{functions}
-
-To call functions, answer with one JSON object of this form and with nothing else:
-{{"tool_calls": [{{"name": "NAME", "arguments": {{ARGUMENTS}}}}]}}
-Otherwise, answer with text."""  # noqa: E501
 
 _NO_FUNCTION: Final = "I have no function for that."
 
@@ -46,19 +31,6 @@ _FORMS: Final = {
     "person": 3,
 }  # fmt: skip
 """Kinds of records to be handed to a function, with their shares."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """Messages and tools as a client sends them, and what the model should answer.
-
-    `calls` are names with arguments; empty for an answer in text.
-    """
-
-    turns: tuple[Turn, ...]
-    tools: tuple[FunctionTool, ...]
-    calls: tuple[tuple[str, dict[str, Json]], ...]
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,43 +139,6 @@ def _saved(words: Words) -> Scene:
     request = words.pick(f"Extract the {record.noun} from: ", "", "Save this: ") + record.text
     turns = _exchange([save], [drawn.call], request)
     return _scene(turns, [drawn.call.tool], words, text=save.statement)
-
-
-def written_out(scene: Scene) -> list[Message]:
-    """The scene as text: what the server shows a model whose template knows no tools."""
-    names: dict[str, str] = {}
-    written: list[Message] = []
-    for turn in scene.turns:
-        content = turn["content"] or ""
-        if turn["role"] == "tool":
-            content = f"Result of {names[turn['tool_call_id']]}:\n{content}"
-            if written[-1]["role"] == "user":
-                content = f"{written.pop()['content']}\n\n{content}"
-            written.append({"role": "user", "content": content})
-            continue
-        calls = turn.get("tool_calls", ())
-        names.update((each["id"], each["function"]["name"]) for each in calls)
-        if calls:
-            functions = [each["function"] for each in calls]
-            content = calls_as_text(
-                [(one["name"], json.loads(one["arguments"])) for one in functions]
-            )
-        written.append({"role": turn["role"], "content": content})
-    lines = "\n".join(_line(tool) for tool in scene.tools)
-    instructions = _INSTRUCTIONS.format(functions=lines)
-    if written[0]["role"] == "system":
-        instructions = f"{written.pop(0)['content']}\n\n{instructions}"
-    return [{"role": "system", "content": instructions}, *written]
-
-
-def calls_as_text(calls: Sequence[tuple[str, dict[str, Json]]]) -> str:
-    """Calls as the model writes them."""
-    return json.dumps(answer_of(calls), ensure_ascii=False)
-
-
-def answer_of(calls: Sequence[tuple[str, dict[str, Json]]]) -> dict[str, Json]:
-    """The object that holds the calls."""
-    return {"tool_calls": [{"name": name, "arguments": given} for name, given in calls]}
 
 
 def _topics(tasks: Iterable[Task]) -> list[str]:
@@ -353,9 +288,3 @@ def _scene(
         turns = [{"role": "system", "content": words.pick(*_SYSTEMS)}, *turns]
     made = tuple((each.tool.name, each.arguments) for each in calls)
     return Scene(tuple(turns), tuple(tools), made, text or calls_as_text(made))
-
-
-def _line(tool: FunctionTool) -> str:
-    """A function as the server shows it."""
-    shown = {"name": tool.name, "description": tool.description or ""}
-    return json.dumps({**shown, "parameters": tool.parameters}, ensure_ascii=False)

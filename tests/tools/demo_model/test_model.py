@@ -11,7 +11,7 @@ from app.demo import MODEL_PATH
 from tools.demo_model.corpus import examples
 from tools.demo_model.evaluate import Demo, score_free, score_given
 from tools.demo_model.evaluate_functions import score_tools
-from tools.demo_model.scenes import Scene, calls_as_text, written_out
+from tools.demo_model.scene import Scene, calls_as_text, written_out
 from tools.demo_model.tokenizer import ASSISTANT, END, conversation
 
 
