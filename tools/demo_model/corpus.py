@@ -24,7 +24,7 @@ Kind = Literal[
     "call", "form", "result", "no_call",
 ]  # fmt: skip
 ToolKind = Literal["call", "form", "result", "no_call"]
-"""Kinds with functions in the prompt: a request, a text for a form, a result, no use for them."""
+"""Kinds with functions in the prompt: `form` has a text that fills in a function's parameters."""
 
 _SHARES: Final[dict[Kind, float]] = {
     "character": 0.05, "city": 0.11, "contact": 0.125, "event": 0.11, "invoice": 0.115,
@@ -42,9 +42,9 @@ _SPACED_KEYS: Final = ("character", "city")
 class Example:
     """One conversation and the answer that belongs to it.
 
-    `answer` and `schema` are None for plain text; the schema closes the object. Calls of functions
-    are an answer, too, and their schemas stand in `scene`. `text` is what the assistant says: for
-    an object exactly `json.dumps(answer, ensure_ascii=False)`.
+    `answer` and `schema` are None for plain text; the schema allows no additional properties. Calls
+    of functions have an answer but no schema here: those of the functions are in `scene`. `text` is
+    what the assistant says, for an object exactly `json.dumps(answer, ensure_ascii=False)`.
     """
 
     kind: Kind
@@ -53,9 +53,9 @@ class Example:
     answer: dict[str, Json] | None
     text: str
     decided: bool = True
-    """Whether the prompt alone decides the keys; if not, only a server that forces them can."""
+    """Whether the prompt alone decides the keys; otherwise a server has to force them."""
     scene: Scene | None = None
-    """The conversation in OpenAI's form where it has functions; `messages` are what is shown."""
+    """Where there are functions: the conversation as a client sends it."""
 
 
 def examples(kind: Kind, count: int, seed: int, split: Split = "train") -> Iterator[Example]:
@@ -68,8 +68,8 @@ def examples(kind: Kind, count: int, seed: int, split: Split = "train") -> Itera
 def mixture(seed: int, split: Split = "train", easy: float = 0.0) -> Iterator[Example]:
     """An endless stream of all kinds, in the shares the model is trained on.
 
-    Cost: about 0.2 ms an example. `easy` is the share of short labelled notes on top, for the start
-    of a training.
+    Cost: about 0.2 ms an example. With probability `easy` an example is of short labelled notes,
+    whatever the shares say: for the start of a training.
     """
     words = Words(random.Random(f"mixture {seed} {split}"), split)
     kinds, shares = list(_SHARES), list(_SHARES.values())

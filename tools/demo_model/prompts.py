@@ -12,10 +12,10 @@ Message = dict[str, str]
 
 
 class Shown(Enum):
-    """What a prompt tells about the keys of the answer."""
+    """What a prompt says about the answer's keys."""
 
     NOTHING = auto()
-    """Nothing: the default keys, or whatever keys the server forces."""
+    """Nothing: they are the default keys, or those that the server forces."""
     KEYS = auto()
     """The names of the keys, in words."""
     SCHEMA = auto()

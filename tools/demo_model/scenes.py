@@ -19,7 +19,7 @@ from tools.demo_model.words import Words
 _NO_FUNCTION: Final = "I have no function for that."
 
 _MENTIONED: Final = ("add", "weather")
-"""Topics that small talk may ask for."""
+"""Topics that small talk may ask for: its functions are never of these."""
 
 _SYSTEMS: Final = (
     "You are a helpful assistant.", "You are a helpful assistant.", "Use the functions.",
@@ -30,7 +30,7 @@ _FORMS: Final = {
     "character": 1, "city": 2, "contact": 6, "event": 4, "invoice": 2, "notes": 4, "review": 4,
     "person": 3,
 }  # fmt: skip
-"""Kinds of records to be handed to a function, with their shares."""
+"""Shares of the kinds of record that a function takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def form(words: Words) -> Scene:
 
 
 def result(words: Words) -> Scene:
-    """What functions returned: the answer says it, in a sentence for each."""
+    """Results of functions, which the answer says in a sentence each."""
     if words.chance(0.15):
         return _saved(words)
     tasks, request = _asked(words)
@@ -130,7 +130,7 @@ def _form(words: Words) -> _Form:
 
 
 def _saved(words: Words) -> Scene:
-    """A record that a function has taken."""
+    """The result of a function that took a record."""
     drawn = _form(words)
     record, number = drawn.record, words.rng.randint(1, 999)
     returned = words.pick("saved", "ok", f"saved as number {number}", {"id": number}, number,
@@ -161,7 +161,7 @@ def _asked(words: Words) -> tuple[list[Task], str]:
 
 
 def _without_optional(single: Task) -> Task:
-    """The task without the optional arguments, which a shared request does not say."""
+    """The task without its optional arguments: a request shared by two tasks does not say them."""
     arguments = tuple(
         replace(each, value=None) if each.optional else each for each in single.arguments
     )

@@ -1,7 +1,7 @@
 """Invented words, names and numbers that the generated paragraphs are filled with.
 
-Every invented word belongs to exactly one split, by a checksum of its letters, so that a held-out
-example holds names no training example has: a model that gets them right has copied them.
+Every invented word belongs to exactly one split, by a checksum of its letters. So the names in
+held-out examples are in no training example, and a model that gets them right has copied them.
 """
 
 import random
@@ -46,7 +46,7 @@ _RARE: Final = "東京 大阪 北京 서울 Ωmega Łódź Москва Kyōto S
 
 
 def split_of(word: str) -> Split:
-    """The split a word belongs to, the same for every capitalisation of it."""
+    """The split that a word belongs to, whatever its capitalisation."""
     checksum = zlib.crc32(word.lower().encode())
     return "held_out" if checksum % _HELD_OUT_ONE_IN == 0 else "train"
 

@@ -29,11 +29,10 @@ FUNCTIONS: Final[dict[str, Callable[[Words], Task]]] = {
     "listing": questions.listing,
     "invented": orders.invented,
 }
-"""A draw of a task for each topic."""
-
+"""What draws a task of each topic."""
 
 _COMMON: Final = ("weather", "arithmetic")
-"""Topics that come twice as often: every tutorial has them."""
+"""Topics drawn twice as often: every tutorial has them."""
 
 
 def task(words: Words, *without: str) -> Task:
@@ -45,7 +44,7 @@ def task(words: Words, *without: str) -> Task:
 
 
 def sibling(words: Words, of: Task) -> Task:
-    """A task that is easily taken for another: one more operation on numbers, else any."""
+    """A task easily confused with `of`: for arithmetic another operation, else any other topic."""
     while of.topic in numbers.OPERATIONS:
         drawn = numbers.arithmetic(words)
         if drawn.topic != of.topic:

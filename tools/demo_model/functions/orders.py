@@ -1,4 +1,4 @@
-"""Functions that do something."""
+"""Functions that act."""
 
 from tools.demo_model.functions.task import Argument, Task, done, phrase
 from tools.demo_model.records import INTEGER, STRING

@@ -1,4 +1,4 @@
-"""Functions that know something."""
+"""Functions that find something out."""
 
 from typing import Final
 

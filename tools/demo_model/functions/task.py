@@ -1,6 +1,6 @@
-"""A function, a request for it, and what came of it."""
+"""A function, a request that calls for it, and its result."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from tools.demo_model.records import Json, JsonSchema
@@ -11,9 +11,9 @@ _DONE: Final = ("ok", "done", "true", "sent", "saved", "success")
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument: names it may have, its schema, its value, and a description.
+    """An argument: the names it may have, its schema, its value, and a description.
 
-    A value None is one that the request does not say; only an `optional` argument has it.
+    The value None means that the request does not say one; only an `optional` argument may have it.
     """
 
     names: tuple[str, ...]
@@ -34,12 +34,12 @@ class Task:
     request: str
     result: Json
     statement: str
-    shared: str = field(default="")
-    """A request for several values of the first argument, `{}` in their place; "": none."""
+    shared: str = ""
+    """A request for several values of the first argument, `{}` in their place; "" for none."""
 
 
 def phrase(words: Words) -> str:
-    """A few words of lower case, some of them English."""
+    """A few lower-case words, some of them English."""
     common = ("cheap", "new", "red", "small", "budget", "travel", "garden", "best", "old")
     return " ".join(
         words.pick(*common) if words.chance(0.4) else words.word()
@@ -48,5 +48,5 @@ def phrase(words: Words) -> str:
 
 
 def done(words: Words) -> Json:
-    """What a function returns that only does something."""
+    """The result of a function that acts and finds nothing out."""
     return words.pick(words.pick(*_DONE), {"status": words.pick(*_DONE)}, {"ok": True})

@@ -1,4 +1,4 @@
-"""The kinds of record the demo model knows, one file for each."""
+"""The kinds of record that the demo model knows, one file for each."""
 
 from collections.abc import Callable
 from typing import Final

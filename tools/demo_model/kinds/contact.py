@@ -41,7 +41,7 @@ def record(words: Words) -> Record:
 
 
 def _sentence(words: Words, name: str, company: str, email: str, phone: str) -> str:
-    """All in a sentence or two, without an address."""
+    """Everything but the address, in a sentence or two."""
     return words.pick(
         f"You can reach {name} of {company} at {email} or {phone}.",
         f"You can reach {name} from {company} at {phone} or by email at {email}.",

@@ -1,4 +1,4 @@
-"""An invoice told in a paragraph."""
+"""A paragraph that says what an invoice says."""
 
 from typing import Final
 
@@ -65,7 +65,7 @@ def record(words: Words) -> Record:
 
 
 def _money(words: Words, currency: str) -> str:
-    """How an amount is written, with a place for the digits."""
+    """How an amount is written, with `{}` for the digits."""
     if currency in _SYMBOLS and words.chance(0.4):
         return _SYMBOLS[currency] + "{}"
     return words.pick("{} " + currency, currency + " {}")

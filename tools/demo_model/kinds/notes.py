@@ -1,7 +1,7 @@
-"""Short labelled notes with invented labels: a value must be found by its key alone.
+"""Short notes with invented labels: a value must be found by its key alone.
 
-This is the plainest form of extraction, and the one that makes the model follow keys it has never
-seen in a schema.
+This is the plainest form of extraction, and the one that teaches the model to follow keys that it
+has never seen.
 """
 
 from typing import Any

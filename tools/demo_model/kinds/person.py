@@ -1,4 +1,4 @@
-"""A sentence about somebody's age, place and work: what tutorials extract first."""
+"""A sentence about somebody's age, city and job: what tutorials extract first."""
 
 from tools.demo_model.records import INTEGER, STRING, Fact, Field, Record
 from tools.demo_model.words import Words
