@@ -6,8 +6,8 @@ import sys
 
 import uvicorn
 
-from app.config import Settings
-from app.main import Backend, DrainingServer, assemble
+from app.server.main import Backend, DrainingServer, assemble
+from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
 from app.text.decoder import IncrementalDecoder
 from tests.fakes import ByteVocabulary
