@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from app.answer.language import ToolUse
 from app.core.request import FunctionTool
-from app.http import tools as shared
 from app.http.chat.wire import AllowedToolsChoice, ChatCompletionRequest, NamedTool, Tool
+from app.http.requests import tools as shared
 
 
 def tool_use(wire: ChatCompletionRequest, whitespace: str) -> ToolUse | None:
