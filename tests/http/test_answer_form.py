@@ -22,7 +22,7 @@ from app.server.preload import Preload
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
 from tests.fakes import ByteVocabulary
-from tests.main_backend import backend
+from tests.server.backend import backend
 from tests.serving.fakes import FakeEngine
 
 CHAT = "/v1/chat/completions"

@@ -17,7 +17,7 @@ from app.server.main import assemble
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
 from tests.http.harness import CHAT, chat, client_of
-from tests.main_backend import backend
+from tests.server.backend import backend
 from tests.serving.fakes import Bench, FakeEngine
 
 PATH = "/v1/schemas"

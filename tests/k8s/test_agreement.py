@@ -15,7 +15,7 @@ from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
 from loadtest.autoscale.rules import hpa, keda
 from tests.k8s.manifests import K8S, OVERLAYS, Object, built, documents, literals, objects, one
-from tests.main_backend import backend
+from tests.server.backend import backend
 from tests.serving.fakes import FakeEngine
 
 DOCKERFILE = (K8S.parent / "Dockerfile").read_text(encoding="utf-8")

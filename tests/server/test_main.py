@@ -18,10 +18,10 @@ from app.__main__ import build_parser, main
 from app.server.main import assemble, greeting
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
-from tests.main_backend import backend
+from tests.server.backend import backend
 from tests.serving.fakes import FakeEngine
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CHAT = "/v1/chat/completions"
 
 
@@ -70,7 +70,7 @@ async def process(drain_seconds: float, pieces: int) -> AsyncIterator[tuple[Any,
     started = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "tests.main_backend",
+        "tests.server.backend",
         str(drain_seconds),
         str(pieces),
         cwd=ROOT,

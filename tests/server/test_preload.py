@@ -21,10 +21,10 @@ from app.server.preload import Preload, load_types, warm
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
 from tests.fakes import ByteVocabulary
-from tests.main_backend import backend
+from tests.server.backend import backend
 from tests.serving.fakes import FakeEngine
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CHAT = "/v1/chat/completions"
 
 

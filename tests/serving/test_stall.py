@@ -22,7 +22,7 @@ from app.server.settings import Settings
 from app.serving.worker import EngineWorker
 from app.telemetry.metrics import Metrics
 from tests.fakes import ByteTokenizer, ByteVocabulary, ScriptedModel, ScriptedRunner
-from tests.main_backend import backend
+from tests.server.backend import backend
 from tests.serving.fakes import FakeEngine, until
 
 VOCABULARY = ByteVocabulary()

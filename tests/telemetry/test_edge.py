@@ -20,7 +20,7 @@ from app.server.settings import Settings
 from app.telemetry.endpoints import KnownNames
 from app.telemetry.logs import JsonFormatter
 from app.telemetry.metrics import Metrics
-from tests.main_backend import backend
+from tests.server.backend import backend
 from tests.serving.fakes import FakeEngine, until
 from tests.telemetry.conftest import Served
 

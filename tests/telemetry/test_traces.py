@@ -32,7 +32,7 @@ from app.telemetry.logs import JsonFormatter
 from app.telemetry.metrics import Metrics
 from app.telemetry.traces import Traces
 from tests.http.harness import listening
-from tests.main_backend import backend
+from tests.server.backend import backend
 from tests.serving.fakes import FakeEngine
 
 ROOT = Path(__file__).parents[2]
@@ -298,7 +298,7 @@ def test_without_an_endpoint_the_sdk_is_not_even_imported() -> None:
         "import sys\n"
         "from app.server.settings import Settings\nfrom app.server.main import assemble\n"
         "from app.telemetry.metrics import Metrics\n"
-        "from tests.main_backend import backend\nfrom tests.serving.fakes import FakeEngine\n"
+        "from tests.server.backend import backend\nfrom tests.serving.fakes import FakeEngine\n"
         "assemble(Settings(), backend(FakeEngine()), Metrics())\n"
         "loaded = [name for name in sys.modules if name.startswith('opentelemetry.sdk')]\n"
         "assert loaded == [], loaded\n"
