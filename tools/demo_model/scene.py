@@ -37,7 +37,7 @@ class Scene:
 def written_out(scene: Scene) -> list[Message]:
     """What the server makes of the scene for a chat template that knows no tools.
 
-    This is the plain form of `app.chat.prompts`, written once more, so that the corpus of the
+    This is the plain form of `app.answer.prompt`, written once more, so that the corpus of the
     shipped weights stays as it was; a test compares the two.
     """
     names: dict[str, str] = {}
