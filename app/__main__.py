@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
 
         return {"check": check.run, "explain": explain.run}[options.command](options)
     settings = _settings(parser, options)
-    from app.server.main import serve
+    from app.server.serve import serve
 
     try:
         return serve(settings)

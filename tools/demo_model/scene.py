@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from app.core.request import FunctionTool
+from app.answer.tools import FunctionTool
 from tools.demo_model.prompts import Message
 from tools.demo_model.records import Json
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from app.core.request import FunctionTool
+from app.answer.tools import FunctionTool
 from tools.demo_model.chat import talk
 from tools.demo_model.functions import FUNCTIONS, Argument, Task, sibling, task
 from tools.demo_model.kinds import KINDS, person

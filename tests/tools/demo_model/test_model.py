@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from transformers import AutoConfig
 
-from app.core.request import FunctionTool
+from app.answer.tools import FunctionTool
 from app.demo import MODEL_PATH
 from tools.demo_model.corpus import examples
 from tools.demo_model.evaluate import Demo, score_free, score_given
