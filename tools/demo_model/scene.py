@@ -10,7 +10,7 @@ from tools.demo_model.prompts import Message
 from tools.demo_model.records import Json
 
 Turn = Mapping[str, Any]
-"""A message in OpenAI's form."""
+"""A message as in `app.answer.prompt.Conversation`: OpenAI's, but arguments are objects."""
 
 _INSTRUCTIONS: Final = """\
 You can call functions. These are the functions, one in a line, with their parameters as JSON Schema:
@@ -54,9 +54,7 @@ def written_out(scene: Scene) -> list[Message]:
         names.update((each["id"], each["function"]["name"]) for each in calls)
         if calls:
             functions = [each["function"] for each in calls]
-            content = calls_as_text(
-                [(one["name"], json.loads(one["arguments"])) for one in functions]
-            )
+            content = calls_as_text([(one["name"], one["arguments"]) for one in functions])
         written.append({"role": turn["role"], "content": content})
     lines = "\n".join(_line(tool) for tool in scene.tools)
     instructions = _INSTRUCTIONS.format(functions=lines)

@@ -256,7 +256,7 @@ def _exchange(tasks: Sequence[Task], calls: Sequence[_Call], request: str) -> li
             "type": "function",
             "function": {
                 "name": each.tool.name,
-                "arguments": json.dumps(each.arguments, ensure_ascii=False),
+                "arguments": each.arguments,
             },
         }
         for id, each in zip(ids, calls, strict=True)

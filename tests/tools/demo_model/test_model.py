@@ -109,7 +109,7 @@ def test_it_calls_a_function_and_says_what_it_returned(demo: Demo) -> None:
     arguments = {"location": "Paris"}
     assert answered(asked) == calls_as_text([("get_weather", arguments)])
     assert answered({"role": "user", "content": "Hello!"}).startswith("Hello!")
-    function = {"name": "get_weather", "arguments": json.dumps(arguments)}
+    function = {"name": "get_weather", "arguments": arguments}
     calls = [{"id": "call_1", "type": "function", "function": function}]
     answer = answered(
         asked,
