@@ -38,11 +38,9 @@ from app.core.request import SamplingParams
 from app.core.step import SampleRow, Span, StepPlan
 from app.model.attention import AttentionOptions
 from app.model.config import ModelConfig
-from app.model.cpu.attention import CpuAttention
-from app.model.forward import StepAttention
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate
-from app.model.runner import TorchRunner, load_runner
+from app.model.runner import TorchRunner, load_runner, step_attention
 from loadtest.model_folder import write_llama_160m
 from loadtest.profile_step import TOKENIZERS, Bench, Mode, vocabulary_size
 from loadtest.tables import heading, table_row
@@ -131,20 +129,12 @@ def check_kernel(shape: Shape, device: torch.device, dtype: torch.dtype) -> floa
     worst = 0.0
     for window in (None, 64):
         options = AttentionOptions(shape.head_dim**-0.5, window, None, None)
-        attention = _attention(storage, group, device)
+        attention = step_attention(storage, group)
         attention.begin(step)
         found = attention.attend(0, query, key, value, options)
         difference = found.float() - plainly(query, storage, step, options)
         worst = max(worst, float(difference.abs().max()))
     return worst
-
-
-def _attention(storage: KvStorage, group: int, device: torch.device) -> StepAttention:
-    if device.type == "cpu":
-        return CpuAttention(storage)
-    from app.model.cuda.attention import TritonAttention
-
-    return TritonAttention(storage, group)
 
 
 def plainly(

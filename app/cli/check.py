@@ -6,13 +6,13 @@ import argparse
 import json
 from typing import Any
 
-from app.cli.specification import read_bytes, read_specification, tells_errors
+from app.cli.specification import read_bytes, read_specification, reports_errors
 from app.constraint.explain.check import Checker, Verdict
 from app.constraint.explain.spelling import spell_bytes
 from app.constraint.program import compile_program
 
 
-@tells_errors
+@reports_errors
 def run(options: argparse.Namespace) -> int:
     """The exit status."""
     constrained = read_specification(options)

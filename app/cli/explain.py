@@ -8,7 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from app.cli.specification import Constrained, UnusableInput, read_specification, tells_errors
+from app.cli.specification import Constrained, UnusableInput, read_specification, reports_errors
 from app.constraint.explain.graph import Graph, explore
 from app.constraint.explain.keywords import KeywordUse, keyword_uses
 from app.constraint.explain.report import graph_facts, keyword_facts, length_facts
@@ -23,7 +23,7 @@ _WAYS = 60
 """Lines that list ways."""
 
 
-@tells_errors
+@reports_errors
 def run(options: argparse.Namespace) -> int:
     """The exit status."""
     constrained = read_specification(options)

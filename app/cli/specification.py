@@ -71,11 +71,11 @@ def _configured_limits() -> Limits:
         raise UnusableInput(f"LEAPJSON_{name}: {first['msg']}") from None
 
 
-def tells_errors(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """``run``, but what is wrong with its input is told, and the exit status ``BAD_CONSTRAINT``."""
+def reports_errors(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """Makes a command report faulty input and return ``BAD_CONSTRAINT``, where it would raise."""
 
     @functools.wraps(run)
-    def telling(options: argparse.Namespace) -> int:
+    def reporting(options: argparse.Namespace) -> int:
         details: dict[str, str] = {}
         try:
             return run(options)
@@ -93,7 +93,7 @@ def tells_errors(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse
             print(f"leapjson: {message}", file=sys.stderr)
         return BAD_CONSTRAINT
 
-    return telling
+    return reporting
 
 
 def read_bytes(name: str) -> bytes:

@@ -52,7 +52,7 @@ class AttentionRoute:
         self.name = f"leapjson_paged_{uuid.uuid4().hex}"
         self.target: LayerAttention | None = None
         self.options: dict[int, AttentionOptions] = {}
-        """What each layer that has come by asks for."""
+        """By layer, what its last forward pass asked for."""
         # transformers keeps the function for ever; a weak reference lets the cache be freed.
         route = weakref.ref(self)
 

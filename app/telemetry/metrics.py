@@ -1,4 +1,4 @@
-"""The metrics of section 6 of the design, in a registry of their own.
+"""The server's metrics, in a registry of their own; docs/operations.md says what they are for.
 
 Events count through ``StepObserver`` and ``RequestObserver``; what is a state rather than an
 event (queue lengths, sizes, the cache's own counts) is read when Prometheus asks.
@@ -190,7 +190,7 @@ class Metrics:
                 histograms[f"request_{phase.name}_seconds"].observe(phase.seconds)
 
     def observe_exchange(self, exchange: Exchange) -> None:
-        """Count a request that the service did not report: refused before it, or none of its."""
+        """Count a request that the service did not report: a refusal before it, a probe, a 404."""
         if exchange.stats is None:
             self._count_request(exchange.endpoint, exchange.status, exchange.finish_reason)
 

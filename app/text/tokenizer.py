@@ -64,13 +64,13 @@ class HfTokenizer:
 
     @property
     def chat_template(self) -> str | None:
-        """The chat template as it stands; several of them one after the other."""
+        """The chat template; several of them are put one after the other."""
         template = self.hf.chat_template
         return "\n".join(template.values()) if isinstance(template, dict) else template
 
     @property
     def special_tokens(self) -> frozenset[str]:
-        """Texts of the tokens that are no text of their own."""
+        """The names of the special tokens, as they are spelled in text."""
         added = self._prompts.get_added_tokens_decoder().values()
         return frozenset(token.content for token in added if token.special)
 

@@ -1,4 +1,4 @@
-"""transformers' decoder layers of the Llama kind, replaced by the jobs of ``cpu.jobs``.
+"""transformers' decoder layers of the Llama kind, replaced by ``kernels.jobs``.
 
 One layer of transformers is some forty operations of torch. Each is over before a second core has
 woken up for it, and a decoding step has little more to do: of the 34 ms of a step of one answer
@@ -243,8 +243,10 @@ def _interleaved_biases(gate: Tensor | None, up: Tensor | None) -> Tensor | None
 
 
 def can_fuse(model: PreTrainedModel) -> bool:
-    """Whether these loops are the best there is for the model: not beside AMX, which multiplies
-    many rows several times as fast as the instructions they are made of."""
+    """Whether these loops are the fastest way to run the model.
+
+    With AMX they are not: it multiplies many rows several times as fast as AVX512-BF16.
+    """
     if model.device.type != "cpu" or model.dtype != torch.bfloat16:
         return False
     return panels.runs_here() and not cpu_has_amx()

@@ -162,7 +162,7 @@ def _is_plain(params: SamplingParams) -> bool:
 
 
 def _sharpness(params: SamplingParams) -> float:
-    """Of the distribution: octaves of weight for each unit of a logit; 0 stands for greedy."""
+    """log2(e) / temperature: by how many powers of two a unit of a logit weighs more; 0: greedy."""
     return LOG2_E / params.temperature if params.temperature > 0.0 else 0.0
 
 

@@ -6,8 +6,9 @@ T tokens of a step, H hidden, Hq and Hk heads of D, I intermediate::
     values into the cache -attend-> attended [T, Hq, D] -product, + hidden-> hidden
     -RMSNorm-> normed -SwiGLU-> intermediate [T, I] -product, + hidden-> hidden
 
-A job is described by numbers and addresses in a record, since its threads are none of Python's. A
-product's item is a panel of 64 outputs and some of the rows.
+A job is a record of numbers and addresses, since the threads that do it run no Python. An item of
+a product is one panel of 64 outputs for some of the rows; other items are a token, or a short span
+and some of its heads.
 """
 
 from __future__ import annotations

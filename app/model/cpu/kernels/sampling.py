@@ -69,21 +69,16 @@ def highest(logits: Floats, mask: Bits, size: int) -> float:
     """The greatest allowed logit; -inf where the mask is empty, NaN where a logit is NaN."""
     keys = logits.view(np.int32)  # only the maximum of integers becomes SIMD
     best = np.int32(-0x80000000)
-    for word in range(size // 32):
+    for word in range((size + 31) // 32):
         allowed = mask[word]
-        if allowed == 0:
-            continue
         start = word * 32
-        if allowed == _FULL:
+        if allowed == _FULL and start + 32 <= size:
             for i in range(start, start + 32):
                 best = max(best, _ordered(keys[i]))
-        else:
-            for i in range(32):
+        elif allowed != 0:
+            for i in range(min(32, size - start)):
                 if _has(allowed, i):
                     best = max(best, _ordered(keys[start + i]))
-    for i in range(size // 32 * 32, size):
-        if _has(mask[i // 32], i % 32):
-            best = max(best, _ordered(keys[i]))
     if best == np.int32(-0x80000000):
         return -np.inf
     return float(float_of_bits(_ordered(best)))
@@ -182,7 +177,7 @@ def uniform(key: np.uint64, place: np.uint64) -> float:
 
 @compiled()
 def _arrival(key: np.uint64, place: np.uint64, weight: int, record: float) -> float:
-    """When a competitor arrives; ``record`` or later where that is not before ``record``."""
+    """When a competitor arrives, if that is before ``record``; else ``record`` or later."""
     number = uniform(key, place)
     # The logarithm is at least the number: nearly always that alone says that it is too late.
     if number >= record * weight:
@@ -274,9 +269,9 @@ def draw_rows(
 
 @compiled()
 def race_among(ids: Ints, weights: Ints, key: np.uint64) -> int:
-    """The token that wins among some, in ascending order; -1 if all weigh 0.
+    """The token that wins among ``ids``, which ascend; -1 if all of them weigh 0.
 
-    By the rule of ``_race_words`` and ``_race_in_word``, the other tokens weighing nothing.
+    By the rule of ``_race_words`` and ``_race_in_word``, where tokens not listed weigh nothing.
     """
     record, first, last = np.inf, 0, 0
     begin = 0
@@ -317,10 +312,10 @@ def _bucket(bits: np.int32) -> int:
 
 @compiled()
 def boundary(values: Floats, weights: Ints, most: int, needed: int, scratch: Ints) -> int:
-    """The bucket in which the greatest values have come to ``most`` or to ``needed`` weight.
+    """The bucket in which the greatest values come to be ``most``, or to weigh ``needed``.
 
-    Values are told apart by their upper 16 bits alone, which makes 2 ** 16 buckets, ascending as
-    the values do. ``scratch`` has shape [2, 2 ** 16]; ``most`` and ``needed`` are positive.
+    A value's bucket is its upper 16 bits: there are 2 ** 16 of them, ascending as the values do.
+    ``scratch`` has shape [2, 2 ** 16]; ``most`` and ``needed`` are positive.
     """
     scratch[:] = 0
     counts, masses = scratch[0], scratch[1]

@@ -1,14 +1,14 @@
-"""Threads that share out a forward pass among them, and stay awake while it lasts.
+"""Threads that share a forward pass, and stay awake while it lasts.
 
-A pass is some sixty short pieces of work, one after the other. To wake a sleeping core for each
-takes longer than many of them (50 to 100 us in a virtual machine), so the helpers of a team spin
-for a moment before they sleep. The items of a job are claimed one by one: a helper whose core does
-something else just now takes fewer, and nobody waits for one that has not come.
+A pass is some sixty short jobs, one after the other. To wake a sleeping core takes longer than many
+of them (50 to 100 us in a virtual machine), so the helpers of a team spin for a moment before they
+sleep. The items of a job are claimed one by one: a helper whose core is busy with something else
+takes fewer of them, and nobody waits for a helper that has not come.
 
-``word`` holds the number of the job in its upper half and the items nobody has claimed in its
-lower half. An item is claimed by exchanging the word for one less, which fails when anything has
-changed since it was read; so a claim is for the job whose description lies there, and that
-stays until all its items are done.
+One word of the board holds the number of the job in its upper half and, in its lower half, how many
+items nobody has claimed. A claim is a compare-and-swap of that word for one less, which fails if
+anything has changed since it was read. So a claim is always for the job that is described at the
+time, and that description stays until all the job's items are done.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Board = NDArray[np.int64]
 
 WORD, DONE, SLEEPERS, CLOSED = 0, 8, 16, 24
 _BOARD = 32
-_SPINS = 6000
+_SPINS_BEFORE_SLEEP = 6000
 """Looks at the board before a helper sleeps: some 100 us."""
-_PATIENCE = 2000
-"""Looks at the board before one that waits for others offers its core to them."""
+_SPINS_BEFORE_YIELD = 2000
+"""Looks at the board before a thread that waits for the last items yields its core."""
 _FUTEX, _WAIT, _WAKE = 202, 128, 129  # x86-64 Linux; private to the process
 
 
@@ -68,7 +68,7 @@ def _pause(builder: Any) -> None:
 
 
 @of_integers(types.void)
-def _give_way(builder: Any) -> None:
+def _yield_core(builder: Any) -> None:
     builder.call(declare(builder, I32, [], "sched_yield"), [])
 
 
@@ -108,7 +108,7 @@ def rouse(board: Board) -> None:
 
 @compiled()
 def claim(board: Board) -> int:
-    """How many items of the job on offer were left with the one claimed; 0 where all are."""
+    """Claim an item: returns how many were left, this one included; 0 if none was."""
     base = board.ctypes.data + 8 * WORD
     while True:
         word = _read(base)
@@ -130,15 +130,15 @@ def wait_for(board: Board, items: int) -> None:
     looks = 0
     while _read(base + 8 * DONE) < items:
         looks += 1
-        if looks < _PATIENCE:
+        if looks < _SPINS_BEFORE_YIELD:
             _pause()
         else:
-            _give_way()
+            _yield_core()
 
 
 @compiled()
 def next_item(board: Board) -> int:
-    """For a helper: ``claim``, however long it takes to find any; 0 once the team is closed."""
+    """As ``claim``, but waits for a job to come; 0 once the team is closed. For helpers."""
     base = board.ctypes.data
     looks = 0
     while True:
@@ -148,7 +148,7 @@ def next_item(board: Board) -> int:
         if _read(base + 8 * CLOSED):
             return 0
         looks += 1
-        if looks < _SPINS:
+        if looks < _SPINS_BEFORE_SLEEP:
             _pause()
             continue
         _add(base + 8 * SLEEPERS, 1)
@@ -161,7 +161,7 @@ def next_item(board: Board) -> int:
 
 @compiled()
 def close(board: Board) -> None:
-    """Send the helpers home."""
+    """End the helpers' threads."""
     base = board.ctypes.data
     _publish(base + 8 * CLOSED, 1)
     _publish(base + 8 * WORD, ((_read(base + 8 * WORD) >> 32) + 1) << 32)
