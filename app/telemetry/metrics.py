@@ -183,8 +183,9 @@ class Metrics:
         histograms["time_to_first_token_seconds"].observe(stats.time_to_first_token)
         histograms["e2e_request_latency_seconds"].observe(stats.e2e_seconds)
         histograms["request_queue_time_seconds"].observe(stats.queue_seconds)
+        observe_gap = histograms["inter_token_latency_seconds"].observe
         for gap in stats.inter_token_seconds:
-            histograms["inter_token_latency_seconds"].observe(gap)
+            observe_gap(gap)
         for phase in stats.phases:
             if phase.name in ("prefill", "decode"):
                 histograms[f"request_{phase.name}_seconds"].observe(phase.seconds)

@@ -69,16 +69,19 @@ def highest(logits: Floats, mask: Bits, size: int) -> float:
     """The greatest allowed logit; -inf where the mask is empty, NaN where a logit is NaN."""
     keys = logits.view(np.int32)  # only the maximum of integers becomes SIMD
     best = np.int32(-0x80000000)
-    for word in range((size + 31) // 32):
+    for word in range(size // 32):
         allowed = mask[word]
         start = word * 32
-        if allowed == _FULL and start + 32 <= size:
+        if allowed == _FULL:
             for i in range(start, start + 32):
                 best = max(best, _ordered(keys[i]))
         elif allowed != 0:
-            for i in range(min(32, size - start)):
+            for i in range(32):
                 if _has(allowed, i):
                     best = max(best, _ordered(keys[start + i]))
+    for i in range(size // 32 * 32, size):
+        if _has(mask[i // 32], i % 32):
+            best = max(best, _ordered(keys[i]))
     if best == np.int32(-0x80000000):
         return -np.inf
     return float(float_of_bits(_ordered(best)))
