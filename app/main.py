@@ -28,11 +28,11 @@ from app.config import Settings
 from app.core.constraint import Constraint, ConstraintSpec, JsonObject, JsonSchema, Vocabulary
 from app.core.events import StepObserver
 from app.preload import Preload, load_types, warm
-from app.serving.admission import Admission
-from app.serving.compile_pool import CompilePool
-from app.serving.constraints import ConstraintCache
+from app.serving.admission.admission import Admission
+from app.serving.compiling.cache import ConstraintCache
+from app.serving.compiling.pool import CompilePool
+from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.ports import Engine, TextDecoder, Tokenizer
-from app.serving.schema_registry import SchemaRegistry
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.worker import EngineWorker
 from app.telemetry.collector import open_traces

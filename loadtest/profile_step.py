@@ -47,7 +47,7 @@ from app.model.inputs import lay_out
 from app.model.loading import eos_token_ids
 from app.model.runner import load_runner
 from app.model.sampling import CpuSampler
-from app.serving.admission import Admission
+from app.serving.admission.admission import Admission
 from app.serving.generation import Generation
 from app.serving.timeline import Timeline
 from app.serving.worker import EngineWorker

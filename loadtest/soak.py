@@ -29,8 +29,8 @@ from app.constraint import Compiler
 from app.core.constraint import Constraint, ConstraintSpec, JsonSchema, Vocabulary
 from app.core.errors import ConstraintError
 from app.demo import MODEL_PATH
-from app.serving.compile_pool import CompileLimits, CompilePool
-from app.serving.constraints import ConstraintCache
+from app.serving.compiling.cache import ConstraintCache
+from app.serving.compiling.pool import CompileLimits, CompilePool
 from app.text import Vocabulary as TextVocabulary
 from loadtest.schemas import renamed
 

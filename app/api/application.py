@@ -23,7 +23,7 @@ from app.api.schemas import PATH as SCHEMAS
 from app.api.schemas import schemas_router
 from app.api.tokens import tokens_router
 from app.core.constraint import Vocabulary
-from app.serving.schema_registry import SchemaRegistry
+from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.service import GenerationService
 
 TAKE_ROOM = frozenset({CHAT, COMPLETIONS, RESPONSES, SCHEMAS})

@@ -13,11 +13,11 @@ import time
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.api.admission import RoomFirst
 from app.api.auth import METRICS_PATH, OPEN_PATHS, BearerAuth
 from app.api.config import ApiConfig
 from app.api.errors import error_response
 from app.api.origins import CrossOrigin, LocalPages
-from app.api.room import RoomFirst
 from app.serving.service import GenerationService
 
 logger = logging.getLogger(__name__)

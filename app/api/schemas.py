@@ -21,7 +21,7 @@ from app.api.errors import envelope
 from app.api.wire import Neutral, Wire, read
 from app.core.constraint import JsonSchema
 from app.core.errors import ConstraintError, InvalidRequest, UnknownSchema
-from app.serving.schema_registry import RegisteredSchema, SchemaRegistry
+from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
 from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from app.chat.prompts import Opening
 from app.core.errors import LeapjsonError
 from app.core.events import AnswerUsage, TextChunk, TokenChunk
-from app.serving.admission import Ticket
+from app.serving.admission.admission import Ticket
 from app.serving.deadline import Deadline
 from app.serving.ports import TextDecoder
 from app.serving.timeline import Timeline

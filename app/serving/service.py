@@ -22,9 +22,9 @@ from app.core.errors import (
 )
 from app.core.events import RequestObserver
 from app.core.request import EngineRequest, GenerationRequest, Prompt, Reserve
-from app.serving.admission import Admission, Ticket
-from app.serving.body_room import BodyRoom
-from app.serving.constraints import ConstraintCache
+from app.serving.admission.admission import Admission, Ticket
+from app.serving.admission.body_room import BodyRoom
+from app.serving.compiling.cache import ConstraintCache
 from app.serving.deadline import Deadline
 from app.serving.generation import Generation
 from app.serving.ports import TextDecoder, Tokenizer

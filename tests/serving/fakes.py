@@ -17,9 +17,9 @@ from app.core.errors import RequestError
 from app.core.events import AnswerToken, AnswerUsage, RequestStats, TokenChunk
 from app.core.request import Conversation, EngineRequest, GenerationRequest
 from app.core.step import TokenLogprob
-from app.serving.admission import Admission
-from app.serving.constraints import ConstraintCache
-from app.serving.schema_registry import SchemaRegistry
+from app.serving.admission.admission import Admission
+from app.serving.compiling.cache import ConstraintCache
+from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.worker import EngineWorker
 from app.text.decoder import IncrementalDecoder

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.errors import Draining, QueueFull
-from app.serving.admission import Admission, Ticket
+from app.serving.admission.admission import Admission, Ticket
 
 
 class Clock:

@@ -18,7 +18,7 @@ from app.core.errors import (
     LeapjsonError,
     UnsupportedSchema,
 )
-from app.serving.compile_pool import CompileLimits, CompilePool
+from app.serving.compiling.pool import CompileLimits, CompilePool
 
 TOO_SLOW = (ConstraintTooComplex, CompilerStuck)
 """The second where the machine is too busy for a worker to use up its processor time."""

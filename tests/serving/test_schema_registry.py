@@ -20,8 +20,8 @@ from app.core.errors import (
     UnknownSchema,
     UnsupportedSchema,
 )
-from app.serving.compile_pool import CompileLimits, CompilePool
-from app.serving.schema_registry import SchemaRegistry
+from app.serving.compiling.pool import CompileLimits, CompilePool
+from app.serving.compiling.schema_registry import SchemaRegistry
 from tests.serving.fakes import Bench
 
 EXPLAIN = "app.constraint.explain.report:explain_schema"

@@ -20,9 +20,9 @@ from typing import Any
 
 from app.core.constraint import ConstraintSpec
 from app.core.errors import CompilerStuck, ConstraintError, ConstraintTooComplex, LeapjsonError
-from app.serving.compile_worker import LENGTH, OUT_OF_MEMORY, OUT_OF_TIME, PATIENCE, Job
-from app.serving.lending import Lending
-from app.serving.unpickling import load_paced
+from app.serving.compiling.fair_pool import Lending
+from app.serving.compiling.unpickling import load_paced
+from app.serving.compiling.worker_process import LENGTH, OUT_OF_MEMORY, OUT_OF_TIME, PATIENCE, Job
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class _Worker:
             sys.executable,
             "-P",
             "-m",
-            "app.serving.compile_worker",
+            "app.serving.compiling.worker_process",
             target,
             str(limits.memory_bytes),
             stdin=asyncio.subprocess.PIPE,

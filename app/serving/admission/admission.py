@@ -8,9 +8,9 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from app.core.errors import Draining, QueueFull
-from app.serving.appointments import HORIZON, Appointments
-from app.serving.drain_rate import DrainRate
-from app.serving.shared_room import SharedRoom
+from app.serving.admission.appointments import HORIZON, Appointments
+from app.serving.admission.drain_rate import DrainRate
+from app.serving.admission.tenant_quota import SharedRoom
 
 LONGEST_RETRY = 120
 """Seconds. The OpenAI SDK ignores a longer ``Retry-After``."""

@@ -18,8 +18,8 @@ from app.core.errors import (
     UnknownSchema,
 )
 from app.core.events import RequestObserver
-from app.serving.admission import Admission
-from app.serving.constraints import ConstraintCache
+from app.serving.admission.admission import Admission
+from app.serving.compiling.cache import ConstraintCache
 
 Explain = Callable[[JsonSchema], Awaitable[bytes]]
 """From a schema to a report on it, as JSON; raises ``ConstraintError``. It may be costly."""

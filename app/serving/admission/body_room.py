@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from app.core.errors import QueueFull
 from app.core.events import RequestObserver
-from app.serving.shared_room import SharedRoom
+from app.serving.admission.tenant_quota import SharedRoom
 
 RETRY_SECONDS = 1
 """A body is read and checked in less, unless its client is slow."""

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.serving.lending import Lending
+from app.serving.compiling.fair_pool import Lending
 
 
 async def borrowed(lending: Lending[str], tenants: str) -> list[asyncio.Task[str]]:

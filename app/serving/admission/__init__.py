@@ -1,0 +1,1 @@
+"""How much may be alive at once, and what is said to those for whom there is no room."""
