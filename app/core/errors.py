@@ -22,7 +22,7 @@
     ├── RejectedToken                a token outside the mask was pushed into a constraint
     └── WorkPending                  a mask takes more work than one call may do; call again
 
-The status codes themselves are assigned in one place, ``app.api.errors``.
+The status codes themselves are assigned in one place, ``app.http.errors``.
 """
 
 from __future__ import annotations

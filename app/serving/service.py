@@ -7,8 +7,8 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.chat.formats import ChatFormat
-from app.chat.language import is_open_ended, with_reasoning
+from app.answer.formats import ChatFormat
+from app.answer.language import is_open_ended, with_reasoning
 from app.core.constraint import Constraint
 from app.core.errors import (
     BudgetTooSmall,
