@@ -47,7 +47,7 @@ from app.model.inputs import lay_out
 from app.model.loading import eos_token_ids
 from app.model.runner import load_runner
 from app.model.sampling import CpuSampler
-from app.serving.admission.admission import Admission
+from app.serving.admission import Admission
 from app.serving.generation import Generation
 from app.serving.timeline import Timeline
 from app.serving.worker import EngineWorker
@@ -279,13 +279,15 @@ class Bench:
             ignore_eos=mode == "free",
             leap=mode == "constrained",
         )
+        ticket = admission.enter()
+        ticket.take(1)
         generation = Generation(
             request_ids=[request.request_id],
             prompt_tokens=len(request.prompt),
             prompts=[0],
             openings=["closed"],
             decoders=[IncrementalDecoder()],
-            ticket=admission.admit(1),
+            ticket=ticket,
             timeline=Timeline(request.request_id, "profile", self.recorder, time.perf_counter),
             abort=worker.abort,
             status_of=lambda error: 500,

@@ -28,7 +28,7 @@ from app.http.errors import status_of
 from app.http.middleware.auth import ApiKeys, read_api_keys
 from app.server.preload import Preload, load_types, warm
 from app.server.settings import Settings
-from app.serving.admission.admission import Admission
+from app.serving.admission import Admission
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.pool import CompilePool
 from app.serving.compiling.schema_registry import SchemaRegistry
@@ -148,9 +148,12 @@ def assemble(
     admission = Admission(
         _places(settings),
         clock=clock,
+        on_rejection=metrics.observe_rejection,
         running=settings.max_running,
         max_queue_tokens=settings.max_queue_tokens,
+        max_body_bytes=settings.max_bodies_bytes,
         tenant_share=settings.tenant_share,
+        request_seconds=settings.request_seconds,
     )
     pool = CompilePool(
         backend.compile_target,
@@ -180,9 +183,6 @@ def assemble(
             leap=settings.leap,
             draft=settings.draft,
             tenants_share=settings.share_between_keys or not api_config.api_keys,
-            max_bodies_bytes=settings.max_bodies_bytes,
-            tenant_share=settings.tenant_share,
-            request_seconds=settings.request_seconds,
         ),
         worker=worker,
         admission=admission,
@@ -196,8 +196,6 @@ def assemble(
     schemas = SchemaRegistry(
         constraints=constraints,
         explain=explain,
-        admission=admission,
-        observer=metrics,
         wall_clock=time.time,
         max_bytes=settings.schema_registry_bytes,
     )

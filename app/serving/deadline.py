@@ -22,15 +22,18 @@ class Deadline:
     """Whether the client set it; else it is the server's own."""
 
     @classmethod
-    def after(cls, asked: float | None, longest: float) -> Self:
-        """In ``asked`` seconds from now. Raises ``InvalidRequest`` for more than ``longest``."""
+    def after(cls, asked: float | None, longest: float, *, age: float) -> Self:
+        """``asked`` seconds after a request's arrival, which was ``age`` seconds ago.
+
+        Raises ``InvalidRequest`` for more than ``longest``, which is also the default.
+        """
         if asked is not None and asked > longest:
             raise InvalidRequest(
                 f"timeout is {asked:g} and the limit is {longest:g} s", param="timeout"
             )
         seconds = longest if asked is None else asked
-        now = asyncio.get_running_loop().time()
-        return cls(now + seconds, seconds, asked is not None)
+        arrived = asyncio.get_running_loop().time() - age
+        return cls(arrived + seconds, seconds, asked is not None)
 
     @property
     def left(self) -> float:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from app.answer.prompt import Opening
 from app.core.errors import LeapjsonError
 from app.core.events import AnswerUsage, TextChunk, TokenChunk
-from app.serving.admission.admission import Ticket
+from app.serving.admission import Ticket
 from app.serving.deadline import Deadline
 from app.serving.ports import TextDecoder
 from app.serving.timeline import Timeline
@@ -156,4 +156,4 @@ class Generation:
         if self._expiry is not None:
             self._expiry.cancel()
         self._timeline.end(status=status, finish_reason=finish_reason, error=error)
-        self._ticket.release()
+        self._ticket.leave()

@@ -133,10 +133,10 @@ async def test_the_sdk_asks_once_when_its_time_has_passed() -> None:
 async def test_too_many_tokens_that_wait_are_429_with_retry_after(path: str) -> None:
     bench = Bench(max_queue_tokens=100)
     async with client_of(bench) as client:
-        held = bench.admission.admit(1)
+        held = bench.held(1)
         held.claim(100, 10)
         response = await client.post(path, json=SAY[path])
-        held.release()
+        held.leave()
     assert error_of(response, 429)["code"] == "queue_tokens_full"
     assert 1 <= int(response.headers["retry-after"]) <= 120
     assert bench.observer.rejections == ["queue_tokens_full"]

@@ -32,7 +32,7 @@ def spec(number: int, **fields: Any) -> JsonSchema:
 
 
 async def test_an_id_follows_from_the_schema_and_the_form_of_its_answers_alone() -> None:
-    first, second = Bench().schemas, Bench().schemas
+    first, second = Bench(), Bench()
     ids = []
     for each in (spec(1), spec(2), spec(1, close_objects=True), spec(1, whitespace="compact")):
         registered = await first.register(each, "a name")
@@ -44,7 +44,7 @@ async def test_an_id_follows_from_the_schema_and_the_form_of_its_answers_alone()
 
 async def test_a_registered_schema_is_compiled_as_requests_ask_for_it() -> None:
     bench = Bench()
-    registered = await bench.schemas.register(spec(1))
+    registered = await bench.register(spec(1))
     assert bench.schemas.schema(registered.id) == spec(1)
     await bench.constraints.get(bench.schemas.schema(registered.id))
     assert (bench.constraints.misses, bench.constraints.hits) == (1, 1)
@@ -52,7 +52,7 @@ async def test_a_registered_schema_is_compiled_as_requests_ask_for_it() -> None:
 
 async def test_a_schema_is_explained_once_however_often_it_is_registered() -> None:
     bench = Bench()
-    found = await asyncio.gather(*(bench.schemas.register(spec(1), f"n{i}") for i in range(5)))
+    found = await asyncio.gather(*(bench.register(spec(1), f"n{i}") for i in range(5)))
     assert len(bench.explained) == len(bench.compiled) == len(bench.schemas) == 1
     assert {each.id for each in found} == {found[0].id}
     assert {each.created for each in found} == {1700000001}
@@ -61,47 +61,45 @@ async def test_a_schema_is_explained_once_however_often_it_is_registered() -> No
 
 async def test_the_least_recently_used_schema_is_forgotten_and_told_how_to_come_back() -> None:
     bench = Bench()
-    registry = SchemaRegistry(
+    registry = bench.schemas = SchemaRegistry(
         constraints=bench.constraints,
         explain=bench._explain,
-        admission=bench.admission,
-        observer=bench.observer,
         wall_clock=lambda: 0.0,
         max_bytes=10_000,
         max_schemas=3,
     )
-    ids = [(await registry.register(spec(number))).id for number in range(3)]
+    ids = [(await bench.register(spec(number))).id for number in range(3)]
     registry.schema(ids[0])
-    await registry.register(spec(3))
+    await bench.register(spec(3))
     assert registry.schema(ids[0]) == spec(0)
     with pytest.raises(UnknownSchema, match="register it again") as caught:
         registry.schema(ids[1])
     assert caught.value.param == "response_format.schema_id"
-    assert (await registry.register(spec(1))).id == ids[1]
+    assert (await bench.register(spec(1))).id == ids[1]
 
 
 async def test_memory_is_bounded_whatever_is_registered() -> None:
     bench = Bench(max_schema_bytes=20_000)
     for number in range(200):
-        await bench.schemas.register(JsonSchema({"enum": list(range(number % 40))}))
+        await bench.register(JsonSchema({"enum": list(range(number % 40))}))
         assert bench.schemas.nbytes <= 20_000
     assert 1 < len(bench.schemas) < 40
     with pytest.raises(InvalidRequest, match="too large to be kept"):
-        await bench.schemas.register(JsonSchema({"enum": list(range(1000))}))
+        await bench.register(JsonSchema({"enum": list(range(1000))}))
 
 
 async def test_a_schema_that_is_refused_is_not_kept() -> None:
     bench = Bench()
     bench.compile_error = UnsupportedSchema("format", "/a")
     with pytest.raises(UnsupportedSchema):
-        await bench.schemas.register(spec(1))
+        await bench.register(spec(1))
     assert len(bench.schemas) == bench.admission.live == len(bench.explained) == 0
 
 
 async def test_a_schema_too_complex_to_explain_is_usable_all_the_same() -> None:
     bench = Bench()
     bench.explain_error = ConstraintTooComplex("time: more than 5 s")
-    registered = await bench.schemas.register(spec(1))
+    registered = await bench.register(spec(1))
     report = json.loads(registered.explanation)
     assert report["error"]["code"] == "schema_too_complex"
     assert bench.schemas.schema(registered.id) == spec(1)
@@ -109,14 +107,14 @@ async def test_a_schema_too_complex_to_explain_is_usable_all_the_same() -> None:
 
 async def test_registrations_take_places_in_the_queue() -> None:
     bench = Bench(capacity=1)
-    ticket = bench.admission.admit(1)
+    ticket = bench.held(1)
     with pytest.raises(QueueFull):
-        await bench.schemas.register(spec(1))
-    ticket.release()
-    await bench.schemas.register(spec(1))
+        await bench.register(spec(1))
+    ticket.leave()
+    await bench.register(spec(1))
     bench.admission.drain()
     with pytest.raises(Draining):
-        await bench.schemas.register(spec(2))
+        await bench.register(spec(2))
     assert bench.observer.rejections == ["queue_full", "draining"]
     assert bench.admission.live == 0
 

@@ -25,6 +25,7 @@ from app.http.endpoint import (
 from app.http.requests.constraints import ConstraintReader
 from app.http.sse import EventStream
 from app.http.usage import usage_object
+from app.serving.admission import Ticket
 from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
 
@@ -69,8 +70,8 @@ class _CompletionAnswers:
         self._config = config
         self._wall_clock = wall_clock
 
-    async def respond(self, call: CompletionCall, timeline: Timeline) -> Response:
-        generation = await self._service.open(call.generation, timeline)
+    async def respond(self, call: CompletionCall, timeline: Timeline, ticket: Ticket) -> Response:
+        generation = await self._service.open(call.generation, timeline, ticket)
         head = CompletionHead(
             id=f"cmpl-{call.generation.request_id}",
             created=int(self._wall_clock()),

@@ -21,6 +21,7 @@ from app.http.responses.answers import Answer, EventWriter, ResponseHead
 from app.http.responses.translate import ResponsesCall, in_own_terms, responses_call
 from app.http.sse import EventStream
 from app.http.usage import usage_object
+from app.serving.admission import Ticket
 from app.serving.generation import Generation
 from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
@@ -84,14 +85,14 @@ class _Responses:
         self._config = config
         self._wall_clock = wall_clock
 
-    async def respond(self, call: ResponsesCall, timeline: Timeline) -> Response:
+    async def respond(self, call: ResponsesCall, timeline: Timeline, ticket: Ticket) -> Response:
         try:
-            return await self._respond(call, timeline)
+            return await self._respond(call, timeline, ticket)
         except RequestError as error:
             raise in_own_terms(error) from None
 
-    async def _respond(self, call: ResponsesCall, timeline: Timeline) -> Response:
-        generation = await self._service.open(call.generation, timeline)
+    async def _respond(self, call: ResponsesCall, timeline: Timeline, ticket: Ticket) -> Response:
+        generation = await self._service.open(call.generation, timeline, ticket)
         head = ResponseHead(
             key=call.generation.request_id,
             created=int(self._wall_clock()),

@@ -1,57 +1,99 @@
-"""How much may be alive at once, shared between tenants, and what is told to who is too many."""
+"""Bounds on what is alive at once, and the ticket that a request holds of it."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
-from fractions import Fraction
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn
 
-from app.core.errors import Draining, QueueFull
-from app.serving.admission.appointments import HORIZON, Appointments
+from app.core.errors import Draining, Overload, QueueFull
 from app.serving.admission.drain_rate import DrainRate
-from app.serving.admission.tenant_quota import SharedRoom
+from app.serving.admission.tenant_quota import TenantQuota
+from app.serving.deadline import Deadline
 
 LONGEST_RETRY = 120
 """Seconds. The OpenAI SDK ignores a longer ``Retry-After``."""
 
+BODY_RETRY = 1
+"""Seconds. Most bodies are read in less."""
+
+HORIZON = 30
+"""Seconds up to which retries are spread. Not all refused requests come back, so the spreading
+alone sends none further away."""
+
 
 class Ticket:
-    """Room for the ``size`` answers of one request, until released.
+    """One request between its arrival and its end, and what it holds of the server::
 
-    Each of them waits until ``start`` is called for it.
+        Admission.enter ── reading ── take ── claim ── start (each answer) ── leave
+
+    It may leave from anywhere, and gives everything back then.
     """
 
-    def __init__(self, admission: Admission, tenant: str, size: int) -> None:
+    def __init__(self, admission: Admission, tenant: str, arrived: float) -> None:
         self.tenant = tenant
-        self.size = size
-        self.tokens = 0
+        self.arrived = arrived
+        """Of the admission's clock."""
+        self.answers = 0
+        """Places that it holds."""
         self.started = 0
+        """Answers that no longer wait."""
+        self.tokens = 0
+        self.body_bytes = 0
+        self.left = False
         self._admission = admission
-        self._released = False
 
     @property
     def waiting_tokens(self) -> int:
         """Tokens of the answers that have not started, which are taken to be alike."""
-        return self.tokens - self.tokens * self.started // self.size
+        return self.tokens - self.tokens * self.started // max(self.answers, 1)
+
+    def deadline(self, asked: float | None = None) -> Deadline:
+        """``asked`` seconds after the arrival; by default the most that a request may take.
+
+        Raises ``InvalidRequest`` for more than that.
+        """
+        return self._admission._deadline(self, asked)
+
+    @contextmanager
+    def reading(self) -> Iterator[Callable[[int], None]]:
+        """While the body is read. Yields a function to call with the size of each part first.
+
+        It raises ``QueueFull`` where the bodies that are being read leave no room for the part.
+        What was only announced takes no room, so whoever holds others' room has sent as much.
+        """
+        try:
+            yield lambda size: self._admission._keep(self, size)
+        finally:
+            self._admission._forget_body(self)
+
+    def take(self, answers: int) -> None:
+        """Take places for so many answers. Called once; raises ``QueueFull`` or ``Draining``."""
+        assert not self.answers, "places are taken once"
+        assert not self.left, "it has left"
+        self._admission._take(self, answers)
 
     def claim(self, tokens: int, within: float) -> None:
         """Say how many tokens the answers may have, their prompts included. Called once.
 
         Raises ``QueueFull`` where too many wait already, or the answers would still wait
-        ``within`` seconds from now; the ticket is to be released all the same.
+        ``within`` seconds from now.
         """
+        assert self.answers, "only what has its places waits"
+        assert not self.tokens, "tokens are claimed once"
         self._admission._claim(self, tokens, within)
 
     def start(self) -> None:
         """One of the answers runs. Further calls than there are answers do nothing."""
-        if self.started < self.size and not self._released:
+        if self.started < self.answers and not self.left:
             self._admission._start(self)
 
-    def release(self) -> None:
-        """Give the room back. Calling it again does nothing."""
-        if not self._released:
-            self._released = True
+    def leave(self) -> None:
+        """Give everything back. Calling it again does nothing."""
+        if not self.left:
+            self.left = True
             self._admission._leave(self)
 
 
@@ -60,8 +102,9 @@ class Admission:
 
     ``capacity`` counts answers, not requests: a request with n choices takes n places. ``running``
     of them run at a time. ``max_queue_tokens`` bounds the tokens of those that wait; a request
-    that finds none waiting is not held to it. One tenant alone can take all of either, several
-    together somewhat more, see ``SharedRoom``. Used on the event loop's thread alone.
+    that finds none waiting is not held to it. ``max_body_bytes`` bounds the bodies that are being
+    read. One tenant alone can take all of each, several together somewhat more, see
+    ``TenantQuota``. Used on the event loop's thread alone.
     """
 
     def __init__(
@@ -69,21 +112,34 @@ class Admission:
         capacity: int,
         *,
         clock: Callable[[], float],
+        on_rejection: Callable[[str], None] = lambda code: None,
         running: int = 0,
         max_queue_tokens: int | None = None,
+        max_body_bytes: int = 256 << 20,
         tenant_share: float = 1.0,
+        request_seconds: float = 3600.0,
         window_seconds: float = 30.0,
     ) -> None:
-        share = Fraction(tenant_share).limit_denominator(1000)
-        self._places = SharedRoom(capacity, share)
-        self._tokens = None if max_queue_tokens is None else SharedRoom(max_queue_tokens, share)
+        """``on_rejection`` is called with the error's code for each request that is refused.
+
+        ``request_seconds``: the most that a request may take from its arrival, or ask for.
+        """
+        self._clock = clock
+        self._on_rejection = on_rejection
         self._running = running
+        self._request_seconds = request_seconds
+        self._window = window_seconds
+        self._places = TenantQuota(capacity, tenant_share)
+        self._tokens = (
+            None if max_queue_tokens is None else TenantQuota(max_queue_tokens, tenant_share)
+        )
+        self._bodies = TenantQuota(max_body_bytes, tenant_share)
         self._waiting: dict[str, int] = {}
         """Answers that wait, by tenant."""
         self._waiting_tokens = 0
         self._rate = DrainRate(clock, window_seconds)
-        self._appointments = Appointments(clock)
-        self._window = window_seconds
+        self._returning: dict[int, int] = {}
+        """Places that refused requests should ask for again, by the second of the clock."""
         self._draining = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -94,27 +150,24 @@ class Admission:
         return self._places.used
 
     @property
+    def body_bytes(self) -> int:
+        """Bytes of the bodies that are being read."""
+        return self._bodies.used
+
+    @property
     def draining(self) -> bool:
         return self._draining
 
-    def check(self, size: int, tenant: str = "") -> None:
-        """Raise ``QueueFull`` or ``Draining`` if ``size`` places cannot be had now."""
-        if self._draining:
-            raise Draining("the server is shutting down and takes no new requests", retry_after=5)
-        places = self._places
-        assert size <= places.alone, "no request asks for more places than there are"
-        missing = places.missing(tenant, size)
-        if missing > 0:
-            raise self._queue_full(size, missing)
+    def enter(self, tenant: str = "", *, queues: bool = True) -> Ticket:
+        """A ticket for a request that arrives now. It holds nothing yet.
 
-    def admit(self, size: int, tenant: str = "") -> Ticket:
-        """Take ``size`` places. Raises as ``check`` does."""
-        self.check(size, tenant)
-        self._places.take(tenant, size)
-        self._waiting[tenant] = self._waiting.get(tenant, 0) + size
-        self._idle.clear()
-        self._note_load()
-        return Ticket(self, tenant, size)
+        Raises ``QueueFull`` or ``Draining`` where not even one answer more has room: of an
+        overload's many, reading those that are refused would take the time from those that are
+        answered. A request that never ``queues`` is not refused.
+        """
+        if queues:
+            self._check(tenant, 1)
+        return Ticket(self, tenant, self._clock())
 
     def drain(self) -> None:
         """From now on admit nothing."""
@@ -124,38 +177,66 @@ class Admission:
         """Return once no answer holds a place."""
         await self._idle.wait()
 
-    def _queue_full(self, size: int, missing: int) -> QueueFull:
-        seconds = self._rate.seconds_for_answers(missing)
-        if seconds is not None:
-            later = self._rate.seconds_for_answers(missing + len(self._appointments))
-            seconds = max(seconds, min(later or 0.0, HORIZON))
-            self._appointments.make(seconds, size)
-        return QueueFull(
-            f"the queue is full: {self.live} answers are queued or running and the limit is "
-            f"{self._places.alone}; retry later",
-            retry_after=self._retry_after(seconds),
-        )
+    def _deadline(self, ticket: Ticket, asked: float | None) -> Deadline:
+        return Deadline.after(asked, self._request_seconds, age=self._clock() - ticket.arrived)
+
+    def _keep(self, ticket: Ticket, size: int) -> None:
+        if self._bodies.missing(ticket.tenant, size) > 0:
+            self._refuse(
+                f"the bodies of requests that are being read have {self.body_bytes} bytes together "
+                f"and the limit is {self._bodies.alone}; retry later",
+                BODY_RETRY,
+                "bodies_full",
+            )
+        self._bodies.take(ticket.tenant, size)
+        ticket.body_bytes += size
+
+    def _forget_body(self, ticket: Ticket) -> None:
+        self._bodies.give(ticket.tenant, ticket.body_bytes)
+        ticket.body_bytes = 0
+
+    def _check(self, tenant: str, size: int) -> None:
+        if self._draining:
+            error = Draining("the server is shutting down and takes no new requests", retry_after=5)
+            self._on_rejection(error.code)
+            raise error
+        places = self._places
+        assert size <= places.alone, "no request asks for more places than there are"
+        missing = places.missing(tenant, size)
+        if missing > 0:
+            self._refuse(
+                f"the queue is full: {self.live} answers are queued or running and the limit is "
+                f"{places.alone}; retry later",
+                self._spread_retry(size, missing),
+            )
+
+    def _take(self, ticket: Ticket, answers: int) -> None:
+        self._check(ticket.tenant, answers)
+        ticket.answers = answers
+        self._places.take(ticket.tenant, answers)
+        self._waiting[ticket.tenant] = self._waiting.get(ticket.tenant, 0) + answers
+        self._idle.clear()
+        self._note_load()
 
     def _claim(self, ticket: Ticket, tokens: int, within: float) -> None:
-        assert not ticket.tokens, "claimed twice"
-        seconds = self._expected_wait(ticket)
+        seconds, within = self._expected_wait(ticket), max(within, 0.0)
         if seconds is not None and seconds > within:
-            raise QueueFull(
+            self._refuse(
                 f"an answer would be waited for longer than the request may take: about "
                 f"{math.ceil(seconds)} s until it starts, and {within:.3g} s are left; raise "
                 "timeout or retry later",
-                retry_after=self._retry_after(seconds - within),
-                code="wait_too_long",
+                seconds - within,
+                "wait_too_long",
             )
         if self._tokens is not None and self._waiting_tokens:
             missing = self._tokens.missing(ticket.tenant, tokens)
             if missing > 0:
-                raise QueueFull(
+                self._refuse(
                     f"the queue is full: {self._waiting_tokens} tokens wait, prompts and "
                     f"max_tokens, these would be {tokens} more and the limit is "
                     f"{self._tokens.alone}; shorten them or retry later",
-                    retry_after=self._retry_after(self._rate.seconds_for_tokens(missing)),
-                    code="queue_tokens_full",
+                    self._rate.seconds_for_tokens(missing),
+                    "queue_tokens_full",
                 )
         ticket.tokens = tokens
         self._waiting_tokens += tokens
@@ -168,11 +249,14 @@ class Admission:
         self._no_longer_wait(ticket.tenant, 1, before - ticket.waiting_tokens)
 
     def _leave(self, ticket: Ticket) -> None:
+        self._forget_body(ticket)
+        if not ticket.answers:
+            return
         left_tokens = ticket.waiting_tokens
-        self._no_longer_wait(ticket.tenant, ticket.size - ticket.started, left_tokens)
+        self._no_longer_wait(ticket.tenant, ticket.answers - ticket.started, left_tokens)
         # One that left before it ran says nothing of how fast answers are made.
         self._rate.count(ticket.started, ticket.tokens - left_tokens)
-        self._places.give(ticket.tenant, ticket.size)
+        self._places.give(ticket.tenant, ticket.answers)
         self._note_load()
         if self.live == 0:
             self._idle.set()
@@ -197,13 +281,35 @@ class Admission:
         if self.live <= self._running:
             return 0.0
         waiting = sum(self._waiting.values())
-        others = waiting - ticket.size
-        own = self._waiting[ticket.tenant] - ticket.size
+        others = waiting - ticket.answers
+        own = self._waiting[ticket.tenant] - ticket.answers
         ahead = min(others, (own + 1) * len(self._waiting))
         share = ahead / others if others else 0.0
         return self._rate.seconds_for(ahead, share * self._waiting_tokens)
 
-    def _retry_after(self, seconds: float | None) -> int:
-        """In whole seconds, and what clients obey; None: nothing is known."""
+    def _spread_retry(self, size: int, missing: int) -> float | None:
+        """Seconds until ``size`` places should be free, where ``missing`` have to be given back.
+
+        A burst that is refused would come back at one moment if each were told when the next place
+        gets free: so each comes behind those that were refused before. None: nothing is known.
+        """
+        seconds = self._rate.seconds_for_answers(missing)
+        if seconds is None:
+            return None
+        now = self._clock()
+        self._returning = {each: self._returning[each] for each in self._returning if each > now}
+        before = sum(self._returning.values())
+        seconds = max(seconds, min(self._rate.seconds_for_answers(missing + before) or 0, HORIZON))
+        if seconds <= HORIZON:
+            second = int(now + seconds) + 1
+            self._returning[second] = self._returning.get(second, 0) + size
+        return seconds
+
+    def _refuse(
+        self, message: str, seconds: float | None, code: Overload = "queue_full"
+    ) -> NoReturn:
+        """``seconds``: after how many to retry; None: nothing is known."""
         seconds = self._window if seconds is None else seconds
-        return max(1, min(LONGEST_RETRY, math.ceil(seconds)))
+        retry_after = max(1, min(LONGEST_RETRY, math.ceil(seconds)))
+        self._on_rejection(code)
+        raise QueueFull(message, retry_after=retry_after, code=code)

@@ -12,13 +12,10 @@ from dataclasses import dataclass, replace
 from app.core.constraint import JsonSchema
 from app.core.errors import (
     ConstraintTooComplex,
-    Draining,
     InvalidRequest,
-    QueueFull,
     UnknownSchema,
 )
-from app.core.events import RequestObserver
-from app.serving.admission.admission import Admission
+from app.serving.admission import Ticket
 from app.serving.compiling.cache import ConstraintCache
 
 Explain = Callable[[JsonSchema], Awaitable[bytes]]
@@ -56,16 +53,12 @@ class SchemaRegistry:
         *,
         constraints: ConstraintCache,
         explain: Explain,
-        admission: Admission,
-        observer: RequestObserver,
         wall_clock: Callable[[], float],
         max_bytes: int,
         max_schemas: int = 1024,
     ) -> None:
         self._constraints = constraints
         self._explain = explain
-        self._admission = admission
-        self._observer = observer
         self._wall_clock = wall_clock
         self._max_bytes = max_bytes
         self._max_schemas = max_schemas
@@ -78,7 +71,7 @@ class SchemaRegistry:
         return len(self._schemas)
 
     async def register(
-        self, spec: JsonSchema, name: str | None = None, *, tenant: str = ""
+        self, spec: JsonSchema, name: str | None, ticket: Ticket
     ) -> RegisteredSchema:
         """Compile ``spec``, explain it and keep it under its id.
 
@@ -92,16 +85,9 @@ class SchemaRegistry:
                 "this schema is too large to be kept under an id; send it with each request",
                 param="schema",
             )
-        try:
-            ticket = self._admission.admit(1, tenant)
-        except (QueueFull, Draining) as error:
-            self._observer.observe_rejection(error.code)
-            raise
-        try:
-            await self._constraints.get(spec, tenant)
-            return await self._explained(_id(key), spec, name, size)
-        finally:
-            ticket.release()
+        ticket.take(1)
+        await self._constraints.get(spec, ticket.tenant)
+        return await self._explained(_id(key), spec, name, size)
 
     def find(self, schema_id: str) -> RegisteredSchema:
         """Raises ``UnknownSchema``. Counts as a use."""
