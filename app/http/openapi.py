@@ -110,7 +110,7 @@ OPERATIONS = (
         "/v1/schemas",
         "Compile a schema ahead, and explain it",
         shapes.SchemaObject,
-        (400, 413, 429, 500, 503),
+        (400, 413, 429, 500, 503, 504),
         [Body(schemas.SchemaRequest, schemas.NEUTRAL, schemas.HARMLESS)],
     ),
     Operation(
@@ -125,7 +125,7 @@ OPERATIONS = (
         "/tokenize",
         "The tokens of a text or of a conversation's prompt",
         shapes.Tokenized,
-        (400, 404, 413, 500),
+        (400, 404, 413, 429, 500, 504),
         [
             Body(tokens.TokenizeText, tokens.NEUTRAL_TEXT, tokens.HARMLESS),
             Body(tokens.TokenizeChat, tokens.NEUTRAL_CHAT, tokens.HARMLESS),
@@ -136,7 +136,7 @@ OPERATIONS = (
         "/detokenize",
         "The text of tokens",
         shapes.Detokenized,
-        (400, 404, 413, 500),
+        (400, 404, 413, 429, 500, 504),
         [Body(tokens.DetokenizeRequest, tokens.NEUTRAL_TOKENS, tokens.HARMLESS)],
     ),
     Operation("get", "/v1/models", "The model that is served", shapes.ModelList),

@@ -135,7 +135,7 @@ class Assembly:
             async with asyncio.timeout(0 if self.worker.stalled else seconds):
                 await self.admission.wait_idle()
         except TimeoutError:
-            self.worker.fail_all("the server was shut down before the answer was finished")
+            self.worker.cut_off()
 
 
 def assemble(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator
@@ -328,6 +329,26 @@ async def test_a_draining_server_is_503_with_retry_after_and_not_ready() -> None
         assert int(response.headers["retry-after"]) >= 1
         assert (await client.get("/ready")).status_code == 503
         assert (await client.get("/health")).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_the_end_of_a_drain_cuts_off_is_503_of_its_own_code(
+    stream: bool,
+) -> None:
+    bench = Bench()
+    bench.engine.gate.clear()
+    async with client_of(bench) as client:
+        asked = asyncio.ensure_future(client.post(CHAT, json=chat(stream=stream)))
+        await until(lambda: bench.engine.added)
+        bench.admission.drain()
+        bench.worker.cut_off()
+        response = await asked
+        assert refused(response, 503)["code"] == "shut_down"
+        assert response.headers["retry-after"] == "5"
+        assert (await client.get("/health")).status_code == 200
+    (stats,) = bench.observer.requests
+    assert (stats.status, stats.error) == (503, "ShutDown")
+    assert bench.observer.rejections == []
 
 
 async def test_a_dead_engine_is_500_not_ready_and_not_healthy() -> None:

@@ -16,6 +16,7 @@ from app.core.errors import (
     LeapjsonError,
     PromptTooLong,
     QueueFull,
+    ShutDown,
     UnsupportedSchema,
 )
 from app.core.events import TextChunk
@@ -272,7 +273,7 @@ async def test_stopping_the_worker_answers_whoever_still_waits() -> None:
         waiting = asyncio.create_task(bench.texts(ask()))
         await until(lambda: bench.engine.added)
         await bench.worker.stop()
-        with pytest.raises(EngineDied, match="server stopped"):
+        with pytest.raises(ShutDown, match="server was shut down"):
             await waiting
 
 
