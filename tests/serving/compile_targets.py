@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from types import SimpleNamespace
 from typing import Any
 
 from app.core.constraint import Regex
@@ -39,6 +40,8 @@ def compile(spec: Regex, *arguments: Any) -> Any:
             return bytes(1 << 21)
         case "arguments":
             return arguments
+        case "size":
+            return SimpleNamespace(nbytes=1)
         case "chatty":
             print("printed by a library")
     return ("compiled", spec.pattern, os.getpid())

@@ -1,4 +1,4 @@
-"""Things lent to one at a time, to tenants in turn."""
+"""A pool whose things are acquired by tenants in turn."""
 
 from __future__ import annotations
 
@@ -13,46 +13,45 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Borrower(Generic[T]):
+class _Waiter(Generic[T]):
     tenant: str
-    lent: asyncio.Future[T]
+    acquired: asyncio.Future[T]
 
 
-class Lending(Generic[T]):
-    """A few things and a queue for them that is fair between tenants, in time of use.
+class FairPool(Generic[T]):
+    """A few things, each used by one at a time, and a queue that is fair in time of use.
 
-    Used on the event loop's thread alone. Memory: that of who waits.
+    Used on the event loop's thread alone. Memory: what is free and who waits.
     """
 
     def __init__(self) -> None:
         self._free: deque[T] = deque()
-        self._queue: FairQueue[_Borrower[T]] = FairQueue(lambda borrower: borrower.tenant)
+        self._queue: FairQueue[_Waiter[T]] = FairQueue(lambda waiter: waiter.tenant)
 
-    async def borrow(self, tenant: str) -> T:
-        """One of the things, as soon as there is one and it is this tenant's turn."""
+    async def acquire(self, tenant: str) -> T:
+        """One of the things, as soon as one is free and it is this tenant's turn."""
         if self._free:
             return self._free.popleft()
-        lent: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        borrower = _Borrower(tenant, lent)
-        self._queue.push(borrower)
+        waiter: _Waiter[T] = _Waiter(tenant, asyncio.get_running_loop().create_future())
+        self._queue.push(waiter)
         try:
-            return await lent
+            return await waiter.acquired
         except asyncio.CancelledError:
-            if borrower in self._queue:
-                self._queue.remove(borrower)
-            elif not lent.cancelled():
-                self.give(lent.result())
+            if waiter in self._queue:
+                self._queue.remove(waiter)
+            elif not waiter.acquired.cancelled():
+                self.release(waiter.acquired.result())
             raise
+
+    def release(self, thing: T) -> None:
+        """Add a thing, or give it back; the next in turn gets it."""
+        while (waiter := self._queue.next()) is not None:
+            self._queue.take(waiter)
+            if not waiter.acquired.done():
+                waiter.acquired.set_result(thing)
+                return
+        self._free.append(thing)
 
     def charge(self, tenant: str, seconds: float) -> None:
         """Count so much use; whoever has used less of late goes first."""
         self._queue.charge(tenant, round(1000 * seconds))
-
-    def give(self, thing: T) -> None:
-        """Put it there, or back: whose turn it is gets it."""
-        while (borrower := self._queue.next()) is not None:
-            self._queue.take(borrower)
-            if not borrower.lent.done():
-                borrower.lent.set_result(thing)
-                return
-        self._free.append(thing)
