@@ -166,9 +166,9 @@ def assemble(
     async def compile(spec: ConstraintSpec, tenant: str) -> Constraint:
         return backend.link(await pool.compile(spec, tenant))
 
-    async def explain(spec: JsonSchema) -> bytes:
+    async def explain(spec: JsonSchema, tenant: str) -> bytes:
         seconds = min(EXPLAIN_SECONDS, settings.compile_seconds)
-        report: bytes = await pool.run(EXPLAIN_TARGET, spec, seconds=seconds)
+        report: bytes = await pool.run(EXPLAIN_TARGET, spec, tenant, seconds=seconds)
         return report
 
     constraints = ConstraintCache(
@@ -213,6 +213,7 @@ def assemble(
             yield
         finally:
             await worker.stop()
+            await schemas.close()
             await constraints.close()
             await pool.close()
 

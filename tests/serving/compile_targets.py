@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from app.core.constraint import Regex
+from app.core.constraint import JsonSchema, Regex
 from app.core.errors import UnsupportedSchema
 
 _SEEN: list[str] = []
@@ -45,6 +47,13 @@ def compile(spec: Regex, *arguments: Any) -> Any:
         case "chatty":
             print("printed by a library")
     return ("compiled", spec.pattern, os.getpid())
+
+
+def wait_for_file(spec: JsonSchema, *arguments: Any) -> bytes:
+    """Done once there is the file that the schema names."""
+    while not Path(spec.schema["const"]).exists():
+        time.sleep(0.01)
+    return b"{}"
 
 
 def _descend(depth: int) -> int:

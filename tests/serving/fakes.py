@@ -258,7 +258,7 @@ class Bench:
             fresh_seed=lambda: 7,
         )
 
-    async def _explain(self, spec: JsonSchema) -> bytes:
+    async def _explain(self, spec: JsonSchema, tenant: str) -> bytes:
         self.explained.append(spec)
         if self.explain_error is not None:
             raise self.explain_error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from app.core.constraint import JsonSchema
 from app.core.errors import (
     ConstraintTooComplex,
+    DeadlineExceeded,
     Draining,
     InvalidRequest,
     LeapjsonError,
@@ -21,8 +23,8 @@ from app.core.errors import (
     UnsupportedSchema,
 )
 from app.serving.compiling.pool import CompileLimits, CompilePool
-from app.serving.compiling.schema_registry import SchemaRegistry
-from tests.serving.fakes import Bench
+from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
+from tests.serving.fakes import Bench, until
 
 EXPLAIN = "app.constraint.explain.report:explain_schema"
 
@@ -119,6 +121,50 @@ async def test_registrations_take_places_in_the_queue() -> None:
     assert bench.admission.live == 0
 
 
+async def test_a_registration_has_the_deadline_of_a_request() -> None:
+    async def never(spec: Any, tenant: str) -> Any:
+        await asyncio.Event().wait()
+
+    slow_to_compile = Bench(compile=never, request_seconds=0.01)
+    slow_to_explain = Bench(request_seconds=0.01)
+    slow_to_explain.schemas._explain = never
+    for bench in (slow_to_compile, slow_to_explain):
+        with pytest.raises(DeadlineExceeded, match=r"not compiled and explained within 0\.01 s"):
+            await bench.register(spec(1))
+        await bench.schemas.close()
+        await bench.constraints.close()
+        assert bench.admission.live == 0
+
+
+class SlowToHash(str):
+    """When it is hashed for the second time, ``meanwhile`` happens on another thread."""
+
+    meanwhile: threading.Thread
+    hashed = 0
+
+    def __hash__(self) -> int:
+        self.hashed += 1
+        if self.hashed == 2:
+            self.meanwhile.start()
+            self.meanwhile.join(0.1)  # it may have to wait for who looks this up
+        return super().__hash__()
+
+    __eq__ = str.__eq__
+
+
+def test_an_id_is_looked_up_while_another_thread_forgets_it() -> None:
+    registry = Bench().schemas
+    registry._max_schemas = 1
+    one, other = (RegisteredSchema(f"schema_{i}", 0, None, spec(i), b"", 1) for i in range(2))
+    registry._keep(one)
+    looked_up = SlowToHash(one.id)
+    looked_up.meanwhile = threading.Thread(target=registry._keep, args=(other,))
+    assert registry.find(looked_up) is one
+    looked_up.meanwhile.join()
+    with pytest.raises(UnknownSchema):
+        registry.find(one.id)
+
+
 @pytest.fixture
 def _workers_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
@@ -150,6 +196,42 @@ async def test_the_report_comes_from_a_worker_bounded_in_time_and_size() -> None
             await pool.run(EXPLAIN, long, seconds=0.5)
         assert json.loads(await pool.run(EXPLAIN, JsonSchema(small), seconds=60)) == report
     finally:
+        await pool.close()
+
+
+@pytest.mark.usefixtures("_workers_find_the_tests")
+async def test_a_client_that_leaves_while_its_schema_is_explained_costs_no_worker(
+    tmp_path: Path,
+) -> None:
+    target = "tests.serving.compile_targets:wait_for_file"
+    pool = CompilePool(target, workers=1, limits=CompileLimits(seconds=60))
+    await pool.start()
+    bench = Bench()
+    began: list[JsonSchema] = []
+
+    async def explain(spec: JsonSchema, tenant: str) -> bytes:
+        began.append(spec)
+        report: bytes = await pool.run(target, spec, tenant, seconds=60)
+        return report
+
+    bench.schemas._explain = explain
+    try:
+        files = [JsonSchema({"const": str(tmp_path / name)}) for name in "abc"]
+        leaving = [asyncio.create_task(bench.register(each)) for each in files]
+        await until(lambda: began)
+        for task in leaving:
+            task.cancel()
+        await asyncio.wait(leaving)
+        assert bench.admission.live == 0
+        staying = asyncio.create_task(bench.register(files[1]))
+        for name in "ab":
+            (tmp_path / name).touch()
+        await staying
+        assert began == files[:2], "who left before the turn came has nothing explained"
+        assert len(bench.schemas) == 2
+        assert pool.restarts == 0
+    finally:
+        await bench.schemas.close()
         await pool.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -18,8 +19,8 @@ from app.core.errors import (
 from app.serving.admission import Ticket
 from app.serving.compiling.cache import ConstraintCache
 
-Explain = Callable[[JsonSchema], Awaitable[bytes]]
-"""From a schema to a report on it, as JSON; raises ``ConstraintError``. It may be costly."""
+Explain = Callable[[JsonSchema, str], Awaitable[bytes]]
+"""From a schema and the tenant that asks to a report as JSON; raises ``ConstraintError``."""
 
 _PARSED = 32
 """Bytes of memory for a byte of a schema's JSON, once it is parsed: of ``{"":{}}`` in CPython."""
@@ -41,7 +42,10 @@ class RegisteredSchema:
 
 
 class SchemaRegistry:
-    """Compiles schemas ahead and keeps what requests need to name them. Event loop's thread only.
+    """Compiles schemas ahead and keeps what requests need to name them.
+
+    Used on the event loop's thread, except for ``find`` and ``schema``: a large body is parsed,
+    and the ids in it are looked up, on another one.
 
     Bounded by ``max_bytes`` and ``max_schemas``; the least recently used goes first. An id is a
     hash of the schema and of how its answers are written, so that it is the same on every replica
@@ -63,8 +67,11 @@ class SchemaRegistry:
         self._max_bytes = max_bytes
         self._max_schemas = max_schemas
         self._schemas: OrderedDict[str, RegisteredSchema] = OrderedDict()
+        self._lock = threading.Lock()
+        """Held where ``_schemas`` is changed, and never for long."""
         # One at a time: the other compile workers are for the schemas of answers.
         self._explaining = asyncio.Semaphore(1)
+        self._explanation: asyncio.Task[RegisteredSchema] | None = None
         self.nbytes = 0
 
     def __len__(self) -> int:
@@ -76,7 +83,8 @@ class SchemaRegistry:
         """Compile ``spec``, explain it and keep it under its id.
 
         Takes a place in the queue like an answer. Raises ``ConstraintError`` as a request with
-        this schema would, ``InvalidRequest`` if it is too large to be kept, and ``Unavailable``.
+        this schema would, ``InvalidRequest`` if it is too large to be kept, ``Unavailable`` and
+        ``DeadlineExceeded``. If the call is cancelled, what a compile worker has begun goes on.
         """
         key = spec.cache_key().encode()
         size = _PARSED * len(key)
@@ -86,51 +94,69 @@ class SchemaRegistry:
                 param="schema",
             )
         ticket.take(1)
-        await self._constraints.get(spec, ticket.tenant)
-        return await self._explained(_id(key), spec, name, size)
+        async with ticket.deadline().holds("the schema was not compiled and explained"):
+            await self._constraints.get(spec, ticket.tenant)
+            await self._explaining.acquire()
+            # Shielded: a cancelled job costs a worker that all share, and its restart costs more
+            # than the job. There is no more than one, so that nobody gains by leaving.
+            task = asyncio.create_task(self._explained(key, spec, name, size, ticket.tenant))
+            task.add_done_callback(self._explanation_ended)
+            self._explanation = task
+            return await asyncio.shield(task)
 
     def find(self, schema_id: str) -> RegisteredSchema:
-        """Raises ``UnknownSchema``. Counts as a use."""
-        if schema_id not in self._schemas:
-            raise UnknownSchema(
-                f"no schema is kept under the id {schema_id[:64]!r}; register it again with "
-                "POST /v1/schemas, which gives it the same id",
-                param="response_format.schema_id",
-            )
-        self._schemas.move_to_end(schema_id)
-        return self._schemas[schema_id]
+        """Raises ``UnknownSchema``. Counts as a use. Any thread may call it."""
+        with self._lock:
+            registered = self._schemas.get(schema_id)
+            if registered is not None:
+                self._schemas.move_to_end(schema_id)
+                return registered
+        raise UnknownSchema(
+            f"no schema is kept under the id {schema_id[:64]!r}; register it again with "
+            "POST /v1/schemas, which gives it the same id",
+            param="response_format.schema_id",
+        )
 
     def schema(self, schema_id: str) -> JsonSchema:
-        """The schema of a request that names it by its id. Raises ``UnknownSchema``."""
+        """The schema of a request that names it by its id: see ``find``."""
         return self.find(schema_id).spec
 
+    async def close(self) -> None:
+        """Cancel the explanation that still runs."""
+        if self._explanation is not None:
+            self._explanation.cancel()
+            await asyncio.wait({self._explanation})
+
     async def _explained(
-        self, schema_id: str, spec: JsonSchema, name: str | None, size: int
+        self, key: bytes, spec: JsonSchema, name: str | None, size: int, tenant: str
     ) -> RegisteredSchema:
-        async with self._explaining:
-            if schema_id in self._schemas:
-                return self._keep(replace(self._schemas[schema_id], name=name))
-            try:
-                explanation = await self._explain(spec)
-            except ConstraintTooComplex as error:
-                # It compiles, which is what requests need: that there is no report is reported.
-                problem = {"error": {"message": str(error), "code": error.code}}
-                explanation = json.dumps(problem).encode()
-            created = int(self._wall_clock())
-            nbytes = size + len(explanation)
-            return self._keep(RegisteredSchema(schema_id, created, name, spec, explanation, nbytes))
+        schema_id = "schema_" + hashlib.blake2b(key, digest_size=16).hexdigest()
+        if schema_id in self._schemas:
+            return self._keep(replace(self._schemas[schema_id], name=name))
+        try:
+            explanation = await self._explain(spec, tenant)
+        except ConstraintTooComplex as error:
+            # It compiles, which is what requests need: that there is no report is reported.
+            problem = {"error": {"message": str(error), "code": error.code}}
+            explanation = json.dumps(problem).encode()
+        created = int(self._wall_clock())
+        nbytes = size + len(explanation)
+        return self._keep(RegisteredSchema(schema_id, created, name, spec, explanation, nbytes))
+
+    def _explanation_ended(self, task: asyncio.Task[RegisteredSchema]) -> None:
+        self._explanation = None
+        self._explaining.release()
+        if not task.cancelled():
+            task.exception()  # retrieved, also when the client has left
 
     def _keep(self, registered: RegisteredSchema) -> RegisteredSchema:
-        known = self._schemas.pop(registered.id, None)
-        self.nbytes += registered.nbytes - (known.nbytes if known else 0)
-        self._schemas[registered.id] = registered
-        while len(self._schemas) > 1 and (
-            self.nbytes > self._max_bytes or len(self._schemas) > self._max_schemas
-        ):
-            _, oldest = self._schemas.popitem(last=False)
-            self.nbytes -= oldest.nbytes
+        with self._lock:
+            known = self._schemas.pop(registered.id, None)
+            self.nbytes += registered.nbytes - (known.nbytes if known else 0)
+            self._schemas[registered.id] = registered
+            while len(self._schemas) > 1 and (
+                self.nbytes > self._max_bytes or len(self._schemas) > self._max_schemas
+            ):
+                _, oldest = self._schemas.popitem(last=False)
+                self.nbytes -= oldest.nbytes
         return registered
-
-
-def _id(key: bytes) -> str:
-    return "schema_" + hashlib.blake2b(key, digest_size=16).hexdigest()
