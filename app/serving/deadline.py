@@ -47,7 +47,12 @@ class Deadline:
 
     @asynccontextmanager
     async def holds(self, what: str) -> AsyncIterator[None]:
-        """Cancels what is done inside when the time has passed: ``DeadlineExceeded``."""
+        """Cancels what is done inside when the time has passed: ``DeadlineExceeded``.
+
+        Nothing is begun if it has passed already.
+        """
+        if self.left <= 0:
+            raise self.exceeded(what)
         limit = asyncio.timeout_at(self.moment)
         try:
             async with limit:

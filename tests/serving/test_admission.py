@@ -3,12 +3,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.errors import Draining, QueueFull
+from app.core.errors import Draining, InvalidRequest, QueueFull
 from app.serving.admission import Admission, Ticket
 
 
@@ -58,6 +59,87 @@ def test_a_ticket_gives_its_room_back_once() -> None:
     ticket.leave()
     ticket.leave()
     assert admission.live == 1
+
+
+def test_entering_takes_nothing() -> None:
+    admission = Admission(1, clock=Clock())
+    tickets = [admission.enter() for _ in range(100)]
+    assert admission.live == 0
+    tickets[0].take(1)
+    with pytest.raises(QueueFull):
+        tickets[1].take(1)
+    with pytest.raises(QueueFull):
+        admission.enter()
+    for ticket in tickets:
+        ticket.leave()
+    admission.enter()
+
+
+def test_what_never_queues_enters_a_full_and_a_draining_server() -> None:
+    admission = Admission(1, clock=Clock())
+    admitted(admission)
+    admission.drain()
+    with pytest.raises(Draining):
+        admission.enter()
+    with admission.enter(queues=False).reading() as keep:
+        keep(10)
+        assert admission.body_bytes == 10
+    assert admission.body_bytes == 0
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_a_ticket_that_leaves_gives_back_whatever_it_holds(steps: int) -> None:
+    admission = Admission(2, clock=Clock(), max_queue_tokens=50, max_body_bytes=50)
+    ticket = admission.enter()
+    with ticket.reading() as keep:
+        moves: list[Callable[[], object]] = [
+            lambda: keep(50),
+            lambda: ticket.take(2),
+            lambda: ticket.claim(50, 10),
+            ticket.start,
+        ]
+        for move in moves[:steps]:
+            move()
+        ticket.leave()
+        assert admission.live == admission.body_bytes == 0
+        ticket.start()
+    again = admission.enter()
+    with again.reading() as keep:
+        keep(50)
+    again.take(2)
+    again.claim(50, 10)
+
+
+def test_every_refusal_is_told_once_with_its_code() -> None:
+    told: list[str] = []
+    admission = Admission(
+        3, clock=Clock(), on_rejection=told.append, max_queue_tokens=10, max_body_bytes=5
+    )
+    ticket = admission.enter()
+    with pytest.raises(QueueFull), ticket.reading() as keep:
+        keep(6)
+    ticket.take(1)
+    ticket.claim(10, 10)
+    other = admitted(admission, 2)
+    with pytest.raises(QueueFull):
+        other.claim(1, 10)
+    with pytest.raises(QueueFull):
+        admission.enter()
+    admission.drain()
+    with pytest.raises(Draining):
+        admission.enter()
+    assert told == ["bodies_full", "queue_tokens_full", "queue_full", "draining"]
+
+
+async def test_the_deadline_counts_from_the_arrival() -> None:
+    clock = Clock()
+    ticket = Admission(1, clock=clock, request_seconds=60).enter()
+    clock.now = 25.0
+    assert ticket.deadline().left == pytest.approx(35, abs=1)
+    assert ticket.deadline(30).left == pytest.approx(5, abs=1)
+    assert ticket.deadline(20).left < 0
+    with pytest.raises(InvalidRequest, match="the limit is 60 s"):
+        ticket.deadline(61)
 
 
 def test_one_tenant_alone_has_all_the_room_there_is_said_to_be() -> None:
