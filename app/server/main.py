@@ -32,7 +32,7 @@ from app.serving.admission import Admission
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.pool import CompilePool
 from app.serving.compiling.schema_registry import SchemaRegistry
-from app.serving.ports import Engine, TextDecoder, Tokenizer
+from app.serving.ports import Engine, Tokenizer
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.worker import EngineWorker
 from app.telemetry.collector import open_traces
@@ -60,7 +60,6 @@ class Backend:
     tokenizer: Tokenizer
     chat_format: ChatFormat
     vocabulary: Vocabulary
-    new_decoder: Callable[[], TextDecoder]
     compile_target: str
     """``module:function`` from a specification to a program, run in the compile workers."""
     link: Callable[[Any], Constraint]
@@ -80,7 +79,7 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
     from app.engine import Engine as RealEngine
     from app.model.loading import eos_token_ids
     from app.model.runner import load_runner
-    from app.text import HfTokenizer, IncrementalDecoder
+    from app.text import HfTokenizer
     from app.text import Vocabulary as RealVocabulary
 
     tokenizer = HfTokenizer.load(settings.model)
@@ -107,7 +106,6 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
         tokenizer=tokenizer,
         chat_format=chat_format,
         vocabulary=vocabulary,
-        new_decoder=IncrementalDecoder,
         compile_target="app.constraint:compile_program",
         link=Compiler(vocabulary).link,
         max_sequence_tokens=engine.max_sequence_tokens,
@@ -188,7 +186,6 @@ def assemble(
         admission=admission,
         constraints=constraints,
         tokenizer=backend.tokenizer,
-        new_decoder=backend.new_decoder,
         observer=metrics,
         status_of=status_of,
         clock=clock,

@@ -113,8 +113,7 @@ class SchemaRegistry:
                 return registered
         raise UnknownSchema(
             f"no schema is kept under the id {schema_id[:64]!r}; register it again with "
-            "POST /v1/schemas, which gives it the same id",
-            param="response_format.schema_id",
+            "POST /v1/schemas, which gives it the same id"
         )
 
     def schema(self, schema_id: str) -> JsonSchema:
