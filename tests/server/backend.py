@@ -6,8 +6,10 @@ import sys
 
 import uvicorn
 
-from app.server.main import Backend, DrainingServer, assemble
+from app.server.backend import Backend
+from app.server.composition import assemble
 from app.server.settings import Settings
+from app.server.signals import DrainingServer
 from app.telemetry.metrics import Metrics
 from tests.fakes import ByteVocabulary
 from tests.serving.fakes import PLAIN, FakeConstraint, FakeEngine, FakeTokenizer
