@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -55,7 +56,9 @@ class Ticket:
 
         Raises ``InvalidRequest`` for more than that.
         """
-        return self._admission._deadline(self, asked)
+        admission = self._admission
+        age = admission._clock() - self.arrived
+        return Deadline.after(asked, admission._request_seconds, age=age)
 
     @contextmanager
     def reading(self) -> Iterator[Callable[[int], None]]:
@@ -130,13 +133,11 @@ class Admission:
         self._request_seconds = request_seconds
         self._window = window_seconds
         self._places = TenantQuota(capacity, tenant_share)
-        self._tokens = (
-            None if max_queue_tokens is None else TenantQuota(max_queue_tokens, tenant_share)
-        )
+        self._tokens = TenantQuota(max_queue_tokens or sys.maxsize, tenant_share)
+        """Of the answers that wait."""
         self._bodies = TenantQuota(max_body_bytes, tenant_share)
         self._waiting: dict[str, int] = {}
         """Answers that wait, by tenant."""
-        self._waiting_tokens = 0
         self._rate = DrainRate(clock, window_seconds)
         self._returning: dict[int, int] = {}
         """Places that refused requests should ask for again, by the second of the clock."""
@@ -177,9 +178,6 @@ class Admission:
         """Return once no answer holds a place."""
         await self._idle.wait()
 
-    def _deadline(self, ticket: Ticket, asked: float | None) -> Deadline:
-        return Deadline.after(asked, self._request_seconds, age=self._clock() - ticket.arrived)
-
     def _keep(self, ticket: Ticket, size: int) -> None:
         if self._bodies.missing(ticket.tenant, size) > 0:
             self._refuse(
@@ -216,7 +214,7 @@ class Admission:
         self._places.take(ticket.tenant, answers)
         self._waiting[ticket.tenant] = self._waiting.get(ticket.tenant, 0) + answers
         self._idle.clear()
-        self._note_load()
+        self._rate.note(overloaded=self.live > self._running)
 
     def _claim(self, ticket: Ticket, tokens: int, within: float) -> None:
         seconds, within = self._expected_wait(ticket), max(within, 0.0)
@@ -228,20 +226,17 @@ class Admission:
                 seconds - within,
                 "wait_too_long",
             )
-        if self._tokens is not None and self._waiting_tokens:
-            missing = self._tokens.missing(ticket.tenant, tokens)
-            if missing > 0:
-                self._refuse(
-                    f"the queue is full: {self._waiting_tokens} tokens wait, prompts and "
-                    f"max_tokens, these would be {tokens} more and the limit is "
-                    f"{self._tokens.alone}; shorten them or retry later",
-                    self._rate.seconds_for_tokens(missing),
-                    "queue_tokens_full",
-                )
+        missing = self._tokens.missing(ticket.tenant, tokens)
+        if self._tokens.used and missing > 0:
+            self._refuse(
+                f"the queue is full: {self._tokens.used} tokens wait, prompts and max_tokens, "
+                f"these would be {tokens} more and the limit is {self._tokens.alone}; shorten "
+                "them or retry later",
+                self._rate.seconds_for_tokens(missing),
+                "queue_tokens_full",
+            )
         ticket.tokens = tokens
-        self._waiting_tokens += tokens
-        if self._tokens is not None:
-            self._tokens.take(ticket.tenant, tokens)
+        self._tokens.take(ticket.tenant, tokens)
 
     def _start(self, ticket: Ticket) -> None:
         before = ticket.waiting_tokens
@@ -257,7 +252,7 @@ class Admission:
         # One that left before it ran says nothing of how fast answers are made.
         self._rate.count(ticket.started, ticket.tokens - left_tokens)
         self._places.give(ticket.tenant, ticket.answers)
-        self._note_load()
+        self._rate.note(overloaded=self.live > self._running)
         if self.live == 0:
             self._idle.set()
 
@@ -266,12 +261,7 @@ class Admission:
         assert left >= 0, "an answer stopped waiting twice"
         if left:
             self._waiting[tenant] = left
-        self._waiting_tokens -= tokens
-        if self._tokens is not None:
-            self._tokens.give(tenant, tokens)
-
-    def _note_load(self) -> None:
-        self._rate.note(overloaded=self.live > self._running)
+        self._tokens.give(tenant, tokens)
 
     def _expected_wait(self, ticket: Ticket) -> float | None:
         """Seconds until the ticket's first answer should start; None where nothing is known.
@@ -285,7 +275,7 @@ class Admission:
         own = self._waiting[ticket.tenant] - ticket.answers
         ahead = min(others, (own + 1) * len(self._waiting))
         share = ahead / others if others else 0.0
-        return self._rate.seconds_for(ahead, share * self._waiting_tokens)
+        return self._rate.seconds_for(ahead, share * self._tokens.used)
 
     def _spread_retry(self, size: int, missing: int) -> float | None:
         """Seconds until ``size`` places should be free, where ``missing`` have to be given back.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 
 _SHORTEST = 1.0
@@ -12,8 +11,8 @@ _SHORTEST = 1.0
 class DrainRate:
     """Answers, and their tokens, that left in the last ``window`` seconds of overload.
 
-    Time without overload does not pass here: what leaves an idle server says how much is asked of
-    it, not how much it can do. Memory: a count for each second of the window.
+    Time without overload does not count: what leaves an idle server says how much is asked of it,
+    not how much it can do. Memory: two counts for each second of the window.
     """
 
     def __init__(self, clock: Callable[[], float], window: float) -> None:
@@ -23,54 +22,51 @@ class DrainRate:
         self._noted = 0.0
         self._time = 0.0
         """Seconds of overload so far."""
-        self._counts: deque[list[int]] = deque()
-        """Second of overload, answers, tokens."""
+        self._left: dict[int, tuple[int, int]] = {}
+        """Answers and tokens that left, by the second of overload."""
 
     def note(self, *, overloaded: bool) -> None:
         """Whether answers wait for places from now on."""
-        self._pass()
+        self._advance()
         self._overloaded = overloaded
 
     def count(self, answers: int, tokens: int) -> None:
-        """Some left that had run, with so many tokens in all."""
-        self._pass()
-        if not self._overloaded:
-            return
-        second = int(self._time)
-        if not self._counts or self._counts[-1][0] != second:
-            self._counts.append([second, 0, 0])
-        self._counts[-1][1] += answers
-        self._counts[-1][2] += tokens
+        """So many answers that had run have left, with so many tokens in all."""
+        self._advance()
+        if self._overloaded:
+            second = int(self._time)
+            before = self._left.get(second, (0, 0))
+            self._left[second] = (before[0] + answers, before[1] + tokens)
 
     def seconds_for_answers(self, answers: int) -> float | None:
         """Until so many more have left; None where none have of late."""
-        return self._seconds(answers, 1)
+        self._advance()
+        return self._seconds(answers, sum(left[0] for left in self._left.values()))
 
-    def seconds_for_tokens(self, tokens: int) -> float | None:
+    def seconds_for_tokens(self, tokens: float) -> float | None:
         """Until answers with so many tokens have left; None where none have of late."""
-        return self._seconds(tokens, 2)
+        self._advance()
+        return self._seconds(tokens, sum(left[1] for left in self._left.values()))
 
     def seconds_for(self, answers: int, tokens: float) -> float | None:
         """Until so many answers with so many tokens in all have left; None if that is not known.
 
-        The less of what the two rates say: either may mislead where requests have changed.
+        Whichever of the two rates says less: each may mislead where requests have changed.
         """
-        self._pass()
+        known = (self.seconds_for_answers(answers), self.seconds_for_tokens(tokens))
         if self._time < _SHORTEST:
             return None
-        known = [self._seconds(answers, 1), self._seconds(tokens, 2)]
         return min((each for each in known if each is not None), default=None)
 
-    def _seconds(self, amount: float, column: int) -> float | None:
-        self._pass()
-        left = sum(count[column] for count in self._counts)
+    def _seconds(self, amount: float, left: int) -> float | None:
         span = max(min(self._time, self._window), _SHORTEST)
         return amount * span / left if left else None
 
-    def _pass(self) -> None:
+    def _advance(self) -> None:
         now = self._clock()
         if self._overloaded:
             self._time += now - self._noted
         self._noted = now
-        while self._counts and self._counts[0][0] < self._time - self._window:
-            self._counts.popleft()
+        oldest = self._time - self._window
+        while self._left and (second := next(iter(self._left))) < oldest:
+            del self._left[second]
