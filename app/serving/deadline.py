@@ -41,15 +41,15 @@ class Deadline:
         return self.moment - asyncio.get_running_loop().time()
 
     def exceeded(self, what: str) -> DeadlineExceeded:
-        """The error of a request of which ``what`` is the case when its time has passed."""
+        """The error of a request whose time has passed; ``what`` says how far it got."""
         whose = "its timeout" if self.asked else "the most that a request may take here"
         return DeadlineExceeded(f"{what} within {self.seconds:g} s, {whose}")
 
     @asynccontextmanager
     async def holds(self, what: str) -> AsyncIterator[None]:
-        """Cancels what is done inside when the time has passed: ``DeadlineExceeded``.
+        """Cancels what is done inside when the time has passed, and raises ``DeadlineExceeded``.
 
-        Nothing is begun if it has passed already.
+        If it has passed already nothing is begun.
         """
         if self.left <= 0:
             raise self.exceeded(what)

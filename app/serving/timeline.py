@@ -42,7 +42,7 @@ class Timeline:
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """While a constraint is waited for, compiled or found, or failing."""
+        """Measures the wait for a constraint, whether it is compiled, found or refused."""
         began = self.clock()
         try:
             yield

@@ -26,12 +26,12 @@ class DrainRate:
         """Answers and tokens that left, by the second of overload."""
 
     def note(self, *, overloaded: bool) -> None:
-        """Whether answers wait for places from now on."""
+        """Say whether answers wait for places from now on."""
         self._advance()
         self._overloaded = overloaded
 
     def count(self, answers: int, tokens: int) -> None:
-        """So many answers that had run have left, with so many tokens in all."""
+        """Note that ``answers`` have run and left, with ``tokens`` in all."""
         self._advance()
         if self._overloaded:
             second = int(self._time)
@@ -39,19 +39,19 @@ class DrainRate:
             self._left[second] = (before[0] + answers, before[1] + tokens)
 
     def seconds_for_answers(self, answers: int) -> float | None:
-        """Until so many more have left; None where none have of late."""
+        """Seconds until that many more have left; None if none has left lately."""
         self._advance()
         return self._seconds(answers, sum(left[0] for left in self._left.values()))
 
     def seconds_for_tokens(self, tokens: float) -> float | None:
-        """Until answers with so many tokens have left; None where none have of late."""
+        """Seconds until answers with that many tokens have left; None if none has left lately."""
         self._advance()
         return self._seconds(tokens, sum(left[1] for left in self._left.values()))
 
     def seconds_for(self, answers: int, tokens: float) -> float | None:
-        """Until so many answers with so many tokens in all have left; None if that is not known.
+        """Seconds until that many answers, with that many tokens in all, have left, or None.
 
-        Whichever of the two rates says less: each may mislead where requests have changed.
+        The lower of what the two rates say: each may mislead where requests have changed.
         """
         known = (self.seconds_for_answers(answers), self.seconds_for_tokens(tokens))
         if self._time < _SHORTEST:

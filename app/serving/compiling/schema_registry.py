@@ -23,7 +23,7 @@ Explain = Callable[[JsonSchema, str], Awaitable[bytes]]
 """From a schema and the tenant that asks to a report as JSON; raises ``ConstraintError``."""
 
 _PARSED = 32
-"""Bytes of memory for a byte of a schema's JSON, once it is parsed: of ``{"":{}}`` in CPython."""
+"""Bytes of memory that a byte of JSON takes once it is parsed: of ``{"":{}}``, in CPython."""
 
 
 @dataclass(frozen=True, slots=True)
