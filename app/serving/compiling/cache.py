@@ -112,7 +112,10 @@ class ConstraintCache:
                 self._evict(keep=key)
                 return entry.constraint
             self._drop(key)
-        self._raise_known_failure(key)
+        failure = self._failures.get(key)
+        if failure is not None and self._clock() < failure.expires:
+            self.hits += 1
+            raise _fresh(failure.error)
         task = self._compiling.get(key)
         if task is None:
             self.misses += 1
@@ -192,18 +195,9 @@ class ConstraintCache:
 
     def _remember_failure(self, key: bytes, error: ConstraintError) -> None:
         self._failures[key] = _Failure(_fresh(error), self._clock() + self._failure_seconds)
-        while len(self._failures) > self._max_failures:
+        self._failures.move_to_end(key)
+        if len(self._failures) > self._max_failures:
             self._failures.popitem(last=False)
-
-    def _raise_known_failure(self, key: bytes) -> None:
-        failure = self._failures.get(key)
-        if failure is None:
-            return
-        if failure.expires <= self._clock():
-            del self._failures[key]
-            return
-        self.hits += 1
-        raise _fresh(failure.error)
 
 
 def _fresh(error: ConstraintError) -> ConstraintError:
