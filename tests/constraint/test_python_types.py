@@ -10,6 +10,7 @@ import subprocess
 import sys
 from typing import Any, Literal
 
+import outlines.types as terms
 import pytest
 from openai.lib._parsing._completions import type_to_response_format_param
 from pydantic import BaseModel, Field, TypeAdapter
@@ -20,8 +21,6 @@ from app.constraint import from_python_type
 from app.core.constraint import Choice, Grammar, JsonSchema, Regex
 from app.core.errors import InvalidSchema, UnsupportedSchema
 from tests.constraint.walks import Walker
-
-terms = pytest.importorskip("outlines.types")
 
 
 class Colour(enum.Enum):

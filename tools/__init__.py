@@ -1,0 +1,1 @@
+"""What makes the things that are shipped, and never runs in production."""
