@@ -32,9 +32,7 @@ from typing import Literal, get_args
 
 import torch
 
-from app.api.chat.answers import AnswerHead, ChunkWriter
-from app.api.choices import ChoiceReaders, Expected
-from app.chat.formats import ChatFormat, detect
+from app.answer.formats import ChatFormat, detect
 from app.constraint import Compiler
 from app.core.constraint import Mask
 from app.core.events import RequestStats, StepStats
@@ -42,6 +40,8 @@ from app.core.request import EngineRequest, SamplingParams
 from app.core.specs import JsonSchema
 from app.core.step import Runner, StepPlan, StepResult
 from app.engine import Engine, EngineConfig
+from app.http.chat.answers import AnswerHead, ChunkWriter
+from app.http.choices import ChoiceReaders, Expected
 from app.model.config import DTypeName, ModelConfig
 from app.model.inputs import lay_out
 from app.model.loading import eos_token_ids

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.config import Settings
+from app.server.settings import Settings
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 

@@ -1,7 +1,7 @@
 """Conversations in which the model may call functions.
 
 `Scene` is such a conversation in OpenAI's form. `written_out` is what the server makes of it for a
-chat template that knows no tools (`app.chat.prompts`, plain form; a test holds the two together).
+chat template that knows no tools (`app.answer.prompt`, plain form; a test holds the two together).
 """
 
 import json

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-from app.chat.prompts import Opening
+from app.answer.prompt import Opening
 from app.core.errors import LeapjsonError
 from app.core.events import AnswerUsage, TextChunk, TokenChunk
 from app.serving.admission import Ticket

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from app.chat.formats import ChatFormat
-from app.chat.prompts import Opening, prepare, text_length
-from app.chat.prompts import opening as find_opening
+from app.answer.formats import ChatFormat
+from app.answer.prompt import Opening, prepare, text_length
+from app.answer.prompt import opening as find_opening
 from app.core.request import Conversation, Prompt, TextPrompt, TokenPrompt
 from app.serving.ports import Tokenizer
 

@@ -11,9 +11,9 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
-from app.config import Settings
 from app.core.events import StepObserver, TokenChunk
-from app.main import Backend, load_backend, serve
+from app.server.main import Backend, load_backend, serve
+from app.server.settings import Settings
 
 
 class KilledError(Exception):

@@ -7,9 +7,9 @@ from typing import Any, get_args
 import jsonschema
 import pytest
 
-from app.chat.formats import PLAIN, ChatFormat
-from app.chat.prompts import prepare
-from app.chat.reader import AnswerReader, CallArguments, CallStart, Content
+from app.answer.formats import PLAIN, ChatFormat
+from app.answer.prompt import prepare
+from app.answer.reader import AnswerReader, CallArguments, CallStart, Content
 from app.core.request import Conversation
 from app.demo.corpus import Example, ToolKind, examples
 from app.demo.dressing import dress

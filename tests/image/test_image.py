@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from app.config import Settings
+from app.server.settings import Settings
 from tests.image.context import is_in_context, read_patterns
 from tests.image.dockerfile import Stage, read_dockerfile
 

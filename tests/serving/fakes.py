@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from app.api.errors import status_of
-from app.chat.formats import ChatFormat, detect
+from app.answer.formats import ChatFormat, detect
 from app.core.constraint import ConstraintSpec, JsonSchema
 from app.core.errors import RequestError
 from app.core.events import AnswerToken, AnswerUsage, RequestStats, TokenChunk
 from app.core.request import Conversation, EngineRequest, GenerationRequest
 from app.core.step import TokenLogprob
+from app.http.errors import status_of
 from app.serving.admission import Admission
 from app.serving.constraints import ConstraintCache
 from app.serving.schema_registry import SchemaRegistry
