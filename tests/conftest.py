@@ -44,4 +44,4 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     for name, number in config.stash.get(LEFT_OUT, Counter()).items():
-        terminalreporter.write_line(f"not here, so left out: {name} ({number} tests)")
+        terminalreporter.write_line(f"left out for want of {name}: {number}")
