@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from app.core.request import FunctionTool
+from app.answer.tools import FunctionTool
 from app.demo.chat import talk
 from app.demo.dressing import dress
 from app.demo.functions import FUNCTIONS, Argument, Task, sibling, task

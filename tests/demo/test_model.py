@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from transformers import AutoConfig
 
-from app.core.request import FunctionTool
+from app.answer.tools import FunctionTool
 from app.demo import MODEL_PATH
 from app.demo.corpus import examples
 from app.demo.evaluate import Demo, score_free, score_given

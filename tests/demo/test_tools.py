@@ -8,9 +8,9 @@ import jsonschema
 import pytest
 
 from app.answer.formats import PLAIN, ChatFormat
-from app.answer.prompt import prepare
-from app.answer.reader import AnswerReader, CallArguments, CallStart, Content
-from app.core.request import Conversation
+from app.answer.pieces import CallArguments, CallStart, Content
+from app.answer.prompt import Conversation, prepare
+from app.answer.reader import AnswerReader
 from app.demo.corpus import Example, ToolKind, examples
 from app.demo.dressing import dress
 from app.demo.evaluate import fields
