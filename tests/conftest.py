@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,9 +16,18 @@ if not Path("/dev/nvidia0").exists():
     # Before anything imports triton: its own library functions are compiled or interpreted then.
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-LIBRARIES: Mapping[str, bool] = {"outlines": sys.version_info < (3, 14)}
-"""Libraries that are not there for every version of Python."""
-collect_ignore = [] if LIBRARIES["outlines"] else ["constraint/test_python_types.py"]
+LIBRARIES: Mapping[str, bool] = {
+    "outlines": sys.version_info < (3, 14),
+    "triton": sys.platform == "linux",
+}
+"""Libraries that are not there for every Python or system, and whether they are for this one."""
+IMPORTED_BY: Mapping[str, Sequence[str]] = {
+    "outlines": ["constraint/test_python_types.py"],
+    "triton": ["model/test_cuda_graphs.py", "model/test_triton_attention.py"],
+}
+collect_ignore = [
+    file for name, files in IMPORTED_BY.items() if not LIBRARIES[name] for file in files
+]
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
@@ -45,3 +54,5 @@ def pytest_terminal_summary(
 ) -> None:
     for name, number in config.stash.get(LEFT_OUT, Counter()).items():
         terminalreporter.write_line(f"left out for want of {name}: {number}")
+    for file in collect_ignore:
+        terminalreporter.write_line(f"left out for want of a library: {file}")
