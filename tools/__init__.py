@@ -1,1 +1,1 @@
-"""What makes the things that are shipped, and never runs in production."""
+"""Programs for whoever works on the project: not shipped, and never run in production."""
