@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
+
+from tools import datasets
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
@@ -12,24 +13,16 @@ CHAT_TEMPLATE = (
 )
 
 
-def read_tokenizer(folder: Path) -> bytes:
-    """Its ``tokenizer.json``, packed or not."""
-    packed = folder / "tokenizer.json.gz"
-    if packed.exists():
-        return gzip.decompress(packed.read_bytes())
-    return (folder / "tokenizer.json").read_bytes()
-
-
 def write_llama_160m(target: Path, tokenizer: Path) -> None:
     """Write the config of a 160M-parameter Llama and ``tokenizer``'s files into ``target``.
 
-    ``tokenizer`` is a folder with ``tokenizer.json`` (or ``.json.gz``). The hidden size and depth
+    ``tokenizer`` is a folder with ``tokenizer.json``, packed or not. The hidden size and depth
     are those of the public 160M Llama; the feed-forward width makes up for the vocabulary's size.
     """
     target.mkdir(parents=True, exist_ok=True)
-    data = read_tokenizer(tokenizer)
-    (target / "tokenizer.json").write_bytes(data)
-    content = json.loads(data)
+    text = datasets.tokenizer_json(tokenizer)
+    (target / "tokenizer.json").write_bytes(text)
+    content = json.loads(text)
     size = max([*content["model"]["vocab"].values(), *(t["id"] for t in content["added_tokens"])])
     end = next(t for t in content["added_tokens"] if t["content"] == "<|endoftext|>")
     config = {

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gzip
 import json
 import os
 import random
@@ -29,16 +28,13 @@ from app.constraint import Compiler
 from app.core.constraint import Constraint, ConstraintSpec, JsonSchema, Vocabulary
 from app.core.errors import ConstraintError
 from app.demo import MODEL_PATH
-from app.serving.compile_pool import CompileLimits, CompilePool
-from app.serving.constraints import ConstraintCache
+from app.serving.compiling.cache import ConstraintCache
+from app.serving.compiling.pool import CompileLimits, CompilePool
 from app.text import Vocabulary as TextVocabulary
 from loadtest.faults.watch import resident
-from loadtest.model_folder import read_tokenizer
 from loadtest.schemas import renamed
 from loadtest.tables import heading, table_row
-
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
-
+from tools import datasets
 
 COLUMNS = (
     "schemas", "seconds", "resident MiB", "cache MiB", "kept", "evicted", "states", "masks",
@@ -57,8 +53,7 @@ class NoObserver:
 
 def distinct_schemas(path: Path) -> Iterator[Any]:
     """Without end: every schema of the file, then every one with other names, and so on."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        schemas = [json.loads(line)["schema"] for line in lines]
+    schemas = [case["schema"] for case in datasets.maskbench(path)]
     for variant in count():
         for number, schema in enumerate(schemas):
             # Equal schemas occur in the file; their variants are to be distinct as well.
@@ -81,8 +76,8 @@ def walk(constraint: Constraint, vocabulary: Vocabulary, tokens: int, rng: rando
 
 
 async def soak(arguments: argparse.Namespace) -> None:
-    content = json.loads(read_tokenizer(arguments.tokenizer))
-    vocabulary = TextVocabulary.from_json(content, arguments.eos)
+    tokenizer = json.loads(datasets.tokenizer_json(arguments.tokenizer))
+    vocabulary = TextVocabulary.from_json(tokenizer, arguments.eos)
     compiler = Compiler(vocabulary)
     pool = CompilePool("app.constraint:compile_program", workers=2, limits=CompileLimits())
     await pool.start()
@@ -128,7 +123,7 @@ async def soak(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--schemas", type=Path, default=SHARED / "maskbench" / "dev.jsonl.gz")
+    parser.add_argument("--schemas", type=Path, default=datasets.MASKBENCH)
     parser.add_argument("--tokenizer", type=Path, default=MODEL_PATH, help="a folder")
     parser.add_argument("--eos", type=int, nargs="+", default=[4], help="ids of end of sequence")
     parser.add_argument("--count", type=int, default=5_000)
