@@ -47,7 +47,7 @@ FLUSH_SECONDS = 5
 """On the way out, how long clients may take to read what is already generated."""
 FAREWELL_SECONDS = 1.0
 """Between the engine's death and the process's end, for ``/ready`` to say so."""
-EXPLAIN_TARGET = "app.constraint.explain.report:explain_schema"
+EXPLAIN_TARGET = "app.explain.report:explain_schema"
 EXPLAIN_SECONDS = 5.0
 """Processor time for the report on a schema that is compiled ahead."""
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from app.config import Settings
-from app.constraint.layout import Layout
+from app.constraint.json.whitespace import Layout
 from app.constraint.limits import Limits
 from app.core.errors import InvalidSchema
 

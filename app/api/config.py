@@ -11,7 +11,7 @@ from app.api.auth import ApiKeys
 from app.chat.formats import ChatFormat
 
 Whitespace = Annotated[str, Field(pattern=r"^(spaced|compact|flexible|indent:([0-9]|1[0-6]))$")]
-"""Where white space stands in answers that are JSON: see ``app.constraint.layout``."""
+"""Where white space stands in answers that are JSON: see ``app.constraint.json.whitespace``."""
 
 NO_KEYS = ApiKeys()
 

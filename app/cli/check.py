@@ -14,8 +14,8 @@ from app.cli.specification import (
     read_bytes,
     read_specification,
 )
-from app.constraint.explain.check import Checker, Verdict
-from app.constraint.explain.spelling import spell_bytes
+from app.explain.check import Checker, Verdict
+from app.explain.spelling import spell_bytes
 
 
 def run(options: argparse.Namespace) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from app.constraint.automaton.vocabulary_index import VocabularyIndex
+from app.constraint.constraint import CompiledConstraint
 from app.constraint.front_end import Limits
 from app.constraint.program import Program, compile_program
-from app.constraint.state import CompiledConstraint
-from app.constraint.vocabulary_index import VocabularyIndex
 from app.core.constraint import ConstraintSpec, JsonSchema, Vocabulary
 
 _WARMING = JsonSchema(

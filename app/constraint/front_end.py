@@ -5,16 +5,16 @@ Pure Python without numeric libraries, so that a small worker process can do it.
 
 from __future__ import annotations
 
-from app.constraint.codepoints import utf8
-from app.constraint.expressions import Expression, ExpressionPool
+from app.constraint.composite import lower_structure
 from app.constraint.grammar import lower, read
-from app.constraint.json_text import JsonText, json_pool
-from app.constraint.layout import Layout
+from app.constraint.json.text import JsonText, json_pool
+from app.constraint.json.whitespace import Layout
+from app.constraint.language.codepoints import utf8
+from app.constraint.language.expressions import Expression, ExpressionPool
 from app.constraint.limits import Limits
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import PatternError, PatternNotSupported, parse
-from app.constraint.schema.builder import SchemaBuilder
-from app.constraint.structure import lower_structure
+from app.constraint.schema.lowering.builder import SchemaBuilder
 from app.core.constraint import (
     Choice,
     ConstraintSpec,

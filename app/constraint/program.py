@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.constraint.derivatives import Derivatives
-from app.constraint.expressions import INFINITE, Expression
-from app.constraint.formats import known_formats
+from app.constraint.formats.strict import known_formats
 from app.constraint.front_end import Limits, build
-from app.constraint.json_text import CHARACTER, SPELLED_ONCE, character, spelled_once
-from app.constraint.pruning import pruned
-from app.constraint.rows import UNBOUNDED
+from app.constraint.json.text import CHARACTER, SPELLED_ONCE, character, spelled_once
+from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.expressions import INFINITE, Expression
+from app.constraint.language.pruning import pruned
+from app.constraint.language.rows import UNBOUNDED
 from app.core.constraint import ConstraintSpec, JsonSchema
 from app.core.errors import UnsatisfiableSchema
 

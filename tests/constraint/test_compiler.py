@@ -15,7 +15,8 @@ from tests.fakes import ByteVocabulary
 KERNELS = """
 import json, sys
 from numba.core.dispatcher import Dispatcher
-from app.constraint import Compiler, JsonSchema, trie
+from app.constraint import Compiler, JsonSchema
+from app.constraint.automaton import trie
 from app.text import Vocabulary
 
 def compiled():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.constraint import Choice, Compiler, JsonObject, JsonSchema, Regex
-from app.constraint.state import AutomatonState
+from app.constraint.constraint import AutomatonState
 from app.core.constraint import ConstraintSpec, Mask
 from app.core.errors import ConstraintTooComplex, RejectedToken, WorkPending
 from app.text import Vocabulary

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.constraint.expressions import ExpressionPool
+from app.constraint.json.numbers import Bound, integer, number
+from app.constraint.language.expressions import ExpressionPool
 from app.constraint.limits import Limits
-from app.constraint.numbers import Bound, integer, number
 from app.core.constraint import JsonSchema
 from app.core.errors import UnsatisfiableSchema, UnsupportedSchema
 from tests.constraint.walks import Walker

@@ -24,7 +24,7 @@ from app.serving.compile_pool import CompileLimits, CompilePool
 from app.serving.schema_registry import SchemaRegistry
 from tests.serving.fakes import Bench
 
-EXPLAIN = "app.constraint.explain.report:explain_schema"
+EXPLAIN = "app.explain.report:explain_schema"
 
 
 def spec(number: int, **fields: Any) -> JsonSchema:

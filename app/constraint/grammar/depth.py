@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app.constraint.derivatives import Derivatives
-from app.constraint.expressions import Expression, ExpressionPool, Kind
+from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.expressions import Expression, ExpressionPool, Kind
 from app.core.errors import ConstraintTooComplex
 
 MAX_DEPTH = 120

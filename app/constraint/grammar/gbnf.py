@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 
-from app.constraint.codepoints import CHARACTERS, LAST, Ranges, negate, ranges
 from app.constraint.grammar.groups import QUANTIFIERS, Groups, count
 from app.constraint.grammar.source import Source
 from app.constraint.grammar.syntax import NOTHING, Characters, Name, Node, Rule, Rules, Text
+from app.constraint.language.codepoints import CHARACTERS, LAST, Ranges, negate, ranges
 from app.constraint.limits import Limits
 
 _ITEM = re.compile(

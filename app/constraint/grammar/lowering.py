@@ -26,13 +26,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from app.constraint.codepoints import utf8
-from app.constraint.expressions import (
-    ALL_BYTES,
-    Expression,
-    ExpressionPool,
-    Kind,
-)
 from app.constraint.grammar.depth import check_depth
 from app.constraint.grammar.operators import without_operator_ambiguity
 from app.constraint.grammar.rules import Facts, components, references, strongly_connected
@@ -47,6 +40,13 @@ from app.constraint.grammar.syntax import (
     Series,
     Text,
     Token,
+)
+from app.constraint.language.codepoints import utf8
+from app.constraint.language.expressions import (
+    ALL_BYTES,
+    Expression,
+    ExpressionPool,
+    Kind,
 )
 from app.constraint.limits import Limits
 from app.core.errors import ConstraintTooComplex, UnsatisfiableSchema

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from app.constraint.codepoints import (
+from app.constraint.language.codepoints import (
     ASSIGNED_PLANES,
     CHARACTERS,
     LAST,

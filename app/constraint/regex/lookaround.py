@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from app.constraint.codepoints import CHARACTERS, Ranges, common, negate
+from app.constraint.language.codepoints import CHARACTERS, Ranges, common, negate
 from app.constraint.regex.syntax import (
     Alternatives,
     Anchor,

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.constraint.codepoints import CHARACTERS, Ranges
-from app.constraint.expressions import Expression, ExpressionPool
+from app.constraint.language.codepoints import CHARACTERS, Ranges
+from app.constraint.language.expressions import Expression, ExpressionPool
+from app.constraint.regex.continuations import Rests
 from app.constraint.regex.lookaround import atoms
-from app.constraint.regex.rests import Rests
 from app.constraint.regex.syntax import (
     Alternatives,
     Anchor,

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cache
 
-from app.constraint.codepoints import LAST, common, single
+from app.constraint.language.codepoints import LAST, common, single
 from app.constraint.limits import Limits
 from app.constraint.regex.classes import (
     ANYTHING,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from app.constraint.codepoints import Ranges
+from app.constraint.language.codepoints import Ranges
 
 _UNBOUNDED_TIMES = 10
 """What a repetition without bound around counted ones counts for in ``counts``."""

@@ -11,9 +11,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
-from app.constraint.expressions import Expression, ExpressionPool
-from app.constraint.limits import Limits
-from app.constraint.numbers import (
+from app.constraint.json.numbers import (
     Bound,
     can_follow_multiples,
     can_follow_non_multiples,
@@ -25,6 +23,8 @@ from app.constraint.numbers import (
     spellings,
     written,
 )
+from app.constraint.language.expressions import Expression, ExpressionPool
+from app.constraint.limits import Limits
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import NOT_ENUM, NOT_INTEGER, NOT_MULTIPLE_OF, is_number
 from app.core.errors import ConstraintTooComplex, UnsupportedSchema

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from app.constraint.codepoints import CHARACTERS, Ranges, utf8
-from app.constraint.derivatives import Derivatives
-from app.constraint.expressions import Expression, ExpressionPool, Kind
-from app.constraint.formats import loose_format, strict_format
-from app.constraint.json_text import JsonText, json_spelling, json_spelling_or_any, json_text
+from app.constraint.formats.strict import loose_format, strict_format
+from app.constraint.json.text import JsonText, json_spelling, json_spelling_or_any, json_text
+from app.constraint.language.codepoints import CHARACTERS, Ranges, utf8
+from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.expressions import Expression, ExpressionPool, Kind
 from app.constraint.limits import Limits
 from app.constraint.regex import syntax
 from app.constraint.regex.lookaround import repeats_anchors

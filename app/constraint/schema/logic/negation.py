@@ -1,0 +1,351 @@
+"""What satisfies a subschema's negation, said in keywords that ``branches`` and the builder know.
+
+``not``, ``else`` and the exclusive part of ``oneOf`` are enforced through this: the negation of a
+conjunction of keywords is a list of alternatives, one or more for each keyword, and each
+alternative is again a list of nodes that hold together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.constraint.formats.strict import known_formats
+from app.constraint.schema.arrays import item_keywords
+from app.constraint.schema.document import Document, Node
+from app.constraint.schema.keywords import (
+    NOT_ENUM,
+    NOT_FORMAT,
+    NOT_INTEGER,
+    NOT_MULTIPLE_OF,
+    NOT_PATTERN,
+    SOME_ITEM,
+    SOME_MEMBER,
+    TYPES,
+    is_number,
+)
+from app.constraint.schema.objects import SomeMember
+from app.core.errors import UnsupportedSchema
+
+NOT = "not"
+"""The aspect of a negated subschema."""
+
+Alternative = tuple[Node, ...]
+"""Nodes that hold together."""
+
+
+def negated(node: Node) -> Node:
+    """The node that exactly the values satisfy which do not satisfy ``node``."""
+    if isinstance(node.schema, bool):
+        return node.boolean(not node.schema)
+    assert node.aspect in ("", NOT)
+    return node.made("" if node.aspect == NOT else NOT, node.schema)
+
+
+def alternatives(node: Node, document: Document) -> list[Alternative]:
+    """The ways not to satisfy the subschema of ``node``, whose aspect is ``NOT``.
+
+    Raises ``UnsupportedSchema`` where the negation of a keyword cannot be enforced.
+    """
+    plain = node.made("", node.schema)
+    schema = plain.schema
+    found: list[Alternative] = [(negated(target),) for target in document.references(plain)]
+    if document.only_refers(plain):
+        return found
+    for keyword in schema:
+        negation = _NEGATIONS.get(keyword)
+        if keyword in document.dialect.unknown:
+            reason = "its negation is none in the draft that $schema names, which does not know it"
+            raise UnsupportedSchema(keyword, plain.place(keyword), reason)
+        if negation is not None:
+            found.extend(negation(plain))
+    return found
+
+
+def differs(node: Node, aspect: str, value: Any) -> Node:
+    """Any value but this one; ``aspect`` names it among the nodes made of ``node``."""
+    if isinstance(value, list):
+        ways = _other_arrays(node, aspect, value)
+    elif isinstance(value, dict):
+        ways = _other_objects(node, aspect, value)
+    else:
+        return node.made(aspect, {NOT_ENUM: [value]})
+    kind = "array" if isinstance(value, list) else "object"
+    others = {"type": [name for name in TYPES if name != kind]}
+    nodes = [node.made(f"{aspect} {n}", {"type": kind, **way}) for n, way in enumerate(ways)]
+    return node.made(aspect, {"anyOf": [node.made(f"{aspect} type", others), *nodes]})
+
+
+def _other_arrays(node: Node, aspect: str, value: list[Any]) -> list[dict[Any, Any]]:
+    size = len(value)
+    ways: list[dict[Any, Any]] = [{"minItems": size + 1}]
+    if size > 0:
+        ways.append({"maxItems": size - 1})
+    for index, item in enumerate(value):
+        other = differs(node, f"{aspect} item {index}", item)
+        ways.append({"minItems": index + 1, "prefixItems": [True] * index + [other]})
+    return ways
+
+
+def _other_objects(node: Node, aspect: str, value: dict[str, Any]) -> list[dict[Any, Any]]:
+    anything = node.boolean(True)
+    ways: list[dict[Any, Any]] = [{SOME_MEMBER: SomeMember(frozenset(value), (), None, anything)}]
+    for name, member in value.items():
+        ways.append({"properties": {name: False}})
+        other = differs(node, f"{aspect} member {name!r}", member)
+        ways.append({"required": [name], "properties": {name: other}})
+    return ways
+
+
+def _one(node: Node, kind: str, keyword: Any, value: Any, of: str) -> list[Alternative]:
+    """A single alternative: a value of one type with one keyword."""
+    return [(node.made(f"not {of}", {"type": kind, keyword: value}),)]
+
+
+def _type(node: Node) -> list[Alternative]:
+    names = node.schema["type"]
+    names = names if isinstance(names, list) else [names]
+    others = [kind for kind in TYPES if kind not in names]
+    found: list[Alternative] = []
+    if "integer" in names and "number" not in names:
+        others.remove("number")
+        found = _one(node, "number", NOT_INTEGER, True, "integer")
+    return [(node.made("not type", {"type": others}),), *found] if others else found
+
+
+def _enum(node: Node) -> list[Alternative]:
+    values = [node.schema["const"]] if "const" in node.schema else []
+    found = []
+    for keyword, listed in (("const", values), ("enum", node.schema.get("enum"))):
+        if keyword in node.schema:
+            assert listed is not None
+            plain = [value for value in listed if not isinstance(value, list | dict)]
+            nodes = [node.made(f"not {keyword}", {NOT_ENUM: plain})]
+            for number, value in enumerate(listed):
+                if isinstance(value, list | dict):
+                    nodes.append(differs(node, f"not {keyword} {number}", value))
+            found.append(tuple(nodes))
+    return found
+
+
+def _lower(node: Node) -> list[Alternative]:
+    value = node.schema["minimum"]
+    if node.schema.get("exclusiveMinimum") is True:
+        return _one(node, "number", "maximum", value, "minimum")
+    return _one(node, "number", "exclusiveMaximum", value, "minimum")
+
+
+def _upper(node: Node) -> list[Alternative]:
+    value = node.schema["maximum"]
+    if node.schema.get("exclusiveMaximum") is True:
+        return _one(node, "number", "minimum", value, "maximum")
+    return _one(node, "number", "exclusiveMinimum", value, "maximum")
+
+
+def _exclusive_lower(node: Node) -> list[Alternative]:
+    value = node.schema["exclusiveMinimum"]
+    return _one(node, "number", "maximum", value, "exclusiveMinimum") if is_number(value) else []
+
+
+def _exclusive_upper(node: Node) -> list[Alternative]:
+    value = node.schema["exclusiveMaximum"]
+    return _one(node, "number", "minimum", value, "exclusiveMaximum") if is_number(value) else []
+
+
+def _format(node: Node) -> list[Alternative]:
+    name = node.schema["format"]
+    known = name in known_formats()
+    return _one(node, "string", NOT_FORMAT, name, "format") if known else []
+
+
+def _at_least(kind: str, keyword: str, opposite: str) -> Any:
+    """The negation of a least count is a greatest count."""
+
+    def negate(node: Node) -> list[Alternative]:
+        count = int(node.schema[keyword])
+        return _one(node, kind, opposite, count - 1, keyword) if count > 0 else []
+
+    return negate
+
+
+def _at_most(kind: str, keyword: str, opposite: str) -> Any:
+    def negate(node: Node) -> list[Alternative]:
+        return _one(node, kind, opposite, int(node.schema[keyword]) + 1, keyword)
+
+    return negate
+
+
+def _items(node: Node) -> list[Alternative]:
+    """``items``, ``prefixItems`` and ``additionalItems`` together."""
+    keyword, first, rest = item_keywords(node)
+    found: list[Alternative] = []
+    size = len(first)
+    for index in range(size):
+        other = negated(node.child(keyword, index))
+        way = {"type": "array", "minItems": index + 1, "prefixItems": [True] * index + [other]}
+        found.append((node.made(f"not {keyword} {index}", way),))
+    if rest in node.schema:
+        found += _one(node, "array", SOME_ITEM, (size, negated(node.child(rest))), rest)
+    return found
+
+
+def _only_one_of_items(node: Node) -> list[Alternative]:
+    """For ``prefixItems`` beside ``items``, which works off both."""
+    return [] if "items" in node.schema else _items(node)
+
+
+def _contains(node: Node) -> list[Alternative]:
+    least = int(node.schema.get("minContains", 1))
+    most = node.schema.get("maxContains")
+    child = node.child("contains")
+    found: list[Alternative] = []
+    if least > 0:
+        way = {"type": "array", "contains": child, "minContains": 0, "maxContains": least - 1}
+        found.append((node.made("not minContains", way),))
+    if most is not None:
+        way = {"type": "array", "contains": child, "minContains": int(most) + 1}
+        found.append((node.made("not maxContains", way),))
+    return found
+
+
+def _properties(node: Node) -> list[Alternative]:
+    """A member is wrong; one that is required may as well be missing."""
+    required = node.schema.get("required", ())
+    found: list[Alternative] = []
+    for name in node.schema["properties"]:
+        other = negated(node.child("properties", name))
+        way = {"type": "object", "properties": {name: other}}
+        if name not in required:
+            way["required"] = [name]
+        found.append((node.made(f"not properties {name!r}", way),))
+    return found
+
+
+def _pattern_properties(node: Node) -> list[Alternative]:
+    found: list[Alternative] = []
+    for pattern in node.schema["patternProperties"]:
+        other = negated(node.child("patternProperties", pattern))
+        some = SomeMember(frozenset(), (), pattern, other)
+        way = {"type": "object", SOME_MEMBER: some}
+        found.append((node.made(f"not patternProperties {pattern!r}", way),))
+    return found
+
+
+def _additional_properties(node: Node) -> list[Alternative]:
+    schema = node.schema
+    names = frozenset(schema.get("properties", ()))
+    patterns = tuple(schema.get("patternProperties", ()))
+    other = negated(node.child("additionalProperties"))
+    some = SomeMember(names, patterns, None, other)
+    return _one(node, "object", SOME_MEMBER, some, "additionalProperties")
+
+
+def _property_names(node: Node) -> list[Alternative]:
+    anything = node.boolean(True)
+    name = negated(node.child("propertyNames"))
+    some = SomeMember(frozenset(), (), None, anything, name)
+    return _one(node, "object", SOME_MEMBER, some, "propertyNames")
+
+
+def _required(node: Node) -> list[Alternative]:
+    """A member is missing, where ``_properties`` has not said so."""
+    return [
+        (node.made(f"not required {name!r}", {"type": "object", "properties": {name: False}}),)
+        for name in node.schema["required"]
+        if name not in node.schema.get("properties", ())
+    ]
+
+
+def _dependencies(keyword: str) -> Any:
+    """``dependentRequired``, ``dependentSchemas`` and ``dependencies``, which is either."""
+
+    def negate(node: Node) -> list[Alternative]:
+        found: list[Alternative] = []
+        for name, needed in node.schema[keyword].items():
+            if isinstance(needed, list):
+                for other in needed:
+                    way = {"type": "object", "required": [name], "properties": {other: False}}
+                    found.append((node.made(f"not {keyword} {name!r} {other!r}", way),))
+            else:
+                there = node.made(f"with {name!r}", {"type": "object", "required": [name]})
+                found.append((there, negated(node.child(keyword, name))))
+        return found
+
+    return negate
+
+
+def _all_of(node: Node) -> list[Alternative]:
+    children = [node.child("allOf", index) for index in range(len(node.schema["allOf"]))]
+    return [(negated(child),) for child in children]
+
+
+def _any_of(node: Node) -> list[Alternative]:
+    children = [node.child("anyOf", index) for index in range(len(node.schema["anyOf"]))]
+    return [tuple(map(negated, children))]
+
+
+def _one_of(node: Node) -> list[Alternative]:
+    """None of them, or two and perhaps more."""
+    children = [node.child("oneOf", index) for index in range(len(node.schema["oneOf"]))]
+    pairs = [(left, right) for n, left in enumerate(children) for right in children[:n]]
+    return [tuple(map(negated, children)), *pairs]
+
+
+def _if(node: Node) -> list[Alternative]:
+    condition = node.child("if")
+    found: list[Alternative] = []
+    if "then" in node.schema:
+        found.append((condition, negated(node.child("then"))))
+    if "else" in node.schema:
+        found.append((negated(condition), negated(node.child("else"))))
+    return found
+
+
+def _refused(keyword: str) -> Any:
+    def negate(node: Node) -> list[Alternative]:
+        if node.schema[keyword] is False and keyword == "uniqueItems":
+            return []
+        reason = "it cannot be enforced inside a negation (not, oneOf, if)"
+        raise UnsupportedSchema(keyword, node.place(keyword), reason)
+
+    return negate
+
+
+_NEGATIONS: dict[str, Any] = {
+    "type": _type,
+    "const": _enum,
+    "enum": lambda node: [] if "const" in node.schema else _enum(node),
+    "minimum": _lower,
+    "maximum": _upper,
+    "exclusiveMinimum": _exclusive_lower,
+    "exclusiveMaximum": _exclusive_upper,
+    "multipleOf": lambda node: _one(
+        node, "number", NOT_MULTIPLE_OF, node.schema["multipleOf"], "multipleOf"
+    ),
+    "minLength": _at_least("string", "minLength", "maxLength"),
+    "maxLength": _at_most("string", "maxLength", "minLength"),
+    "pattern": lambda node: _one(node, "string", NOT_PATTERN, node.schema["pattern"], "pattern"),
+    "format": _format,
+    "items": _items,
+    "prefixItems": _only_one_of_items,
+    "minItems": _at_least("array", "minItems", "maxItems"),
+    "maxItems": _at_most("array", "maxItems", "minItems"),
+    "uniqueItems": _refused("uniqueItems"),
+    "unevaluatedItems": _refused("unevaluatedItems"),
+    "contains": _contains,
+    "properties": _properties,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional_properties,
+    "propertyNames": _property_names,
+    "required": _required,
+    "minProperties": _at_least("object", "minProperties", "maxProperties"),
+    "maxProperties": _at_most("object", "maxProperties", "minProperties"),
+    "unevaluatedProperties": _refused("unevaluatedProperties"),
+    "dependentRequired": _dependencies("dependentRequired"),
+    "dependentSchemas": _dependencies("dependentSchemas"),
+    "dependencies": _dependencies("dependencies"),
+    "allOf": _all_of,
+    "anyOf": _any_of,
+    "oneOf": _one_of,
+    "not": lambda node: [(node.child("not"),)],
+    "if": _if,
+}
