@@ -1,19 +1,28 @@
-"""From a structure to an expression: marks, free text, and parts under constraints of their own.
+"""From a composite grammar to an expression: marks, free text, and the constraints inside it.
 
 All parts are built in one pool, so the marks of tools that begin alike are one path, and what a
 mark forces is leapt over. Free text is well-formed UTF-8 (RFC 3629). Text without some strings is
-an intersection with a complement: its states are how far a string has come, as in the automaton
-of Aho and Corasick (1975), times the place inside a character.
+an intersection with a complement: a state says how much of each string has just been written, as
+in the automaton of Aho and Corasick (1975), and how much of a character.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from app.constraint.language.codepoints import CHARACTERS, utf8
 from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool
 from app.constraint.language.rows import Rows
 from app.constraint.limits import Limits
+from app.core.composite import (
+    Either,
+    FixedText,
+    FreeText,
+    NotStarting,
+    Part,
+    Repeated,
+    Series,
+)
 from app.core.errors import (
     ConstraintError,
     ConstraintTooComplex,
@@ -21,15 +30,6 @@ from app.core.errors import (
     UnsatisfiableSchema,
 )
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
-from app.core.structure import (
-    Either,
-    FreeText,
-    Literal,
-    NotStarting,
-    Part,
-    Repeated,
-    Series,
-)
 
 Leaf = JsonSchema | JsonObject | Regex | Choice | Grammar
 
@@ -42,7 +42,7 @@ _UNBOUNDED_TIMES = 100
 """What a repetition without end counts as, where it repeats others."""
 
 
-def lower_structure(
+def lower_composite(
     pool: ExpressionPool, root: Part, limits: Limits, leaf: Callable[[Leaf], Expression]
 ) -> Expression:
     """The texts of ``root``; ``leaf`` builds the parts that are specifications themselves.
@@ -51,11 +51,14 @@ def lower_structure(
     than ``limits.nested_counts``, or too many marks, ``InvalidSchema`` for text that has no UTF-8,
     and what ``leaf`` raises.
     """
-    return _StructureLowering(pool, limits, leaf).whole(root)
+    lowering = _Lowering(pool, limits, leaf)
+    lowering.check_size(root)
+    lowering.check_counts(root)
+    return lowering.lower(root)
 
 
-class _StructureLowering:
-    """Lowers one structure. A leaf that comes again is built once."""
+class _Lowering:
+    """Lowers one composite grammar. A leaf that comes again is built once."""
 
     def __init__(
         self, pool: ExpressionPool, limits: Limits, leaf: Callable[[Leaf], Expression]
@@ -67,14 +70,12 @@ class _StructureLowering:
         self._rows = Rows(pool)
         self._rows.allow(_UNROLLING_WORK)
 
-    def whole(self, root: Part) -> Expression:
-        self._check_size(root)
-        self._check_counts(root)
-        return self._lower(root)
-
-    def _check_size(self, root: Part) -> None:
-        marks = 0
-        for count, part in enumerate(_walk(root), 1):
+    def check_size(self, root: Part) -> None:
+        marks, count, waiting = 0, 0, [root]
+        while waiting:
+            part = waiting.pop()
+            waiting.extend(_children(part))
+            count += 1
             if isinstance(part, FreeText):
                 marks += sum(map(len, (*part.without, *part.not_ending)))
             elif isinstance(part, NotStarting):
@@ -86,9 +87,9 @@ class _StructureLowering:
                     f"more than {_MOST_MARK_BYTES} characters of text that parts may not hold"
                 )
 
-    def _check_counts(self, part: Part) -> int:
+    def check_counts(self, part: Part) -> int:
         """The largest product of times of repetitions inside one another."""
-        inside = max(map(self._check_counts, _children(part)), default=1)
+        inside = max(map(self.check_counts, _children(part)), default=1)
         if not isinstance(part, Repeated):
             return inside
         unbounded = _UNBOUNDED_TIMES if inside > 1 else 1
@@ -101,21 +102,21 @@ class _StructureLowering:
             )
         return product
 
-    def _lower(self, part: Part) -> Expression:
+    def lower(self, part: Part) -> Expression:
         pool = self._pool
         match part:
-            case Literal(text):
+            case FixedText(text):
                 return pool.literal(_encoded(text))
             case FreeText(without, not_ending):
                 return self._free_text(without, not_ending)
             case Series(parts):
-                return pool.concatenate(*map(self._lower, parts))
+                return pool.concatenate(*map(self.lower, parts))
             case Either(parts):
-                return pool.union(list(map(self._lower, parts)))
+                return pool.union(list(map(self.lower, parts)))
             case Repeated():
                 return self._repeated(part)
             case NotStarting(inner, prefixes):
-                return self._not_starting(self._lower(inner), {_encoded(p) for p in prefixes})
+                return self._not_starting(self.lower(inner), {_encoded(p) for p in prefixes})
         key = part.cache_key()
         if key not in self._leaves:
             self._leaves[key] = self._leaf(part)
@@ -145,7 +146,7 @@ class _StructureLowering:
 
     def _repeated(self, part: Repeated) -> Expression:
         pool, low, high = self._pool, part.at_least, part.at_most
-        inner = self._lower(part.part)
+        inner = self.lower(part.part)
         if not part.separator or (high is not None and high < max(low, 1)):
             return pool.repeat(inner, low, high)
         again = pool.concatenate(pool.literal(_encoded(part.separator)), inner)
@@ -156,8 +157,8 @@ class _StructureLowering:
     def _not_starting(self, expression: Expression, prefixes: set[bytes]) -> Expression:
         """The texts of ``expression`` that start with none of ``prefixes``.
 
-        An intersection could not hold rules, so the derivatives along the prefixes are written
-        out: where a text leaves them, it goes on as it would have. Recurses along a prefix.
+        Rules may not stand in an intersection, so it is written out: byte by byte along the
+        prefixes, and where a text leaves them all, the derivative there. Recurses along a prefix.
         """
         if b"" in prefixes:
             return self._pool.empty
@@ -171,20 +172,11 @@ class _StructureLowering:
         options = [pool.epsilon] if pool.nullable[expression] else []
         for bits, target in row:
             options.append(pool.concatenate(pool.byte(bits & ~watched), target))
-            for byte, rests in nexts.items():
+            for byte, ends in nexts.items():
                 if bits >> byte & 1:
-                    rest = self._not_starting(target, rests)
+                    rest = self._not_starting(target, ends)
                     options.append(pool.concatenate(pool.byte(1 << byte), rest))
         return pool.union(options)
-
-
-def _walk(root: Part) -> Iterator[Part]:
-    """``root`` and all parts inside it."""
-    waiting = [root]
-    while waiting:
-        part = waiting.pop()
-        yield part
-        waiting.extend(_children(part))
 
 
 def _children(part: Part) -> tuple[Part, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.constraint.automaton.automaton import START, Automaton, State
+from app.constraint.automaton.distances import Distances
 from app.constraint.automaton.masks import Masks
 from app.constraint.automaton.trie import DEAD
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
@@ -26,7 +27,8 @@ class CompiledConstraint:
 
     def __init__(self, program: Program, index: VocabularyIndex) -> None:
         self.automaton = Automaton(program)
-        self.masks = Masks(self.automaton, index)
+        self.distances = Distances(self.automaton, index)
+        self.masks = Masks(self.automaton, index, self.distances)
         self.index = index
 
     def start(self) -> AutomatonState:
@@ -55,26 +57,27 @@ class AutomatonState:
     __slots__ = (
         "_allow",
         "_automaton",
+        "_bounded",
         "_constraint",
-        "_history",
+        "_distances",
         "_index",
         "_masks",
-        "_scouting",
         "_state",
         "_work",
     )
 
     def __init__(
-        self, constraint: CompiledConstraint, state: State, *, scouting: bool = False
+        self, constraint: CompiledConstraint, state: State, *, bounded: bool = False
     ) -> None:
         self._automaton = constraint.automaton
         self._allow = constraint.automaton.derivatives.allow
-        self._scouting = scouting
         self._masks = constraint.masks
+        self._distances = constraint.distances
         self._index = constraint.index
         self._constraint = constraint
         self._state = state
-        self._history: list[State] = []
+        self._bounded = bounded
+        """Whether this is a bounded look-ahead, with the work that is left to it."""
         self._work = 0
         """Steps of work so far for the mask that is being worked on."""
 
@@ -98,7 +101,6 @@ class AutomatonState:
         if token_id in self._index.eos_ids:
             if not self.is_complete:
                 raise RejectedToken("end of sequence before the answer is whole")
-            self._history.append(self._state)
             return
         known = 0 <= token_id < len(self._index.token_bytes)
         data = self._index.token_bytes[token_id] if known else None
@@ -113,7 +115,6 @@ class AutomatonState:
             after = self._automaton.step(self._state, data)
         if after == DEAD:
             raise RejectedToken(f"{data!r} cannot follow here")
-        self._history.append(self._state)
         self._state = after
 
     def forced(self) -> bytes:
@@ -124,7 +125,7 @@ class AutomatonState:
         return path.text
 
     @property
-    def place(self) -> State:
+    def state_id(self) -> State:
         return self._state
 
     @property
@@ -143,9 +144,9 @@ class AutomatonState:
 
     def shortest_tokens(self, limit: int | None = None) -> int:
         self._renew()
-        distance = self._masks.distance(self._state, limit)
+        distance = self._distances.of(self._state, limit)
         if limit is not None and distance > limit:
-            return max(distance, self._masks.spelled_tokens(self._state))
+            return max(distance, self._distances.told(self._state))
         return distance
 
     def can_extend(self, tail: bytes) -> bool:
@@ -153,24 +154,17 @@ class AutomatonState:
         try:
             return self._masks.can_extend(self._state, tail)
         except TooMuchWork:
-            if self._scouting:
-                raise  # what a scout finds has to be what everybody finds
+            if self._bounded:
+                raise  # a look-ahead must see what the sequence itself will see
             return True  # to hold text back is always right
-
-    def rollback(self, n_tokens: int) -> None:
-        if n_tokens > len(self._history):
-            raise ValueError(f"cannot undo {n_tokens} of {len(self._history)} tokens")
-        if n_tokens > 0:
-            self._state = self._history[-n_tokens]
-            del self._history[-n_tokens:]
 
     def copy(self, *, work: int | None = None) -> AutomatonState:
         if work is not None:
             self._allow(work)
-        scouting = self._scouting or work is not None
-        return AutomatonState(self._constraint, self._state, scouting=scouting)
+        bounded = self._bounded or work is not None
+        return AutomatonState(self._constraint, self._state, bounded=bounded)
 
     def _renew(self) -> None:
-        """Allow a call what one may cost; a scout has what is left to it."""
-        if not self._scouting:
+        """Allow a call what one may cost; a bounded look-ahead has what is left to it."""
+        if not self._bounded:
             self._allow(_WORK_PER_CALL)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from app.constraint.automaton.automaton import START, Automaton
-from app.constraint.front_end import Limits
+from app.constraint.limits import Limits
 from app.constraint.program import Program, compile_program
 from app.core.constraint import JsonSchema
 from app.explain.graph import Graph, explore

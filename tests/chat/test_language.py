@@ -14,11 +14,11 @@ from app.chat.formats import HERMES, LLAMA, PLAIN, ChatFormat, ReasoningFormat, 
 from app.chat.language import ToolUse, answer, is_open_ended, objects_of, with_reasoning
 from app.chat.prompts import Opening
 from app.chat.reader import AnswerReader, CallStart, Content, Piece
+from app.core.composite import Composite, FreeText
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest, InvalidSchema
 from app.core.request import FunctionTool
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
-from app.core.structure import FreeText, Structure
 from tests.chat import templates
 from tests.chat.walks import Walker, calls, content, cut, read
 
@@ -252,7 +252,7 @@ def test_text_that_begins_like_a_call_has_to_become_one() -> None:
         (answer(None, ToolUse(TOOLS, "required"), HERMES), False),
         (answer(Regex(".*"), ToolUse(TOOLS), HERMES), False),
         (with_reasoning(JsonObject(), THINK, "open"), False),
-        (Structure(FreeText()), True),
+        (Composite(FreeText()), True),
         (JsonObject(), False),
     ],
 )

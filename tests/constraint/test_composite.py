@@ -1,4 +1,4 @@
-"""Structures against a recogniser that tries every way to split a text."""
+"""Composite grammars against a recogniser that tries every way to split a text."""
 
 from __future__ import annotations
 
@@ -14,6 +14,17 @@ import pytest
 
 from app.constraint import Compiler, Limits, compile_program
 from app.constraint.constraint import CompiledConstraint
+from app.core.composite import (
+    Composite,
+    Either,
+    FixedText,
+    FreeText,
+    NotStarting,
+    Part,
+    Repeated,
+    Series,
+    text_before,
+)
 from app.core.errors import (
     ConstraintTooComplex,
     InvalidSchema,
@@ -21,17 +32,6 @@ from app.core.errors import (
     UnsupportedSchema,
 )
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
-from app.core.structure import (
-    Either,
-    FreeText,
-    Literal,
-    NotStarting,
-    Part,
-    Repeated,
-    Series,
-    Structure,
-    text_before,
-)
 from app.text import Vocabulary
 from tests.conformance.walks import BruteForce, tokens_of
 from tests.constraint.walks import Walker
@@ -59,7 +59,7 @@ TOOLS = (("get_weather", WEATHER), ("get_tree", TREE))
 def ends(part: Part, text: str, start: int) -> set[int]:
     """Where a text of ``part`` that begins at ``start`` may end."""
     match part:
-        case Literal(wanted):
+        case FixedText(wanted):
             return {start + len(wanted)} if text.startswith(wanted, start) else set()
         case Series(parts):
             reached = {start}
@@ -84,7 +84,7 @@ def _ends_of_repeated(part: Repeated, text: str, start: int) -> set[int]:
         if part.at_most is not None and times > part.at_most:
             break
         if times > 1:
-            reached = {e for p in reached for e in ends(Literal(part.separator), text, p)}
+            reached = {e for p in reached for e in ends(FixedText(part.separator), text, p)}
         reached = {end for place in reached for end in ends(part.part, text, place)}
         if times >= part.at_least:
             found |= reached
@@ -122,7 +122,7 @@ def random_part(rng: random.Random, depth: int) -> Part:
 
     if depth == 0:
         leaves: list[Part] = [
-            Literal(text()),
+            FixedText(text()),
             FreeText(texts(2), texts(1)),
             FreeText(texts(1)),
             Regex("(ab)*b?"),
@@ -147,12 +147,12 @@ def random_part(rng: random.Random, depth: int) -> Part:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_a_structure_admits_what_a_recogniser_does(seed: int) -> None:
+def test_a_composite_admits_what_a_recogniser_does(seed: int) -> None:
     rng = random.Random(seed)
     part = random_part(rng, rng.choice([0, 1, 1, 2]))
     expected = {text for text in TEXTS if matches(part, text)}
     try:
-        walker = Walker.of(Structure(part))
+        walker = Walker.of(Composite(part))
     except UnsatisfiableSchema:
         assert not expected
         return
@@ -161,7 +161,7 @@ def test_a_structure_admits_what_a_recogniser_does(seed: int) -> None:
 
 def test_free_text_is_utf8_whatever_it_may_not_hold() -> None:
     for part in (FreeText(), FreeText(("<é>",)), FreeText((), ("é",))):
-        walker = Walker.of(Structure(part))
+        walker = Walker.of(Composite(part))
         for text in ("", "a\x00\x1f\x7fb", "日本", "\U0001f600", "é>"):
             assert walker.accepts(text)
         for data in (b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\x80", b"a\x80"):
@@ -171,10 +171,10 @@ def test_free_text_is_utf8_whatever_it_may_not_hold() -> None:
 def test_the_first_mark_in_a_text_is_where_the_text_before_it_ends() -> None:
     for marks in (("aa",), ("ab", "ba"), ("aba", "b"), ("bab", "ab"), ("é", "aé")):
         for mark in marks:
-            part = Series((text_before(mark, marks), Literal(mark)))
+            part = Series((text_before(mark, marks), FixedText(mark)))
             if any(other in mark[:-1] for other in marks):
                 continue
-            walker = Walker.of(Structure(part))
+            walker = Walker.of(Composite(part))
             for text in TEXTS:
                 found = [(text.find(other) + len(other), -len(other), other) for other in marks
                          if other in text]  # fmt: skip
@@ -184,53 +184,53 @@ def test_the_first_mark_in_a_text_is_where_the_text_before_it_ends() -> None:
 
 def test_a_beginning_is_taken_out_of_recursive_parts() -> None:
     part = NotStarting(LISTS, ("[[[", "[]"))
-    walker = Walker.of(Structure(part))
+    walker = Walker.of(Composite(part))
     texts = ["".join(t) for size in range(9) for t in product("[]", repeat=size)]
     assert [t for t in texts if walker.accepts(t)] == [t for t in texts if matches(part, t)]
     assert walker.accepts("[[],[[]]]")
 
 
-def test_each_schema_of_a_structure_has_its_own_form_and_may_be_open_or_closed() -> None:
+def test_each_schema_of_a_composite_has_its_own_form_and_may_be_open_or_closed() -> None:
     open_, closed = {"type": "object"}, {"type": "object", "properties": {"a": {"type": "null"}}}
-    structure = Structure(
+    composite = Composite(
         Series(
             (
                 JsonSchema(open_, whitespace="compact"),
-                Literal("|"),
+                FixedText("|"),
                 JsonSchema(closed, close_objects=True, whitespace="spaced"),
-                Literal("|"),
+                FixedText("|"),
                 JsonObject("compact"),
             )
         )
     )
-    walker = Walker.of(structure)
+    walker = Walker.of(composite)
     assert walker.accepts('{"b":1}|{"a": null}|{"c":[1,2]}')
     assert not walker.accepts('{"b": 1}|{"a": null}|{"c":[1,2]}')
     assert not walker.accepts('{"b":1}|{"a":null}|{"c":[1,2]}')
     assert not walker.accepts('{"b":1}|{"b": null}|{"c":[1,2]}')
 
 
-def test_equal_structures_have_one_cache_key_and_different_ones_have_not() -> None:
+def test_equal_composites_have_one_cache_key_and_different_ones_have_not() -> None:
     parts: list[Part] = [
-        Literal("a"),
+        FixedText("a"),
         FreeText(("a",)),
         FreeText((), ("a",)),
         FreeText(("a",), ("a",)),
         Choice(("a",)),
-        Series((Literal("a"),)),
-        Either((Literal("a"),)),
-        Repeated(Literal("a")),
-        Repeated(Literal("a"), ","),
-        Repeated(Literal("a"), "", 1),
-        Repeated(Literal("a"), "", 0, 1),
-        NotStarting(Literal("a"), ("a",)),
-        NotStarting(Literal("a"), ("a", "b")),
+        Series((FixedText("a"),)),
+        Either((FixedText("a"),)),
+        Repeated(FixedText("a")),
+        Repeated(FixedText("a"), ","),
+        Repeated(FixedText("a"), "", 1),
+        Repeated(FixedText("a"), "", 0, 1),
+        NotStarting(FixedText("a"), ("a",)),
+        NotStarting(FixedText("a"), ("a", "b")),
         JsonSchema({"const": 1}),
         JsonSchema({"const": 1}, whitespace="compact"),
     ]
-    keys = {Structure(part).cache_key() for part in parts}
+    keys = {Composite(part).cache_key() for part in parts}
     assert len(keys) == len(parts)
-    assert Structure(Series((Literal("a"),))).cache_key() in keys
+    assert Composite(Series((FixedText("a"),))).cache_key() in keys
 
 
 @pytest.mark.parametrize(
@@ -238,29 +238,29 @@ def test_equal_structures_have_one_cache_key_and_different_ones_have_not() -> No
     [
         (Either(()), UnsatisfiableSchema),
         (Series((FreeText(("a",)), JsonSchema(False))), UnsatisfiableSchema),
-        (NotStarting(Literal("ab"), ("a",)), UnsatisfiableSchema),
-        (Series((FreeText(("",)), Literal("x"))), UnsatisfiableSchema),
-        (Literal("\ud800"), InvalidSchema),
+        (NotStarting(FixedText("ab"), ("a",)), UnsatisfiableSchema),
+        (Series((FreeText(("",)), FixedText("x"))), UnsatisfiableSchema),
+        (FixedText("\ud800"), InvalidSchema),
         (FreeText(("\ud800",)), InvalidSchema),
         (Regex("("), InvalidSchema),
         (FreeText(("a" * 100_001,)), ConstraintTooComplex),
-        (Series((Literal("a"),) * 20_001), ConstraintTooComplex),
-        (Repeated(Repeated(Literal("a"), ",", 0, 1_000), "", 0, 1_000), ConstraintTooComplex),
+        (Series((FixedText("a"),) * 20_001), ConstraintTooComplex),
+        (Repeated(Repeated(FixedText("a"), ",", 0, 1_000), "", 0, 1_000), ConstraintTooComplex),
     ],
 )
 def test_what_cannot_be_is_refused(part: Part, error: type[Exception]) -> None:
     with pytest.raises(error):
-        compile_program(Structure(part))
+        compile_program(Composite(part))
 
 
 def test_parts_nested_too_deeply_are_refused() -> None:
-    part: Part = Literal("a")
+    part: Part = FixedText("a")
     for _ in range(5_000):
-        part = Either((part, Literal("b")))
+        part = Either((part, FixedText("b")))
     with pytest.raises(ConstraintTooComplex):
-        compile_program(Structure(part))
+        compile_program(Composite(part))
     with pytest.raises(ConstraintTooComplex):
-        compile_program(Structure(FreeText()), Limits(nodes=10))
+        compile_program(Composite(FreeText()), Limits(nodes=10))
 
 
 def test_an_error_in_a_schema_keeps_its_keyword_and_pointer() -> None:
@@ -268,43 +268,45 @@ def test_an_error_in_a_schema_keeps_its_keyword_and_pointer() -> None:
     with pytest.raises(UnsupportedSchema) as alone:
         compile_program(JsonSchema(schema))
     with pytest.raises(UnsupportedSchema) as inside:
-        compile_program(Structure(Series((Literal("<"), JsonSchema(schema)))))
+        compile_program(Composite(Series((FixedText("<"), JsonSchema(schema)))))
     assert (inside.value.keyword, inside.value.pointer) == (
         alone.value.keyword,
         alone.value.pointer,
     )
 
 
-def hermes() -> Structure:
+def hermes() -> Composite:
     calls = [
-        Series((Literal(f'{name}", "arguments": '), JsonSchema(schema), Literal("}\n</tool_call>")))
+        Series(
+            (FixedText(f'{name}", "arguments": '), JsonSchema(schema), FixedText("}\n</tool_call>"))
+        )
         for name, schema in TOOLS
     ]
-    call = Series((Literal('<tool_call>\n{"name": "'), Either(tuple(calls))))
+    call = Series((FixedText('<tool_call>\n{"name": "'), Either(tuple(calls))))
     text = FreeText(("<tool_call>",))
-    return Structure(Either((text, Series((text, Repeated(call, "\n", 1))))))
+    return Composite(Either((text, Series((text, Repeated(call, "\n", 1))))))
 
 
-def llama() -> Structure:
+def llama() -> Composite:
     leads = tuple(f'{{"name": "{name}", "parameters": ' for name, _ in TOOLS)
     calls = [
-        Series((Literal(lead), JsonSchema(schema), Literal("}")))
+        Series((FixedText(lead), JsonSchema(schema), FixedText("}")))
         for lead, (_, schema) in zip(leads, TOOLS, strict=True)
     ]
-    return Structure(Either((NotStarting(FreeText(), leads), *calls)))
+    return Composite(Either((NotStarting(FreeText(), leads), *calls)))
 
 
-def reasoning() -> Structure:
-    return Structure(
-        Series((FreeText(("</think>",)), Literal("</think>\n\n"), JsonSchema(WEATHER)))
+def reasoning() -> Composite:
+    return Composite(
+        Series((FreeText(("</think>",)), FixedText("</think>\n\n"), JsonSchema(WEATHER)))
     )
 
 
-def tags() -> Structure:
+def tags() -> Composite:
     ends = ("</f>", "</g>")
-    tag = Series((Literal("<f>"), text_before("</f>", ends), Literal("</f>")))
+    tag = Series((FixedText("<f>"), text_before("</f>", ends), FixedText("</f>")))
     text = text_before("<f>", ("<f>",))
-    return Structure(Series((Repeated(Series((text, tag))), FreeText(("<f>",)))))
+    return Composite(Series((Repeated(Series((text, tag))), FreeText(("<f>",)))))
 
 
 STRUCTURES = [hermes, llama, reasoning, tags]
@@ -357,31 +359,31 @@ def biased_walk(
 
 
 @pytest.mark.parametrize("build", STRUCTURES, ids=lambda build: build.__name__)
-def test_every_walk_within_its_budget_ends_in_a_text_of_the_structure(
+def test_every_walk_within_its_budget_ends_in_a_text_of_the_composite(
     build: Any, compiler: Compiler
 ) -> None:
-    structure, vocabulary = build(), small_vocabulary()
-    constraint, check = compiler.compile(structure), BruteForce(vocabulary)
+    composite, vocabulary = build(), small_vocabulary()
+    constraint, check = compiler.compile(composite), BruteForce(vocabulary)
     answers = {biased_walk(constraint, vocabulary, random.Random(s), check) for s in range(60)}
-    assert all(matches(structure.root, answer) for answer in answers)
+    assert all(matches(composite.root, answer) for answer in answers)
     assert len({len(answer) for answer in answers}) > 10
     assert sum("}" in answer or "</f>" in answer for answer in answers) > 5, "none had a call"
 
 
 @pytest.mark.parametrize("build", STRUCTURES, ids=lambda build: build.__name__)
-def test_samples_of_a_structure_and_their_neighbours_are_told_apart_as_by_the_recogniser(
+def test_samples_of_a_composite_and_their_neighbours_are_told_apart_as_by_the_recogniser(
     build: Any,
 ) -> None:
-    structure = build()
-    walker = Walker.of(structure)
+    composite = build()
+    walker = Walker.of(composite)
     rng = random.Random(7)
     for _ in range(60):
         text = walker.sample(rng, steps=rng.choice([0, 5, 60])).decode()
-        assert matches(structure.root, text), text
+        assert matches(composite.root, text), text
         place = rng.randrange(len(text) + 1)
         cut = text[:place] + text[place + 1 :]
         if walker.accepts(cut):
-            assert matches(structure.root, cut), cut
+            assert matches(composite.root, cut), cut
 
 
 def test_known_answers_of_tool_calls_are_admitted_and_broken_ones_are_not() -> None:
@@ -426,9 +428,9 @@ def test_a_long_free_text_stays_in_few_states(compiler: Compiler) -> None:
 
 
 def test_an_error_names_the_part_it_is_about_also_after_pickling() -> None:
-    def call(schema: Any) -> Structure:
+    def call(schema: Any) -> Composite:
         part = JsonSchema(schema, subject="the function 'f'")
-        return Structure(Either((Literal("x"), part)))
+        return Composite(Either((FixedText("x"), part)))
 
     with pytest.raises(UnsupportedSchema, match="the function 'f': the keyword") as unsupported:
         compile_program(call({"$dynamicRef": "https://elsewhere.example/x"}))
@@ -439,4 +441,4 @@ def test_an_error_names_the_part_it_is_about_also_after_pickling() -> None:
     with pytest.raises(UnsatisfiableSchema, match="the function 'f': no value") as impossible:
         compile_program(call(False))
     assert str(pickle.loads(pickle.dumps(impossible.value))) == str(impossible.value)
-    compile_program(Structure(Either((Literal("x"), JsonSchema(False)))))
+    compile_program(Composite(Either((FixedText("x"), JsonSchema(False)))))

@@ -70,7 +70,7 @@ def anything(whitespace: str) -> Walker:
 
 
 def dumped(value: Any, whitespace: str, depth: int = 0) -> str:
-    """``value`` in a layout that leaves no choice, by ``json.dumps`` where it can say it."""
+    """``value`` in a form that leaves no choice, by ``json.dumps`` where it can say it."""
     if whitespace == "compact":
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if whitespace == "spaced" or depth == DEEPEST or not value or not _is_container(value):
@@ -194,7 +194,7 @@ def test_containers_below_the_sixteenth_are_on_one_line(
 
 @pytest.mark.parametrize("whitespace", LAYOUTS)
 @pytest.mark.parametrize("value", FIXED, ids=str)
-def test_a_constant_is_written_in_the_layout_alone(value: Any, whitespace: str) -> None:
+def test_a_constant_is_written_in_that_form_alone(value: Any, whitespace: str) -> None:
     own = dumped(value, "spaced" if whitespace == "flexible" else whitespace)
     for schema in ({"const": value}, {"enum": [value, 12]}):
         walker = Walker.of(JsonSchema(schema, whitespace=whitespace))

@@ -42,6 +42,11 @@ class Trie:
     def nodes(self) -> int:
         return len(self.byte)
 
+    @property
+    def arrays(self) -> tuple[UInt8s, Int32s, Int32s, Int32s]:
+        """What the walks take first."""
+        return self.byte, self.depth, self.skip, self.token
+
     @classmethod
     def build(cls, strings: Sequence[bytes | None]) -> Trie:
         """The trie of ``strings`` by their index; None and b"" have no node."""

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from app.constraint.automaton.automaton import START, Automaton
 from app.constraint.automaton.trie import Int32s, Trie, classify, set_bits
+from app.constraint.json.text import SPELLINGS
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import Expression, ExpressionPool
-from app.constraint.program import SPELLINGS, Program
+from app.constraint.program import Program
 from app.core.constraint import Mask, Vocabulary
 
 
@@ -71,17 +72,7 @@ class VocabularyIndex:
         need = np.full(self.size, -1, np.int32)
         crossing = np.full((self.size, 2), -1, np.int32)
         trie = self.trie
-        classify(
-            trie.byte,
-            trie.depth,
-            trie.skip,
-            trie.token,
-            automaton,
-            accepting,
-            START,
-            need,
-            crossing,
-        )
+        classify(*trie.arrays, automaton, accepting, START, need, crossing)
         for source, target in trie.duplicates:
             need[target] = need[source]
             crossing[target] = crossing[source]

@@ -16,10 +16,3 @@ The language of a grammar is the set of texts that its rules derive, character b
 is no lexer in between: where Lark's lexer would take the longest match, a text is in the language
 if there is any way to split it.
 """
-
-from __future__ import annotations
-
-from app.constraint.grammar.lowering import lower
-from app.constraint.grammar.parsing import read
-
-__all__ = ["lower", "read"]

@@ -14,7 +14,7 @@ MAX_CHARACTERS = 1 << 18
 _GBNF_RULE = re.compile(r"^[ \t]*[A-Za-z0-9_-]++[ \t]*::=", re.MULTILINE)
 
 
-def read(text: str, syntax: str, limits: Limits) -> Rules:
+def parse(text: str, syntax: str, limits: Limits) -> Rules:
     """The rules of ``text``; ``syntax`` is ``gbnf``, ``lark``, or ``auto``: a line that starts
     with ``name ::=`` makes it GBNF.
 

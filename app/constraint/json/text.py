@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from app.constraint.json.numbers import number
-from app.constraint.json.whitespace import Layout
+from app.constraint.json.whitespace import Whitespace
 from app.constraint.language.codepoints import CHARACTERS, LAST, Ranges, clip, common, utf8
 from app.constraint.language.expressions import Expression, ExpressionPool, byte_range, byte_set
 from app.constraint.limits import Limits
@@ -42,6 +42,10 @@ def character(pool: ExpressionPool) -> Expression:
 def spelled_once(pool: ExpressionPool) -> Expression:
     """One character of a JSON string, in one spelling each; built once per pool."""
     return pool.once(SPELLED_ONCE, lambda: _json_spelling(pool, CHARACTERS))
+
+
+SPELLINGS = {CHARACTER: character, SPELLED_ONCE: spelled_once}
+"""The characters that strings mostly consist of, by their landmarks."""
 
 
 @cache
@@ -82,20 +86,22 @@ def json_spelling_or_any(pool: ExpressionPool, members: Ranges) -> Expression:
 
 def json_text(value: Any) -> bytes:
     """``value`` as ``json.dumps`` writes it, in UTF-8. Lone surrogates stay escaped."""
-    return Layout().written(value)
+    return Whitespace().written(value)
 
 
 class JsonText:
-    """Builds the values of JSON in one pool, in one layout.
+    """Builds the values of JSON in one pool, in one space.
 
     ``depth`` is that of the value: 0 for the whole answer, ``inside(depth)`` for what a container
-    holds. It matters for indented layouts alone.
+    holds. It matters for indented text alone.
     """
 
-    def __init__(self, pool: ExpressionPool, limits: Limits, layout: Layout | None = None) -> None:
+    def __init__(
+        self, pool: ExpressionPool, limits: Limits, whitespace: Whitespace | None = None
+    ) -> None:
         self.pool = pool
         self.limits = limits
-        self.layout = layout or Layout()
+        self.whitespace = whitespace or Whitespace()
         self.character = character(pool)
         self._any_values: dict[int, Expression] = {}
 
@@ -105,11 +111,11 @@ class JsonText:
         return self.pool.repeat(spelled_once(self.pool))
 
     def inside(self, depth: int) -> int:
-        return self.layout.inside(depth)
+        return self.whitespace.inside(depth)
 
     def constant(self, value: Any, depth: int = 0) -> Expression:
         """Exactly ``value``."""
-        return self.pool.literal(self.layout.written(value, depth))
+        return self.pool.literal(self.whitespace.written(value, depth))
 
     def string(self, low: int = 0, high: int | None = None) -> Expression:
         """Any string of ``low`` to ``high`` characters."""
@@ -122,7 +128,7 @@ class JsonText:
     def member(self, name: str, value: Expression) -> Expression:
         """The member ``name`` of an object."""
         written = self.pool.literal(json_text(name))
-        return self.pool.concatenate(written, self.layout.after_name(self.pool), value)
+        return self.pool.concatenate(written, self.whitespace.after_name(self.pool), value)
 
     def free_member(self, content: Expression | None, value: Expression) -> Expression:
         """A member with any name of ``content``, which has no quotes; None for any name at all.
@@ -131,7 +137,7 @@ class JsonText:
         in disguise: see ``names_but``.
         """
         name = self.string() if content is None else self.quoted(content)
-        return self.pool.concatenate(name, self.layout.after_name(self.pool), value)
+        return self.pool.concatenate(name, self.whitespace.after_name(self.pool), value)
 
     def names_but(self, taken: Iterable[str]) -> Expression:
         """The contents of all names but those ``taken``, in one spelling each."""
@@ -151,27 +157,27 @@ class JsonText:
         self, bracket: bytes, item: Expression, low: int, high: int | None, depth: int
     ) -> Expression:
         """``low`` to ``high`` items between the two brackets of ``bracket``."""
-        pool, layout = self.pool, self.layout
+        pool, space = self.pool, self.whitespace
         if high is not None and low > high:
             return pool.empty
         if high == 0 or item == pool.empty:
-            return layout.empty(pool, bracket) if low == 0 else pool.empty
-        more = pool.concatenate(layout.between(pool, depth), item)
+            return space.empty(pool, bracket) if low == 0 else pool.empty
+        more = pool.concatenate(space.between(pool, depth), item)
         others = pool.repeat(more, max(low - 1, 0), None if high is None else high - 1)
-        items = pool.concatenate(item, others, layout.end(pool, bracket, depth))
+        items = pool.concatenate(item, others, space.end(pool, bracket, depth))
         return self.begun(bracket, items, may_be_empty=low == 0, depth=depth)
 
     def begun(
         self, bracket: bytes, items: Expression, *, may_be_empty: bool, depth: int
     ) -> Expression:
         """A container of ``items``, which have the closing bracket at their end, or of nothing."""
-        pool, layout = self.pool, self.layout
-        begin = layout.begin(pool, bracket, depth)
+        pool, space = self.pool, self.whitespace
+        begin = space.begin(pool, bracket, depth)
         if not may_be_empty:
             return pool.concatenate(begin, items)
         if begin == pool.literal(bracket[:1]):
             return pool.concatenate(begin, pool.union((items, pool.literal(bracket[1:]))))
-        return pool.union((pool.concatenate(begin, items), layout.empty(pool, bracket)))
+        return pool.union((pool.concatenate(begin, items), space.empty(pool, bracket)))
 
     def any_value(self, depth: int = 0) -> Expression:
         """Any JSON value: a rule, as values hold values."""

@@ -21,7 +21,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Whitespace:
     """One form of JSON text. ``indent`` None is on one line.
 
     ``flexible`` admits at most two blanks and one newline in every place where JSON admits white
@@ -34,8 +34,8 @@ class Layout:
     flexible: bool = False
 
     @classmethod
-    def named(cls, name: str) -> Layout:
-        """The layout for the option ``whitespace``; raises ``InvalidSchema`` for another name."""
+    def named(cls, name: str) -> Whitespace:
+        """The form that the option ``whitespace`` names. Raises ``InvalidSchema``."""
         if name == "spaced":
             return cls()
         if name == "compact":

@@ -21,11 +21,11 @@ from app.constraint.regex.syntax import (
 if TYPE_CHECKING:
     from app.constraint.regex.lowering import Lowering
 
-Rest = tuple[Expression, ...]
+Continuation = tuple[Expression, ...]
 """What may follow up to the end of the text: at the start of the text, then after each atom."""
 
 
-class Rests:
+class Continuations:
     """What ``lowering`` needs for look-around behind the sets of which ``atoms`` is a partition."""
 
     def __init__(self, lowering: Lowering, atoms: tuple[Ranges, ...]) -> None:
@@ -37,7 +37,7 @@ class Rests:
         """The texts that ``node`` matches from end to end."""
         return self.before(node, self._same(self._pool.epsilon))[0]
 
-    def before(self, node: Node, rest: Rest) -> Rest:
+    def before(self, node: Node, rest: Continuation) -> Continuation:
         """The texts of which ``node`` matches a beginning, and ``rest`` is what follows it."""
         if isinstance(node, Sequence):
             for part in reversed(node.parts):
@@ -54,13 +54,13 @@ class Rests:
         assert isinstance(node, Repeated)
         return self._tempered(node, rest) if node.high is None else self._rounds(node, rest)
 
-    def _same(self, expression: Expression) -> Rest:
+    def _same(self, expression: Expression) -> Continuation:
         return (expression,) * (1 + len(self._atoms))
 
-    def _any(self, rests: list[Rest]) -> Rest:
+    def _any(self, rests: list[Continuation]) -> Continuation:
         return tuple(map(self._pool.union, zip(*rests, strict=True)))
 
-    def _anchor(self, node: Anchor, rest: Rest) -> Rest:
+    def _anchor(self, node: Anchor, rest: Continuation) -> Continuation:
         pool = self._pool
         if node.at_end:
             return tuple(self._ended(one) for one in rest)
@@ -75,7 +75,7 @@ class Rests:
     def _line_feed(self, rest: Expression) -> Expression:
         return self._pool.intersect((rest, self._lowering.character(single(0x0A))))
 
-    def _look(self, node: Look, rest: Rest) -> Rest:
+    def _look(self, node: Look, rest: Continuation) -> Continuation:
         """A negative look is asked in the other translation: loose of strict, strict of loose."""
         pool = self._pool
         lowering = self._lowering.opposite if node.negative else self._lowering
@@ -86,12 +86,14 @@ class Rests:
                 else pool.empty
                 for context, one in zip((None, *self._atoms), rest, strict=True)
             )
-        ahead = Rests(lowering, self._atoms).before(node.body, self._same(lowering.anything))
+        ahead = Continuations(lowering, self._atoms).before(
+            node.body, self._same(lowering.anything)
+        )
         if node.negative:
             ahead = tuple(map(pool.complement, ahead))
         return tuple(map(pool.intersect, zip(rest, ahead, strict=True)))
 
-    def _text(self, node: Node, rest: Rest) -> Rest:
+    def _text(self, node: Node, rest: Continuation) -> Continuation:
         """Before a part that looks at nothing beside it: split by its last character."""
         pool = self._pool
         after = set(rest[1:])
@@ -123,7 +125,7 @@ class Rests:
         ending = pool.concatenate(lowering.anything, lowering.character(atom))
         return pool.intersect((lowering.plain(node), ending))
 
-    def _rounds(self, node: Repeated, rest: Rest) -> Rest:
+    def _rounds(self, node: Repeated, rest: Continuation) -> Continuation:
         """Few rounds, written out from the last to the first."""
         assert node.high is not None
         result = rest
@@ -133,7 +135,7 @@ class Rests:
             result = self.before(node.body, result)
         return result
 
-    def _tempered(self, node: Repeated, rest: Rest) -> Rest:
+    def _tempered(self, node: Repeated, rest: Continuation) -> Continuation:
         """``((?!B).)*`` before the end of the text: no suffix of the text begins with B."""
         pool, lowering = self._pool, self._lowering
         found = tempered(node)
@@ -152,7 +154,7 @@ class Rests:
         return self._pool.epsilon if self._pool.nullable[rest] else self._pool.empty
 
     def _before(
-        self, texts: Expression, part: Callable[[Expression], Expression], rest: Rest
+        self, texts: Expression, part: Callable[[Expression], Expression], rest: Continuation
     ) -> Expression:
         """``texts``, and then the ``part`` of what may follow after their last character."""
         pool, lowering = self._pool, self._lowering
@@ -169,7 +171,7 @@ class Rests:
         for look in looks:
             lowering = self._lowering.opposite if look.negative else self._lowering
             anything = self._same(lowering.anything)
-            failing = Rests(lowering, self._atoms).before(look.body, anything)[0]
+            failing = Continuations(lowering, self._atoms).before(look.body, anything)[0]
             if not look.negative:
                 failing = pool.complement(failing)
             character = lowering.character(CHARACTERS)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from app.constraint.language.codepoints import CHARACTERS, Ranges
 from app.constraint.language.expressions import Expression, ExpressionPool
-from app.constraint.regex.continuations import Rests
+from app.constraint.regex.continuations import Continuations
 from app.constraint.regex.lookaround import atoms
 from app.constraint.regex.syntax import (
     Alternatives,
@@ -61,7 +61,7 @@ class Lowering:
             return self._at(node, first=True, last=True).full
         known = self._looking.get(node)
         if known is None:
-            known = self._looking[node] = Rests(self, atoms(node)).whole(node)
+            known = self._looking[node] = Continuations(self, atoms(node)).whole(node)
         return known
 
     def search(self, node: Node) -> Expression:

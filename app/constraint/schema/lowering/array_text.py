@@ -45,8 +45,8 @@ class ArrayWriter:
         self._value = value
         self._values = values
         self._depth = depth
-        self._between = text.layout.between(text.pool, depth)
-        self._end = text.layout.end(text.pool, b"[]", depth)
+        self._between = text.whitespace.between(text.pool, depth)
+        self._end = text.whitespace.end(text.pool, b"[]", depth)
 
     def write(self, shape: ArrayShape) -> Expression:
         """The arrays of this shape."""
@@ -77,7 +77,7 @@ class ArrayWriter:
 
     def _begun(self, items: Expression, *, may_be_empty: bool) -> Expression:
         if items == self._pool.empty:
-            nothing = self._text.layout.empty(self._pool, b"[]")
+            nothing = self._text.whitespace.empty(self._pool, b"[]")
             return nothing if may_be_empty else items
         return self._text.begun(b"[]", items, may_be_empty=may_be_empty, depth=self._depth)
 

@@ -33,8 +33,8 @@ from app.core.errors import ConstraintTooComplex
 _DEEPEST = 24
 """Goals inside goals built on one stack; deeper ones become rules and are built after."""
 
-_Place = tuple[tuple[Branch, ...], int]
-"""What is built once: the branches of a goal, at a depth of the layout."""
+_Unit = tuple[tuple[Branch, ...], int]
+"""What is built once: the branches of a goal, at a depth of the text."""
 
 
 class SchemaBuilder:
@@ -64,9 +64,9 @@ class SchemaBuilder:
         self._evaluation.opposite, loosely.opposite = loosely, self._evaluation
         self._emptiness = Emptiness(self._branches, self._evaluation, self._strings)
         self._free_names = FreeNames(text, self._strings, self._evaluation, self._contents)
-        self._known: dict[_Place, Expression] = {}
-        self._open: set[_Place] = set()
-        self._waiting: list[tuple[_Place, Expression]] = []
+        self._known: dict[_Unit, Expression] = {}
+        self._open: set[_Unit] = set()
+        self._waiting: list[tuple[_Unit, Expression]] = []
         self._built_numbers: dict[tuple[Goal, bool], Expression] = {}
         self._built_branches: dict[tuple[Branch, int], Expression] = {}
 
@@ -83,32 +83,32 @@ class SchemaBuilder:
         """The values of the whole schema. Call once."""
         root = self._value((self._document.root,), 0)
         while self._waiting:
-            place, rule = self._waiting.pop()
-            self._pool.define_rule(rule, self._any_of(place))
+            unit, rule = self._waiting.pop()
+            self._pool.define_rule(rule, self._any_of(unit))
         return root
 
     def _value(self, goal: Goal, depth: int) -> Expression:
         """The values that satisfy ``goal``, written at ``depth``."""
-        place = (self._branches.of(goal), depth)
-        known = self._known.get(place)
+        unit = (self._branches.of(goal), depth)
+        known = self._known.get(unit)
         if known is not None:
             return known
-        if place in self._open or len(self._open) >= _DEEPEST:
-            rule = self._known[place] = self._pool.declare_rule()
-            if place not in self._open:
-                self._waiting.append((place, rule))
+        if unit in self._open or len(self._open) >= _DEEPEST:
+            rule = self._known[unit] = self._pool.declare_rule()
+            if unit not in self._open:
+                self._waiting.append((unit, rule))
             return rule
-        self._open.add(place)
-        built = self._any_of(place)
-        self._open.discard(place)
-        if place in self._known:  # a rule, declared on the way
-            self._pool.define_rule(self._known[place], built)
+        self._open.add(unit)
+        built = self._any_of(unit)
+        self._open.discard(unit)
+        if unit in self._known:  # a rule, declared on the way
+            self._pool.define_rule(self._known[unit], built)
         else:
-            self._known[place] = built
-        return self._known[place]
+            self._known[unit] = built
+        return self._known[unit]
 
-    def _any_of(self, place: _Place) -> Expression:
-        branches, depth = place
+    def _any_of(self, unit: _Unit) -> Expression:
+        branches, depth = unit
         return self._pool.union([self._branch(branch, depth) for branch in branches])
 
     def _branch(self, branch: Branch, depth: int) -> Expression:
@@ -122,7 +122,7 @@ class SchemaBuilder:
             return self._text.any_value(depth)
         values = self._listed(branch)
         if values is not None:
-            written = [self._text.layout.written(value, depth) for value in values]
+            written = [self._text.whitespace.written(value, depth) for value in values]
             return self._pool.one_of(written)
         return self._pool.union([self._kind(branch, kind, depth) for kind in kinds_of(branch)])
 
@@ -214,7 +214,7 @@ class SchemaBuilder:
                     for value in _words(kind, tuple(n for n in branch if restricts(n, kind)))
                 ]
             for value in values:
-                found[identity(value)] = self._text.layout.written(value, depth)
+                found[identity(value)] = self._text.whitespace.written(value, depth)
         if len(found) > self._limits.different_items:
             raise ConstraintTooComplex(
                 f"uniqueItems over more than {self._limits.different_items} values"

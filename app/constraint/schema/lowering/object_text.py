@@ -57,8 +57,8 @@ class ObjectWriter:
         self._free_names = free_names
         self._value = value
         self._depth = depth
-        self.between = text.layout.between(text.pool, depth)
-        self.end = text.layout.end(text.pool, b"{}", depth)
+        self.between = text.whitespace.between(text.pool, depth)
+        self.end = text.whitespace.end(text.pool, b"{}", depth)
 
     def write(self, nodes: Goal, shape: ObjectShape) -> Expression:
         """The objects that satisfy ``nodes``, whose shape this is."""
@@ -80,7 +80,7 @@ class ObjectWriter:
             shape.low <= 0 and not everything and not any(member.required for member in members)
         )
         if items == self.pool.empty:
-            nothing = self._text.layout.empty(self.pool, b"{}")
+            nothing = self._text.whitespace.empty(self.pool, b"{}")
             return nothing if may_be_empty else self.pool.empty
         return self._text.begun(b"{}", items, may_be_empty=may_be_empty, depth=self._depth)
 

@@ -1,8 +1,8 @@
-"""Answers made of several parts: marks, free text, and parts under constraints of their own.
+"""Composite grammars: answers of several parts, some of them under constraints of their own.
 
-Tool calls, structural tags and the answers of reasoning models are such. A ``Structure`` is a
-``ConstraintSpec`` like any other; what it admits is compiled into one automaton, so forced marks
-are leapt over and the whole answer is finished within the budget.
+Tool calls, structural tags and the answers of reasoning models are such: marks, free text, schemas.
+A ``Composite`` is a ``ConstraintSpec`` like any other; all of it is compiled into one automaton, so
+forced marks are leapt over and the whole answer is finished within the budget.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
 
 @dataclass(frozen=True, slots=True)
-class Literal:
+class FixedText:
     """Exactly ``text``."""
 
     text: str
@@ -66,7 +66,7 @@ class NotStarting:
 
 
 Part = (
-    Literal
+    FixedText
     | FreeText
     | Series
     | Either
@@ -81,13 +81,13 @@ Part = (
 
 
 @dataclass(frozen=True, slots=True)
-class Structure:
+class Composite:
     """Answers that ``root`` describes."""
 
     root: Part
 
     def cache_key(self) -> str:
-        return "structure:" + json.dumps(_plain(self.root), separators=(",", ":"))
+        return "composite:" + json.dumps(_plain(self.root), separators=(",", ":"))
 
 
 def text_before(mark: str, marks: Iterable[str], without: Iterable[str] = ()) -> FreeText:
@@ -115,10 +115,10 @@ def _overlaps(other: str, mark: str) -> Iterator[int]:
 def _plain(part: Part) -> list[Any]:
     """The tree as JSON, one list for each part, its kind first."""
     match part:
-        case Literal(text):
-            return ["literal", text]
+        case FixedText(text):
+            return ["fixed", text]
         case FreeText(without, not_ending):
-            return ["text", without, not_ending]
+            return ["free", without, not_ending]
         case Series(parts):
             return ["series", *map(_plain, parts)]
         case Either(parts):
