@@ -119,7 +119,7 @@ class _Explorer:
         if self._pool.kinds[root] == Kind.RULE:
             self._rules[self._pool.operands[root]] = 1
             self._nodes[start].rule = 1
-            root = self._body(root)
+            root = self._pool.body(root)
         self._add(start, _Way("start", "", 0, root, self._mode))
         while self._waiting:
             number, expression, mode = self._waiting.popleft()
@@ -268,15 +268,10 @@ class _Explorer:
             return "any JSON value"
         if index not in self._rules:
             number = self._rules[index] = len(self._rules) + 1
-            start = self._node(self._body(rule), self._mode)
+            start = self._node(self._pool.body(rule), self._mode)
             if start is not None:
                 self._nodes[start].rule = number
         return f"rule {self._rules[index]}"
-
-    def _body(self, rule: Expression) -> Expression:
-        body: Expression | None = self._pool.bodies[self._pool.operands[rule]]
-        assert body is not None, "a declared rule has no body"
-        return body
 
     def _apart(
         self, head: Expression, mode: int

@@ -127,7 +127,7 @@ class Measures:
             return bool(operand & ~_OF_NUMBERS == 0)
         if kind in (Kind.COMPLEMENT, Kind.RULE, Kind.DISTINCT):
             return False
-        numeric = [self._numeric[part] for part in self._parts(expression)]
+        numeric = [self._numeric[part] for part in self._pool.parts(expression)]
         return any(numeric) if kind == Kind.INTERSECTION else all(numeric)
 
     def _quoted_of(self, expression: Expression) -> bool:
@@ -136,13 +136,4 @@ class Measures:
             return has_quote(operand)
         if kind in (Kind.RULE, Kind.DISTINCT):
             return True
-        return any(self._quoted[part] for part in self._parts(expression))
-
-    def _parts(self, expression: Expression) -> tuple[Expression, ...]:
-        kind, operand = self._pool.kinds[expression], self._pool.operands[expression]
-        if kind in (Kind.CONCATENATION, Kind.UNION, Kind.INTERSECTION):
-            parts: tuple[Expression, ...] = operand
-            return parts
-        if kind == Kind.REPETITION:
-            return (operand[0],)
-        return (operand,) if kind == Kind.COMPLEMENT else ()
+        return any(self._quoted[part] for part in self._pool.parts(expression))

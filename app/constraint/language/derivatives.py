@@ -15,8 +15,6 @@ from app.constraint.language.expressions import INFINITE, ByteSet, Expression, E
 from app.constraint.language.rows import Row, Rows
 from app.core.errors import ConstraintTooComplex
 
-__all__ = ["Derivatives", "Row"]
-
 _PREFERRED = b"a0A _"
 """Bytes a shortest completion is spelled with where several are as short."""
 
@@ -160,12 +158,8 @@ class Derivatives(Rows):
         for expression, regular in enumerate(pool.regular):
             if regular:
                 continue
-            kind, operand = pool.kinds[expression], pool.operands[expression]
-            if kind == Kind.CONCATENATION or kind == Kind.UNION:
-                parts = operand
-            else:
-                parts = operand[:1] if kind == Kind.REPETITION else ()
-            for part in parts:
+            bare = pool.kinds[expression] in (Kind.RULE, Kind.DISTINCT)
+            for part in () if bare else pool.parts(expression):
                 if not pool.regular[part]:
                     wholes.setdefault(part, []).append(expression)
         return wholes
@@ -176,9 +170,7 @@ class Derivatives(Rows):
         ruled: dict[Expression, list[Expression]] = {}
         for expression, kind in enumerate(pool.kinds):
             if kind == Kind.RULE:
-                body = pool.bodies[pool.operands[expression]]
-                assert body is not None, "a declared rule has no body"
-                ruled.setdefault(body, []).append(expression)
+                ruled.setdefault(pool.body(expression), []).append(expression)
         return ruled
 
     def shortest(self, expression: Expression) -> bytes:
@@ -192,7 +184,7 @@ class Derivatives(Rows):
             elif kind == Kind.UNION:
                 expression = min(operand, key=self.length)
             elif kind == Kind.RULE:
-                expression = pool.bodies[operand] or pool.empty
+                expression = pool.body(expression)
             elif kind == Kind.DISTINCT:
                 expression = pool.expand_distinct(expression)
             elif kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:

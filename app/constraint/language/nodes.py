@@ -142,14 +142,32 @@ class Nodes:
     def declare_rule(self, *, nullable: bool = False) -> Expression:
         """A reference to a rule whose body comes later; ``nullable`` says if it has b""."""
         self.bodies.append(None)
-        rule = self.node(Kind.RULE, len(self.bodies) - 1, nullable=nullable, regular=False)
-        return rule
+        return self.node(Kind.RULE, len(self.bodies) - 1, nullable=nullable, regular=False)
 
     def define_rule(self, rule: Expression, body: Expression) -> None:
         """Give a declared rule its body. A body may refer to any rule, itself included."""
         assert self.kinds[rule] == Kind.RULE
         assert self.nullable[body] == self.nullable[rule], "declared with other nullability"
         self.bodies[self.operands[rule]] = body
+
+    def body(self, rule: Expression) -> Expression:
+        body = self.bodies[self.operands[rule]]
+        assert body is not None, "a declared rule has no body"
+        return body
+
+    def parts(self, expression: Expression) -> tuple[Expression, ...]:
+        """What an expression is made of; a rule, of its body."""
+        kind, operand = self.kinds[expression], self.operands[expression]
+        if kind in (Kind.CONCATENATION, Kind.UNION, Kind.INTERSECTION):
+            parts: tuple[Expression, ...] = operand
+            return parts
+        if kind == Kind.REPETITION:
+            return (operand[0],)
+        if kind == Kind.COMPLEMENT:
+            return (operand,)
+        if kind == Kind.DISTINCT:
+            return (*operand[0], operand[1])
+        return (self.body(expression),) if kind == Kind.RULE else ()
 
     def node(self, kind: int, operand: Any, *, nullable: bool, regular: bool) -> Expression:
         """The expression of this form, which the other methods would make of its parts, too."""

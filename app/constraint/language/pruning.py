@@ -28,32 +28,17 @@ def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expr
                 regular=pool.regular[expression],
             )
     for rule in rules:
-        result.define_rule(moved[rule], moved[_body(pool, rule)])
+        result.define_rule(moved[rule], moved[pool.body(rule)])
     result.landmarks = {n: moved[e] for n, e in pool.landmarks.items() if e in moved}
     return result, moved[root]
 
 
 def _parts(pool: ExpressionPool, root: Expression) -> set[Expression]:
     """``root`` and all it is made of."""
-    kinds, operands = pool.kinds, pool.operands
     found = {root}
     waiting = [root]
     while waiting:
-        expression = waiting.pop()
-        kind, operand = kinds[expression], operands[expression]
-        if kind == Kind.RULE:
-            parts: tuple[Expression, ...] = (_body(pool, expression),)
-        elif kind in (Kind.CONCATENATION, Kind.UNION, Kind.INTERSECTION):
-            parts = operand
-        elif kind == Kind.REPETITION:
-            parts = operand[:1]
-        elif kind == Kind.COMPLEMENT:
-            parts = (operand,)
-        elif kind == Kind.DISTINCT:
-            parts = (*operand[0], operand[1])
-        else:
-            continue
-        for part in parts:
+        for part in pool.parts(waiting.pop()):
             if part not in found:
                 found.add(part)
                 waiting.append(part)
@@ -74,9 +59,3 @@ def _moved(kind: int, operand: Any, moved: dict[Expression, Expression]) -> Any:
         items, between, low, high = operand
         return tuple([moved[item] for item in items]), moved[between], low, high
     return operand
-
-
-def _body(pool: ExpressionPool, rule: Expression) -> Expression:
-    body: Expression | None = pool.bodies[pool.operands[rule]]
-    assert body is not None, "a declared rule has no body"
-    return body

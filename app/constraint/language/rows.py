@@ -122,7 +122,7 @@ class Rows:
             rest = self._rest(operand)
             return [(b, pool.concatenate(e, rest)) for b, e in self.row(operand[0])]
         if kind == Kind.RULE:
-            return self._row_of_rule(expression, operand)
+            return self._row_of_rule(expression)
         if kind == Kind.DISTINCT:
             return self.row(pool.expand_distinct(expression))
         return []
@@ -195,14 +195,12 @@ class Rows:
         row.append((rest, self.pool.everything))
         return self._by_target(row)
 
-    def _row_of_rule(self, rule: Expression, index: int) -> Row:
+    def _row_of_rule(self, rule: Expression) -> Row:
         if rule in self._open:
             raise ConstraintTooComplex("a rule that refers to itself before it consumes a byte")
-        body = self.pool.bodies[index]
-        assert body is not None, "a declared rule has no body"
         self._open.add(rule)
         try:
-            return self.row(body)
+            return self.row(self.pool.body(rule))
         finally:
             self._open.discard(rule)
 

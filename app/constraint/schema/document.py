@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
+from app.constraint.cached_method import cached_method
 from app.constraint.limits import Limits
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 
@@ -51,7 +52,11 @@ class Node:
         # made nodes have a boolean where the schema may have something else
         return self._at(pointer, str(value) if isinstance(value, bool) else "", value)
 
-    def place(self, keyword: str) -> str:
+    def children(self, keyword: str) -> list[Node]:
+        """The subschemas that ``keyword`` lists, none where it is not there."""
+        return [self.child(keyword, n) for n in range(len(self.schema.get(keyword, ())))]
+
+    def pointer_to(self, keyword: str) -> str:
         """The pointer to a keyword of this subschema."""
         return f"{self.pointer}/{escape_token(keyword)}"
 
@@ -132,8 +137,10 @@ class Document:
         _check_size(schema, limits)
         self.dialect = _dialect(schema)
         self.root = Node("", _without(self.dialect.foreign, schema))
-        self._index: _Index | None = None
-        self._resolved: dict[tuple[str, str], Node] = {}
+
+    @cached_property
+    def _index(self) -> _Index:
+        return _Index(self.root, self.dialect)
 
     @cached_property
     def says_unknown(self) -> bool:
@@ -166,19 +173,11 @@ class Document:
             if keyword in node.schema
         ]
 
+    @cached_method
     def _resolve(self, node: Node, keyword: str) -> Node:
-        known = self._resolved.get((node.pointer, keyword))
-        if known is None:
-            known = self._resolve_new(node, keyword)
-            self._resolved[node.pointer, keyword] = known
-        return known
-
-    def _resolve_new(self, node: Node, keyword: str) -> Node:
-        reference, place = node.schema[keyword], node.place(keyword)
+        reference, place = node.schema[keyword], node.pointer_to(keyword)
         if not isinstance(reference, str):
             raise InvalidSchema(f"{keyword} must be a string", pointer=place)
-        if self._index is None:
-            self._index = _Index(self.root, self.dialect)
         index = self._index
         address, _, fragment = reference.partition("#")
         base = _join(index.base(node.pointer, self.dialect), address)

@@ -191,13 +191,13 @@ class _Numbers:
             reason = "the multiples between the bounds have too many digits"
         keywords = ("multipleOf", "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
         keyword, node = next((k, n) for k in keywords for n in self._nodes if k in n.schema)
-        return UnsupportedSchema(keyword, node.place(keyword), reason)
+        return UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
 
     def _too_large(self, node: Node | None = None) -> UnsupportedSchema:
         reason = "it takes too many states to be followed digit by digit over this range"
         if node is None:
             node = next(node for node in self._nodes if "multipleOf" in node.schema)
-        return UnsupportedSchema("multipleOf", node.place("multipleOf"), reason)
+        return UnsupportedSchema("multipleOf", node.pointer_to("multipleOf"), reason)
 
 
 def _bound(nodes: Goal, inclusive: str, exclusive: str, *, upper: bool) -> Bound | None:
@@ -235,7 +235,7 @@ def _common_multiple(nodes: Goal) -> Fraction | None:
             common = factor if common is None else _least_common(common, factor)
             if common >= 10**_LARGEST_DIGITS:
                 reason = f"the common multiple has more than {_LARGEST_DIGITS} digits"
-                raise UnsupportedSchema("multipleOf", node.place("multipleOf"), reason)
+                raise UnsupportedSchema("multipleOf", node.pointer_to("multipleOf"), reason)
     return common
 
 
@@ -265,4 +265,4 @@ def _check_size(node: Node, keyword: str | tuple[str, str]) -> None:
     if abs(node.schema[keyword]) >= 10**_LARGEST_DIGITS:
         name = keyword if isinstance(keyword, str) else keyword[1]
         reason = f"it has more than {_LARGEST_DIGITS} digits"
-        raise UnsupportedSchema(name, node.place(name), reason)
+        raise UnsupportedSchema(name, node.pointer_to(name), reason)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from app.constraint.cached_method import cached_method
 from app.constraint.json.numbers.decimals import Decimals, first_on_grid, last_on_grid
 from app.constraint.json.numbers.ranges import (
     DIGITS,
@@ -211,9 +212,6 @@ class Remainders:
         self.pool = pool
         self.grid = grid
         self.divisible = divisible
-        self._moduli: dict[int, int] = {}
-        self._after: dict[tuple[Expression, ByteSet], Expression] = {}
-        """What one digit of a set stands before, and the two together."""
         self._tails: dict[tuple[int, int], Expression] = {}
         self._heads: dict[tuple[int, int], list[Expression]] = {}
 
@@ -253,7 +251,7 @@ class Remainders:
             after_first = self._head(shortest - tail - 1, longest - tail - 1)
             modulus = len(after_first)
             options.append(
-                self._choice((after_first[digit % modulus] for digit in range(1, 10)), 1)
+                self._any_digit((after_first[digit % modulus] for digit in range(1, 10)), 1)
             )
         return self.pool.union(options)
 
@@ -272,7 +270,7 @@ class Remainders:
             if known is None:
                 rests = head * (10 // modulus + 2)  # as the remainders go round
                 starts = [10 * remainder % modulus for remainder in range(modulus)]
-                choices = {n: self._choice(rests[n : n + 10], 0) for n in set(starts)}
+                choices = {n: self._any_digit(rests[n : n + 10], 0) for n in set(starts)}
                 known = [choices[n] for n in starts]
                 if needed == 0:
                     known = [self.pool.union(pair) for pair in zip(ends, known, strict=True)]
@@ -298,7 +296,7 @@ class Remainders:
                 below = low[1:] if low is not None and digit == first else None
                 above = high[1:] if high is not None and digit == last else None
                 rests.append(self._tail(left - 1, 10 * remainder + digit, below, above))
-            more = self._choice(rests, first)
+            more = self._any_digit(rests, first)
             if left == places:
                 more = pool.concatenate(pool.literal(b"."), more)
             found = pool.union((found, more)) if left <= places else more
@@ -306,23 +304,17 @@ class Remainders:
             self._tails[left, remainder] = found
         return found
 
-    def _choice(self, rests: Iterable[Expression], first: int) -> Expression:
+    def _any_digit(self, rests: Iterable[Expression], first: int) -> Expression:
         """The digits from ``first`` on, each with what follows it."""
         by_rest: dict[Expression, ByteSet] = {}
         for digit, rest in enumerate(rests, 0x30 + first):
             by_rest[rest] = by_rest.get(rest, 0) | 1 << digit
-        pool, known = self.pool, self._after
-        options = []
-        for way in by_rest.items():
-            option = known.get(way)
-            if option is None:
-                rest, members = way
-                option = known[way] = pool.concatenate(pool.byte(members), rest)
-            options.append(option)
-        return pool.union(options)
+        return self.pool.union([self._digit_and(rest, bits) for rest, bits in by_rest.items()])
 
+    @cached_method
+    def _digit_and(self, rest: Expression, members: ByteSet) -> Expression:
+        return self.pool.concatenate(self.pool.byte(members), rest)
+
+    @cached_method
     def _modulus(self, left: int) -> int:
-        known = self._moduli.get(left)
-        if known is None:
-            known = self._moduli[left] = self.grid.modulus(left)
-        return known
+        return self.grid.modulus(left)

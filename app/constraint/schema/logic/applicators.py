@@ -1,8 +1,11 @@
-"""What the applicators of one subschema ask of the same value: more subschemas, and choices."""
+"""What the applicators of one subschema ask of the same value: more subschemas, and disjunctions.
+
+In the example R has one subschema that holds with it, ``not S``, and one disjunction: exactly one
+of T, M and B.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from app.constraint.schema.document import Document, Node
@@ -12,33 +15,30 @@ from app.core.errors import ConstraintTooComplex
 _MOST_SUBSETS_OF = 8
 """Alternatives of which several may hold, beside keywords that ask which of them do."""
 
-Options = tuple[tuple[Alternative, ...], bool]
-"""Alternatives of which one must hold; and whether exactly one, each being of one node."""
-
 
 def children_that_hold(node: Node, document: Document) -> list[Node]:
     """Subschemas for the same value that hold wherever ``node`` does."""
     children = document.references(node)
     if document.only_refers(node):
         return children
-    children += _listed(node, "allOf")
+    children += node.children("allOf")
     if "not" in node.schema:
         children.append(negated(node.child("not")))
     return children
 
 
-def choices(node: Node, *, watched: bool) -> list[Options]:
-    """The choices that the keywords of ``node`` leave.
+def disjunctions(node: Node, *, watched: bool) -> list[tuple[list[Alternative], bool]]:
+    """Alternatives of which one must hold; and whether exactly one, each being of one node.
 
     ``watched``: it matters which of the alternatives hold, beyond that one does.
     """
     schema = node.schema
-    found: list[tuple[Sequence[Alternative], bool]] = []
+    found: list[tuple[list[Alternative], bool]] = []
     if "anyOf" in schema:
-        children = _listed(node, "anyOf")
+        children = node.children("anyOf")
         found.append((_subsets(children) if watched else [(c,) for c in children], False))
     if "oneOf" in schema:
-        found.append(([(child,) for child in _listed(node, "oneOf")], True))
+        found.append(([(child,) for child in node.children("oneOf")], True))
     if "if" in schema and (watched or "then" in schema or "else" in schema):
         condition = node.child("if")
         then = (node.child("then"),) if "then" in schema else ()
@@ -47,11 +47,7 @@ def choices(node: Node, *, watched: bool) -> list[Options]:
     for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
         for name, needed in schema.get(keyword, {}).items():
             found.append((_dependency(node, keyword, name, needed), False))
-    return [(tuple(options), exactly_one) for options, exactly_one in found]
-
-
-def _listed(node: Node, keyword: str) -> list[Node]:
-    return [node.child(keyword, index) for index in range(len(node.schema.get(keyword, ())))]
+    return found
 
 
 def _subsets(children: list[Node]) -> list[Alternative]:
@@ -60,10 +56,7 @@ def _subsets(children: list[Node]) -> list[Alternative]:
         reason = f"anyOf of more than {_MOST_SUBSETS_OF} beside unevaluated keywords"
         raise ConstraintTooComplex(reason)
     bits = sorted(range(1, 1 << len(children)), key=lambda bits: -bits.bit_count())
-    return [
-        tuple(child for index, child in enumerate(children) if chosen >> index & 1)
-        for chosen in bits
-    ]
+    return [tuple(c for n, c in enumerate(children) if chosen >> n & 1) for chosen in bits]
 
 
 def _dependency(node: Node, keyword: str, name: str, needed: Any) -> list[Alternative]:

@@ -1,34 +1,34 @@
-"""From a goal to its branches: references followed, applicators and choices distributed.
+"""From a goal to its branches: references followed, applicators and disjunctions distributed.
 
-A goal is a set of subschemas that hold together. Its branches are alternatives, each a set of
-subschemas of which only their own assertions (``type``, ``properties``...) are left to enforce. So
-``anyOf``, ``oneOf``, ``allOf``, ``not``, ``if``, the dependencies and ``$ref`` beside each other
-and beside assertions are all exact: this is the disjunctive normal form, with alternatives left
-out that nothing satisfies.
+In the example the goal R has the branches  R, N, O, T, U  and  R, N, O, M, V.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 
+from app.constraint.cached_method import cached_method
 from app.constraint.limits import Limits
 from app.constraint.schema.document import Document, Goal, Node
 from app.constraint.schema.keywords import FOLLOWED, OWN_ASSERTIONS, check_shapes
-from app.constraint.schema.logic import unevaluated
-from app.constraint.schema.logic.applicators import Options, children_that_hold, choices
-from app.constraint.schema.logic.disjointness import Outlines
+from app.constraint.schema.logic import applicators, unevaluated
+from app.constraint.schema.logic.disjointness import Summaries
 from app.constraint.schema.logic.exactly_one import OWN, ExactlyOne
 from app.constraint.schema.logic.negation import NOT, Alternative, alternatives, negated
-from app.constraint.schema.logic.partial_branch import Branch, Choice, Found, Opening, add
+from app.constraint.schema.logic.partial_branch import (
+    Branch,
+    Disjunction,
+    PartialBranch,
+    Reached,
+    add,
+)
 from app.core.errors import ConstraintTooComplex, InvalidSchema
-
-__all__ = ["Branch", "Branches"]
 
 _FEW_STEPS = 100
 """Steps after which it pays to remember what was seen."""
 
-_MOST_CHOICES = 8
-"""Choices that are compared to make the narrowest first."""
+_MOST_DISJUNCTIONS = 8
+"""Disjunctions that are compared to decide the narrowest first."""
 
 _MOST_REFERENCES = 8
 """References one behind the other that are followed to see a contradiction."""
@@ -52,20 +52,17 @@ class Branches:
     def __init__(
         self,
         document: Document,
-        outlines: Outlines,
+        summaries: Summaries,
         limits: Limits,
         is_void: Callable[[Branch], bool],
         may_overlap: Callable[[Goal], bool] | None = None,
     ) -> None:
         self._document = document
-        self._outlines = outlines
+        self._summaries = summaries
         self._limits = limits
         self._is_void = is_void
-        self._exactly_one = may_overlap and ExactlyOne(document, outlines, limits, may_overlap)
+        self._exactly_one = may_overlap and ExactlyOne(document, summaries, limits, may_overlap)
         self._known: dict[Goal, tuple[Branch, ...]] = {}
-        self._known_choices: dict[tuple[Node, bool], list[Options]] = {}
-        self._known_children: dict[Node, list[Node]] = {}
-        self._known_negations: dict[Node, tuple[Alternative, ...]] = {}
         self._checked: set[Node] = set()
         self._watching: set[Node] = set()
         """Nodes that ask what others evaluate, of those looked at."""
@@ -116,7 +113,7 @@ class Branches:
             self._check(goal[0])
             return (() if OWN_ASSERTIONS.isdisjoint(goal[0].schema) else goal,)
         finished: dict[Branch, None] = {}
-        stack = [Opening(tuple(map(Found, goal)))]
+        stack = [PartialBranch(tuple(map(Reached, goal)))]
         seen: set[Hashable] = set()
         steps = 0
         while stack:
@@ -127,15 +124,15 @@ class Branches:
                 if meaning in seen:
                     continue
                 seen.add(meaning)
-            self._steps += 1 + len(branch.done) + len(branch.choices)
+            self._steps += 1 + len(branch.done) + len(branch.disjunctions)
             if branch.pending:
                 ahead = self._look_at(branch)
                 if ahead is not None:
                     stack.append(ahead)
             elif len(branch.done) > 1 and self._is_void(branch.branch):
                 continue
-            elif branch.choices:
-                stack.extend(reversed(self._choose(branch)))
+            elif branch.disjunctions:
+                stack.extend(reversed(self._decide(branch)))
             else:
                 finished[self._finish(branch)] = None
             if len(finished) + len(stack) > most:
@@ -144,124 +141,129 @@ class Branches:
                 raise ConstraintTooComplex("too many combinations of alternatives in the schema")
         return tuple(finished)
 
-    def _is_watched(self, branch: Opening) -> bool:
+    def _is_watched(self, branch: PartialBranch) -> bool:
         """Whether it matters on which way a node was reached."""
         return bool(self._watching) and any(n.node in self._watching for n in branch.done)
 
-    def _look_at(self, branch: Opening) -> Opening | None:
+    def _look_at(self, branch: PartialBranch) -> PartialBranch | None:
         """Work off the first pending subschema; None where nothing satisfies it."""
-        found = branch.pending[0]
-        node, schema = found.node, found.node.schema
+        reached = branch.pending[0]
+        node, schema = reached.node, reached.node.schema
         if schema is True:
             return branch.after_first()
         if schema is False:
             return None
         if node.aspect.startswith(OWN):
             self._check(node)
-            done = add(branch.done, found)
-            return Opening(branch.pending[1:], branch.choices, done, branch.held)
-        if node in found.above:
+            done = add(branch.done, reached)
+            return PartialBranch(branch.pending[1:], branch.disjunctions, done, branch.held)
+        if node in reached.above:
             raise InvalidSchema("a $ref leads back to itself", pointer=node.pointer)
         if _opposite(node) in branch.held:
             return None
-        if node in branch.held and self._watching.isdisjoint(found.above):
+        if node in branch.held and self._watching.isdisjoint(reached.above):
             return branch.after_first()  # looked at before, on another way
         self._check(node)
-        above = found.above | {node}
+        above = reached.above | {node}
         if len(above) > self._limits.schema_nesting * 4:
             raise ConstraintTooComplex("too many references one behind the other")
         held = branch.held if node.aspect not in ("", NOT) else branch.held | {node}
+        together: list[Reached] = []
+        done, left = branch.done, branch.disjunctions
         if node.aspect == NOT:
-            known = self._known_negations.get(node)
-            if known is None:
-                known = tuple(alternatives(node, self._document))
-                self._known_negations[node] = known
-            choice = Choice((node, 0), known, above, annotates=False)
-            return Opening(branch.pending[1:], (*branch.choices, choice), branch.done, held)
-        children = self._known_children.get(node)
-        if children is None:
-            children = self._known_children[node] = children_that_hold(node, self._document)
-        together = [Found(child, above, found.annotates) for child in children]
-        done, left = branch.done, branch.choices
-        if not self._document.only_refers(node):
-            left = (*left, *self._choices_of(node, above, annotates=found.annotates))
-            if not OWN_ASSERTIONS.isdisjoint(schema):
-                done = add(done, Found(node, above, found.annotates))
-        return Opening((*together, *branch.pending[1:]), left, done, held)
+            ways = self._alternatives_of_negation(node)
+            left = (*left, Disjunction((node, 0), ways, above, annotates=False))
+        else:
+            children = self._children_that_hold(node)
+            together = [Reached(child, above, reached.annotates) for child in children]
+            if not self._document.only_refers(node):
+                left = (*left, *self._disjunctions_of(node, above, annotates=reached.annotates))
+                if not OWN_ASSERTIONS.isdisjoint(schema):
+                    done = add(done, Reached(node, above, reached.annotates))
+        return PartialBranch((*together, *branch.pending[1:]), left, done, held)
 
-    def _choices_of(
+    @cached_method
+    def _alternatives_of_negation(self, node: Node) -> list[Alternative]:
+        return alternatives(node, self._document)
+
+    @cached_method
+    def _children_that_hold(self, node: Node) -> list[Node]:
+        return applicators.children_that_hold(node, self._document)
+
+    def _disjunctions_of(
         self, node: Node, above: frozenset[Node], *, annotates: bool
-    ) -> Iterable[Choice]:
-        """The choices that the keywords of a node leave."""
+    ) -> Iterable[Disjunction]:
+        """Those that the keywords of a node leave."""
         watched = annotates and not self._watching.isdisjoint(above)
-        known = self._known_choices.get((node, watched))
-        if known is None:
-            known = self._known_choices[node, watched] = choices(node, watched=watched)
         exact = self._exactly_one is not None
         return [
-            Choice((node, number), options, above, annotates, exclusive and exact)
-            for number, (options, exclusive) in enumerate(known)
+            Disjunction((node, number), ways, above, annotates, exclusive and exact)
+            for number, (ways, exclusive) in enumerate(self._ways_of(node, watched))
         ]
 
-    def _choose(self, branch: Opening) -> list[Opening]:
-        """One branch for each way of making one choice: one that leaves few ways, if one is near.
+    @cached_method
+    def _ways_of(self, node: Node, watched: bool) -> list[tuple[list[Alternative], bool]]:
+        return applicators.disjunctions(node, watched=watched)
 
-        Choices that leave no more than one way are made as soon as they are seen.
+    def _decide(self, branch: PartialBranch) -> list[PartialBranch]:
+        """One branch for each alternative of one disjunction: a narrow one, if one is near.
+
+        Disjunctions that leave no more than one alternative are decided as soon as they are seen.
         """
         nodes = branch.branch
         done = set(nodes)
-        best: tuple[Choice, list[Alternative]] | None = None
-        settled: set[Choice] = set()
+        best: tuple[Disjunction, list[Alternative]] | None = None
+        settled: set[Disjunction] = set()
         looked_at = 0
-        for choice in branch.choices:
-            if self._holds_anyway(nodes, choice):
-                settled.add(choice)
+        for disjunction in branch.disjunctions:
+            if self._holds_anyway(nodes, disjunction):
+                settled.add(disjunction)
                 continue
-            options = self._options(branch, choice)
-            if any(done.issuperset(option) for option in options):
-                settled.add(choice)  # holds already: every other way is a part of this one
+            ways = self._ways_beside(branch, disjunction)
+            if any(done.issuperset(way) for way in ways):
+                settled.add(disjunction)  # holds already: every other way is a part of this one
                 continue
             looked_at += 1
-            if best is None or len(options) < len(best[1]):
-                best = (choice, options)
-            if len(options) < 2 or looked_at == _MOST_CHOICES:
+            if best is None or len(ways) < len(best[1]):
+                best = (disjunction, ways)
+            if len(ways) < 2 or looked_at == _MOST_DISJUNCTIONS:
                 break
         if best is None:
-            return [Opening((), (), branch.done, branch.held)]
-        chosen, options = best
+            return [PartialBranch((), (), branch.done, branch.held)]
+        chosen, ways = best
         settled.add(chosen)
-        left = tuple([choice for choice in branch.choices if choice not in settled])
-        return [branch.choosing(chosen, option, left) for option in options]
+        left = tuple([each for each in branch.disjunctions if each not in settled])
+        return [branch.deciding(chosen, way, left) for way in ways]
 
-    def _holds_anyway(self, nodes: Branch, choice: Choice) -> bool:
+    def _holds_anyway(self, nodes: Branch, disjunction: Disjunction) -> bool:
         """Whether all that is asked is, or may be, the negation of what ``nodes`` rule out."""
-        negations = [option[0] for option in choice.options if len(option) == 1]
-        negations.append(choice.name[0])
+        negations = [way[0] for way in disjunction.alternatives if len(way) == 1]
+        negations.append(disjunction.name[0])
         return any(
-            node.aspect == NOT and self._outlines.rules_out(nodes, negated(node))
+            node.aspect == NOT and self._summaries.rules_out(nodes, negated(node))
             for node in negations
         )
 
-    def _options(self, branch: Opening, choice: Choice) -> list[Alternative]:
-        """The ways to make a choice that are not plainly void beside what is done."""
-        options = list(choice.options)
+    def _ways_beside(self, branch: PartialBranch, disjunction: Disjunction) -> list[Alternative]:
+        """The alternatives that are not plainly void beside what is done."""
+        ways = disjunction.alternatives
         context = branch.branch
-        if choice.exclusive:
-            assert self._exactly_one is not None, "there are no exclusive choices without it"
-            options = self._exactly_one.of(context, [option[0] for option in options])
-        if len(branch.choices) == 1:
-            return options
-        found = []
-        for option in options:
-            if any(self._contradicts(node, branch.held) for node in option):
+        if disjunction.exclusive:
+            assert self._exactly_one is not None, "nothing is exclusive without it"
+            ways = self._exactly_one.of(context, [way[0] for way in ways])
+        if len(branch.disjunctions) == 1:
+            return ways
+        left = []
+        for way in ways:
+            if any(self._contradicts(node, branch.held) for node in way):
                 continue
-            plain = [node for node in option if node.aspect != NOT and node.schema is not True]
+            plain = [node for node in way if node.aspect != NOT and node.schema is not True]
             for node in plain:
                 self._check(node)
             plain = [node for node in plain if "$ref" not in node.schema]
             if not plain or not self._is_void((*context, *plain)):
-                found.append(option)
-        return found
+                left.append(way)
+        return left
 
     def _contradicts(self, node: Node, held: frozenset[Node]) -> bool:
         """Whether ``node`` is plainly impossible beside what is held."""
@@ -286,22 +288,17 @@ class Branches:
         if unevaluated.watches(node):
             self._watching.add(node)
 
-    def _finish(self, branch: Opening) -> Branch:
-        scopes = {
-            found.node: [
-                other.node
-                for other in branch.done
-                if other is found or (found.node in other.above and other.annotates)
-            ]
-            for found in branch.done
-            if found.node in self._watching
-        }
-        contains_counts = self._document.dialect.contains_evaluates
-        made = [
-            node
-            for owner, scope in scopes.items()
-            for node in unevaluated.rest(owner, scope, contains_counts=contains_counts)
-        ]
+    def _finish(self, branch: PartialBranch) -> Branch:
+        made: list[Node] = []
+        for owner in branch.done:
+            if owner.node in self._watching:
+                scope = [
+                    other.node
+                    for other in branch.done
+                    if other is owner or (owner.node in other.above and other.annotates)
+                ]
+                contains_counts = self._document.dialect.contains_evaluates
+                made += unevaluated.rest(owner.node, scope, contains_counts=contains_counts)
         return (*branch.branch, *made)
 
 

@@ -2,6 +2,9 @@
 
 A look at each subschema by itself, so that a ``oneOf`` of a hundred tagged objects costs a hundred
 looks and comparisons of small sets. What it does not see, ``branches`` works out.
+
+In the example the summaries of T, M and B list one value each for the member ``kind``; as R
+requires that member, no object satisfies two of them.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.constraint.cached_method import cached_method
 from app.constraint.schema.document import Document, Node
 from app.constraint.schema.keywords import (
     ASSERTIONS,
@@ -35,7 +39,7 @@ _MOST_NODES = 32
 
 
 @dataclass(slots=True)
-class Outline:
+class Summary:
     """What every value of a subschema is like; each part may be looser than the truth."""
 
     kinds: frozenset[str] = frozenset(TYPES)
@@ -64,20 +68,24 @@ class _Conjunction:
     complete: bool = True
 
 
-class Outlines:
-    """Outlines of the subschemas of one document, each made once."""
+class Summaries:
+    """Summaries of the subschemas of one document, each made once."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
-        self._known: dict[Node, Outline] = {}
-        self._known_values: dict[Node, frozenset[Hashable] | None] = {}
-        self._known_tags: dict[Node, frozenset[str]] = {}
 
-    def of(self, node: Node) -> Outline:
-        known = self._known.get(node)
-        if known is None:
-            known = self._known[node] = self._outline(self._conjunction(node))
-        return known
+    @cached_method
+    def of(self, node: Node) -> Summary:
+        conjunction = self._conjunction(node)
+        kinds = frozenset(kinds_of(conjunction.nodes))
+        summary = Summary(kinds, _whole(conjunction), self._listed(conjunction))
+        for node in conjunction.nodes:
+            summary.required.update(node.schema.get("required", ()))
+            for name in node.schema.get("properties", ()):
+                member = self._values_of(node.child("properties", name))
+                if member is not None:
+                    summary.members[name] = summary.members.get(name, member) & member
+        return summary
 
     def beside(self, context: Iterable[Node]) -> Beside:
         """What the own assertions of all nodes of ``context`` say, for ``are_disjoint``."""
@@ -118,39 +126,24 @@ class Outlines:
         beside = self.beside(branch)
         return any(self.are_disjoint(beside, other, node) for other in others)
 
+    @cached_method
     def _tags(self, node: Node) -> frozenset[str]:
         """The members of which ``node`` lists the values, where it says nothing else."""
-        known = self._known_tags.get(node)
-        if known is None:
-            schema = node.schema
-            plain = isinstance(schema, dict) and _says_only(schema, _OF_TAGGED)
-            members = schema.get("properties", {}) if plain else {}
-            unknown = self._document.dialect.unknown
-            listed = isinstance(members, dict) and all(
-                _is_tag(member) and unknown.isdisjoint(member) for member in members.values()
-            )
-            known = self._known_tags[node] = frozenset(members if listed else ())
-        return known
+        schema = node.schema
+        plain = isinstance(schema, dict) and _says_only(schema, _OF_TAGGED)
+        members = schema.get("properties", {}) if plain else {}
+        unknown = self._document.dialect.unknown
+        listed = isinstance(members, dict) and all(
+            _is_tag(member) and unknown.isdisjoint(member) for member in members.values()
+        )
+        return frozenset(members if listed else ())
 
-    def _outline(self, conjunction: _Conjunction) -> Outline:
-        kinds = frozenset(kinds_of(conjunction.nodes))
-        outline = Outline(kinds, _whole(conjunction), self._listed(conjunction))
-        for node in conjunction.nodes:
-            outline.required.update(node.schema.get("required", ()))
-            for name in node.schema.get("properties", ()):
-                member = self._values_of(node.child("properties", name))
-                if member is not None:
-                    known = outline.members.get(name, member)
-                    outline.members[name] = known & member
-        return outline
-
+    @cached_method
     def _values_of(self, node: Node) -> frozenset[Hashable] | None:
         """The only values of a subschema, where it lists them."""
         if not isinstance(node.schema, dict) or _MAY_LIST.isdisjoint(node.schema):
             return None
-        if node not in self._known_values:
-            self._known_values[node] = self._listed(self._conjunction(node))
-        return self._known_values[node]
+        return self._listed(self._conjunction(node))
 
     def _listed(self, conjunction: _Conjunction) -> frozenset[Hashable] | None:
         """The only values of ``conjunction``, where it lists them as its draft does."""
@@ -186,8 +179,7 @@ class Outlines:
             if self._document.only_refers(here):
                 continue
             found.nodes.append(here)
-            subschemas = here.schema.get("allOf", ())
-            stack.extend(here.child("allOf", index) for index in range(len(subschemas)))
+            stack.extend(here.children("allOf"))
         found.complete &= not stack
         return found
 

@@ -2,16 +2,21 @@
 
 Keeps the alternatives of ``oneOf``, ``not`` and ``if`` few: most of their combinations contradict
 each other in a type, a constant or a required member.
+
+In the example  R, N, O, B  is void: its member ``kind`` is required, and no value is both in the
+``enum`` of R and the ``const`` of B.
 """
 
 from __future__ import annotations
 
+from app.constraint.cached_method import cached_method
 from app.constraint.schema.arrays import array_shape, item_goal
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import NOT_INTEGER, integers_only, kinds_of
-from app.constraint.schema.logic.branches import Branch, Branches
+from app.constraint.schema.logic.branches import Branches
 from app.constraint.schema.logic.evaluation import Evaluation
 from app.constraint.schema.logic.negation import NOT
+from app.constraint.schema.logic.partial_branch import Branch
 from app.constraint.schema.numeric import lower_bound, upper_bound
 from app.constraint.schema.objects import member_goal, property_counts
 from app.constraint.schema.strings import Strings
@@ -34,7 +39,6 @@ class Emptiness:
         self._evaluation = evaluation
         self._strings = strings
         self._known: dict[Branch, bool] = {}
-        self._listed: dict[tuple[Node, Node], int] = {}
         self._open: set[Goal] = set()
         self._cuts = 0
         """How often a look was cut short, at what is open or too deep."""
@@ -152,13 +156,8 @@ class Emptiness:
             left &= self._admitted(source, node)
         return left != 0
 
+    @cached_method
     def _admitted(self, source: Node, node: Node) -> int:
         """Which of the values that ``source`` lists ``node`` admits: bit i stands for the i-th."""
-        known = self._listed.get((source, node))
-        if known is None:
-            known = self._listed[source, node] = sum(
-                1 << place
-                for place, value in enumerate(source.schema["enum"])
-                if self._evaluation.admits((node,), value)
-            )
-        return known
+        admitted = [self._evaluation.admits((node,), value) for value in source.schema["enum"]]
+        return sum(1 << index for index, one in enumerate(admitted) if one)

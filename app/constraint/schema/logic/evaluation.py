@@ -1,20 +1,21 @@
-"""Whether a value satisfies subschemas: picks out the values of ``enum`` and ``const``."""
+"""Whether a value satisfies subschemas: picks out the values of ``enum`` and ``const``.
+
+In the example ``emptiness`` asks it about the member ``kind``: "beer" is not in the ``enum`` of R.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from typing import Any
 
+from app.constraint.cached_method import cached_method
 from app.constraint.schema.arrays import array_shape, item_goal
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import NOT_ENUM, SOME_MEMBER, types_of
-from app.constraint.schema.logic.branches import Branch, Branches
+from app.constraint.schema.logic.branches import Branches
+from app.constraint.schema.logic.partial_branch import Branch
 from app.constraint.schema.numeric import admit_number
-from app.constraint.schema.objects import (
-    is_that_member,
-    member_goal,
-    property_counts,
-)
+from app.constraint.schema.objects import is_that_member, member_goal, property_counts
 from app.constraint.schema.strings import Strings
 from app.constraint.schema.values import identity, type_of
 
@@ -40,7 +41,6 @@ class Evaluation:
         self.branches = branches
         self._strings = strings
         self._admits_string = strings.may_admit if loose else strings.admit
-        self._identities: dict[tuple[Node, Any], frozenset[Hashable]] = {}
 
     def admits(self, goal: Goal, value: Any) -> bool:
         """Whether ``value`` satisfies all of ``goal``, surely or possibly."""
@@ -59,11 +59,9 @@ class Evaluation:
                 return False
         return self.admits_content(branch, value)
 
+    @cached_method
     def _listed(self, node: Node, keyword: Any) -> frozenset[Hashable]:
-        known = self._identities.get((node, keyword))
-        if known is None:
-            known = self._identities[node, keyword] = frozenset(map(identity, node.schema[keyword]))
-        return known
+        return frozenset(map(identity, node.schema[keyword]))
 
     def admits_content(self, branch: Branch, value: Any) -> bool:
         """Whether the keywords for the value's own type admit it."""

@@ -1,13 +1,19 @@
-"""``oneOf``: each alternative together with the negations of those that it may overlap."""
+"""``oneOf``: each alternative together with the negations of those that it may overlap.
+
+In the example T, M and B overlap in no object, and in all other types wholly: so their alternatives
+beside R are  (O, T), (O, M), (O, B)  and no negation is needed. Were ``kind`` not required, an
+object without it would satisfy all three, and the first one would be  (O, T, not M, not B).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from app.constraint.cached_method import cached_method
 from app.constraint.limits import Limits
 from app.constraint.schema.document import Document, Goal, Node
 from app.constraint.schema.keywords import TYPES
-from app.constraint.schema.logic.disjointness import Beside, Outlines
+from app.constraint.schema.logic.disjointness import Beside, Summaries
 from app.constraint.schema.logic.negation import Alternative, negated
 from app.constraint.schema.logic.partial_branch import Branch
 from app.core.errors import UnsupportedSchema
@@ -25,15 +31,14 @@ class ExactlyOne:
     def __init__(
         self,
         document: Document,
-        outlines: Outlines,
+        summaries: Summaries,
         limits: Limits,
         may_overlap: Callable[[Goal], bool],
     ) -> None:
         self._document = document
-        self._outlines = outlines
+        self._summaries = summaries
         self._limits = limits
         self._may_overlap = may_overlap
-        self._shared: dict[Node, Goal] = {}
         self._overlaps: dict[Goal, bool] = {}
         self._pairs: dict[Node, list[tuple[int, int]]] = {}
         """Pairs of a ``oneOf`` that may overlap, by its first subschema."""
@@ -41,11 +46,11 @@ class ExactlyOne:
     def of(self, branch: Branch, children: list[Node]) -> list[Alternative]:
         """Exactly one of ``children`` beside ``branch``: it, and the negations of those that it
         may overlap there."""
-        shared = self._shared_kinds(children)
+        shared = self._shared_kinds(tuple(children))
         pairs = self._maybe_overlapping(shared, children)
         common = tuple([node.made(OWN + node.aspect, node.schema) for node in branch])
         context = (*common, *shared)
-        beside = self._outlines.beside(context)
+        beside = self._summaries.beside(context)
         others: list[list[Node]] = [[] for _ in children]
         for left, right in pairs:
             if self._overlap(context, beside, children[left], children[right]):
@@ -53,15 +58,10 @@ class ExactlyOne:
                 others[right].append(negated(children[left]))
         return [(*shared, child, *apart) for child, apart in zip(children, others, strict=True)]
 
-    def _shared_kinds(self, children: list[Node]) -> Goal:
+    @cached_method
+    def _shared_kinds(self, children: Goal) -> Goal:
         """That a value is of none of the types that two ``children`` and more admit wholly."""
-        known = self._shared.get(children[0])
-        if known is None:
-            known = self._shared[children[0]] = self._shared_kinds_new(children)
-        return known
-
-    def _shared_kinds_new(self, children: list[Node]) -> Goal:
-        whole = [kind for child in children for kind in self._outlines.of(child).whole]
+        whole = [kind for child in children for kind in self._summaries.of(child).whole]
         kinds = [kind for kind in TYPES if whole.count(kind) < 2]
         if len(kinds) == len(TYPES):
             return ()
@@ -71,12 +71,12 @@ class ExactlyOne:
         """The pairs that are not plainly disjoint whatever holds beside them."""
         known = self._pairs.get(children[0])
         if known is None:
-            beside = self._outlines.beside(shared)
+            beside = self._summaries.beside(shared)
             known = self._pairs[children[0]] = [
                 (left, right)
                 for right, child in enumerate(children)
                 for left, other in enumerate(children[:right])
-                if not self._outlines.are_disjoint(beside, other, child)
+                if not self._summaries.are_disjoint(beside, other, child)
             ]
         if len(known) > self._limits.overlaps:
             parent = children[0].pointer.rpartition("/")[0]
@@ -89,7 +89,7 @@ class ExactlyOne:
 
         What only a keyword tells apart that the draft does not know overlaps for its validators.
         """
-        if self._outlines.are_disjoint(beside, left, right):
+        if self._summaries.are_disjoint(beside, left, right):
             return False
         if self._document.says_unknown:
             return True

@@ -3,10 +3,14 @@
 ``not``, ``else`` and the exclusive part of ``oneOf`` are enforced through this: the negation of a
 conjunction of keywords is a list of alternatives, one or more for each keyword, and each
 alternative is again a list of nodes that hold together.
+
+In the example S is satisfied by all that is no object, so ``not S`` has one alternative, N: an
+object without the member ``straw``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from app.constraint.formats.strict import known_formats
@@ -32,6 +36,8 @@ NOT = "not"
 Alternative = tuple[Node, ...]
 """Nodes that hold together."""
 
+_Negation = Callable[[Node], list[Alternative]]
+
 
 def negated(node: Node) -> Node:
     """The node that exactly the values satisfy which do not satisfy ``node``."""
@@ -55,7 +61,7 @@ def alternatives(node: Node, document: Document) -> list[Alternative]:
         negation = _NEGATIONS.get(keyword)
         if keyword in document.dialect.unknown:
             reason = "its negation is none in the draft that $schema names, which does not know it"
-            raise UnsupportedSchema(keyword, plain.place(keyword), reason)
+            raise UnsupportedSchema(keyword, plain.pointer_to(keyword), reason)
         if negation is not None:
             found.extend(negation(plain))
     return found
@@ -113,11 +119,10 @@ def _type(node: Node) -> list[Alternative]:
 
 
 def _enum(node: Node) -> list[Alternative]:
-    values = [node.schema["const"]] if "const" in node.schema else []
     found = []
-    for keyword, listed in (("const", values), ("enum", node.schema.get("enum"))):
+    for keyword in ("const", "enum"):
         if keyword in node.schema:
-            assert listed is not None
+            listed = [node.schema["const"]] if keyword == "const" else node.schema["enum"]
             plain = [value for value in listed if not isinstance(value, list | dict)]
             nodes = [node.made(f"not {keyword}", {NOT_ENUM: plain})]
             for number, value in enumerate(listed):
@@ -127,28 +132,22 @@ def _enum(node: Node) -> list[Alternative]:
     return found
 
 
-def _lower(node: Node) -> list[Alternative]:
-    value = node.schema["minimum"]
-    if node.schema.get("exclusiveMinimum") is True:
-        return _one(node, "number", "maximum", value, "minimum")
-    return _one(node, "number", "exclusiveMaximum", value, "minimum")
+def _bound(keyword: str, exclusive: str, opposite: str, opposite_exclusive: str) -> _Negation:
+    """The negation of an inclusive bound; in draft 4 ``exclusive`` may say that it is not."""
+
+    def negate(node: Node) -> list[Alternative]:
+        beyond = opposite if node.schema.get(exclusive) is True else opposite_exclusive
+        return _one(node, "number", beyond, node.schema[keyword], keyword)
+
+    return negate
 
 
-def _upper(node: Node) -> list[Alternative]:
-    value = node.schema["maximum"]
-    if node.schema.get("exclusiveMaximum") is True:
-        return _one(node, "number", "minimum", value, "maximum")
-    return _one(node, "number", "exclusiveMinimum", value, "maximum")
+def _exclusive_bound(keyword: str, opposite: str) -> _Negation:
+    def negate(node: Node) -> list[Alternative]:
+        value = node.schema[keyword]
+        return _one(node, "number", opposite, value, keyword) if is_number(value) else []
 
-
-def _exclusive_lower(node: Node) -> list[Alternative]:
-    value = node.schema["exclusiveMinimum"]
-    return _one(node, "number", "maximum", value, "exclusiveMinimum") if is_number(value) else []
-
-
-def _exclusive_upper(node: Node) -> list[Alternative]:
-    value = node.schema["exclusiveMaximum"]
-    return _one(node, "number", "minimum", value, "exclusiveMaximum") if is_number(value) else []
+    return negate
 
 
 def _format(node: Node) -> list[Alternative]:
@@ -157,7 +156,7 @@ def _format(node: Node) -> list[Alternative]:
     return _one(node, "string", NOT_FORMAT, name, "format") if known else []
 
 
-def _at_least(kind: str, keyword: str, opposite: str) -> Any:
+def _at_least(kind: str, keyword: str, opposite: str) -> _Negation:
     """The negation of a least count is a greatest count."""
 
     def negate(node: Node) -> list[Alternative]:
@@ -167,7 +166,7 @@ def _at_least(kind: str, keyword: str, opposite: str) -> Any:
     return negate
 
 
-def _at_most(kind: str, keyword: str, opposite: str) -> Any:
+def _at_most(kind: str, keyword: str, opposite: str) -> _Negation:
     def negate(node: Node) -> list[Alternative]:
         return _one(node, kind, opposite, int(node.schema[keyword]) + 1, keyword)
 
@@ -186,11 +185,6 @@ def _items(node: Node) -> list[Alternative]:
     if rest in node.schema:
         found += _one(node, "array", SOME_ITEM, (size, negated(node.child(rest))), rest)
     return found
-
-
-def _only_one_of_items(node: Node) -> list[Alternative]:
-    """For ``prefixItems`` beside ``items``, which works off both."""
-    return [] if "items" in node.schema else _items(node)
 
 
 def _contains(node: Node) -> list[Alternative]:
@@ -225,8 +219,7 @@ def _pattern_properties(node: Node) -> list[Alternative]:
     for pattern in node.schema["patternProperties"]:
         other = negated(node.child("patternProperties", pattern))
         some = SomeMember(frozenset(), (), pattern, other)
-        way = {"type": "object", SOME_MEMBER: some}
-        found.append((node.made(f"not patternProperties {pattern!r}", way),))
+        found += _one(node, "object", SOME_MEMBER, some, f"patternProperties {pattern!r}")
     return found
 
 
@@ -255,7 +248,7 @@ def _required(node: Node) -> list[Alternative]:
     ]
 
 
-def _dependencies(keyword: str) -> Any:
+def _dependencies(keyword: str) -> _Negation:
     """``dependentRequired``, ``dependentSchemas`` and ``dependencies``, which is either."""
 
     def negate(node: Node) -> list[Alternative]:
@@ -273,19 +266,9 @@ def _dependencies(keyword: str) -> Any:
     return negate
 
 
-def _all_of(node: Node) -> list[Alternative]:
-    children = [node.child("allOf", index) for index in range(len(node.schema["allOf"]))]
-    return [(negated(child),) for child in children]
-
-
-def _any_of(node: Node) -> list[Alternative]:
-    children = [node.child("anyOf", index) for index in range(len(node.schema["anyOf"]))]
-    return [tuple(map(negated, children))]
-
-
 def _one_of(node: Node) -> list[Alternative]:
     """None of them, or two and perhaps more."""
-    children = [node.child("oneOf", index) for index in range(len(node.schema["oneOf"]))]
+    children = node.children("oneOf")
     pairs = [(left, right) for n, left in enumerate(children) for right in children[:n]]
     return [tuple(map(negated, children)), *pairs]
 
@@ -300,24 +283,24 @@ def _if(node: Node) -> list[Alternative]:
     return found
 
 
-def _refused(keyword: str) -> Any:
+def _refused(keyword: str) -> _Negation:
     def negate(node: Node) -> list[Alternative]:
         if node.schema[keyword] is False and keyword == "uniqueItems":
             return []
         reason = "it cannot be enforced inside a negation (not, oneOf, if)"
-        raise UnsupportedSchema(keyword, node.place(keyword), reason)
+        raise UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
 
     return negate
 
 
-_NEGATIONS: dict[str, Any] = {
+_NEGATIONS: dict[str, _Negation] = {
     "type": _type,
     "const": _enum,
     "enum": lambda node: [] if "const" in node.schema else _enum(node),
-    "minimum": _lower,
-    "maximum": _upper,
-    "exclusiveMinimum": _exclusive_lower,
-    "exclusiveMaximum": _exclusive_upper,
+    "minimum": _bound("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"),
+    "maximum": _bound("maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum"),
+    "exclusiveMinimum": _exclusive_bound("exclusiveMinimum", "maximum"),
+    "exclusiveMaximum": _exclusive_bound("exclusiveMaximum", "minimum"),
     "multipleOf": lambda node: _one(
         node, "number", NOT_MULTIPLE_OF, node.schema["multipleOf"], "multipleOf"
     ),
@@ -326,7 +309,7 @@ _NEGATIONS: dict[str, Any] = {
     "pattern": lambda node: _one(node, "string", NOT_PATTERN, node.schema["pattern"], "pattern"),
     "format": _format,
     "items": _items,
-    "prefixItems": _only_one_of_items,
+    "prefixItems": lambda node: [] if "items" in node.schema else _items(node),
     "minItems": _at_least("array", "minItems", "maxItems"),
     "maxItems": _at_most("array", "maxItems", "minItems"),
     "uniqueItems": _refused("uniqueItems"),
@@ -343,8 +326,8 @@ _NEGATIONS: dict[str, Any] = {
     "dependentRequired": _dependencies("dependentRequired"),
     "dependentSchemas": _dependencies("dependentSchemas"),
     "dependencies": _dependencies("dependencies"),
-    "allOf": _all_of,
-    "anyOf": _any_of,
+    "allOf": lambda node: [(negated(child),) for child in node.children("allOf")],
+    "anyOf": lambda node: [tuple(map(negated, node.children("anyOf")))],
     "oneOf": _one_of,
     "not": lambda node: [(node.child("not"),)],
     "if": _if,

@@ -1,9 +1,15 @@
-"""Branches in the making: what is still to be looked at, to be chosen, and what is done."""
+"""Branches in the making: what is still to be looked at, to be decided, and what is done.
+
+In the example, with what is pending in brackets and open disjunctions in parentheses:
+
+    [R]  ->  R [not S] (T | M | B)  ->  R [N] (T | M | B)  ->  R N (T | M | B)  ->  R N [O T]
+                                                                                    R N [O M]
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.constraint.schema.document import Node
 from app.constraint.schema.logic.negation import Alternative
@@ -13,7 +19,7 @@ Branch = tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Reached:
     """A node, and the nodes it was reached through inside one value."""
 
     node: Node
@@ -23,57 +29,59 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Choice:
+class Disjunction:
     """Alternatives of which one must hold; ``exclusive``: exactly one, each of one node."""
 
     name: tuple[Node, int]
-    """The node that leaves this choice, and which of its choices it is."""
-    options: tuple[Alternative, ...]
+    """The node that leaves it, and which of that node's disjunctions it is."""
+    alternatives: list[Alternative]
     above: frozenset[Node]
     annotates: bool
     exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Opening:
+class PartialBranch:
     """A branch in the making."""
 
-    pending: tuple[Found, ...]
-    choices: tuple[Choice, ...] = ()
-    done: tuple[Found, ...] = ()
+    pending: tuple[Reached, ...]
+    disjunctions: tuple[Disjunction, ...] = ()
+    done: tuple[Reached, ...] = ()
     held: frozenset[Node] = frozenset()
     """Subschemas looked at, and their negations: what contradicts one of them is void."""
 
     @property
     def branch(self) -> Branch:
-        return tuple([found.node for found in self.done])
+        return tuple([reached.node for reached in self.done])
 
     @property
     def meaning(self) -> Hashable:
         """Equal only for branches in the making that come to the same."""
-        pending = tuple([found.node for found in self.pending])
-        return (pending, tuple([choice.name for choice in self.choices]), self.branch)
+        pending = tuple([reached.node for reached in self.pending])
+        return pending, tuple([each.name for each in self.disjunctions]), self.branch
 
-    def after_first(self) -> Opening:
+    def after_first(self) -> PartialBranch:
         """The same where the first of what is pending asks for nothing more."""
-        return Opening(self.pending[1:], self.choices, self.done, self.held)
+        return replace(self, pending=self.pending[1:])
 
-    def choosing(self, choice: Choice, option: Alternative, left: tuple[Choice, ...]) -> Opening:
-        """With one option of ``choice``, which settles all but the choices that are ``left``."""
-        pending = tuple([Found(node, choice.above, choice.annotates) for node in option])
-        return Opening(pending, left, self.done, self.held)
+    def deciding(
+        self, chosen: Disjunction, alternative: Alternative, left: tuple[Disjunction, ...]
+    ) -> PartialBranch:
+        """With one alternative of ``chosen`` pending, and the disjunctions of ``left`` open."""
+        pending = tuple([Reached(n, chosen.above, chosen.annotates) for n in alternative])
+        return PartialBranch(pending, left, self.done, self.held)
 
 
-def add(done: tuple[Found, ...], found: Found) -> tuple[Found, ...]:
-    """``done`` and ``found``; a node reached in two ways is kept once.
+def add(done: tuple[Reached, ...], reached: Reached) -> tuple[Reached, ...]:
+    """``done`` and ``reached``; a node that was reached in two ways is kept once.
 
     It annotates for those above it on ways that do.
     """
     for index, other in enumerate(done):
-        if other.node is found.node:
-            if other.annotates == found.annotates:
-                found = Found(other.node, other.above | found.above, other.annotates)
+        if other.node is reached.node:
+            if other.annotates == reached.annotates:
+                reached = Reached(other.node, other.above | reached.above, other.annotates)
             elif other.annotates:
-                found = other
-            return (*done[:index], found, *done[index + 1 :])
-    return (*done, found)
+                reached = other
+            return (*done[:index], reached, *done[index + 1 :])
+    return (*done, reached)

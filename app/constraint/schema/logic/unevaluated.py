@@ -2,6 +2,9 @@
 
 In a branch it is settled which subschemas hold, so what they evaluate is known, and the rest is
 said with ``additionalProperties`` and ``items`` (core, sections 11.2 and 11.3).
+
+In the example the branch  R, N, O, T  gets U: R evaluates ``kind``, T evaluates ``lemon`` too, and
+N evaluates nothing, as it comes from a negation. The branch of M gets V, without ``lemon``.
 """
 
 from __future__ import annotations

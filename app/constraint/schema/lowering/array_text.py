@@ -180,7 +180,7 @@ class ArrayWriter:
     def _different(self, shape: ArrayShape) -> Expression:
         """``uniqueItems``: items from a finite set, each used once."""
         assert shape.unique is not None
-        place = shape.unique.place("uniqueItems")
+        place = shape.unique.pointer_to("uniqueItems")
         values = None if shape.prefix or shape.wanted else self._values(shape.rest)
         if values is None:
             reason = "only items from a finite set (enum, const, boolean, null) are told apart"

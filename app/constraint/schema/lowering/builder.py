@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from app.constraint.cached_method import cached_method
 from app.constraint.json.text import JsonText, json_text
 from app.constraint.language.expressions import Expression
 from app.constraint.limits import Limits
@@ -17,10 +18,11 @@ from app.constraint.schema.keywords import (
     kinds_of,
     restricts,
 )
-from app.constraint.schema.logic.branches import Branch, Branches
-from app.constraint.schema.logic.disjointness import Outlines
+from app.constraint.schema.logic.branches import Branches
+from app.constraint.schema.logic.disjointness import Summaries
 from app.constraint.schema.logic.emptiness import Emptiness
 from app.constraint.schema.logic.evaluation import Evaluation, admits_type
+from app.constraint.schema.logic.partial_branch import Branch
 from app.constraint.schema.lowering.array_text import ArrayWriter
 from app.constraint.schema.lowering.free_names import FreeNames
 from app.constraint.schema.lowering.object_text import ObjectWriter
@@ -50,12 +52,12 @@ class SchemaBuilder:
         self._limits = limits
         self._close = close
         self._document = Document(schema, limits)
-        self._outlines = Outlines(self._document)
+        self._summaries = Summaries(self._document)
         self._strings = Strings(text, limits)
         loosely = self._loose_evaluation()
         self._branches = Branches(
             self._document,
-            self._outlines,
+            self._summaries,
             limits,
             lambda branch: self._emptiness.is_void(branch),
             loosely.branches.may_be_any,
@@ -67,13 +69,11 @@ class SchemaBuilder:
         self._known: dict[_Unit, Expression] = {}
         self._open: set[_Unit] = set()
         self._waiting: list[tuple[_Unit, Expression]] = []
-        self._built_numbers: dict[tuple[Goal, bool], Expression] = {}
-        self._built_branches: dict[tuple[Branch, int], Expression] = {}
 
     def _loose_evaluation(self) -> Evaluation:
         """With branches that leave out nothing which any validator admits."""
         branches = Branches(
-            self._document, self._outlines, self._limits, lambda b: emptiness.is_void(b)
+            self._document, self._summaries, self._limits, lambda b: emptiness.is_void(b)
         )
         evaluation = Evaluation(branches, self._strings, loose=True)
         emptiness = Emptiness(branches, evaluation, self._strings)
@@ -111,13 +111,8 @@ class SchemaBuilder:
         branches, depth = unit
         return self._pool.union([self._branch(branch, depth) for branch in branches])
 
+    @cached_method
     def _branch(self, branch: Branch, depth: int) -> Expression:
-        known = self._built_branches.get((branch, depth))
-        if known is None:
-            known = self._built_branches[branch, depth] = self._branch_new(branch, depth)
-        return known
-
-    def _branch_new(self, branch: Branch, depth: int) -> Expression:
         if not branch:
             return self._text.any_value(depth)
         values = self._listed(branch)
@@ -154,7 +149,7 @@ class SchemaBuilder:
         if kind in ("null", "boolean"):
             return self._pool.union([text.constant(value) for value in _words(kind, nodes)])
         if kind == "number":
-            return self._numbers(nodes, whole=any(map(integers_only, branch)))
+            return self._numbers(nodes, any(map(integers_only, branch)))
         if kind == "string":
             return self._strings.build(nodes)
         inside = text.inside(depth)
@@ -179,12 +174,9 @@ class SchemaBuilder:
             depth,
         ).write(nodes, shape)
 
-    def _numbers(self, nodes: Goal, *, whole: bool) -> Expression:
-        known = self._built_numbers.get((nodes, whole))
-        if known is None:
-            known = build_numbers(self._pool, nodes, self._limits, integers_only=whole)
-            self._built_numbers[nodes, whole] = known
-        return known
+    @cached_method
+    def _numbers(self, nodes: Goal, whole: bool) -> Expression:
+        return build_numbers(self._pool, nodes, self._limits, integers_only=whole)
 
     def _contents(self, goal: Goal) -> Expression:
         """The strings among the values of ``goal``, as contents of names."""

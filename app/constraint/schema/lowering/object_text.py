@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from app.constraint.cached_method import cached_method
 from app.constraint.json.text import JsonText
 from app.constraint.language.expressions import Expression
 from app.constraint.limits import Limits
@@ -152,7 +153,7 @@ class ObjectWriter:
             return
         node = next(node for node in nodes if "minProperties" in node.schema)
         reason = "names that the schema leaves open are not known to differ from one another"
-        raise UnsupportedSchema("minProperties", node.place("minProperties"), reason)
+        raise UnsupportedSchema("minProperties", node.pointer_to("minProperties"), reason)
 
 
 class _Last:
@@ -164,26 +165,23 @@ class _Last:
         self._pool = writer.pool
         self._writer = writer
         self._blocks = blocks
-        self._known: dict[tuple[Missing, int], Expression] = {}
 
     def __bool__(self) -> bool:
         return bool(self._blocks)
 
+    @cached_method
     def of(self, missing: Missing, count: int) -> Expression:
         """``count`` members that together are all of the ``missing``, and the end."""
         pool = self._pool
         if missing == 0 or count == 0:
             return self._writer.end if missing == count == 0 else pool.empty
-        known = self._known.get((missing, count))
-        if known is None:
-            options = []
-            for (all_missing, block), member in self._blocks.items():
-                if all_missing == missing:
-                    rest = self.of(missing ^ block, count - 1)
-                    between = self._writer.between if count > 1 else pool.epsilon
-                    options.append(pool.concatenate(member, between, rest))
-            known = self._known[missing, count] = pool.union(options)
-        return known
+        options = []
+        for (all_missing, block), member in self._blocks.items():
+            if all_missing == missing:
+                rest = self.of(missing ^ block, count - 1)
+                between = self._writer.between if count > 1 else pool.epsilon
+                options.append(pool.concatenate(member, between, rest))
+        return pool.union(options)
 
 
 class _Tails:
