@@ -10,6 +10,8 @@ constraint a constraint and its state in a request
 compiler   from a specification, or a program, to a constraint over a vocabulary
 python_types
            from Python types to specifications
+cached_method
+           a decorator for what is asked again and again while compiling
 """
 
 from __future__ import annotations

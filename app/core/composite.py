@@ -91,12 +91,11 @@ class Composite:
 
 
 def text_before(mark: str, marks: Iterable[str], without: Iterable[str] = ()) -> FreeText:
-    """Text before ``mark``, where that is the first of ``marks`` to be complete.
+    """Text before ``mark``, in which a reader who looks for ``marks`` finds none before it.
 
-    Whoever scans the text and then ``mark`` for the first of ``marks`` finds it there, and no
-    other: none is complete earlier, and none that is complete there is longer. The text itself
-    holds none of ``without``. No ``mark`` ("") is the end of the answer. None of the other marks
-    may lie inside ``mark`` but at its end.
+    In the text with ``mark`` behind it no other of ``marks`` is complete earlier, and none that is
+    complete at the same byte is longer. The text itself holds none of ``without``. No ``mark`` ("")
+    stands for the end of the answer. Other marks may lie inside ``mark`` only at its end.
     """
     others = [other for other in marks if other]
     not_ending = {other[:cut] for other in others for cut in _overlaps(other, mark)}

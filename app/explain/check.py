@@ -9,7 +9,9 @@ from typing import Any
 
 from app.constraint.automaton.automaton import START, Automaton, State
 from app.constraint.automaton.trie import DEAD
+from app.constraint.json.whitespace import Whitespace
 from app.constraint.program import Program
+from app.core.errors import InvalidSchema
 from app.explain.spelling import spell_class
 
 _SHORTEST_SHOWN = 2_000
@@ -86,17 +88,18 @@ class Checker:
 
         Other white space and escapes, and keys in the order of ``properties``.
         """
+        form = Whitespace.named(whitespace)
         try:
             value = json.loads(text, object_pairs_hook=_unique)
-        except (ValueError, RecursionError):
-            return None
-        for form in (value, *(_ordered(value, orders) for orders in self._choices())):
-            written = _dump(form, whitespace)
-            if written != text and self._accepts(written):
-                return written
+            for ordered in (value, *(_ordered(value, orders) for orders in self._orders_to_try())):
+                written = form.written(ordered)
+                if written != text and self._accepts(written):
+                    return written
+        except (ValueError, RecursionError, InvalidSchema):  # no JSON, or a number is not finite
+            pass
         return None
 
-    def _choices(self) -> Iterator[list[list[str]]]:
+    def _orders_to_try(self) -> Iterator[list[list[str]]]:
         """All orders together; then without the first ones, should schemas disagree."""
         for skipped in range(min(len(self._orders), _FORMS)):
             yield self._orders[skipped:]
@@ -139,15 +142,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _dump(value: Any, whitespace: str) -> bytes:
-    """As ``json.dumps`` writes it for the option ``whitespace``."""
-    kind, _, width = whitespace.partition(":")
-    indent = int(width) if kind == "indent" and width.isdecimal() else None
-    separators = (",", ":") if kind == "compact" else (", " if indent is None else ",", ": ")
-    text = json.dumps(value, ensure_ascii=False, separators=separators, indent=indent)
-    return text.encode("utf-8", "surrogatepass")
-
-
 def _ordered(value: Any, orders: list[list[str]]) -> Any:
     """``value`` with the keys of each object as the order that knows most of them has it."""
     if isinstance(value, list):
@@ -155,7 +149,7 @@ def _ordered(value: Any, orders: list[list[str]]) -> Any:
     if not isinstance(value, dict):
         return value
     best = max(orders, key=lambda order: len(value.keys() & set(order)), default=[])
-    rank = {name: place for place, name in enumerate(best)}
+    rank = {name: index for index, name in enumerate(best)}
     names = sorted(value, key=lambda name: rank.get(name, len(rank)))
     return {name: _ordered(value[name], orders) for name in names}
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from app.constraint.formats.strict import known_formats
 from app.constraint.limits import Limits
-from app.constraint.schema.document import Document, escape_token
+from app.constraint.schema.document import Document, escape_token, subschemas
 from app.core.errors import ConstraintError, UnsupportedSchema
 
 Fate = Literal["enforced", "annotation", "not enforced", "no effect", "refused"]
@@ -86,16 +86,13 @@ def _places(root: Any) -> Iterator[tuple[str, Any, str, dict[str, Any]]]:
         pointer, schema = stack.pop()
         if not isinstance(schema, dict):
             continue
-        below: list[tuple[str, Any]] = []
         for keyword, value in schema.items():
-            place = f"{pointer}/{escape_token(str(keyword))}"
-            yield str(keyword), value, place, schema
-            if keyword in _OF_MAPS and isinstance(value, dict):
-                below += [(f"{place}/{escape_token(str(k))}", v) for k, v in value.items()]
-            elif keyword in _OF_LISTS and isinstance(value, list):
-                below += [(f"{place}/{index}", v) for index, v in enumerate(value)]
-            elif keyword in _OF_SCHEMAS:
-                below.append((place, value))
+            yield str(keyword), value, f"{pointer}/{escape_token(str(keyword))}", schema
+        below = [
+            ("/".join([pointer, *(escape_token(str(token)) for token in tokens)]), child)
+            for tokens, child in subschemas(schema)
+            if tokens[0] not in _ANNOTATIONS
+        ]
         stack.extend(reversed(below))
 
 
@@ -104,20 +101,6 @@ _ANNOTATIONS = frozenset(
         *("$schema", "$comment", "$vocabulary", "title", "description", "default", "examples"),
         *("deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType"),
         "contentSchema",
-    ]
-)
-
-_OF_MAPS = frozenset(
-    [
-        *("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"),
-        "dependencies",
-    ]
-)
-_OF_LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems", "items"])
-_OF_SCHEMAS = frozenset(
-    [
-        *("items", "additionalItems", "additionalProperties", "contains", "propertyNames", "not"),
-        *("if", "then", "else", "unevaluatedItems", "unevaluatedProperties"),
     ]
 )
 

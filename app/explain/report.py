@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from app.constraint.automaton.automaton import START, Automaton
@@ -85,10 +86,7 @@ def graph_facts(graph: Graph) -> dict[str, Any]:
 
 def keyword_facts(uses: Iterable[KeywordUse]) -> list[dict[str, str]]:
     """What every keyword became."""
-    return [
-        {"keyword": use.keyword, "pointer": use.pointer, "fate": use.fate, "note": use.note}
-        for use in uses
-    ]
+    return [asdict(use) for use in uses]
 
 
 def _bounded(value: Any) -> Any:

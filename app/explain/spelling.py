@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.constraint.json.text import CHARACTER
+from app.constraint.language.codepoints import ranges
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import ByteSet, Expression, Kind, byte_range, byte_set
 
@@ -52,17 +53,12 @@ def spell_class(bits: ByteSet) -> str:
 
 def _ranges(codes: list[int]) -> str:
     """The inside of a character class; three in a row become a range."""
-    text, position = "", 0
-    while position < len(codes):
-        end = position
-        while end + 1 < len(codes) and codes[end + 1] == codes[end] + 1:
-            end += 1
-        if end - position >= 2:
-            text += f"{_member(codes[position])}-{_member(codes[end])}"
-            position = end + 1
+    text = ""
+    for first, last in ranges((code, code) for code in codes):
+        if last - first >= 2:
+            text += f"{_member(first)}-{_member(last)}"
         else:
-            text += _member(codes[position])
-            position += 1
+            text += "".join(map(_member, range(first, last + 1)))
     return text
 
 

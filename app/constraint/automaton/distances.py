@@ -56,8 +56,9 @@ class Distances:
         The fewest tokens that spell a shortest completion. From a state of distance n some token
         leads to a state of distance n - 1 at most: the first of those tokens.
 
-        A distance above ``limit`` may come out too small, but above ``limit``: completions that
-        are too long are neither followed nor, where their length says enough, spelled.
+        Where it is above ``limit``, the result is some number above ``limit``, perhaps too small:
+        completions that are too long are not followed, and not even spelled where their length
+        says enough.
         """
         known = self._known.get(state)
         if known is not None:

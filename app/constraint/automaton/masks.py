@@ -60,7 +60,7 @@ class Masks:
         self._masks: dict[State, Mask] = {}
         self._shared: dict[_InString, Mask] = {}
         self._far_bytes: dict[State, int] = {}
-        """Bytes of the longest shortest completion that a token allowed in a state may lead to."""
+        """By state: how many bytes a shortest completion has at most after any allowed token."""
         self._far_tokens: dict[State, int] = {}
         """The same in tokens; an upper bound inside strings."""
         self._spellings = {each: number for number, each in enumerate(automaton.characters)}
@@ -206,8 +206,9 @@ class Masks:
     def _farthest_tokens(self, state: State) -> int:
         """Distance of the farthest state that a token allowed in ``state`` may lead to.
 
-        Inside a string an upper bound: what is left after a token is the end of what ``state``
-        is spelled with, behind the rest of a character. That end begins inside one of the tokens.
+        Inside a string an upper bound. After a token that stays within it, a completion is the
+        rest of a character and then an end of the completion of ``state``, which may begin inside
+        one of its tokens.
         """
         known = self._far_tokens.get(state)
         if known is None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 
-from app.constraint.grammar import gbnf, lark
+from app.constraint.grammar.gbnf import GbnfReader
+from app.constraint.grammar.groups import Reader
+from app.constraint.grammar.lark import LarkReader
 from app.constraint.grammar.source import Source
 from app.constraint.grammar.syntax import Rules
 from app.constraint.limits import Limits
 from app.core.errors import ConstraintTooComplex, InvalidSchema
 
 MAX_CHARACTERS = 1 << 18
+_READERS: dict[str, type[Reader]] = {"gbnf": GbnfReader, "lark": LarkReader}
 _GBNF_RULE = re.compile(r"^[ \t]*[A-Za-z0-9_-]++[ \t]*::=", re.MULTILINE)
 
 
@@ -27,8 +30,6 @@ def parse(text: str, syntax: str, limits: Limits) -> Rules:
         raise InvalidSchema("the grammar holds half of a surrogate pair")
     if syntax == "auto":
         syntax = "gbnf" if _GBNF_RULE.search(text) else "lark"
-    if syntax == "gbnf":
-        return gbnf.parse(Source(text), limits)
-    if syntax == "lark":
-        return lark.parse(Source(text), limits)
-    raise InvalidSchema(f"the syntax of a grammar is auto, gbnf or lark, not {syntax!r}")
+    if syntax not in _READERS:
+        raise InvalidSchema(f"the syntax of a grammar is auto, gbnf or lark, not {syntax!r}")
+    return _READERS[syntax](Source(text), limits).read()

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from functools import cache, cached_property
 from typing import Any
 
-from app.constraint.json.numbers import number
+from app.constraint.json.numbers.decimals import number
+from app.constraint.json.numbers.ranges import Interval
 from app.constraint.json.whitespace import Whitespace
 from app.constraint.language.codepoints import CHARACTERS, LAST, Ranges, clip, common, utf8
 from app.constraint.language.expressions import Expression, ExpressionPool, byte_range, byte_set
@@ -145,10 +146,6 @@ class JsonText:
         others = pool.complement(pool.one_of(json_text(name)[1:-1] for name in taken))
         return pool.intersect((self.any_content, others))
 
-    def array(self, item: Expression, low: int = 0, high: int | None = None, depth: int = 0) -> Any:
-        """``low`` to ``high`` items, each of them an ``item``."""
-        return self.container(b"[]", item, low, high, depth)
-
     def any_object(self, depth: int = 0) -> Expression:
         member = self.free_member(None, self.any_value(self.inside(depth)))
         return self.container(b"{}", member, 0, None, depth)
@@ -186,9 +183,9 @@ class JsonText:
             pool = self.pool
             known = self._any_values[depth] = pool.declare_rule()
             words = [self.constant(word) for word in (None, True, False)]
-            plain = [self.string(), number(pool, None, None, self.limits), *words]
-            items = self.array(self.any_value(self.inside(depth)), depth=depth)
-            pool.define_rule(known, pool.union([*plain, items, self.any_object(depth)]))
+            plain = [self.string(), number(pool, Interval(), self.limits), *words]
+            array = self.container(b"[]", self.any_value(self.inside(depth)), 0, None, depth)
+            pool.define_rule(known, pool.union([*plain, array, self.any_object(depth)]))
         return known
 
 

@@ -142,7 +142,7 @@ class ExpressionPool(Nodes):
         return self.kinds[expression] == Kind.BYTES
 
     def _by_first_byte(self, members: set[Expression], nesting: int) -> set[Expression]:
-        """The same union with what literals begin alike taken out before them.
+        """The same union, with the beginnings that literals share taken out in front of them.
 
         A derivative then costs the branches at one place, and not every member.
         """

@@ -151,7 +151,7 @@ class Nodes:
         self.bodies[self.operands[rule]] = body
 
     def body(self, rule: Expression) -> Expression:
-        body = self.bodies[self.operands[rule]]
+        body: Expression | None = self.bodies[self.operands[rule]]
         assert body is not None, "a declared rule has no body"
         return body
 

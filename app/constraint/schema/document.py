@@ -180,7 +180,7 @@ class Document:
             raise InvalidSchema(f"{keyword} must be a string", pointer=place)
         index = self._index
         address, _, fragment = reference.partition("#")
-        base = _join(index.base(node.pointer, self.dialect), address)
+        base = _join(index.base(node.pointer), address)
         resource = index.resources.get(base)
         if resource is None:
             reason = "only references within the schema are followed"
@@ -207,6 +207,7 @@ class _Index:
     """Resources (``$id``) and anchors of a document, by their absolute addresses."""
 
     def __init__(self, root: Node, dialect: Dialect) -> None:
+        self._dialect = dialect
         self.resources: dict[str, Node] = {"": root}
         self.anchors: dict[tuple[str, str], Node] = {}
         self.dynamic_anchors: dict[str, int] = {}
@@ -218,18 +219,19 @@ class _Index:
             schema, path, base = stack.pop()
             if isinstance(schema, dict):
                 if not names.isdisjoint(schema):
-                    base = self._add(root.child(*_tokens(path)), base, dialect)
-                for tokens, child in _subschemas(schema):
+                    base = self._add(root.child(*_tokens(path)), base)
+                for tokens, child in subschemas(schema):
                     stack.append((child, (path, tokens), base))
 
-    def base(self, pointer: str, dialect: Dialect) -> str:
+    def base(self, pointer: str) -> str:
         """The address that references at ``pointer`` are relative to."""
         while pointer not in self._bases and pointer:
             pointer = pointer.rpartition("/")[0]
         return self._bases.get(pointer, "")
 
-    def _add(self, node: Node, base: str, dialect: Dialect) -> str:
-        schema = node.schema
+    def _add(self, node: Node, base: str) -> str:
+        """Note what ``node`` is called; the address that holds below it."""
+        schema, dialect = node.schema, self._dialect
         own = schema.get(dialect.identifier)
         if isinstance(own, str) and not (dialect.lonely_ref and "$ref" in schema):
             address, _, fragment = own.partition("#")
@@ -248,7 +250,7 @@ class _Index:
         return base
 
 
-def _subschemas(schema: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+def subschemas(schema: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     """The subschemas right below, where the specification puts subschemas, and their places."""
     for keyword, value in schema.items():
         if keyword in _SUBSCHEMA and isinstance(value, dict):

@@ -97,6 +97,13 @@ def integers_only(node: Node) -> bool:
     return names is not None and "number" not in names and "integer" in names
 
 
+def counts(nodes: Iterable[Node], least: str, most: str) -> tuple[int, int | None]:
+    """The tightest of two keywords that bound a count; None without an upper bound."""
+    schemas = [node.schema for node in nodes]
+    low = max((int(schema[least]) for schema in schemas if least in schema), default=0)
+    return low, min((int(schema[most]) for schema in schemas if most in schema), default=None)
+
+
 def check_shapes(node: Node) -> None:
     """Raise ``InvalidSchema`` for a keyword whose value has the wrong shape."""
     schema = node.schema

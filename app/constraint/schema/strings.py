@@ -18,7 +18,7 @@ from app.constraint.regex.lookaround import repeats_anchors
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import PatternError, PatternNotSupported, parse
 from app.constraint.schema.document import Goal, Node
-from app.constraint.schema.keywords import NOT_ENUM, NOT_FORMAT, NOT_PATTERN
+from app.constraint.schema.keywords import NOT_ENUM, NOT_FORMAT, NOT_PATTERN, counts
 from app.core.errors import InvalidSchema, UnsupportedSchema
 
 
@@ -205,10 +205,7 @@ class Strings:
         return next((e for bits, e in row if bits >> byte & 1), self._pool.empty)
 
     def _facts(self, nodes: Goal) -> _Facts:
-        schemas = [node.schema for node in nodes]
-        lows = [int(schema["minLength"]) for schema in schemas if "minLength" in schema]
-        highs = [int(schema["maxLength"]) for schema in schemas if "maxLength" in schema]
-        facts = _Facts(_Lengths(max(lows, default=0), min(highs, default=None)))
+        facts = _Facts(_Lengths(*counts(nodes, "minLength", "maxLength")))
         for node in nodes:
             schema = node.schema
             if "pattern" in schema:

@@ -17,6 +17,7 @@ from fractions import Fraction
 from app.constraint.json.numbers.ranges import (
     DIGITS,
     Bound,
+    Interval,
     closed,
     digits,
     natural,
@@ -34,31 +35,28 @@ _PLAIN_BELOW_POWER = 16
 
 
 def number(
-    pool: ExpressionPool,
-    lower: Bound | None,
-    upper: Bound | None,
-    limits: Limits,
-    *,
-    plain: bool = False,
+    pool: ExpressionPool, between: Interval, limits: Limits, *, plain: bool = False
 ) -> Expression:
     """The finite decimal numbers between the bounds; ``empty`` if the digits do not reach any.
 
     Without a bound there are ``limits.integer_digits`` digits before the point, or one more than
     the other bound has. ``plain`` leaves out exponents.
     """
-    if lower is None and upper is None and not plain:
+    if between == Interval() and not plain:
         return _any_number(pool, limits)
-    scale = 10**limits.fraction_digits
+    decimals = Decimals(pool, limits.fraction_digits)
+    low, high = ends_on_grid(between, limits.fraction_digits, limits)
+    ceiling = int(sys.float_info.max) * decimals.scale
+    plainly = signed(pool, max(low, -ceiling), min(high, ceiling), decimals.between)
+    return plainly if plain else pool.union((plainly, *_exponential(pool, between, limits)))
+
+
+def ends_on_grid(between: Interval, places: int, limits: Limits) -> tuple[int, int]:
+    """The first and the last number of ``places`` digits after the point, as counts of the last."""
+    lower, upper, scale = between.lower, between.upper, 10**places
     low = None if lower is None else first_on_grid(lower, scale)
     high = None if upper is None else last_on_grid(upper, scale)
-    low, high = closed(low, high, limits.integer_digits + limits.fraction_digits)
-    ceiling = int(sys.float_info.max) * scale
-    low, high = max(low, -ceiling), min(high, ceiling)
-    decimals = Decimals(pool, limits.fraction_digits)
-    plainly = signed(pool, low, high, decimals.between)
-    if plain:
-        return plainly
-    return pool.union((plainly, *_exponential(pool, lower, upper, limits)))
+    return closed(low, high, limits.integer_digits + places)
 
 
 def first_on_grid(bound: Bound, scale: int) -> int:
@@ -209,9 +207,7 @@ def _exponent(pool: ExpressionPool, largest: int) -> Expression:
     return pool.concatenate(pool.literal(b"e"), pool.union((positive, negative)))
 
 
-def _exponential(
-    pool: ExpressionPool, lower: Bound | None, upper: Bound | None, limits: Limits
-) -> list[Expression]:
+def _exponential(pool: ExpressionPool, between: Interval, limits: Limits) -> list[Expression]:
     """Numbers near zero and far from it that have an exponent and that no bound cuts through."""
     fraction = pool.concatenate(
         pool.literal(b"."), pool.repeat(pool.byte(DIGITS), 1, limits.fraction_digits)
@@ -226,8 +222,8 @@ def _exponential(
     near = pool.concatenate(mantissa, pool.literal(b"e-"), tiny)
     huge = natural(pool, _PLAIN_BELOW_POWER, sys.float_info.max_10_exp - 1)
     far = pool.concatenate(mantissa, pool.literal(b"e+"), huge)
-    low = -math.inf if lower is None else lower.value
-    high = math.inf if upper is None else upper.value
+    low = -math.inf if between.lower is None else between.lower.value
+    high = math.inf if between.upper is None else between.upper.value
     options = []
     for first, last, sign in ((low, high, b""), (-high, -low, b"-")):
         if first <= 0 and last > _PLAIN_FROM:

@@ -20,15 +20,16 @@ from app.constraint.json.numbers.multiples import (
     decimal_places,
     integer_grid,
 )
-from app.constraint.json.numbers.ranges import DIGITS, Bound, natural, signed, written
+from app.constraint.json.numbers.ranges import DIGITS, Bound, Interval, natural, signed, written
 from app.constraint.language.expressions import Expression, ExpressionPool
 from app.constraint.limits import Limits
 
 _MAGNITUDES = (0, 1, 4, 8, 12, EXACT_DIGITS)
-"""Digits before the point, in classes that keep the same distance from what they must not meet."""
+"""Digits before the point, up to which numbers are a class. All of a class keep one distance from
+what they must not be taken for."""
 _ROUNDINGS = 4
-"""That distance in units of a float's last place: enough for the number, for what it must not meet
-and for a division by a reader."""
+"""That distance in units of a float's last place: one for the number, one for what it must not be
+taken for, and two for a reader who divides."""
 
 
 def non_integers(pool: ExpressionPool, limits: Limits) -> Expression:
@@ -37,18 +38,14 @@ def non_integers(pool: ExpressionPool, limits: Limits) -> Expression:
 
 
 def non_multiples(
-    pool: ExpressionPool,
-    lower: Bound | None,
-    upper: Bound | None,
-    limits: Limits,
-    factor: int | Fraction,
+    pool: ExpressionPool, between: Interval, limits: Limits, factor: int | Fraction
 ) -> Expression:
     """Numbers that are not multiples of ``factor``: for an ``int`` only integers, else decimals.
 
     The bounds are met by those that have no more places than ``factor``. Ask
     ``can_follow_non_multiples`` before.
     """
-    grid = _grid(lower, upper, limits, factor)
+    grid = _grid(between, limits, factor)
     near = pool.empty
     if grid.step > 1:
         remainders = Remainders(pool, grid, divisible=False)
@@ -58,13 +55,11 @@ def non_multiples(
     return pool.union((near, _beyond(pool, decimal_places(factor), limits)))
 
 
-def can_follow_non_multiples(
-    lower: Bound | None, upper: Bound | None, limits: Limits, factor: int | Fraction
-) -> bool:
+def can_follow_non_multiples(between: Interval, limits: Limits, factor: int | Fraction) -> bool:
     """Whether ``non_multiples`` takes these arguments."""
     if isinstance(factor, Fraction) and decimal_places(factor) > EXACT_DIGITS:
         return False
-    return _grid(lower, upper, limits, factor).states <= limits.multiple_states
+    return _grid(between, limits, factor).states <= limits.multiple_states
 
 
 def spellings(
@@ -86,10 +81,10 @@ def spellings(
     return pool.union(options)
 
 
-def _grid(lower: Bound | None, upper: Bound | None, limits: Limits, factor: int | Fraction) -> Grid:
+def _grid(between: Interval, limits: Limits, factor: int | Fraction) -> Grid:
     if isinstance(factor, int):
-        return integer_grid(lower, upper, limits, factor)
-    return decimal_grid(lower, upper, limits, factor, least_places=1)
+        return integer_grid(between, limits, factor)
+    return decimal_grid(between, limits, factor, least_places=1)
 
 
 def _beyond(pool: ExpressionPool, places: int, limits: Limits) -> Expression:

@@ -14,16 +14,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from app.constraint.cached_method import cached_method
-from app.constraint.json.numbers.decimals import Decimals, first_on_grid, last_on_grid
-from app.constraint.json.numbers.ranges import (
-    DIGITS,
-    Bound,
-    closed,
-    greatest_integer,
-    least_integer,
-    natural,
-    signed,
-)
+from app.constraint.json.numbers.decimals import Decimals, ends_on_grid
+from app.constraint.json.numbers.ranges import DIGITS, Interval, natural, signed
 from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool
 from app.constraint.limits import Limits
 
@@ -69,18 +61,14 @@ class Grid:
 
 
 def integer(
-    pool: ExpressionPool,
-    lower: Bound | None,
-    upper: Bound | None,
-    limits: Limits,
-    multiple_of: int = 1,
+    pool: ExpressionPool, between: Interval, limits: Limits, multiple_of: int = 1
 ) -> Expression:
     """The integers between the bounds that ``multiple_of`` divides.
 
     Without a bound there are ``limits.integer_digits`` digits, or one more than the other bound
     or ``multiple_of`` has. Ask ``can_follow_multiples`` before.
     """
-    grid = integer_grid(lower, upper, limits, multiple_of)
+    grid = integer_grid(between, limits, multiple_of)
 
     def naturals(first: int, last: int) -> Expression:
         if multiple_of == 1:
@@ -91,11 +79,7 @@ def integer(
 
 
 def multiples(
-    pool: ExpressionPool,
-    lower: Bound | None,
-    upper: Bound | None,
-    limits: Limits,
-    multiple_of: Fraction,
+    pool: ExpressionPool, between: Interval, limits: Limits, multiple_of: Fraction
 ) -> Expression:
     """The plain decimals between the bounds that are multiples, exactly and as a float reads.
 
@@ -103,7 +87,7 @@ def multiples(
     not a power of ten, they have ``EXACT_DIGITS`` digits at most. Ask ``can_follow_multiples``
     before.
     """
-    grid = decimal_grid(lower, upper, limits, multiple_of)
+    grid = decimal_grid(between, limits, multiple_of)
     naturals: Callable[[int, int], Expression]
     if grid.step == 1:
         naturals = Decimals(pool, grid.places).between
@@ -117,15 +101,13 @@ def multiples(
     return signed(pool, grid.low, grid.high, naturals)
 
 
-def can_follow_multiples(
-    lower: Bound | None, upper: Bound | None, limits: Limits, multiple_of: int | Fraction
-) -> bool:
+def can_follow_multiples(between: Interval, limits: Limits, multiple_of: int | Fraction) -> bool:
     """Whether ``integer``, or ``multiples`` for a fraction, takes these arguments."""
     if isinstance(multiple_of, Fraction):
-        grid = decimal_grid(lower, upper, limits, multiple_of)
+        grid = decimal_grid(between, limits, multiple_of)
         followed = grid.step == 1 or grid.states <= limits.multiple_states
         return followed or grid.count < _ENUMERATED
-    grid = integer_grid(lower, upper, limits, multiple_of)
+    grid = integer_grid(between, limits, multiple_of)
     if grid.count < _ENUMERATED:
         return True
     while multiple_of % 10 == 0:
@@ -133,32 +115,20 @@ def can_follow_multiples(
     return Grid(0, multiple_of, grid.low, grid.high).states <= limits.multiple_states
 
 
-def integer_grid(
-    lower: Bound | None, upper: Bound | None, limits: Limits, multiple_of: int
-) -> Grid:
+def integer_grid(between: Interval, limits: Limits, multiple_of: int) -> Grid:
     """Integers between the bounds."""
-    low = None if lower is None else least_integer(lower)
-    high = None if upper is None else greatest_integer(upper)
-    expected = max(limits.integer_digits, len(str(multiple_of)) + 1)
-    return Grid(0, multiple_of, *closed(low, high, expected))
+    digits = max(limits.integer_digits, len(str(multiple_of)) + 1)
+    return Grid(0, multiple_of, *between.integers(digits))
 
 
 def decimal_grid(
-    lower: Bound | None,
-    upper: Bound | None,
-    limits: Limits,
-    multiple_of: Fraction,
-    least_places: int = 0,
+    between: Interval, limits: Limits, multiple_of: Fraction, least_places: int = 0
 ) -> Grid:
     """The coarsest grid that has all multiples, of ``limits.fraction_digits`` places at most."""
     places = min(max(decimal_places(multiple_of), least_places), limits.fraction_digits)
-    scale: int = 10**places
-    step = (
-        math.lcm(multiple_of.numerator * scale, multiple_of.denominator) // multiple_of.denominator
-    )
-    low = None if lower is None else first_on_grid(lower, scale)
-    high = None if upper is None else last_on_grid(upper, scale)
-    low, high = closed(low, high, limits.integer_digits + places)
+    numerator, denominator = multiple_of.numerator * 10**places, multiple_of.denominator
+    step = math.lcm(numerator, denominator) // denominator
+    low, high = ends_on_grid(between, places, limits)
     if step > 1:
         largest = 10**EXACT_DIGITS - 1
         low, high = max(low, -largest), min(high, largest)

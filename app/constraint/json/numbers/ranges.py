@@ -33,23 +33,33 @@ class Bound:
         return candidate > value or (candidate == value and not self.exclusive)
 
 
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The numbers between two bounds; a side without one is open to infinity."""
+
+    lower: Bound | None = None
+    upper: Bound | None = None
+
+    def admits(self, value: int | float) -> bool:
+        """Whether ``value`` lies between the bounds."""
+        above = self.lower is None or self.lower.admits(value, upper=False)
+        return above and (self.upper is None or self.upper.admits(value, upper=True))
+
+    def integers(self, digits: int) -> tuple[int, int]:
+        """The least and the greatest integer; see ``closed`` for sides without a bound."""
+        low = high = None
+        if self.lower is not None:
+            value, exclusive = self.lower.value, self.lower.exclusive
+            low = math.floor(value) + 1 if exclusive else math.ceil(value)
+        if self.upper is not None:
+            value, exclusive = self.upper.value, self.upper.exclusive
+            high = math.ceil(value) - 1 if exclusive else math.floor(value)
+        return closed(low, high, digits)
+
+
 def written(value: int | float) -> Fraction:
     """The decimal that ``value`` is written as, exactly: 0.1 is a tenth."""
     return Fraction(value) if isinstance(value, int) else Fraction(repr(value))
-
-
-def least_integer(bound: Bound) -> int:
-    """The smallest integer a lower bound admits."""
-    if bound.exclusive:
-        return math.floor(bound.value) + 1
-    return math.ceil(bound.value)
-
-
-def greatest_integer(bound: Bound) -> int:
-    """The largest integer an upper bound admits."""
-    if bound.exclusive:
-        return math.ceil(bound.value) - 1
-    return math.floor(bound.value)
 
 
 def closed(low: int | None, high: int | None, digits: int) -> tuple[int, int]:

@@ -236,7 +236,7 @@ class Branches:
         return [branch.deciding(chosen, way, left) for way in ways]
 
     def _holds_anyway(self, nodes: Branch, disjunction: Disjunction) -> bool:
-        """Whether all that is asked is, or may be, the negation of what ``nodes`` rule out."""
+        """Whether an alternative, or what leaves them all, negates what ``nodes`` rule out."""
         negations = [way[0] for way in disjunction.alternatives if len(way) == 1]
         negations.append(disjunction.name[0])
         return any(

@@ -110,10 +110,10 @@ class Summaries:
         )
 
     def rules_out(self, branch: Iterable[Node], node: Node) -> bool:
-        """Whether what ``branch`` says of a tag makes ``node`` impossible: not that holds anyway.
+        """Whether what ``branch`` says of a tag makes ``node`` impossible, so ``not node`` holds.
 
-        Only where ``node`` says nothing but what values members have that another node of the
-        branch declares: its negation then adds nothing, neither restrictions nor names.
+        Only where ``node`` does nothing but list values of members that another node of the branch
+        declares: its negation then adds neither restrictions nor names.
         """
         names = self._tags(node)
         others = [

@@ -12,12 +12,12 @@ from __future__ import annotations
 from app.constraint.cached_method import cached_method
 from app.constraint.schema.arrays import array_shape, item_goal
 from app.constraint.schema.document import Goal, Node
-from app.constraint.schema.keywords import NOT_INTEGER, integers_only, kinds_of
+from app.constraint.schema.keywords import NOT_INTEGER, counts, integers_only, kinds_of
 from app.constraint.schema.logic.branches import Branches
 from app.constraint.schema.logic.evaluation import Evaluation
 from app.constraint.schema.logic.negation import NOT
 from app.constraint.schema.logic.partial_branch import Branch
-from app.constraint.schema.numeric import lower_bound, upper_bound
+from app.constraint.schema.numeric import interval
 from app.constraint.schema.objects import member_goal, property_counts
 from app.constraint.schema.strings import Strings
 from app.core.errors import ConstraintTooComplex
@@ -73,9 +73,8 @@ class Emptiness:
         if kind == "number":
             return self._no_number(branch)
         if kind == "string":
-            lows = [n.schema["minLength"] for n in branch if "minLength" in n.schema]
-            highs = [n.schema["maxLength"] for n in branch if "maxLength" in n.schema]
-            return bool(lows and highs and max(lows) > min(highs))
+            low, high = counts(branch, "minLength", "maxLength")
+            return high is not None and low > high
         if kind == "array":
             return self._no_array(branch)
         return kind == "object" and self._no_object(branch)
@@ -84,7 +83,8 @@ class Emptiness:
         integers = any(map(integers_only, branch))
         if integers and any(NOT_INTEGER in node.schema for node in branch):
             return True
-        lower, upper = lower_bound(branch), upper_bound(branch)
+        between = interval(branch)
+        lower, upper = between.lower, between.upper
         if lower is None or upper is None:
             return False
         if lower.value == upper.value:

@@ -87,8 +87,7 @@ def _other_arrays(node: Node, aspect: str, value: list[Any]) -> list[dict[Any, A
     if size > 0:
         ways.append({"maxItems": size - 1})
     for index, item in enumerate(value):
-        other = differs(node, f"{aspect} item {index}", item)
-        ways.append({"minItems": index + 1, "prefixItems": [True] * index + [other]})
+        ways.append(_with_item(index, differs(node, f"{aspect} item {index}", item)))
     return ways
 
 
@@ -102,9 +101,14 @@ def _other_objects(node: Node, aspect: str, value: dict[str, Any]) -> list[dict[
     return ways
 
 
+def _made(node: Node, of: str, kind: str, schema: dict[Any, Any]) -> Alternative:
+    """A value of one type that satisfies ``schema``; ``of`` names what of ``node`` this negates."""
+    return (node.made(f"not {of}", {"type": kind, **schema}),)
+
+
 def _one(node: Node, kind: str, keyword: Any, value: Any, of: str) -> list[Alternative]:
     """A single alternative: a value of one type with one keyword."""
-    return [(node.made(f"not {of}", {"type": kind, keyword: value}),)]
+    return [_made(node, of, kind, {keyword: value})]
 
 
 def _type(node: Node) -> list[Alternative]:
@@ -176,15 +180,17 @@ def _at_most(kind: str, keyword: str, opposite: str) -> _Negation:
 def _items(node: Node) -> list[Alternative]:
     """``items``, ``prefixItems`` and ``additionalItems`` together."""
     keyword, first, rest = item_keywords(node)
-    found: list[Alternative] = []
-    size = len(first)
-    for index in range(size):
-        other = negated(node.child(keyword, index))
-        way = {"type": "array", "minItems": index + 1, "prefixItems": [True] * index + [other]}
-        found.append((node.made(f"not {keyword} {index}", way),))
+    found = [
+        _made(node, f"{keyword} {n}", "array", _with_item(n, negated(child)))
+        for n, child in enumerate(node.children(keyword))
+    ]
     if rest in node.schema:
-        found += _one(node, "array", SOME_ITEM, (size, negated(node.child(rest))), rest)
+        found += _one(node, "array", SOME_ITEM, (len(first), negated(node.child(rest))), rest)
     return found
+
+
+def _with_item(index: int, item: Node) -> dict[Any, Any]:
+    return {"minItems": index + 1, "prefixItems": [True] * index + [item]}
 
 
 def _contains(node: Node) -> list[Alternative]:
@@ -193,24 +199,22 @@ def _contains(node: Node) -> list[Alternative]:
     child = node.child("contains")
     found: list[Alternative] = []
     if least > 0:
-        way = {"type": "array", "contains": child, "minContains": 0, "maxContains": least - 1}
-        found.append((node.made("not minContains", way),))
+        fewer = {"contains": child, "minContains": 0, "maxContains": least - 1}
+        found.append(_made(node, "minContains", "array", fewer))
     if most is not None:
-        way = {"type": "array", "contains": child, "minContains": int(most) + 1}
-        found.append((node.made("not maxContains", way),))
+        more = {"contains": child, "minContains": int(most) + 1}
+        found.append(_made(node, "maxContains", "array", more))
     return found
 
 
 def _properties(node: Node) -> list[Alternative]:
     """A member is wrong; one that is required may as well be missing."""
-    required = node.schema.get("required", ())
     found: list[Alternative] = []
     for name in node.schema["properties"]:
-        other = negated(node.child("properties", name))
-        way = {"type": "object", "properties": {name: other}}
-        if name not in required:
+        way: dict[Any, Any] = {"properties": {name: negated(node.child("properties", name))}}
+        if name not in node.schema.get("required", ()):
             way["required"] = [name]
-        found.append((node.made(f"not properties {name!r}", way),))
+        found.append(_made(node, f"properties {name!r}", "object", way))
     return found
 
 
@@ -242,7 +246,7 @@ def _property_names(node: Node) -> list[Alternative]:
 def _required(node: Node) -> list[Alternative]:
     """A member is missing, where ``_properties`` has not said so."""
     return [
-        (node.made(f"not required {name!r}", {"type": "object", "properties": {name: False}}),)
+        _made(node, f"required {name!r}", "object", {"properties": {name: False}})
         for name in node.schema["required"]
         if name not in node.schema.get("properties", ())
     ]
@@ -256,8 +260,8 @@ def _dependencies(keyword: str) -> _Negation:
         for name, needed in node.schema[keyword].items():
             if isinstance(needed, list):
                 for other in needed:
-                    way = {"type": "object", "required": [name], "properties": {other: False}}
-                    found.append((node.made(f"not {keyword} {name!r} {other!r}", way),))
+                    way = {"required": [name], "properties": {other: False}}
+                    found.append(_made(node, f"{keyword} {name!r} {other!r}", "object", way))
             else:
                 there = node.made(f"with {name!r}", {"type": "object", "required": [name]})
                 found.append((there, negated(node.child(keyword, name))))

@@ -123,10 +123,11 @@ class ObjectWriter:
     def _wanted_free(
         self, nodes: Goal, shape: ObjectShape, everything: Missing
     ) -> dict[tuple[Missing, Missing], Expression]:
-        """A free member that is all of some wanted ones, by these and all that are missing.
+        """Free members that each are several of the wanted members at once.
 
-        Its name is not right for the others that are missing, so that theirs differ from it: of
-        two members of one name a reader keeps the last alone.
+        By all the wanted members that are missing, and those of them that the member is. Its name
+        is not right for the others, so that theirs will differ from it: of two members of one name
+        a reader keeps only the last.
         """
         declared = [member.name for member in shape.members]
         found = {}
