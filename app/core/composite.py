@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
@@ -111,19 +111,11 @@ def _overlaps(other: str, mark: str) -> Iterator[int]:
         cut = other.find(mark[0], cut + 1)
 
 
-def _plain(part: Part) -> list[Any]:
-    """The tree as JSON, one list for each part, its kind first."""
-    match part:
-        case FixedText(text):
-            return ["fixed", text]
-        case FreeText(without, not_ending):
-            return ["free", without, not_ending]
-        case Series(parts):
-            return ["series", *map(_plain, parts)]
-        case Either(parts):
-            return ["either", *map(_plain, parts)]
-        case Repeated(inner, separator, at_least, at_most):
-            return ["repeated", _plain(inner), separator, at_least, at_most]
-        case NotStarting(inner, prefixes):
-            return ["not", _plain(inner), *prefixes]
-    return ["spec", part.cache_key()]
+def _plain(part: Any) -> Any:
+    """The tree as JSON: one list for each part, its kind first."""
+    if isinstance(part, JsonSchema | JsonObject | Regex | Choice | Grammar):
+        return ["spec", part.cache_key()]
+    if is_dataclass(part):
+        inside = (getattr(part, field.name) for field in fields(part))
+        return [type(part).__name__, *map(_plain, inside)]
+    return list(map(_plain, part)) if isinstance(part, tuple) else part

@@ -16,7 +16,7 @@ Fate = Literal["enforced", "annotation", "not enforced", "no effect", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class KeywordUse:
-    """One keyword in one place."""
+    """One keyword of one subschema."""
 
     keyword: str
     pointer: str
@@ -31,7 +31,7 @@ def keyword_uses(schema: Any, refusal: UnsupportedSchema | None = None) -> list[
     ``refusal`` is what compiling it raised. Subschemas that nothing refers to count as well.
     """
     lonely_ref = _has_lonely_ref(schema)
-    return [_use(*place, refusal, lonely_ref) for place in _places(schema)]
+    return [_use(*found, refusal, lonely_ref) for found in _occurrences(schema)]
 
 
 def _has_lonely_ref(schema: Any) -> bool:
@@ -79,7 +79,7 @@ def _missing(keyword: str, schema: dict[str, Any]) -> str:
     return "" if needed in schema else needed
 
 
-def _places(root: Any) -> Iterator[tuple[str, Any, str, dict[str, Any]]]:
+def _occurrences(root: Any) -> Iterator[tuple[str, Any, str, dict[str, Any]]]:
     """Keyword, value, pointer and subschema of every use; no recursion."""
     stack: list[tuple[str, Any]] = [("", root)]
     while stack:

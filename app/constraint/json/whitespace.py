@@ -24,7 +24,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 class Whitespace:
     """One form of JSON text. ``indent`` None is on one line.
 
-    ``flexible`` admits at most two blanks and one newline in every place where JSON admits white
+    ``flexible`` admits at most two blanks and one newline wherever JSON admits white
     space but the ends of the text.
     """
 
@@ -117,7 +117,7 @@ class Whitespace:
         return pool.literal(b"\n" + b" " * (self.indent * depth))
 
     def _space(self, pool: ExpressionPool) -> Expression:
-        """White space in one place."""
+        """White space where there may be some."""
         if not self.flexible:
             return pool.epsilon
         blanks = [pool.literal(b" " * count) for count in range(3)]

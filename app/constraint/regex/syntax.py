@@ -52,7 +52,7 @@ class Anchor(_Facts):
 
 @dataclass(frozen=True, eq=False)
 class Look(_Facts):
-    """The place before which (``behind``) or after which ``body`` matches, or does not."""
+    """Where ``body`` matches before (``behind``) or after, or does not match (``negative``)."""
 
     body: Node
     behind: bool

@@ -16,7 +16,7 @@ from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSche
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """A subschema, known by the JSON Pointer (RFC 6901) to its place.
+    """A subschema, known by its JSON Pointer (RFC 6901).
 
     ``aspect`` is "" for the subschema as it is written; other aspects are made of it, such as its
     negation, and their ``schema`` may hold nodes in the place of subschemas. All that comes from
@@ -61,7 +61,7 @@ class Node:
         return f"{self.pointer}/{escape_token(keyword)}"
 
     def made(self, aspect: str, schema: Any) -> Node:
-        """Something else made of this node; its keywords are reported at this node's place.
+        """Something else made of this node; errors about its keywords point to this node.
 
         ``aspect`` tells it from all others made of nodes here.
         """
@@ -116,7 +116,7 @@ _DIALECTS = {
     "schema": _MODERN,
 }
 _Path = tuple[()] | tuple["_Path", tuple[str | int, ...]]
-"""A place below a root: the path so far, and the keys and indices that lead on."""
+"""A path below a root: the path so far, and the keys and indices that lead on."""
 _SUBSCHEMA = frozenset(
     ["additionalItems", "additionalProperties", "contains", "contentSchema", "items", "not"]
 ) | frozenset(["if", "then", "else", "propertyNames", "unevaluatedItems", "unevaluatedProperties"])
@@ -175,31 +175,31 @@ class Document:
 
     @cached_method
     def _resolve(self, node: Node, keyword: str) -> Node:
-        reference, place = node.schema[keyword], node.pointer_to(keyword)
+        reference, pointer = node.schema[keyword], node.pointer_to(keyword)
         if not isinstance(reference, str):
-            raise InvalidSchema(f"{keyword} must be a string", pointer=place)
+            raise InvalidSchema(f"{keyword} must be a string", pointer=pointer)
         index = self._index
         address, _, fragment = reference.partition("#")
         base = _join(index.base(node.pointer), address)
         resource = index.resources.get(base)
         if resource is None:
             reason = "only references within the schema are followed"
-            raise UnsupportedSchema(keyword, place, reason)
+            raise UnsupportedSchema(keyword, pointer, reason)
         fragment = unquote(fragment)
         if keyword == "$dynamicRef" and index.dynamic_anchors.get(fragment, 0) > 1:
             reason = f"there is more than one $dynamicAnchor {fragment!r}"
-            raise UnsupportedSchema(keyword, place, reason)
+            raise UnsupportedSchema(keyword, pointer, reason)
         if keyword == "$recursiveRef" and len(index.resources) > 1:
-            raise UnsupportedSchema(keyword, place, "the schema has embedded resources")
+            raise UnsupportedSchema(keyword, pointer, "the schema has embedded resources")
         if not fragment:
             return resource
         if not fragment.startswith("/"):
             if (base, fragment) not in index.anchors:
-                raise InvalidSchema(f"{keyword} names an anchor that is not there", pointer=place)
+                raise InvalidSchema(f"{keyword} names an anchor that is not there", pointer=pointer)
             return index.anchors[base, fragment]
         target = resource
         for token in fragment.split("/")[1:]:
-            target = _below(target, token.replace("~1", "/").replace("~0", "~"), place)
+            target = _below(target, token.replace("~1", "/").replace("~0", "~"), pointer)
         return target
 
 
@@ -251,7 +251,7 @@ class _Index:
 
 
 def subschemas(schema: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """The subschemas right below, where the specification puts subschemas, and their places."""
+    """Keys, and the subschemas right below that they lead to, where subschemas may stand."""
     for keyword, value in schema.items():
         if keyword in _SUBSCHEMA and isinstance(value, dict):
             yield (keyword,), value
@@ -270,7 +270,7 @@ def _tokens(path: _Path) -> list[str | int]:
     return found
 
 
-def _below(node: Node, token: str, place: str) -> Node:
+def _below(node: Node, token: str, pointer: str) -> Node:
     value = node.schema
     if isinstance(value, dict) and token in value:
         return node.child(token)
@@ -278,7 +278,7 @@ def _below(node: Node, token: str, place: str) -> Node:
         index = int(token[:9])
         if index < len(value) and str(index) == token:
             return node.child(index)
-    raise InvalidSchema("$ref points to nothing", pointer=place)
+    raise InvalidSchema("$ref points to nothing", pointer=pointer)
 
 
 def _join(base: str, address: str) -> str:

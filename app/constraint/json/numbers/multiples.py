@@ -240,8 +240,8 @@ class Remainders:
             if known is None:
                 rests = head * (10 // modulus + 2)  # as the remainders go round
                 starts = [10 * remainder % modulus for remainder in range(modulus)]
-                choices = {n: self._any_digit(rests[n : n + 10], 0) for n in set(starts)}
-                known = [choices[n] for n in starts]
+                digits = {n: self._any_digit(rests[n : n + 10], 0) for n in set(starts)}
+                known = [digits[n] for n in starts]
                 if needed == 0:
                     known = [self.pool.union(pair) for pair in zip(ends, known, strict=True)]
                 self._heads[needed, digits_left] = known

@@ -51,7 +51,7 @@ def disjunctions(node: Node, *, watched: bool) -> list[tuple[list[Alternative], 
 
 
 def _subsets(children: list[Node]) -> list[Alternative]:
-    """Every choice of one or more, the largest first: each may evaluate something."""
+    """Every selection of one or more, the largest first: each may evaluate something."""
     if len(children) > _MOST_SUBSETS_OF:
         reason = f"anyOf of more than {_MOST_SUBSETS_OF} beside unevaluated keywords"
         raise ConstraintTooComplex(reason)

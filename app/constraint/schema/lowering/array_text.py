@@ -117,9 +117,9 @@ class ArrayWriter:
         Where there is a greatest count an item that does not count must not satisfy the node.
         """
         steps = []
-        choices = [(1, 0) if w.start <= index else (0,) for w in shape.wanted]
+        may_count = [(1, 0) if w.start <= index else (0,) for w in shape.wanted]
         goal = shape.prefix[index] if index < len(shape.prefix) else shape.rest
-        for counted in product(*choices):
+        for counted in product(*may_count):
             asked = list(goal)
             for w, one in zip(shape.wanted, counted, strict=True):
                 if one:
@@ -180,11 +180,10 @@ class ArrayWriter:
     def _different(self, shape: ArrayShape) -> Expression:
         """``uniqueItems``: items from a finite set, each used once."""
         assert shape.unique is not None
-        place = shape.unique.pointer_to("uniqueItems")
         values = None if shape.prefix or shape.wanted else self._values(shape.rest)
         if values is None:
             reason = "only items from a finite set (enum, const, boolean, null) are told apart"
-            raise UnsupportedSchema("uniqueItems", place, reason)
+            raise UnsupportedSchema("uniqueItems", shape.unique.pointer_to("uniqueItems"), reason)
         high = len(values) if shape.high is None else min(shape.high, len(values))
         if high < shape.low:
             return self._pool.empty
