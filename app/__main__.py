@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from app.config import Settings
+    from app.server.settings import Settings
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
 
         return {"check": check.run, "explain": explain.run}[options.command](options)
     settings = _settings(parser, options)
-    from app.main import serve
+    from app.server.serve import serve
 
     try:
         return serve(settings)
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     """Every setting is a flag of ``serve``; a flag goes before its environment variable."""
     from app.cli.options import add_check, add_explain
-    from app.config import Settings
+    from app.server.settings import Settings
 
     parser = argparse.ArgumentParser(
         prog="leapjson",
@@ -49,7 +49,8 @@ def build_parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="serve a model over HTTP")
     for name, field in Settings.model_fields.items():
         flag = "--" + name.replace("_", "-")
-        text = f"{field.description} (LEAPJSON_{name.upper()}; default: {field.default})"
+        meaning = " ".join((field.description or "").split())
+        text = f"{meaning} (LEAPJSON_{name.upper()}; default: {field.default})"
         text = text.replace("%", "%%")
         if field.annotation is bool:
             serve.add_argument(
@@ -68,7 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
 def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Settings:
     from pydantic import ValidationError
 
-    from app.config import Settings
+    from app.server.settings import Settings
 
     given = {key: value for key, value in vars(options).items() if key != "command"}
     try:

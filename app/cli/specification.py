@@ -11,11 +11,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from app.config import Settings
 from app.constraint.limits import Limits
 from app.constraint.program import Program, compile_program
 from app.core.constraint import ConstraintSpec, Grammar, JsonSchema, Regex
 from app.core.errors import ConstraintError
+from app.server.settings import Settings
 
 BAD_CONSTRAINT = 2
 """Exit status: the schema, pattern or grammar itself cannot be used."""

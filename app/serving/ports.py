@@ -73,11 +73,3 @@ class Tokenizer(Protocol):
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, special ones included."""
-
-
-class TextDecoder(Protocol):
-    """Bytes of one answer to text; holds back the bytes of an unfinished character."""
-
-    def push(self, data: bytes, /) -> str: ...
-
-    def finish(self) -> str: ...

@@ -7,12 +7,11 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.chat.formats import ChatFormat
-from app.chat.language import is_open_ended, with_reasoning
+from app.answer.formats import ChatFormat
+from app.answer.plan import AnswerPlan
+from app.answer.prompt import Prompt
 from app.core.constraint import Constraint
 from app.core.errors import (
-    BudgetTooSmall,
-    ConstraintError,
     Draining,
     EngineDied,
     InvalidRequest,
@@ -21,19 +20,17 @@ from app.core.errors import (
     QueueFull,
 )
 from app.core.events import RequestObserver
-from app.core.request import EngineRequest, GenerationRequest, Prompt, Reserve
+from app.core.request import EngineRequest
 from app.serving.admission import Admission, Ticket
 from app.serving.body_room import BodyRoom
 from app.serving.constraints import ConstraintCache
 from app.serving.deadline import Deadline
 from app.serving.generation import Generation
-from app.serving.ports import TextDecoder, Tokenizer
-from app.serving.prompts import PreparedPrompt, PromptPreparer
+from app.serving.ports import Tokenizer
+from app.serving.prompts import PromptPreparer
+from app.serving.request import GenerationRequest
 from app.serving.timeline import Timeline
 from app.serving.worker import DEATH_NOTICE, EngineWorker
-
-ANSWER_SHARE = 4
-"""Reasoning leaves one in so many of ``max_tokens`` to the answer that a constraint asks for."""
 
 UNSAID_TOKENS = 1024
 """What an answer is taken to need in the queue where nobody set a ``max_tokens``."""
@@ -74,7 +71,6 @@ class GenerationService:
         admission: Admission,
         constraints: ConstraintCache,
         tokenizer: Tokenizer,
-        new_decoder: Callable[[], TextDecoder],
         observer: RequestObserver,
         status_of: Callable[[LeapjsonError], int],
         clock: Callable[[], float],
@@ -85,7 +81,6 @@ class GenerationService:
         self._admission = admission
         self._constraints = constraints
         self._tokenizer = tokenizer
-        self._new_decoder = new_decoder
         self._observer = observer
         self._status_of = status_of
         self._clock = clock
@@ -165,71 +160,58 @@ class GenerationService:
     async def _start(
         self, request: GenerationRequest, ticket: Ticket, timeline: Timeline, deadline: Deadline
     ) -> Generation:
-        prompts = [await self._prompts.prepare(prompt) for prompt in request.prompts]
-        needed = sum(len(prompt.tokens) + self._room(request, prompt) for prompt in prompts)
-        ticket.claim(request.n * needed, deadline.left)
-        engine_requests = []
-        for number, prompt in enumerate(prompts):
-            constraint = await self._constraint(request, prompt, timeline)
+        plans = [await self._plan(request, prompt) for prompt in request.prompts]
+        ticket.claim(request.n * sum(self._room(request, each) for each in plans), deadline.left)
+        engine_requests: list[EngineRequest] = []
+        for plan in plans:
+            constraint = await self._constraint(plan, request.tenant, timeline)
             for choice in range(request.n):
-                index = number * request.n + choice
+                request_id = f"{request.request_id}-{len(engine_requests)}"
                 engine_requests.append(
-                    self._engine_request(request, prompt, constraint, index, choice)
+                    self._engine_request(request_id, request, plan, constraint, choice)
                 )
         generation = Generation(
             request_ids=[each.request_id for each in engine_requests],
-            prompt_tokens=sum(len(prompt.tokens) for prompt in prompts),
-            prompts=[number for number in range(len(prompts)) for _ in range(request.n)],
-            openings=[prompt.opening for prompt in prompts for _ in range(request.n)],
-            decoders=[self._new_decoder() for _ in engine_requests],
+            plans=plans,
             ticket=ticket,
             timeline=timeline,
             abort=self._worker.abort,
             status_of=self._status_of,
         )
-        try:
-            await self._worker.submit(engine_requests, generation)
-        except BudgetTooSmall as error:
-            raise BudgetTooSmall(
-                max_tokens=error.max_tokens, needed=error.needed, param=request.max_tokens_param
-            ) from None
+        await self._worker.submit(engine_requests, generation)
         return generation
 
+    async def _plan(self, request: GenerationRequest, prompt: Prompt) -> AnswerPlan:
+        prepared = await self._prompts.prepare(prompt)
+        return AnswerPlan.of(prepared, request.content, request.tools, self._config.chat_format)
+
     async def _constraint(
-        self, request: GenerationRequest, prompt: PreparedPrompt, timeline: Timeline
+        self, plan: AnswerPlan, tenant: str, timeline: Timeline
     ) -> Constraint | None:
-        spec = request.constraint
-        reasoning = self._config.chat_format.reasoning
-        if reasoning is not None and prompt.opening != "closed":
-            spec = with_reasoning(spec, reasoning, prompt.opening)
-        if spec is None:
+        if plan.constraint is None:
             return None
-        try:
-            with timeline.compiling():
-                return await self._constraints.get(spec, request.tenant)
-        except ConstraintError as error:  # raised for this request alone
-            error.param = request.constraint_param
-            raise
+        with timeline.compiling():
+            return await self._constraints.get(plan.constraint, tenant)
 
     def _engine_request(
         self,
+        request_id: str,
         request: GenerationRequest,
-        prompt: PreparedPrompt,
+        plan: AnswerPlan,
         constraint: Constraint | None,
-        index: int,
         choice: int,
     ) -> EngineRequest:
-        max_tokens = self._max_tokens(request, prompt)
+        max_tokens = self._max_tokens(request, plan)
         seed = self._fresh_seed() if request.seed is None else request.seed + choice
         return EngineRequest(
-            request_id=f"{request.request_id}-{index}",
-            prompt=prompt.tokens,
+            request_id=request_id,
+            prompt=plan.prompt.tokens,
             max_tokens=max_tokens,
             sampling=request.sampling,
             seed=seed % 2**64,
             constraint=constraint,
-            open_ended=request.constraint is not None and is_open_ended(request.constraint),
-            reserve=self._reserve(prompt, constraint, max_tokens),
+            open_ended=plan.open_ended,
+            reserve=plan.reserve(max_tokens),
             min_tokens=request.min_tokens,
             stop=[text.encode() for text in request.stop],
             stop_token_ids=request.stop_token_ids,
@@ -241,43 +223,23 @@ class GenerationService:
             scope="" if self._config.tenants_share else request.tenant,
         )
 
-    def _reserve(
-        self, prompt: PreparedPrompt, constraint: Constraint | None, max_tokens: int
-    ) -> Reserve | None:
-        """Room for the answer, where reasoning comes before it."""
-        reasoning = self._config.chat_format.reasoning
-        if reasoning is None or prompt.opening == "closed" or constraint is None:
-            return None
-        opening = reasoning.begin if prompt.opening == "possible" else ""
-        return Reserve(max_tokens // ANSWER_SHARE, reasoning.end.encode(), opening.encode())
-
-    def _room(self, request: GenerationRequest, prompt: PreparedPrompt) -> int:
-        """Tokens that an answer is taken to need while it waits."""
-        most = self._max_tokens(request, prompt)
+    def _room(self, request: GenerationRequest, plan: AnswerPlan) -> int:
+        """Tokens that an answer is taken to need while it waits, its prompt included."""
+        most = self._max_tokens(request, plan)
         said = request.max_tokens is not None or self._config.default_max_tokens is not None
-        return most if said else min(most, UNSAID_TOKENS)
+        return len(plan.prompt.tokens) + (most if said else min(most, UNSAID_TOKENS))
 
-    def _max_tokens(self, request: GenerationRequest, prompt: PreparedPrompt) -> int:
-        context, prompt_tokens = self._config.max_sequence_tokens, len(prompt.tokens)
-        asked, name = request.max_tokens, request.max_tokens_param
-        left = context - prompt_tokens
+    def _max_tokens(self, request: GenerationRequest, plan: AnswerPlan) -> int:
+        room, prompt_tokens = self._config.max_sequence_tokens, len(plan.prompt.tokens)
+        asked, left = request.max_tokens, room - prompt_tokens
         if prompt_tokens == 0:
-            raise InvalidRequest("the prompt is empty", param=prompt.param)
+            raise InvalidRequest("the prompt is empty", role="prompt")
         if left < 1:
-            raise PromptTooLong(
-                f"the prompt has {prompt_tokens} tokens and the context has room for {context}, "
-                f"answer included; shorten the prompt",
-                param=prompt.param,
-            )
+            raise PromptTooLong(prompt_tokens=prompt_tokens, room=room)
         if asked is None:
             return min(left, self._config.default_max_tokens or left)
         if asked > left:
-            raise PromptTooLong(
-                f"the prompt has {prompt_tokens} tokens and {name} is {asked}, together "
-                f"{prompt_tokens + asked}, but the context has room for {context}; shorten the "
-                f"prompt or lower {name} to at most {left}",
-                param=name,
-            )
+            raise PromptTooLong(prompt_tokens=prompt_tokens, room=room, max_tokens=asked)
         return asked
 
     def _check_bias(self, logit_bias: Mapping[int, float]) -> None:

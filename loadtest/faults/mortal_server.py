@@ -11,9 +11,10 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
-from app.config import Settings
 from app.core.events import StepObserver, TokenChunk
-from app.main import Backend, load_backend, serve
+from app.server.backend import Backend, load_backend
+from app.server.serve import serve
+from app.server.settings import Settings
 
 
 class KilledError(Exception):

@@ -33,7 +33,7 @@ from loadtest.faults.watch import (
 BUFFER = 2048
 """Bytes that a client's kernel keeps: what it does not read stays with the server."""
 UNREAD_SECONDS = 60 + 10
-"""After which an unread answer has to be dropped; see ``app.api.connection``."""
+"""After which an unread answer has to be dropped; see ``app.http.connection``."""
 TOKENS = 1000
 """Of each choice."""
 CACHE_BYTES = 64 << 20

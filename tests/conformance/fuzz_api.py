@@ -145,10 +145,11 @@ def report(findings: Findings) -> str:
 
 async def _fuzz_demo(examples: int, number: int) -> Findings:
     """With the demo model, in this process."""
-    from app.config import Settings
-    from app.main import assemble, load_backend
+    from app.server.backend import load_backend
+    from app.server.composition import assemble
+    from app.server.settings import Settings
     from app.telemetry.metrics import Metrics
-    from tests.api.harness import listening
+    from tests.http.harness import listening
 
     own, metrics = Settings(default_max_tokens=64), Metrics()
     app = assemble(own, load_backend(own, metrics), metrics).app

@@ -9,8 +9,8 @@ from typing import Any
 import schemathesis
 from schemathesis.core.failures import FailureGroup
 
-from tests.api.harness import application, listening
 from tests.conformance.fuzz_api import CHECKS, fuzz, report
+from tests.http.harness import application, listening
 from tests.serving.fakes import Bench
 
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from app.api.auth import ApiKeys
 from app.core.events import TokenChunk
 from app.core.request import EngineRequest
 from app.engine import Engine, EngineConfig
-from tests.api.harness import CHAT, CONFIG, chat, client_of
+from app.http.middleware.auth import ApiKeys
 from tests.engine.harness import TOKENIZER, VOCABULARY
 from tests.fakes import ScriptedModel, ScriptedRunner
+from tests.http.harness import CHAT, CONFIG, chat, client_of
 from tests.serving.fakes import Bench, FakeEngine, until
 
 

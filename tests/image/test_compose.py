@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from app.api.openapi import OPERATIONS
-from app.config import Settings
-from app.main import FLUSH_SECONDS
+from app.http.openapi import OPERATIONS
+from app.server.serve import FLUSH_SECONDS
+from app.server.settings import Settings
 from tests.image.dockerfile import read_dockerfile
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from app.api.auth import METRICS_PATH, OPEN_PATHS
-from app.config import Settings
-from app.main import FLUSH_SECONDS, Assembly, assemble
+from app.http.middleware.auth import METRICS_PATH, OPEN_PATHS
+from app.server.composition import Assembly, assemble
+from app.server.serve import FLUSH_SECONDS
+from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
 from loadtest.autoscale.rules import hpa, keda
 from tests.k8s.manifests import K8S, OVERLAYS, Object, built, documents, literals, objects, one
-from tests.main_backend import backend
+from tests.server.backend import backend
 from tests.serving.fakes import FakeEngine
 
 DOCKERFILE = (K8S.parent / "Dockerfile").read_text(encoding="utf-8")

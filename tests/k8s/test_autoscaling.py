@@ -100,7 +100,7 @@ def test_the_simulated_server_queues_as_the_recorded_one_did(recording: Recordin
 
 
 def test_the_simulation_has_the_manifests_drain_and_the_servers_queue() -> None:
-    from app.config import Settings
+    from app.server.settings import Settings
 
     settings = literals("leapjson", "base")
     assert float(settings["LEAPJSON_DRAIN_SECONDS"]) == DRAIN

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from app.api.auth import ApiKeys
-from app.api.tokens import LARGE
-from app.chat.formats import HERMES, LLAMA, MISTRAL, ChatFormat, ToolFormat
-from app.chat.reader import AnswerReader
+from app.answer.formats import HERMES, LLAMA, MISTRAL, ChatFormat, ToolFormat
+from app.answer.reader import AnswerReader
 from app.core.events import AnswerUsage
 from app.engine import EngineConfig
-from tests.api.harness import CHAT, CONFIG, chat, client_of
+from app.http.middleware.auth import ApiKeys
+from app.http.tokens import LARGE
 from tests.engine.harness import answer_of, constraint, make_engine, request, templates
+from tests.http.harness import CHAT, CONFIG, chat, client_of
 from tests.serving.fakes import Bench
 
 ROOMY = replace(CONFIG, max_body_bytes=4 << 20)
@@ -136,7 +136,7 @@ def test_every_key_is_compared_whether_or_not_one_was_found(
 def test_the_server_imports_no_cache_of_pickles() -> None:
     """CVE-2025-69872: diskcache, which outlines brings in, reads pickles from a folder."""
     code = (
-        "import sys, app.main, app.constraint, app.engine, app.serving.compile_worker; "
+        "import sys, app.server.serve, app.constraint, app.engine, app.serving.compile_worker; "
         "sys.exit('diskcache' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -12,10 +12,10 @@ import httpx
 import pytest
 import uvicorn
 
-from app.api.auth import ApiKeys
-from app.api.config import ApiConfig
-from app.api.connection import BoundedConnection, ConnectionLimits
-from tests.api.harness import CHAT, CONFIG, application, chat, listening
+from app.http.config import ApiConfig
+from app.http.connection import BoundedConnection, ConnectionLimits
+from app.http.middleware.auth import ApiKeys
+from tests.http.harness import CHAT, CONFIG, application, chat, listening
 from tests.serving.fakes import Bench
 
 KEYED = replace(CONFIG, api_keys=ApiKeys(["a-key"]))

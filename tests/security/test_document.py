@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from app.api.chat.wire import ChatCompletionRequest
-from app.api.completions.wire import CompletionRequest
-from app.api.connection import ConnectionLimits
-from app.config import Settings
 from app.constraint.limits import Limits
+from app.http.chat.wire import ChatCompletionRequest
+from app.http.completions.wire import CompletionRequest
+from app.http.connection import ConnectionLimits
+from app.server.settings import Settings
 from app.serving.compile_pool import CompileLimits
 from app.serving.constraints import ConstraintCache
 from app.serving.schema_registry import SchemaRegistry

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.formats import detect
+from app.answer.formats import detect
 from app.core.errors import InvalidRequest
 from app.demo import MODEL_PATH
 from app.text import HfTokenizer

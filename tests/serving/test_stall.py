@@ -12,17 +12,17 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from app.config import Settings
 from app.core.errors import LeapjsonError
 from app.core.events import TokenChunk
 from app.core.request import EngineRequest, SamplingParams
 from app.core.step import StepPlan
 from app.engine import Engine
-from app.main import assemble
+from app.server.composition import assemble
+from app.server.settings import Settings
 from app.serving.worker import EngineWorker
 from app.telemetry.metrics import Metrics
 from tests.fakes import ByteTokenizer, ByteVocabulary, ScriptedModel, ScriptedRunner
-from tests.main_backend import backend
+from tests.server.backend import backend
 from tests.serving.fakes import FakeEngine, until
 
 VOCABULARY = ByteVocabulary()

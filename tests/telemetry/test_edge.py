@@ -15,12 +15,12 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.config import Settings
-from app.main import assemble
+from app.server.composition import assemble
+from app.server.settings import Settings
 from app.telemetry.endpoints import KnownNames
 from app.telemetry.logs import JsonFormatter
 from app.telemetry.metrics import Metrics
-from tests.main_backend import backend
+from tests.server.backend import backend
 from tests.serving.fakes import FakeEngine, until
 from tests.telemetry.conftest import Served
 

@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from app.config import Settings
-from app.main import assemble
+from app.server.composition import assemble
+from app.server.settings import Settings
 from app.telemetry.logs import configure_logging
 from app.telemetry.metrics import Metrics
-from tests.main_backend import backend
+from tests.server.backend import backend
 from tests.serving.fakes import FakeEngine
 from tests.telemetry.conftest import MODEL, Served
 

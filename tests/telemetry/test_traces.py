@@ -21,18 +21,18 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.trace import SpanKind, StatusCode
 
-import app.main
-from app.config import Settings
+import app.server.composition
 from app.core.errors import LeapjsonError
-from app.main import assemble
+from app.server.composition import assemble
+from app.server.settings import Settings
 from app.telemetry import collector
 from app.telemetry.collector import open_traces
 from app.telemetry.exchange import Exchange
 from app.telemetry.logs import JsonFormatter
 from app.telemetry.metrics import Metrics
 from app.telemetry.traces import Traces
-from tests.api.harness import listening
-from tests.main_backend import backend
+from tests.http.harness import listening
+from tests.server.backend import backend
 from tests.serving.fakes import FakeEngine
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     def in_memory(endpoint: str | None, *, model: str) -> Traces:
         return Traces(SimpleSpanProcessor(exporter), model=model)
 
-    monkeypatch.setattr(app.main, "open_traces", in_memory)
+    monkeypatch.setattr(app.server.composition, "open_traces", in_memory)
     return exporter
 
 
@@ -296,9 +296,9 @@ def test_without_the_packages_an_endpoint_of_the_settings_is_refused_and_variabl
 def test_without_an_endpoint_the_sdk_is_not_even_imported() -> None:
     program = (
         "import sys\n"
-        "from app.config import Settings\nfrom app.main import assemble\n"
+        "from app.server.settings import Settings\nfrom app.server.composition import assemble\n"
         "from app.telemetry.metrics import Metrics\n"
-        "from tests.main_backend import backend\nfrom tests.serving.fakes import FakeEngine\n"
+        "from tests.server.backend import backend\nfrom tests.serving.fakes import FakeEngine\n"
         "assemble(Settings(), backend(FakeEngine()), Metrics())\n"
         "loaded = [name for name in sys.modules if name.startswith('opentelemetry.sdk')]\n"
         "assert loaded == [], loaded\n"

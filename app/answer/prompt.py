@@ -1,0 +1,240 @@
+"""A conversation as the model's chat template takes it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from app.answer.formats import ChatFormat, ReasoningFormat, ToolFormat
+from app.answer.tools import FunctionTool
+
+Opening = Literal["closed", "open", "possible"]
+"""Whether an answer begins after the reasoning, inside it, or before it (it may reason or not)."""
+
+_PLAIN_ID = re.compile(r"[a-zA-Z0-9]+")
+_ID_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+_COST_OF_VALUE = 8
+"""Characters that a value counts for besides its own: marks around it, and what it costs."""
+
+_INSTRUCTIONS = """\
+You can call functions. These are the functions, one in a line, with their parameters as JSON Schema:
+{functions}
+
+To call functions, answer with one JSON object of this form and with nothing else:
+{form}
+Otherwise, answer with text."""  # noqa: E501
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages for the chat template, whose last one the model answers."""
+
+    messages: Sequence[Mapping[str, Any]]
+    """In OpenAI's form: role, content, name, tool_calls, tool_call_id; content as text, and the
+    arguments of calls as objects."""
+    tools: Sequence[FunctionTool] = ()
+    """What the prompt shows the model; calls are admitted by the constraint alone."""
+    template_options: Mapping[str, Any] = field(default_factory=dict)
+    """Further variables of the chat template (``enable_thinking``, ...)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompt:
+    """Text that the model goes on with, as it stands."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    """The same in tokens, all of them ids of the vocabulary."""
+
+    tokens: Sequence[int]
+
+
+Prompt = Conversation | TextPrompt | TokenPrompt
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPrompt:
+    """A prompt in tokens."""
+
+    tokens: Sequence[int]
+    opening: Opening = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateInput:
+    """What the chat template is given."""
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] | None
+    """In OpenAI's form; None where there are none or the messages tell of them."""
+    options: Mapping[str, Any]
+
+
+def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
+    """The messages and tools in the form that the chat template knows.
+
+    Where it knows calls, ids become what it accepts. Else a system message tells of the
+    functions, calls are the assistant's text and results the user's.
+    """
+    messages = [_cleaned(each) for each in conversation.messages]
+    _name_results(messages)
+    tools = conversation.tools
+    if not format.tools.native:
+        written = _written_out(messages, tools, format.tools)
+        return TemplateInput(written, None, conversation.template_options)
+    if format.tools.id_length is not None:
+        _shorten_ids(messages, format.tools.id_length)
+    shown = [_shown(tool) for tool in tools] or None
+    return TemplateInput(messages, shown, conversation.template_options)
+
+
+def opening(prompt_tail: str, reasoning: ReasoningFormat) -> Opening:
+    """Where the answer to a prompt that ends in ``prompt_tail`` begins."""
+    text = prompt_tail.rstrip()
+    if text.endswith(reasoning.begin):
+        return "open"
+    return "closed" if text.endswith(reasoning.end) else "possible"
+
+
+def text_length(conversation: Conversation, enough: int) -> int:
+    """Characters of the messages and tools, roughly: what rendering and tokenizing will cost.
+
+    Counts to ``enough`` and little further, so it costs no more than that.
+    """
+    size, waiting = 0, [*conversation.tools, *conversation.messages]
+    while waiting and size < enough:
+        each: Any = waiting.pop()
+        size += _COST_OF_VALUE
+        if isinstance(each, str):
+            size += len(each)
+        elif isinstance(each, Mapping):
+            size += sum(map(len, each))
+            waiting.extend(each.values())
+        elif isinstance(each, list | tuple):
+            waiting.extend(each)
+        elif isinstance(each, FunctionTool):
+            waiting += [each.name, each.description, each.parameters]
+    return size
+
+
+def _cleaned(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Without fields that say nothing: templates ask whether a field is there."""
+    cleaned = {key: value for key, value in message.items() if value is not None}
+    cleaned["content"] = message.get("content") or ""
+    calls = cleaned.pop("tool_calls", None)
+    if calls:
+        cleaned["tool_calls"] = [dict(call) for call in calls]
+    return cleaned
+
+
+def _name_results(messages: Sequence[dict[str, Any]]) -> None:
+    """Some templates want the function's name with its result; OpenAI's form has only the id."""
+    names: dict[str, str] = {}
+    for message in messages:
+        for call in message.get("tool_calls", ()):
+            names[call["id"]] = call["function"]["name"]
+        name = names.get(message.get("tool_call_id", ""))
+        if message["role"] == "tool" and name is not None:
+            message.setdefault("name", name)
+
+
+def _shown(tool: FunctionTool) -> dict[str, Any]:
+    """All keys are there: templates write them without asking."""
+    return {
+        "type": "function",
+        "function": {
+            "name": tool.name,
+            "description": tool.description or "",
+            "parameters": _parameters(tool),
+        },
+    }
+
+
+def _parameters(tool: FunctionTool) -> Any:
+    if isinstance(tool.parameters, Mapping) and tool.parameters:
+        return tool.parameters
+    return {"type": "object", "properties": {}}
+
+
+def _shorten_ids(messages: Sequence[dict[str, Any]], length: int) -> None:
+    for message in messages:
+        for call in message.get("tool_calls", ()):
+            call["id"] = _short_id(call["id"], length)
+        if "tool_call_id" in message:
+            message["tool_call_id"] = _short_id(message["tool_call_id"], length)
+
+
+def _short_id(foreign: str, length: int) -> str:
+    """The id itself where the template takes it; else one made of it, always the same."""
+    if len(foreign) == length and _PLAIN_ID.fullmatch(foreign):
+        return foreign
+    digest = hashlib.blake2b(foreign.encode(errors="replace"), digest_size=length).digest()
+    return "".join(_ID_LETTERS[byte % len(_ID_LETTERS)] for byte in digest)
+
+
+def _written_out(
+    messages: Sequence[dict[str, Any]], tools: Sequence[FunctionTool], format: ToolFormat
+) -> list[dict[str, Any]]:
+    """For templates that know text alone. Roles alternate where they did: results join others."""
+    written: list[dict[str, Any]] = []
+    after_result = False
+    for message in messages:
+        result = message["role"] == "tool"
+        plain = _as_text(message, format)
+        if written and (result or after_result) and written[-1]["role"] == plain["role"] == "user":
+            plain = {**plain, "content": _paragraphs(written.pop()["content"], plain["content"])}
+        written.append(plain)
+        after_result = result
+    if not tools:
+        return written
+    instructions = _instructions(tools, format)
+    if written and written[0]["role"] == "system":
+        first = written[0]
+        return [{**first, "content": _paragraphs(first["content"], instructions)}, *written[1:]]
+    return [{"role": "system", "content": instructions}, *written]
+
+
+def _as_text(message: Mapping[str, Any], format: ToolFormat) -> dict[str, Any]:
+    if message["role"] == "tool":
+        name = message.get("name", message.get("tool_call_id", "the function"))
+        return {"role": "user", "content": f"Result of {name}:\n{message['content']}"}
+    plain = {key: value for key, value in message.items() if key != "tool_calls"}
+    if "tool_calls" in message:
+        calls = [
+            (
+                call["function"]["name"],
+                json.dumps(call["function"]["arguments"], ensure_ascii=False),
+            )
+            for call in message["tool_calls"]
+        ]
+        plain["content"] = _paragraphs(plain["content"], _spelled(calls, format))
+    return plain
+
+
+def _instructions(tools: Sequence[FunctionTool], format: ToolFormat) -> str:
+    functions = "\n".join(
+        json.dumps(_shown(tool)["function"], ensure_ascii=False) for tool in tools
+    )
+    form = _spelled([("NAME", "{ARGUMENTS}")], format)
+    return _INSTRUCTIONS.format(functions=functions, form=form)
+
+
+def _spelled(calls: Sequence[tuple[str, str]], format: ToolFormat) -> str:
+    """Calls as ``format`` spells them, from names and the JSON of their arguments."""
+    spelled = (
+        f"{format.opening}{name}{format.middle}{arguments}{format.closing}"
+        for name, arguments in calls
+    )
+    return format.begin + format.separator.join(spelled) + format.end
+
+
+def _paragraphs(*texts: str) -> str:
+    return "\n\n".join(text for text in texts if text)

@@ -1,0 +1,56 @@
+"""The FastAPI application, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from fastapi import FastAPI
+
+from app.core.constraint import Vocabulary
+from app.http.chat.routes import PATH as CHAT
+from app.http.chat.routes import chat_router
+from app.http.completions.routes import PATH as COMPLETIONS
+from app.http.completions.routes import completions_router
+from app.http.config import ApiConfig
+from app.http.errors import install_error_handlers
+from app.http.meta import meta_router
+from app.http.middleware.edges import install_edges
+from app.http.openapi import install_openapi
+from app.http.requests.constraints import ConstraintReader
+from app.http.responses.routes import PATH as RESPONSES
+from app.http.responses.routes import responses_router
+from app.http.schemas import PATH as SCHEMAS
+from app.http.schemas import schemas_router
+from app.http.tokens import tokens_router
+from app.serving.schema_registry import SchemaRegistry
+from app.serving.service import GenerationService
+
+TAKE_ROOM = frozenset({CHAT, COMPLETIONS, RESPONSES, SCHEMAS})
+"""Where a POST asks for an answer, or for a compilation."""
+
+
+def build_app(
+    config: ApiConfig,
+    *,
+    service: GenerationService,
+    vocabulary: Vocabulary,
+    schemas: SchemaRegistry,
+    render_metrics: Callable[[], tuple[bytes, str]],
+    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
+) -> FastAPI:
+    """``lifespan`` starts and stops what ``service`` needs."""
+    app = FastAPI(
+        title="Leapjson", version=config.version, lifespan=lifespan, redirect_slashes=False
+    )
+    constraints = ConstraintReader(config.whitespace, schemas.schema)
+    app.include_router(chat_router(service, vocabulary, config, constraints))
+    app.include_router(completions_router(service, vocabulary, config, constraints))
+    app.include_router(responses_router(service, vocabulary, config, constraints))
+    app.include_router(tokens_router(service, vocabulary, config))
+    app.include_router(schemas_router(schemas, service, config, constraints))
+    app.include_router(meta_router(service, config, render_metrics))
+    install_error_handlers(app)
+    install_openapi(app, config)
+    install_edges(app, config, service, TAKE_ROOM)
+    return app

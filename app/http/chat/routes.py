@@ -1,0 +1,34 @@
+"""``POST /v1/chat/completions``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter
+
+from app.core.constraint import Vocabulary
+from app.http.answering import AnswerCall, AnswerEndpoint
+from app.http.chat.request import chat_call
+from app.http.config import ApiConfig
+from app.http.endpoint import Caller
+from app.http.requests.constraints import ConstraintReader
+from app.serving.service import GenerationService
+
+PATH = "/v1/chat/completions"
+
+
+def chat_router(
+    service: GenerationService,
+    vocabulary: Vocabulary,
+    config: ApiConfig,
+    constraints: ConstraintReader,
+) -> APIRouter:
+    """The router of chat completions."""
+
+    def parse(body: Mapping[str, Any], caller: Caller) -> AnswerCall:
+        return chat_call(body, caller, config, constraints, vocabulary)
+
+    router = APIRouter()
+    router.post(PATH)(AnswerEndpoint(PATH, service, config, parse).answer)
+    return router

@@ -1,0 +1,148 @@
+"""Chat completion requests as they are on the wire (OpenAI API reference, and extensions)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from app.http.requests.constraints import ConstraintFields
+from app.http.requests.generation import NO_EFFECT, NOT_SERVED, GenerationFields, StreamOptions
+from app.http.requests.wire import NotServed, Wire, kind_among
+
+
+class TextPart(Wire, extra="ignore"):
+    type: Literal["text"]
+    text: str
+
+
+class RefusalPart(Wire, extra="ignore"):
+    """Of an assistant's message that refused."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+
+class OtherPart(Wire, extra="allow"):
+    """An image, a sound, a file: known to be one, and refused by name."""
+
+    type: str
+
+
+Part = Annotated[
+    Annotated[TextPart, Tag("text")]
+    | Annotated[RefusalPart, Tag("refusal")]
+    | Annotated[OtherPart, Tag("other")],
+    Discriminator(kind_among("text", "refusal")),
+]
+
+
+class CalledFunction(Wire, extra="ignore"):
+    name: str
+    arguments: str
+
+
+class ToolCall(Wire, extra="ignore"):
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class Message(Wire, extra="ignore"):
+    """A message of the conversation.
+
+    What is not declared is ignored, here and in its parts, as OpenAI does: clients leave notes of
+    their own in messages that they send back (``provider_specific_fields``, ``cache_control``).
+    """
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | Annotated[list[Part], Field(fail_fast=True)] | None = None
+    name: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    # An answer that the SDK sends back as history carries these, with nothing in them.
+    annotations: Annotated[list[Any], Field(max_length=0)] | None = None
+    audio: None = None
+    function_call: None = None
+
+
+class FunctionDefinition(Wire):
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(Wire):
+    type: Literal["function"]
+    function: FunctionDefinition
+
+
+class ToolName(Wire):
+    name: str
+
+
+class NamedTool(Wire):
+    type: Literal["function"]
+    function: ToolName
+
+
+class AllowedTools(Wire):
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedTool], Field(min_length=1)]
+
+
+class AllowedToolsChoice(Wire):
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedTool | AllowedToolsChoice
+
+
+class ChatCompletionRequest(GenerationFields, ConstraintFields):
+    """The fields this server acts on; None means the default, as OpenAI takes null."""
+
+    not_served: ClassVar[NotServed] = {
+        **NOT_SERVED,
+        "add_generation_prompt": (None, True),
+        "add_special_tokens": (None, False),
+        "audio": (None,),
+        "best_of": (None, 1),
+        "chat_template": (None,),
+        "continue_final_message": (None, False),
+        "documents": (None, []),
+        "function_call": (None, "none"),
+        "functions": (None, []),
+        "include_reasoning": (None, True),
+        "mm_processor_kwargs": (None, {}),
+        "modalities": (None, ["text"]),
+        "moderation": (None,),
+        "prediction": (None,),
+        "separate_reasoning": (None, True),
+        "stream_reasoning": (None, True),
+        "verbosity": (None, "medium"),
+        "web_search_options": (None,),
+    }
+    no_effect: ClassVar[frozenset[str]] = NO_EFFECT | {"prompt_cache_options"}
+
+    model: str
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
+    tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
+        None
+    )
+    chat_template_kwargs: dict[str, Any] | None = None
+    """Extension: variables of the chat template, of which a few are passed on."""

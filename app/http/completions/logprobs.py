@@ -1,0 +1,78 @@
+"""Log-probabilities as legacy completions have them: four lists, with an item for each token."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from app.core.constraint import Vocabulary
+from app.core.events import AnswerToken
+from app.http.logprobs import LOWEST_LOGPROB
+from app.serving.ports import Tokenizer
+
+TokenName = Callable[[int], str]
+"""The name of a token that was not drawn."""
+
+
+def spelled(data: bytes) -> str:
+    """Bytes as text, or as ``bytes:\\xe2\\x80``, as OpenAI writes parts of a character."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+
+
+def token_name(vocabulary: Vocabulary, tokenizer: Tokenizer) -> TokenName:
+    """Tokens without bytes of their own are special ones, which the tokenizer can write."""
+
+    def name(token: int) -> str:
+        data = vocabulary.token_bytes[token]
+        return tokenizer.decode([token]) if data is None else spelled(data)
+
+    return name
+
+
+class ChoiceLogprobs:
+    """The log-probabilities of one choice, as its tokens come."""
+
+    def __init__(self, name: TokenName) -> None:
+        self._name = name
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._characters = 0
+        """Whole characters before the next token: where it begins, or the one it is a part of."""
+
+    def of(self, tokens: Sequence[AnswerToken]) -> dict[str, Any]:
+        """``logprobs`` for the next tokens; those that added no text are left out.
+
+        ``text_offset`` counts characters of the choice's text.
+        """
+        tokens = [token for token in tokens if token.data]
+        return {
+            "text_offset": [self._advance(token.data) for token in tokens],
+            "token_logprobs": [_finite(token.logprob) for token in tokens],
+            "tokens": [spelled(token.data) for token in tokens],
+            "top_logprobs": [self._likeliest(token) for token in tokens],
+        }
+
+    def _advance(self, data: bytes) -> int:
+        begins = self._characters
+        self._characters += len(self._decoder.decode(data))
+        return begins
+
+    def _likeliest(self, token: AnswerToken) -> dict[str, float]:
+        """By name; the drawn token is always among them, so there may be one more than asked for.
+
+        Of tokens with the same name (one spelled in a special way, say) the likeliest counts.
+        """
+        drawn = spelled(token.data)
+        likeliest: dict[str, float] = {}
+        for top in token.top:
+            name = drawn if top.token_id == token.token_id else self._name(top.token_id)
+            likeliest.setdefault(name, _finite(top.logprob))
+        likeliest.setdefault(drawn, _finite(token.logprob))
+        return likeliest
+
+
+def _finite(logprob: float) -> float:
+    return max(logprob, LOWEST_LOGPROB)

@@ -1,0 +1,79 @@
+"""The prompts of a completion request: one or several, as text or as tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.answer.prompt import Prompt, TextPrompt, TokenPrompt
+from app.core.errors import InvalidRequest
+
+_EXPECTED = "a text, a list of texts, a list of token ids, or a list of lists of token ids"
+_SLICE = 1 << 16
+"""Tokens that are checked in one go: between two, other threads have their turn."""
+
+
+def read_prompts(prompt: Any, *, n: int, max_choices: int, vocabulary_size: int) -> list[Prompt]:
+    """The prompts in order; ``n`` choices of each are asked for.
+
+    Raises ``InvalidRequest`` that names the place; takes time linear in the number of tokens.
+    """
+    if prompt is None:
+        raise InvalidRequest("Missing required parameter: 'prompt'.", param="prompt")
+    if isinstance(prompt, str):
+        prompt = [prompt]
+    if not isinstance(prompt, list) or not prompt:
+        raise InvalidRequest(f"prompt has to be {_EXPECTED}", param="prompt")
+    if isinstance(prompt[0], int):
+        prompt = [prompt]
+        place = "prompt"
+    else:
+        place = "prompt[{number}]"
+    _check_number(len(prompt), n, max_choices)
+    if all(isinstance(each, str) for each in prompt):
+        return [TextPrompt(text) for text in prompt]
+    return [
+        _token_prompt(tokens, place.format(number=number), vocabulary_size)
+        for number, tokens in enumerate(prompt)
+    ]
+
+
+def check_token_ids(tokens: Sequence[Any], place: str, vocabulary_size: int) -> None:
+    """Raises ``InvalidRequest`` at the first item that is no token of this model."""
+    for start in range(0, len(tokens), _SLICE):
+        part = tokens[start : start + _SLICE]
+        # bool is a kind of int in Python and no token id.
+        if set(map(type, part)) == {int} and min(part) >= 0 and max(part) < vocabulary_size:
+            continue
+        number, token = next(
+            (start + offset, token)
+            for offset, token in enumerate(part)
+            if type(token) is not int or not 0 <= token < vocabulary_size
+        )
+        where = f"{place}[{number}]"
+        if type(token) is not int:
+            raise InvalidRequest(f"{where} is not a token id, which is an integer", param=where)
+        raise InvalidRequest(
+            f"{where} is the token {token}, but the vocabulary has the ids 0 to "
+            f"{vocabulary_size - 1}",
+            param=where,
+        )
+
+
+def _check_number(prompts: int, n: int, max_choices: int) -> None:
+    if prompts * n <= max_choices:
+        return
+    if prompts == 1:
+        raise InvalidRequest(f"n is {n} and the limit is {max_choices}", param="n")
+    raise InvalidRequest(
+        f"{prompts} prompts with n = {n} ask for {prompts * n} choices and the limit is "
+        f"{max_choices}; send fewer prompts in one request, or lower n",
+        param="prompt",
+    )
+
+
+def _token_prompt(tokens: Any, place: str, vocabulary_size: int) -> TokenPrompt:
+    if not isinstance(tokens, list) or not tokens:
+        raise InvalidRequest(f"{place}: prompt has to be {_EXPECTED}", param=place)
+    check_token_ids(tokens, place, vocabulary_size)
+    return TokenPrompt(tokens)

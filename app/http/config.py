@@ -1,0 +1,44 @@
+"""What the HTTP layer is told about this server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from app.answer.formats import ChatFormat
+from app.http.middleware.auth import ApiKeys
+
+Whitespace = Annotated[str, Field(pattern=r"^(spaced|compact|flexible|indent:([0-9]|1[0-6]))$")]
+"""Where white space stands in answers that are JSON: see ``app.constraint.json.whitespace``."""
+
+NO_KEYS = ApiKeys()
+
+
+@dataclass(frozen=True, slots=True)
+class ApiConfig:
+    """Facts shown to clients, and bounds on what they send."""
+
+    served_model: str
+    """The model name that requests give."""
+    max_model_len: int
+    version: str
+    chat_format: ChatFormat
+    fingerprint: str
+    """``system_fingerprint``: changes when the weights or the software do."""
+    created: int
+    """When the model was loaded, in seconds since the epoch."""
+    max_body_bytes: int = 4 << 20
+    max_nesting: int = 100
+    """Depth of arrays and objects in a request body."""
+    max_n: int = 16
+    max_messages: int = 1024
+    whitespace: Whitespace = "spaced"
+    """Of answers whose request does not say."""
+    api_keys: ApiKeys = NO_KEYS
+    """Those that requests need one of; none: requests need no key."""
+    metrics_public: bool = False
+    """Whether ``/metrics`` needs no key."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins whose pages may ask from a browser; ``*`` is every origin."""

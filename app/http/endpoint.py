@@ -1,0 +1,79 @@
+"""A request for an answer from its first byte to its last, the same for every endpoint."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from fastapi import Request, Response
+from starlette.requests import ClientDisconnect
+
+from app.core.errors import LeapjsonError
+from app.http.config import ApiConfig
+from app.http.disconnect import ClientLeft, while_connected
+from app.http.errors import error_response, status_of
+from app.http.middleware.tenants import tenant_of
+from app.http.requests.body import read_body
+from app.serving.generation import CLIENT_LEFT
+from app.serving.service import GenerationService
+from app.serving.timeline import Timeline
+
+logger = logging.getLogger(__name__)
+
+Call = TypeVar("Call")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What is known of a request before its body is read."""
+
+    request_id: str
+    tenant: str
+
+
+class Endpoint(Generic[Call]):
+    """Reads the body by hand, for its limits; answers every error; ends when its client leaves."""
+
+    def __init__(
+        self,
+        path: str,
+        service: GenerationService,
+        config: ApiConfig,
+        *,
+        parse: Callable[[Mapping[str, Any], Caller], Call],
+        respond: Callable[[Call, Timeline], Coroutine[Any, Any, Response]],
+    ) -> None:
+        """``parse`` checks a body; ``respond`` answers.
+
+        ``parse`` may run on a thread, where the body is large. Both raise ``LeapjsonError`` for
+        what they refuse.
+        """
+        self._path = path
+        self._service = service
+        self._config = config
+        self._parse = parse
+        self._respond = respond
+
+    async def answer(self, request: Request) -> Response:
+        caller = Caller(request.state.request_id, tenant_of(request.scope))
+        timeline = self._service.arrive(caller.request_id, self._path)
+        try:
+            with self._service.bodies.reading(caller.tenant) as keep:
+                call = await read_body(
+                    request,
+                    lambda body: self._parse(body, caller),
+                    keep=keep,
+                    max_bytes=self._config.max_body_bytes,
+                    max_nesting=self._config.max_nesting,
+                )
+            return await while_connected(request.receive, self._respond(call, timeline))
+        except (ClientLeft, ClientDisconnect):
+            timeline.end(status=CLIENT_LEFT, finish_reason="abort")
+            return Response(status_code=CLIENT_LEFT)
+        except Exception as error:
+            if not isinstance(error, LeapjsonError):
+                logger.exception("a request failed")
+            timeline.end(status=status_of(error), finish_reason="error")
+            return error_response(error)

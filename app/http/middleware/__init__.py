@@ -1,0 +1,1 @@
+"""What stands around every route: ASGI middlewares, and whom a request comes from."""

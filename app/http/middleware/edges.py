@@ -1,0 +1,131 @@
+"""What stands around every answer: its headers, HEAD, and errors that nobody planned.
+
+ASGI middlewares, in the order that ``install_edges`` puts them in. They copy no body and wrap no
+task, so a stream costs nothing more.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.http.config import ApiConfig
+from app.http.errors import error_response
+from app.http.middleware.admission import RoomFirst
+from app.http.middleware.auth import METRICS_PATH, OPEN_PATHS, BearerAuth
+from app.http.middleware.origins import CrossOrigin, LocalPages
+from app.serving.service import GenerationService
+
+logger = logging.getLogger(__name__)
+
+EXPOSED = ("x-request-id", "openai-processing-ms", "retry-after", "x-should-retry")
+"""Headers that pages of another origin may read."""
+
+
+def install_edges(
+    app: FastAPI, config: ApiConfig, service: GenerationService, take_room: frozenset[str]
+) -> None:
+    """Put around ``app``: headers, CORS, unplanned errors, keys or pages, room, HEAD.
+
+    CORS is outside of whatever may refuse, so that a page sees why it was refused; a preflight
+    carries no key and needs none. A POST to ``take_room`` is refused where there is no room.
+    """
+    app.add_middleware(HeadRequests)  # the one that is added last is the outermost
+    app.add_middleware(RoomFirst, service=service, paths=take_room)
+    if config.api_keys:
+        public = OPEN_PATHS | ({METRICS_PATH} if config.metrics_public else set())
+        app.add_middleware(BearerAuth, keys=config.api_keys, open_paths=public)
+    else:
+        app.add_middleware(LocalPages, allowed=config.cors_origins)
+    app.add_middleware(UnplannedErrors)
+    if config.cors_origins:
+        app.add_middleware(
+            CrossOrigin,
+            allow_origins=config.cors_origins,
+            allow_methods=("GET", "HEAD", "POST", "DELETE"),
+            allow_headers=("*",),
+            expose_headers=EXPOSED,
+        )
+    app.add_middleware(ResponseHeaders)
+
+
+class ResponseHeaders:
+    """``x-request-id``, made here, and ``openai-processing-ms``: until the answer starts.
+
+    Inside the id is ``request.state.request_id``.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = secrets.token_hex(16)
+        arrived = time.perf_counter()
+        scope.setdefault("state", {})["request_id"] = request_id
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                elapsed = int((time.perf_counter() - arrived) * 1000)
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    (b"x-request-id", b"req_" + request_id.encode()),
+                    (b"openai-processing-ms", b"%d" % elapsed),
+                ]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+class UnplannedErrors:
+    """An exception that nothing has answered is a 500 in the envelope.
+
+    Starlette answers it, too, but outside of all other middlewares: without an id and CORS.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:
+            if started:
+                raise
+            logger.error("a request failed", exc_info=error)
+            await error_response(error)(scope, receive, send)
+
+
+class HeadRequests:
+    """HEAD is answered as GET without the body (RFC 9110, section 9.3.2), on every path."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_without_body(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                message = {**message, "body": b""}
+            await send(message)
+
+        await self._app({**scope, "method": "GET"}, receive, send_without_body)

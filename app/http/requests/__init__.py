@@ -1,0 +1,1 @@
+"""What requests to several endpoints have in common: bodies, fields, constraints, tools."""

@@ -1,0 +1,133 @@
+"""A request's body: read up to a limit, parsed up to a depth."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fastapi import Request
+from pydantic_core import from_json
+
+from app.core.errors import InvalidRequest
+from app.http.errors import BodyTooLarge
+
+T = TypeVar("T")
+
+LARGE_BODY = 1 << 15
+"""Bytes from which parsing moves off the event loop: so many may take 10 ms."""
+
+MOST_CONTAINERS = 100_000
+"""Arrays and objects in a body: each costs the parser and the garbage collector some time."""
+
+MOST_MEMBERS = 200_000
+"""Members of all objects in a body."""
+
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+"""Also one without an end: to look for it again from each quote inside would never be done."""
+
+
+async def read_body(
+    request: Request,
+    read: Callable[[dict[str, Any]], T],
+    *,
+    keep: Callable[[int], None],
+    max_bytes: int,
+    max_nesting: int,
+) -> T:
+    """What ``read`` makes of the body, a JSON object (RFC 8259: no NaN, no lone surrogates).
+
+    A large body is parsed and read on a thread. ``keep`` is told the bytes of each part before it
+    is kept; what it raises is raised. Raises ``BodyTooLarge`` as soon as the limit is
+    passed, ``InvalidRequest`` for what is no such object, and what ``read`` raises.
+    """
+    _check_page(request)
+    data = await _read(request, keep, max_bytes)
+
+    def work() -> T:
+        return read(parse_json_object(data, max_nesting))
+
+    return work() if len(data) < LARGE_BODY else await asyncio.to_thread(work)
+
+
+def _check_page(request: Request) -> None:
+    """Text of a form is what a page may send to any server without asking (Fetch standard, CORS).
+
+    A server on somebody's own machine would answer every page that they look at.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if "origin" in request.headers and kind != "application/json":
+        raise InvalidRequest("a page has to send its request with content-type: application/json")
+
+
+def parse_json_object(data: bytes, max_nesting: int) -> dict[str, Any]:
+    check_size(data)
+    try:
+        value = from_json(data, allow_inf_nan=False)
+    except ValueError as error:
+        reason = "it is nested too deeply" if "recursion limit" in str(error) else str(error)
+        raise InvalidRequest(f"the body could not be parsed as JSON: {reason}") from None
+    if not isinstance(value, dict):
+        raise InvalidRequest("the body has to be a JSON object")
+    _check(value, max_nesting)
+    return value
+
+
+def check_size(data: bytes, param: str | None = None) -> None:
+    """Raises ``InvalidRequest`` for JSON that would take long to parse, and all after it.
+
+    ``param`` is the field that the JSON is the text of; by default it is the body.
+    """
+    if _brackets(data) <= MOST_CONTAINERS and data.count(b":") <= MOST_MEMBERS:
+        return
+    bare = _STRING.sub(b"", data)
+    for found, limit, what in (
+        (_brackets(bare), MOST_CONTAINERS, "arrays and objects"),
+        (bare.count(b":"), MOST_MEMBERS, "members of objects"),
+    ):
+        if found > limit:
+            raise InvalidRequest(
+                f"{param or 'the body'} has more {what} than the limit of {limit}", param=param
+            )
+
+
+def _brackets(data: bytes) -> int:
+    return data.count(b"[") + data.count(b"{")
+
+
+async def _read(request: Request, keep: Callable[[int], None], max_bytes: int) -> bytes:
+    coding = request.headers.get("content-encoding", "identity")
+    if coding.lower() != "identity":
+        raise InvalidRequest(f"the body has the content-encoding {coding!r}; send it as plain JSON")
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > max_bytes:
+        raise _too_large(max_bytes)
+    data = bytearray()
+    async for part in request.stream():
+        if len(data) + len(part) > max_bytes:
+            raise _too_large(max_bytes)
+        keep(len(part))
+        data += part
+    return bytes(data)
+
+
+def _too_large(max_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(f"the request body is larger than the limit of {max_bytes} bytes")
+
+
+def _check(body: dict[str, Any], max_nesting: int) -> None:
+    """Depth and finite numbers, level by level: recursion is what deep input would break."""
+    level: list[Any] = [body]
+    depth = 0
+    while level:
+        depth += 1
+        if depth > max_nesting:
+            raise InvalidRequest(f"the body is nested deeper than the limit of {max_nesting}")
+        children: list[Any] = []
+        for value in level:
+            children.extend(value.values() if isinstance(value, dict) else value)
+        if any(isinstance(child, float) and not math.isfinite(child) for child in children):
+            raise InvalidRequest("the body has a number that is too large to represent")
+        level = [child for child in children if isinstance(child, (dict, list))]

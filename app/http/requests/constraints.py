@@ -1,0 +1,335 @@
+"""Every way in which a request may name its constraint, and the one that it did.
+
+OpenAI's ``response_format``, vLLM's ``structured_outputs`` (and its older ``guided_*``), SGLang's
+``regex``, ``ebnf`` and ``json_schema``, llama.cpp's ``grammar`` and ``json_schema``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, Field
+
+from app.answer.language import objects_of
+from app.core.constraint import Choice, ConstraintSpec, Grammar, JsonObject, JsonSchema, Regex
+from app.core.errors import InvalidRequest, InvalidSchema, UnknownSchema
+from app.http.config import Whitespace
+from app.http.requests.fields import parsed
+from app.http.requests.structural_tag import structure
+from app.http.requests.wire import Wire
+
+SchemaById = Callable[[str], JsonSchema]
+"""The schema that was compiled ahead under an id; raises ``InvalidRequest`` if there is none."""
+
+_LONGEST_WHITESPACE_PATTERN = 64
+
+
+class JsonSchemaFormat(Wire):
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    schema_: Any = Field(alias="schema")
+    description: str | None = None
+    strict: bool | None = None
+
+
+class TextResponse(Wire):
+    type: Literal["text"]
+
+
+class JsonObjectResponse(Wire):
+    type: Literal["json_object"]
+    schema_: Any = Field(default=None, alias="schema")
+    """Extension of llama.cpp and others: the object has to be valid against it."""
+    whitespace: Whitespace | None = None
+    """Extension; None is the server's default."""
+
+
+class JsonSchemaResponse(Wire):
+    type: Literal["json_schema"]
+    json_schema: JsonSchemaFormat | None = None
+    schema_id: str | None = None
+    """Extension: what ``POST /v1/schemas`` returned, instead of ``json_schema``."""
+    whitespace: Whitespace | None = None
+    """Extension; None is the server's default."""
+
+
+class RegexResponse(Wire):
+    type: Literal["regex"]
+    pattern: str = Field(validation_alias=AliasChoices("pattern", "regex"))
+
+
+class ChoiceResponse(Wire):
+    type: Literal["choice"]
+    choices: Annotated[list[str], Field(min_length=1)]
+
+
+class GrammarResponse(Wire):
+    """``syntax`` is found by itself: a line ``name ::= ...`` makes it GBNF, else it is Lark."""
+
+    type: Literal["grammar"]
+    grammar: str
+    syntax: Literal["auto", "gbnf", "lark"] = "auto"
+
+
+class StructuralTagResponse(Wire):
+    """vLLM's and SGLang's, in its two forms."""
+
+    type: Literal["structural_tag"]
+    format: dict[str, Any] | None = None
+    structures: list[dict[str, Any]] | None = None
+    triggers: list[str] | None = None
+
+
+ResponseFormat = Annotated[
+    TextResponse
+    | JsonObjectResponse
+    | JsonSchemaResponse
+    | RegexResponse
+    | ChoiceResponse
+    | GrammarResponse
+    | StructuralTagResponse,
+    Field(discriminator="type"),
+]
+
+
+class StructuredOutputs(Wire):
+    """vLLM's ``StructuredOutputsParams``: one kind of constraint, and how white space is set."""
+
+    json_: str | dict[str, Any] | bool | None = Field(default=None, alias="json")
+    regex: str | None = None
+    choice: Annotated[list[str], Field(min_length=1)] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    structural_tag: str | dict[str, Any] | None = None
+    disable_any_whitespace: bool | None = None
+    disable_additional_properties: bool | None = None
+    disable_fallback: bool | None = None
+    """No other engine is ever fallen back on, so there is nothing to turn off."""
+    whitespace_pattern: str | None = None
+
+
+class ExtensionFields(Wire):
+    """The fields of vLLM, SGLang and llama.cpp that name a constraint."""
+
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: str | dict[str, Any] | bool | None = None
+    guided_regex: str | None = None
+    guided_choice: Annotated[list[str], Field(min_length=1)] | None = None
+    guided_grammar: str | None = None
+    structural_tag: str | dict[str, Any] | None = None
+    regex: str | None = None
+    ebnf: str | None = None
+    grammar: str | None = None
+    json_schema: str | dict[str, Any] | bool | None = None
+
+
+class ConstraintFields(ExtensionFields):
+    """All fields that name a constraint; at most one of them is given."""
+
+    response_format: ResponseFormat | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NamedConstraint:
+    """A constraint, and the field that named it."""
+
+    spec: ConstraintSpec | None
+    """None where text is free."""
+    param: str
+
+
+class ConstraintReader:
+    """Finds the constraint of a request."""
+
+    def __init__(self, default_whitespace: str, schema_by_id: SchemaById) -> None:
+        self._whitespace = default_whitespace
+        self._schema_by_id = schema_by_id
+
+    def read(
+        self,
+        fields: ExtensionFields,
+        format: ResponseFormat | None,
+        place: str = "response_format",
+    ) -> NamedConstraint:
+        """The one that ``fields`` name, or ``format``, which is the field ``place``.
+
+        Raises ``InvalidRequest``, also where two are given.
+        """
+        found = [
+            NamedConstraint(spec, name)
+            for name, spec in (
+                (place, self.response_format(format, place)),
+                *self._structured_outputs(fields.structured_outputs),
+                ("guided_json", self._schema(fields.guided_json, "guided_json")),
+                ("guided_regex", _regex(fields.guided_regex)),
+                ("guided_choice", _choice(fields.guided_choice)),
+                ("guided_grammar", _grammar(fields.guided_grammar)),
+                ("structural_tag", self._tags(fields.structural_tag, "structural_tag")),
+                ("regex", _regex(fields.regex)),
+                ("ebnf", _grammar(fields.ebnf, "gbnf")),
+                ("grammar", _grammar(fields.grammar)),
+                ("json_schema", self._schema(fields.json_schema, "json_schema")),
+            )
+            if spec is not None
+        ]
+        if len(found) > 1:
+            names = " and ".join(each.param for each in found)
+            raise InvalidRequest(
+                f"{names} are given, but a request has one constraint; leave all but one out",
+                param=found[1].param,
+            )
+        return found[0] if found else NamedConstraint(None, place)
+
+    def response_format(
+        self, asked: ResponseFormat | None, place: str = "response_format"
+    ) -> ConstraintSpec | None:
+        """What the field ``place`` asks for."""
+        match asked:
+            case JsonObjectResponse(schema_=schema, whitespace=whitespace):
+                form = whitespace or self._whitespace
+                if schema is None:
+                    return JsonObject(form)
+                try:
+                    objects = objects_of(schema)
+                except InvalidSchema as error:
+                    raise error.named({"constraint": place}) from None
+                return JsonSchema(objects, close_objects=True, whitespace=form)
+            case JsonSchemaResponse():
+                return self._json_schema(asked, place)
+            case RegexResponse(pattern=pattern):
+                return Regex(pattern)
+            case ChoiceResponse(choices=choices):
+                return Choice(tuple(choices))
+            case GrammarResponse(grammar=text, syntax=syntax):
+                return Grammar(text, syntax)
+            case StructuralTagResponse():
+                tag = asked.model_dump(exclude_none=True)
+                return structure(tag, self._whitespace, place)
+        return None
+
+    def _json_schema(self, asked: JsonSchemaResponse, place: str) -> JsonSchema:
+        form = asked.whitespace or self._whitespace
+        if (asked.json_schema is None) == (asked.schema_id is None):
+            raise InvalidRequest(
+                f"{place} of type json_schema needs either json_schema or schema_id",
+                param=f"{place}.json_schema",
+            )
+        if asked.json_schema is not None:
+            return JsonSchema(
+                asked.json_schema.schema_,
+                close_objects=asked.json_schema.strict is not False,
+                whitespace=form,
+            )
+        assert asked.schema_id is not None
+        try:
+            known = self._schema_by_id(asked.schema_id)
+        except UnknownSchema as error:
+            error.param = f"{place}.schema_id"
+            raise
+        if asked.whitespace not in (None, known.whitespace):
+            raise InvalidRequest(
+                f"this schema_id was compiled for the white space {known.whitespace!r}; "
+                "leave whitespace out, or compile the schema again",
+                param=f"{place}.whitespace",
+            )
+        return known
+
+    def _structured_outputs(
+        self, asked: StructuredOutputs | None
+    ) -> list[tuple[str, ConstraintSpec | None]]:
+        if asked is None:
+            return []
+        form = self._form(asked)
+        found: list[tuple[str, ConstraintSpec | None]] = [
+            (
+                "structured_outputs.json",
+                self._schema(
+                    asked.json_,
+                    "structured_outputs.json",
+                    close_objects=asked.disable_additional_properties is not False,
+                    whitespace=form,
+                ),
+            ),
+            ("structured_outputs.regex", _regex(asked.regex)),
+            ("structured_outputs.choice", _choice(asked.choice)),
+            ("structured_outputs.grammar", _grammar(asked.grammar)),
+            ("structured_outputs.json_object", JsonObject(form) if asked.json_object else None),
+            (
+                "structured_outputs.structural_tag",
+                self._tags(asked.structural_tag, "structured_outputs.structural_tag", form),
+            ),
+        ]
+        if all(spec is None for _, spec in found):
+            raise InvalidRequest(
+                "structured_outputs names no constraint: give one of json, regex, choice, grammar, "
+                "json_object and structural_tag",
+                param="structured_outputs",
+            )
+        return found
+
+    def _form(self, asked: StructuredOutputs) -> str:
+        """White space that both the pattern and ``disable_any_whitespace`` admit."""
+        pattern = asked.whitespace_pattern
+        if pattern is None:
+            return "spaced" if asked.disable_any_whitespace else self._whitespace
+        form = _admitted_by(pattern)
+        return "spaced" if asked.disable_any_whitespace and form == "flexible" else form
+
+    def _schema(
+        self,
+        schema: Any,
+        param: str,
+        *,
+        close_objects: bool = True,
+        whitespace: str | None = None,
+    ) -> JsonSchema | None:
+        if schema is None:
+            return None
+        if isinstance(schema, str):
+            schema = parsed(schema, param)
+        return JsonSchema(
+            schema, close_objects=close_objects, whitespace=whitespace or self._whitespace
+        )
+
+    def _tags(self, tags: Any, place: str, whitespace: str | None = None) -> ConstraintSpec | None:
+        if tags is None:
+            return None
+        return structure(tags, whitespace or self._whitespace, place)
+
+
+def _regex(pattern: str | None) -> Regex | None:
+    return None if pattern is None else Regex(pattern)
+
+
+def _choice(options: list[str] | None) -> Choice | None:
+    return None if options is None else Choice(tuple(options))
+
+
+def _grammar(text: str | None, syntax: str = "auto") -> Grammar | None:
+    return None if text is None else Grammar(text, syntax)
+
+
+def _admitted_by(pattern: str) -> str:
+    """A form in which all white space matches ``pattern`` (what vLLM's older engines took)."""
+    param = "structured_outputs.whitespace_pattern"
+    try:
+        if len(pattern) > _LONGEST_WHITESPACE_PATTERN:
+            raise ValueError("it is too long")
+        if "(" in pattern:  # ((\s?){999}){999} takes a second, and with two more of them for ever
+            raise ValueError("groups are not supported")
+        match = re.compile(pattern).fullmatch
+    except (ValueError, re.error) as error:
+        raise InvalidRequest(f"whitespace_pattern cannot be used: {error}", param=param) from None
+    if all(match(text) for text in ("", " ", "\n", "  ", "\n ", "\n  ")):
+        return "flexible"
+    if match("") and match(" "):
+        return "spaced"
+    if match(""):
+        return "compact"
+    raise InvalidRequest(
+        "whitespace_pattern has to match the empty text, as answers have no white space after a "
+        "bracket; leave it out, or send one that does",
+        param=param,
+    )

@@ -1,0 +1,81 @@
+"""JSON objects of requests whose members are read one by one, with the place of what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic_core import from_json
+
+from app.core.errors import InvalidRequest
+from app.http.requests.body import check_size
+
+
+class Fields:
+    """The members of one JSON object, each of which has to be asked for."""
+
+    def __init__(self, value: Any, place: str) -> None:
+        if not isinstance(value, dict):
+            raise refusal(place, "it has to be an object")
+        self.value = value
+        self.place = place
+        self._asked: set[str] = set()
+
+    def needed(self, name: str, kind: type | tuple[type, ...] = object) -> Any:
+        if name not in self.value:
+            raise refusal(f"{self.place}.{name}", "it is missing")
+        return self.optional(name, kind, None)
+
+    def optional(self, name: str, kind: type | tuple[type, ...], default: Any) -> Any:
+        self._asked.add(name)
+        value = self.value.get(name, default)
+        if name in self.value and (
+            not isinstance(value, kind) or (kind is int and isinstance(value, bool))
+        ):
+            raise self.wrong(name, f"it has to be {_described(kind)}")
+        return value
+
+    def texts(self, name: str, default: Sequence[str] | None = None) -> list[str]:
+        """A list of texts that are not empty; needed unless there is a default."""
+        if default is None:
+            self.needed(name)
+        texts = self.optional(name, list, default)
+        for index, text in enumerate(texts):
+            if not isinstance(text, str) or not text:
+                raise self.wrong(f"{name}[{index}]", "it has to be text that is not empty")
+        return list(texts)
+
+    def items(self, name: str) -> list[tuple[Any, str]]:
+        """The members of a list that is not empty, and their places."""
+        values = self.needed(name, list)
+        if not values:
+            raise self.wrong(name, "it may not be empty")
+        return [(value, f"{self.place}.{name}[{index}]") for index, value in enumerate(values)]
+
+    def wrong(self, name: str, reason: str) -> InvalidRequest:
+        return refusal(f"{self.place}.{name}", reason)
+
+    def finish(self) -> None:
+        """Raises ``InvalidRequest`` for a member that nothing asked for."""
+        for name in self.value:
+            if name not in self._asked:
+                raise self.wrong(name, "this server does not know it; leave it out")
+
+
+def parsed(text: str, place: str) -> Any:
+    """The JSON value that a text inside a body is. Raises ``InvalidRequest`` that names it."""
+    check_size(text.encode(), place)
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        raise refusal(place, f"it could not be parsed as JSON: {error}") from None
+
+
+def refusal(place: str, reason: str) -> InvalidRequest:
+    return InvalidRequest(f"{place}: {reason}", param=place)
+
+
+def _described(kind: type | tuple[type, ...]) -> str:
+    names = {str: "text", list: "a list", int: "an integer", bool: "true or false"}
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    return " or ".join(names.get(each, "null") for each in kinds)

@@ -1,0 +1,337 @@
+"""vLLM's and SGLang's structural tags, in XGrammar's two forms, as composite grammars.
+
+The older form lists ``structures`` (begin, schema, end) and ``triggers``. The newer one has a
+``format``, a tree of parts by type. Free text ends where the end of its tag first occurs, and at
+the first trigger to be complete, as it does for whoever scans the answer for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from app.core.composite import (
+    Composite,
+    Either,
+    FixedText,
+    FreeText,
+    Part,
+    Repeated,
+    Series,
+    text_before,
+)
+from app.core.specs import Grammar, JsonSchema, Regex
+from app.http.requests.fields import Fields, parsed, refusal
+
+_DEEPEST = 64
+"""Formats inside formats."""
+
+_MOST_TWICE = 3
+"""Formats of which the tags are written twice, inside one another."""
+
+_MOST_WORK = 300_000
+"""Steps of reading a structural tag, each well below a microsecond."""
+
+_WORK_OF_FORMAT = 40
+
+_NO_END = ("",)
+"""What follows a format that nothing follows."""
+
+Ends = tuple[str, ...]
+"""The texts of which one follows a format; "" where nothing has to."""
+
+
+def structure(value: Any, whitespace: str, place: str = "structural_tag") -> Composite:
+    """The answers that a structural tag describes; ``value`` is the tag or its JSON.
+
+    ``whitespace`` is the form of JSON in it, ``place`` the field it is in. Raises
+    ``InvalidRequest`` that names the place, also for formats that speak of tokens and for what
+    cannot be enforced.
+    """
+    if isinstance(value, str):
+        value = parsed(value, place)
+    reader = _TagReader(whitespace)
+    tag = Fields(value, place)
+    if tag.optional("type", str, "structural_tag") != "structural_tag":
+        raise tag.wrong("type", 'it has to be "structural_tag"')
+    if "format" in tag.value:
+        root = reader.format(tag.needed("format"), f"{place}.format", _NO_END)
+    else:
+        root = reader.older_form(tag)
+    tag.finish()
+    return Composite(root)
+
+
+class _TagReader:
+    """Reads formats. What follows a format is told to it: free text ends where that first occurs.
+
+    Work is counted, as marks are compared with each other and ends are written behind every
+    format that may be the last: a request may not take long.
+    """
+
+    def __init__(self, whitespace: str) -> None:
+        self._whitespace = whitespace
+        self._depth = 0
+        self._left = _MOST_WORK
+        self._stops: tuple[str, ...] = ()
+        """The ends of the tag around: no free text inside it holds one."""
+        self._written_twice = 0
+        """Formats around of which the tags are written twice: as the first, and as those after."""
+        self._readers: dict[str, Callable[[Fields, Ends], Part]] = {
+            "const_string": self._const_string,
+            "json_schema": self._json_schema,
+            "regex": self._regex,
+            "grammar": self._grammar,
+            "any_text": self._any_text,
+            "sequence": self._sequence,
+            "or": self._or,
+            "optional": self._optional,
+            "star": self._star,
+            "plus": self._plus,
+            "repeat": self._repeat,
+            "tag": self._tag,
+            "triggered_tags": self._triggered_tags,
+            "tags_with_separator": self._tags_with_separator,
+            "dispatch": self._dispatch,
+        }
+
+    def format(self, value: Any, place: str, ends: Ends) -> Part:
+        """The texts of a format, and one of ``ends`` behind each."""
+        fields = Fields(value, place)
+        kind = fields.needed("type", str)
+        reader = self._readers.get(kind)
+        if reader is None:
+            known = ", ".join(self._readers)
+            raise fields.wrong("type", f"{kind!r} cannot be enforced here, only {known}")
+        if self._depth == _DEEPEST:
+            raise refusal(place, f"it is nested deeper than the limit of {_DEEPEST} formats")
+        self._spend(_WORK_OF_FORMAT)
+        self._depth += 1
+        part = reader(fields, ends)
+        self._depth -= 1
+        fields.finish()
+        return part
+
+    def older_form(self, tag: Fields) -> Part:
+        """``structures`` and ``triggers``: text with tags in it, any number of them."""
+        triggers = self._triggers(tag, ())
+        tags = []
+        for value, place in tag.items("structures"):
+            self._spend(_WORK_OF_FORMAT)
+            fields = Fields(value, place)
+            begin, end = fields.needed("begin", str), fields.needed("end", str)
+            schema = fields.needed("schema")
+            if isinstance(schema, str):
+                schema = parsed(schema, f"{place}.schema")
+            fields.finish()
+            content = self._schema(schema, f"{place}.schema", self._whitespace)
+            tags.append((begin, f"{place}.begin", self._followed(content, (end,))))
+        one = self._triggered(tags, triggers, ())
+        return Series((Repeated(one), self._text(_NO_END, triggers, ())))
+
+    def _const_string(self, fields: Fields, ends: Ends) -> Part:
+        return self._followed(FixedText(fields.needed("value", str)), ends)
+
+    def _json_schema(self, fields: Fields, ends: Ends) -> Part:
+        schema = fields.needed("json_schema")
+        if fields.optional("style", str, "json") != "json":
+            raise fields.wrong("style", 'only "json" can be enforced')
+        if fields.optional("any_order", bool, False):
+            raise fields.wrong("any_order", "keys come in the order of the schema; leave it out")
+        if fields.optional("excludes", list, []):
+            raise fields.wrong("excludes", "it cannot be enforced; use a pattern in the schema")
+        most = fields.optional("max_whitespace_cnt", (int, type(None)), None)
+        form = self._whitespace
+        if most is not None:
+            if isinstance(most, bool) or most < 1:
+                raise fields.wrong("max_whitespace_cnt", "it has to be 1 or more")
+            form = "compact" if form == "compact" else "spaced"
+        return self._followed(self._schema(schema, f"{fields.place}.json_schema", form), ends)
+
+    def _schema(self, schema: Any, place: str, whitespace: str) -> Part:
+        if not isinstance(schema, (dict, bool)):
+            raise refusal(place, "it has to be a JSON Schema: an object, true or false")
+        return JsonSchema(schema, close_objects=True, whitespace=whitespace)
+
+    def _regex(self, fields: Fields, ends: Ends) -> Part:
+        return self._followed(Regex(fields.needed("pattern", str)), ends)
+
+    def _grammar(self, fields: Fields, ends: Ends) -> Part:
+        return self._followed(Grammar(fields.needed("grammar", str)), ends)
+
+    def _any_text(self, fields: Fields, ends: Ends) -> Part:
+        for name in ("max_tokens", "max_chars"):
+            if fields.optional(name, (int, type(None)), None) is not None:
+                raise fields.wrong(name, "text has no limit of its own here; leave it out")
+        return self._text(ends, (), fields.texts("excludes", ()))
+
+    def _sequence(self, fields: Fields, ends: Ends) -> Part:
+        *first, (last, place) = fields.items("elements")
+        parts = [self.format(value, where, _NO_END) for value, where in first]
+        return Series((*parts, self.format(last, place, ends)))
+
+    def _or(self, fields: Fields, ends: Ends) -> Part:
+        elements = fields.items("elements")
+        return Either(tuple(self.format(value, place, ends) for value, place in elements))
+
+    def _optional(self, fields: Fields, ends: Ends) -> Part:
+        content = self.format(fields.needed("content"), f"{fields.place}.content", ends)
+        return Either((self._one_of(ends), content))
+
+    def _star(self, fields: Fields, ends: Ends) -> Part:
+        return self._times(fields, 0, None, ends)
+
+    def _plus(self, fields: Fields, ends: Ends) -> Part:
+        return self._times(fields, 1, None, ends)
+
+    def _repeat(self, fields: Fields, ends: Ends) -> Part:
+        least, most = fields.needed("min", int), fields.needed("max", int)
+        if least < 0:
+            raise fields.wrong("min", "it has to be 0 or more")
+        if most != -1 and most < least:
+            raise fields.wrong("max", "it has to be min or more, or -1 for no limit")
+        return self._times(fields, least, None if most == -1 else most, ends)
+
+    def _times(self, fields: Fields, least: int, most: int | None, ends: Ends) -> Part:
+        content = self.format(fields.needed("content"), f"{fields.place}.content", _NO_END)
+        return self._followed(Repeated(content, "", least, most), ends)
+
+    def _tag(self, fields: Fields, ends: Ends) -> Part:
+        begin, rest = self._tag_parts(fields)
+        return self._followed(Series((FixedText(begin), rest)), ends)
+
+    def _tag_parts(self, fields: Fields) -> tuple[str, Part]:
+        """How a tag begins, and what follows that to its end."""
+        begin = fields.needed("begin")
+        if not isinstance(begin, str):
+            raise fields.wrong("begin", "it has to be text; tokens cannot be named")
+        end = fields.needed("end")
+        ends = tuple(end) if isinstance(end, list) else (end,)
+        if not ends or not all(isinstance(each, str) for each in ends):
+            raise fields.wrong("end", "it has to be text, or a list of texts")
+        around, self._stops = self._stops, tuple(each for each in ends if each)
+        content = self.format(fields.needed("content"), f"{fields.place}.content", ends)
+        self._stops = around
+        return begin, content
+
+    def _tags(self, fields: Fields) -> list[tuple[str, str, Part]]:
+        """The beginnings of tags, their places, and what follows them."""
+        tags = []
+        for value, place in fields.items("tags"):
+            tag = Fields(value, place)
+            if tag.optional("type", str, "tag") != "tag":
+                raise tag.wrong("type", 'it has to be "tag"')
+            begin, rest = self._tag_parts(tag)
+            tag.finish()
+            tags.append((begin, f"{place}.begin", rest))
+        return tags
+
+    def _triggered_tags(self, fields: Fields, ends: Ends) -> Part:
+        excludes = fields.texts("excludes", ())
+        triggers = self._triggers(fields, excludes)
+        needs_one = fields.optional("at_least_one", bool, False)
+        stops = fields.optional("stop_after_first", bool, False)
+        twice = needs_one and not stops
+        if self._written_twice == _MOST_TWICE and twice:
+            raise fields.wrong("at_least_one", f"it is inside {_MOST_TWICE} others of its kind")
+        self._written_twice += twice
+        tags = self._tags(fields)
+        self._written_twice -= twice
+        first = Either(tuple(Series((FixedText(begin), rest)) for begin, _, rest in tags))
+        one = self._triggered(tags, triggers, excludes)
+        if needs_one and stops:
+            return self._followed(first, ends)
+        text = self._text(ends, triggers, excludes)
+        if stops:
+            return Either((text, self._followed(one, ends)))
+        more = Series((Repeated(one), text))
+        return Series((first, more)) if needs_one else more
+
+    def _tags_with_separator(self, fields: Fields, ends: Ends) -> Part:
+        separator = fields.needed("separator", str)
+        tags = Either(tuple(Series((FixedText(b), rest)) for b, _, rest in self._tags(fields)))
+        least = int(fields.optional("at_least_one", bool, False))
+        most = 1 if fields.optional("stop_after_first", bool, False) else None
+        return self._followed(Repeated(tags, separator, least, most), ends)
+
+    def _dispatch(self, fields: Fields, ends: Ends) -> Part:
+        rules, loop = fields.items("rules"), fields.optional("loop", bool, True)
+        tags = []
+        for rule, place in rules:
+            if not isinstance(rule, list) or len(rule) != 2 or not isinstance(rule[0], str):
+                raise refusal(place, "it has to be a pattern, a text, and a format")
+            after = self.format(rule[1], f"{place}[1]", _NO_END if loop else ends)
+            tags.append((rule[0], f"{place}[0]", after))
+        patterns, excludes = [pattern for pattern, _, _ in tags], fields.texts("excludes", ())
+        self._check_triggers(patterns, [place for _, place, _ in tags], excludes)
+        one = self._triggered(tags, patterns, excludes)
+        text = self._text(ends, patterns, excludes)
+        return Series((Repeated(one), text)) if loop else Either((text, one))
+
+    def _triggered(
+        self,
+        tags: Sequence[tuple[str, str, Part]],
+        triggers: Sequence[str],
+        excludes: Sequence[str],
+    ) -> Part:
+        """Text up to the first of ``triggers``, and a tag that begins with it."""
+        by_trigger: dict[str, list[Part]] = {}
+        for begin, place, rest in tags:
+            self._spend(len(triggers))
+            found = {trigger for trigger in triggers if begin.startswith(trigger)}
+            if len(found) != 1:
+                how = "more than one" if found else "none"
+                raise refusal(place, f"it has to begin with one of the triggers, not with {how}")
+            by_trigger.setdefault(found.pop(), []).append(Series((FixedText(begin), rest)))
+        marks = (*triggers, *self._stops, *excludes)
+        by_text: dict[FreeText, list[Part]] = {}
+        for trigger, some in by_trigger.items():
+            by_text.setdefault(self._text_before(trigger, marks), []).extend(some)
+        return Either(tuple(Series((text, Either(tuple(some)))) for text, some in by_text.items()))
+
+    def _text(self, ends: Ends, triggers: Sequence[str], excludes: Sequence[str]) -> Part:
+        """Text in which no trigger and none of ``excludes`` occurs, up to the first end."""
+        marks = (*self._stops, *triggers)
+        texts = [Series((self._text_before(end, marks, excludes), FixedText(end))) for end in ends]
+        return Either(tuple(texts))
+
+    def _text_before(
+        self, mark: str, marks: Sequence[str], without: Sequence[str] = ()
+    ) -> FreeText:
+        self._spend(sum(1 + len(other) for other in (*marks, *without)))
+        return text_before(mark, marks, without)
+
+    def _followed(self, part: Part, ends: Ends) -> Part:
+        return Series((part, self._one_of(ends)))
+
+    def _one_of(self, ends: Ends) -> Part:
+        self._spend(5 * len(ends))
+        return Either(tuple(map(FixedText, ends)))
+
+    def _triggers(self, fields: Fields, excludes: Sequence[str]) -> list[str]:
+        triggers = fields.texts("triggers")
+        if not triggers:
+            raise fields.wrong("triggers", "it may not be empty")
+        places = [f"{fields.place}.triggers[{index}]" for index in range(len(triggers))]
+        self._check_triggers(triggers, places, excludes)
+        return triggers
+
+    def _check_triggers(
+        self, triggers: Sequence[str], places: Sequence[str], excludes: Sequence[str]
+    ) -> None:
+        """Refuse a trigger that never comes about, as something else comes first."""
+        for trigger, place in zip(triggers, places, strict=True):
+            self._spend(len(triggers) + len(excludes))
+            if not trigger:
+                raise refusal(place, "it may not be empty")
+            for other in triggers:
+                if other in trigger[:-1]:
+                    raise refusal(place, f"it holds another one, {other!r}, which comes first")
+            for exclude in excludes:
+                if exclude in trigger:
+                    raise refusal(place, f"it holds {exclude!r}, which is excluded")
+
+    def _spend(self, work: int) -> None:
+        self._left -= work
+        if self._left < 0:
+            raise refusal("structural_tag", "it has too many formats, triggers or ends")

@@ -1,0 +1,258 @@
+"""An answer as it comes -> the output items of a response, and the events that tell of them.
+
+An item at a time::
+
+    output_item.added  [content_part.added]  delta delta ... done  [content_part.done]  item.done
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from app.answer.pieces import (
+    CallArguments,
+    CallEnd,
+    CallStart,
+    Content,
+    Reasoning,
+    TextPiece,
+)
+from app.core.constraint import Vocabulary
+from app.core.events import AnswerToken
+from app.http.logprobs import logprob_entries
+
+Event = dict[str, Any]
+"""An event without its ``sequence_number``."""
+
+Ended = Literal["completed", "incomplete"]
+
+
+class OutputBuilder:
+    """The output of one response. What its events say joins to what its items hold."""
+
+    def __init__(self, key: str, vocabulary: Vocabulary | None) -> None:
+        """``key`` is part of the items' ids. ``vocabulary``: log-probabilities are asked for."""
+        self.items: list[dict[str, Any]] = []
+        """The items that ended, as the response shows them."""
+        self._key = key
+        self._vocabulary = vocabulary
+        self._open: _Item | None = None
+        self._waiting: list[dict[str, Any]] = []
+        """Log-probabilities of text that is held back still."""
+
+    def add(self, piece: TextPiece) -> list[Event]:
+        """The events of a piece."""
+        match piece:
+            case Content(text=text, tokens=tokens):
+                if self._vocabulary is not None:
+                    self._waiting += _entries(tokens, self._vocabulary)
+                if not text and not (self._waiting and isinstance(self._open, _Message)):
+                    return []
+                return [*self._text_item(_Message), *self._delta(text, self._take_logprobs())]
+            case Reasoning(text=text):
+                return [*self._text_item(_Reasoning), *self._delta(text)]
+            case CallStart(name=name, id=id):
+                return self._begin(_Call(self._key, self._next, id, name))
+            case CallArguments(text=text):
+                return self._delta(text)
+            case CallEnd():
+                return self._close("completed")
+
+    def end(self, status: Ended) -> list[Event]:
+        """The answer is over. One that says nothing at all has a message that is empty."""
+        events = []
+        if self._open is None and not self.items and status == "completed":
+            events += self._begin(_Message(self._key, 0))
+        return events + self._close(status)
+
+    @property
+    def _next(self) -> int:
+        """The index of an item that would begin now."""
+        return len(self.items) + (self._open is not None)
+
+    def _text_item(self, kind: type[_Message] | type[_Reasoning]) -> list[Event]:
+        if isinstance(self._open, kind):
+            return []
+        return self._begin(kind(self._key, self._next))
+
+    def _begin(self, item: _Item) -> list[Event]:
+        events = self._close("completed")
+        self._open = item
+        return events + item.begin()
+
+    def _delta(self, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> list[Event]:
+        assert self._open is not None
+        return self._open.add(text, logprobs)
+
+    def _close(self, status: Ended) -> list[Event]:
+        if self._open is None:
+            return []
+        events = self._open.end(status)
+        self.items.append(self._open.wire(status))
+        self._open = None
+        return events
+
+    def _take_logprobs(self) -> list[dict[str, Any]]:
+        logprobs, self._waiting = self._waiting, []
+        return logprobs
+
+
+class _Item(ABC):
+    """One item while it comes."""
+
+    stem: str
+    """What the names of the events begin with that bring its text."""
+
+    def __init__(self, prefix: str, key: str, index: int) -> None:
+        self._id = f"{prefix}_{key}_{index}"
+        self._index = index
+        self._texts: list[str] = []
+
+    @property
+    def text(self) -> str:
+        return "".join(self._texts)
+
+    @abstractmethod
+    def wire(self, status: str) -> dict[str, Any]:
+        """The item as it is shown."""
+
+    def begin(self) -> list[Event]:
+        return [self._of_item("added", "in_progress")]
+
+    def add(self, text: str, logprobs: Sequence[dict[str, Any]]) -> list[Event]:
+        self._texts.append(text)
+        return [self._event(f"{self.stem}.delta", delta=text, **self._extra(logprobs))]
+
+    def end(self, status: Ended) -> list[Event]:
+        return [self._done(), self._of_item("done", status)]
+
+    def _extra(self, logprobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Further fields of a delta."""
+        return {}
+
+    @abstractmethod
+    def _done(self) -> Event:
+        """The event with the whole text."""
+
+    def _of_item(self, step: str, status: str) -> Event:
+        return {
+            "type": f"response.output_item.{step}",
+            "output_index": self._index,
+            "item": self.wire(status),
+        }
+
+    def _event(self, type: str, **fields: Any) -> Event:
+        return {"type": type, "item_id": self._id, "output_index": self._index, **fields}
+
+
+class _TextItem(_Item):
+    """An item with one part of text."""
+
+    @abstractmethod
+    def part(self) -> dict[str, Any]: ...
+
+    def begin(self) -> list[Event]:
+        return [*super().begin(), self._of_part("added")]
+
+    def end(self, status: Ended) -> list[Event]:
+        return [self._done(), self._of_part("done"), self._of_item("done", status)]
+
+    def _content(self, status: str) -> list[dict[str, Any]]:
+        return [] if status == "in_progress" else [self.part()]
+
+    def _of_part(self, step: str) -> Event:
+        return self._event(f"response.content_part.{step}", content_index=0, part=self.part())
+
+
+class _Message(_TextItem):
+    stem = "response.output_text"
+
+    def __init__(self, key: str, index: int) -> None:
+        super().__init__("msg", key, index)
+        self._logprobs: list[dict[str, Any]] = []
+
+    def wire(self, status: str) -> dict[str, Any]:
+        return {
+            "id": self._id,
+            "type": "message",
+            "role": "assistant",
+            "status": status,
+            "content": self._content(status),
+        }
+
+    def part(self) -> dict[str, Any]:
+        return {
+            "type": "output_text",
+            "text": self.text,
+            "annotations": [],
+            "logprobs": list(self._logprobs),
+        }
+
+    def _extra(self, logprobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        self._logprobs += logprobs
+        return {"content_index": 0, "logprobs": logprobs}
+
+    def _done(self) -> Event:
+        return self._event(
+            f"{self.stem}.done", content_index=0, text=self.text, logprobs=self._logprobs
+        )
+
+
+class _Reasoning(_TextItem):
+    stem = "response.reasoning_text"
+
+    def __init__(self, key: str, index: int) -> None:
+        super().__init__("rs", key, index)
+
+    def wire(self, status: str) -> dict[str, Any]:
+        return {
+            "id": self._id,
+            "type": "reasoning",
+            "status": status,
+            "summary": [],
+            "content": self._content(status),
+            "encrypted_content": None,
+        }
+
+    def part(self) -> dict[str, Any]:
+        return {"type": "reasoning_text", "text": self.text}
+
+    def _extra(self, logprobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return {"content_index": 0}
+
+    def _done(self) -> Event:
+        return self._event(f"{self.stem}.done", content_index=0, text=self.text)
+
+
+class _Call(_Item):
+    stem = "response.function_call_arguments"
+
+    def __init__(self, key: str, index: int, call_id: str, name: str) -> None:
+        super().__init__("fc", key, index)
+        self._call_id = call_id
+        self._name = name
+
+    def wire(self, status: str) -> dict[str, Any]:
+        return {
+            "id": self._id,
+            "type": "function_call",
+            "status": status,
+            "call_id": self._call_id,
+            "name": self._name,
+            "arguments": self.text,
+        }
+
+    def _done(self) -> Event:
+        # Older versions of the SDK need the name.
+        return self._event(f"{self.stem}.done", name=self._name, arguments=self.text)
+
+
+def _entries(tokens: Iterable[AnswerToken], vocabulary: Vocabulary) -> list[dict[str, Any]]:
+    """Log-probabilities in this API's form: a token without bytes of its own has none."""
+    entries = logprob_entries(list(tokens), vocabulary)
+    for entry in entries:
+        for token in (entry, *entry["top_logprobs"]):
+            token["bytes"] = token["bytes"] or []
+    return entries

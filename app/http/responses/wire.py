@@ -1,0 +1,289 @@
+"""Requests for responses as they are on the wire (OpenAI API reference, and extensions)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from app.http.config import Whitespace
+from app.http.requests.constraints import (
+    ChoiceResponse,
+    ExtensionFields,
+    GrammarResponse,
+    JsonObjectResponse,
+    RegexResponse,
+    StructuralTagResponse,
+    TextResponse,
+)
+from app.http.requests.generation import GenerationFields
+from app.http.requests.wire import NotServed, Wire, kind_among
+
+MOVED = {
+    "functions": "tools",
+    "max_completion_tokens": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
+    "messages": "input",
+    "reasoning_effort": "reasoning.effort",
+    "response_format": "text.format",
+    "verbosity": "text.verbosity",
+}
+"""Fields of chat completions that have another name here."""
+
+
+class Other(Wire, extra="allow"):
+    """A part, an item or a tool of a type that is not served: refused by name."""
+
+    type: str
+
+
+class InputText(Wire):
+    type: Literal["input_text"]
+    text: str
+    prompt_cache_breakpoint: dict[str, Any] | None = None
+    """A hint about caches."""
+
+
+class OutputText(Wire):
+    """Text of an earlier answer. Its annotations and log-probabilities are not shown again."""
+
+    type: Literal["output_text"]
+    text: str
+    annotations: list[Any] | None = None
+    logprobs: list[Any] | None = None
+
+
+class Refusal(Wire):
+    type: Literal["refusal"]
+    refusal: str
+
+
+Part = Annotated[
+    Annotated[InputText, Tag("input_text")]
+    | Annotated[OutputText, Tag("output_text")]
+    | Annotated[Refusal, Tag("refusal")]
+    | Annotated[Other, Tag("other")],
+    Discriminator(kind_among("input_text", "output_text", "refusal")),
+]
+
+Status = Literal["in_progress", "completed", "incomplete"]
+
+
+class Message(Wire):
+    """A message in either of its forms: ``type``, ``id`` and ``status`` may be left out."""
+
+    type: Literal["message"] = "message"
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | Annotated[list[Part], Field(fail_fast=True)]
+    id: str | None = None
+    status: Status | None = None
+    phase: Literal["commentary", "final_answer"] | None = None
+
+
+class FunctionCall(Wire):
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+    id: str | None = None
+    status: Status | None = None
+    caller: None = None
+    namespace: None = None
+    async_: Literal[False] | None = Field(default=None, alias="async")
+
+
+class FunctionCallOutput(Wire):
+    type: Literal["function_call_output"]
+    call_id: str
+    output: str | Annotated[list[Part], Field(fail_fast=True)]
+    id: str | None = None
+    status: Status | None = None
+    name: str | None = None
+    caller: None = None
+    namespace: None = None
+
+
+class SummaryText(Wire):
+    type: Literal["summary_text"]
+    text: str
+
+
+class ReasoningText(Wire):
+    type: Literal["reasoning_text"]
+    text: str
+
+
+class Reasoning(Wire):
+    type: Literal["reasoning"]
+    summary: Annotated[list[SummaryText], Field(fail_fast=True)] | None = None
+    content: Annotated[list[ReasoningText], Field(fail_fast=True)] | None = None
+    encrypted_content: str | None = None
+    id: str | None = None
+    status: Status | None = None
+
+
+Item = Annotated[
+    Annotated[Message, Tag("message")]
+    | Annotated[FunctionCall, Tag("function_call")]
+    | Annotated[FunctionCallOutput, Tag("function_call_output")]
+    | Annotated[Reasoning, Tag("reasoning")]
+    | Annotated[Other, Tag("other")],
+    Discriminator(
+        kind_among(
+            "message", "function_call", "function_call_output", "reasoning", default="message"
+        )
+    ),
+]
+
+
+class JsonSchemaText(Wire):
+    """Chat completions have the same one level deeper."""
+
+    type: Literal["json_schema"]
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")] | None = None
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
+    description: str | None = None
+    strict: bool | None = None
+    schema_id: str | None = None
+    """Extension: what ``POST /v1/schemas`` returned, instead of ``name`` and ``schema``."""
+    whitespace: Whitespace | None = None
+    """Extension; None is the server's default."""
+
+
+TextFormat = Annotated[
+    TextResponse
+    | JsonObjectResponse
+    | JsonSchemaText
+    | RegexResponse
+    | ChoiceResponse
+    | GrammarResponse
+    | StructuralTagResponse,
+    Field(discriminator="type"),
+]
+
+
+class TextConfig(Wire):
+    format: TextFormat | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class FunctionToolParam(Wire):
+    type: Literal["function"]
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+    # What OpenAI's newer models do with tools; these values ask for nothing.
+    allowed_callers: list[Literal["direct"]] | None = None
+    async_: Literal[False] | None = Field(default=None, alias="async")
+    defer_loading: Literal[False] | None = None
+    output_schema: None = None
+
+
+Tool = Annotated[
+    Annotated[FunctionToolParam, Tag("function")] | Annotated[Other, Tag("other")],
+    Discriminator(kind_among("function")),
+]
+
+
+class NamedTool(Wire):
+    type: Literal["function"]
+    name: str
+
+
+class AllowedTools(Wire):
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedTool], Field(min_length=1)]
+
+
+ToolChoice = (
+    Literal["none", "auto", "required"]
+    | Annotated[
+        Annotated[NamedTool, Tag("function")]
+        | Annotated[AllowedTools, Tag("allowed_tools")]
+        | Annotated[Other, Tag("other")],
+        Discriminator(kind_among("function", "allowed_tools")),
+    ]
+)
+
+
+class ReasoningOptions(Wire):
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+    """The older name of ``summary``."""
+    context: Literal["auto", "current_turn", "all_turns"] | None = None
+    mode: str | None = None
+
+
+class StreamOptions(Wire):
+    include_obfuscation: Literal[False] = False
+    """Padding against an observer of encrypted lengths is never sent."""
+
+
+Label = Annotated[str, Field(max_length=1024)]
+
+
+class ResponsesRequest(GenerationFields, ExtensionFields):
+    """The fields this server acts on or gives back; None means the default."""
+
+    not_served: ClassVar[NotServed] = {
+        "access_programs": (None,),
+        "background": (None, False),
+        "background_options": (None,),
+        "cache_salt": (None,),
+        "chat_template": (None,),
+        "context_management": (None, []),
+        "conversation": (None,),
+        "enable_response_messages": (None, False),
+        "image": (None,),
+        "include_stop_str_in_output": (None, False),
+        "kv_transfer_params": (None,),
+        "media_io_kwargs": (None, {}),
+        "mm_processor_kwargs": (None, {}),
+        "moderation": (None,),
+        "previous_input_messages": (None, []),
+        "previous_response_id": (None,),
+        "priority": (None, 0),
+        "prompt": (None,),
+        "service_tier": (None, "auto", "default"),
+        "skip_special_tokens": (None, True),
+        "store": (None, False),
+        "truncation": (None, "disabled"),
+        "vllm_xargs": (None, {}),
+    }
+    no_effect: ClassVar[frozenset[str]] = frozenset(
+        {"prompt_cache_options", "prompt_cache_retention", "request_id"}
+    )
+
+    model: str
+    input: str | Annotated[list[Item], Field(min_length=1, fail_fast=True)]
+    instructions: str | None = None
+    text: TextConfig | None = None
+    tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    max_output_tokens: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    max_tool_calls: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    """Of calls that the server makes itself: there are none, so every limit is kept."""
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    include: Annotated[list[str], Field(max_length=32)] | None = None
+    reasoning: ReasoningOptions | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    metadata: (
+        Annotated[
+            dict[
+                Annotated[str, Field(max_length=64)],
+                Annotated[str, Field(max_length=512)],
+            ],
+            Field(max_length=16),
+        ]
+        | None
+    ) = None
+    user: Label | None = None
+    safety_identifier: Label | None = None
+    prompt_cache_key: Label | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    """Extension: variables of the chat template, of which a few are passed on."""

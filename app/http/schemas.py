@@ -1,0 +1,130 @@
+"""``POST /v1/schemas`` compiles a schema ahead; ``GET /v1/schemas/{id}`` says what it became.
+
+There is no list: whoever knows an id has seen the schema, and others need not see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import Field
+from pydantic_core import to_json
+
+from app.core.constraint import JsonSchema
+from app.core.errors import ConstraintError, InvalidRequest, UnknownSchema
+from app.http.config import ApiConfig, Whitespace
+from app.http.endpoint import Caller, Endpoint
+from app.http.errors import envelope
+from app.http.requests.constraints import ConstraintReader, ResponseFormat
+from app.http.requests.wire import Body
+from app.serving.schema_registry import RegisteredSchema, SchemaRegistry
+from app.serving.service import GenerationService
+from app.serving.timeline import Timeline
+
+PATH = "/v1/schemas"
+
+
+class SchemaRequest(Body):
+    """Either the fields of OpenAI's ``json_schema``, or a whole ``response_format``."""
+
+    no_effect: ClassVar[frozenset[str]] = frozenset({"description", "metadata", "user"})
+
+    schema_: Any = Field(default=None, alias="schema")
+    strict: bool | None = None
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")] | None = None
+    whitespace: Whitespace | None = None
+    """None is the server's default."""
+    response_format: ResponseFormat | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    tenant: str
+    spec: JsonSchema
+    name: str | None
+    param: str
+    """The field that the schema came in."""
+
+
+def schemas_router(
+    registry: SchemaRegistry,
+    service: GenerationService,
+    config: ApiConfig,
+    constraints: ConstraintReader,
+) -> APIRouter:
+    """The router of schemas that are compiled ahead."""
+    router = APIRouter()
+
+    def parse(body: Mapping[str, Any], caller: Caller) -> _Call:
+        return _call(body, caller.tenant, config, constraints)
+
+    async def respond(call: _Call, timeline: Timeline) -> Response:
+        try:
+            registered = await registry.register(call.spec, call.name, tenant=call.tenant)
+        except ConstraintError as error:
+            raise error.named({"constraint": call.param}) from None
+        timeline.end(status=200, finish_reason="stop")
+        return Response(_object(registered), media_type="application/json")
+
+    endpoint = Endpoint(PATH, service, config, parse=parse, respond=respond)
+
+    @router.post(PATH)
+    async def register_schema(request: Request) -> Response:
+        return await endpoint.answer(request)
+
+    @router.get(PATH + "/{schema_id}")
+    async def retrieve_schema(schema_id: str) -> Response:
+        try:
+            registered = registry.find(schema_id)
+        except UnknownSchema as error:
+            error.param = "schema_id"
+            return JSONResponse(envelope(error), 404)
+        return Response(_object(registered), media_type="application/json")
+
+    return router
+
+
+def _call(
+    body: Mapping[str, Any], tenant: str, config: ApiConfig, constraints: ConstraintReader
+) -> _Call:
+    asked = SchemaRequest.read(body)
+    if ("schema" in body) == (asked.response_format is not None):
+        raise InvalidRequest("give either schema or response_format", param="schema")
+    if asked.response_format is None:
+        spec = JsonSchema(
+            asked.schema_,
+            close_objects=asked.strict is not False,
+            whitespace=asked.whitespace or config.whitespace,
+        )
+        return _Call(tenant, spec, asked.name, "schema")
+    for field in ("strict", "whitespace"):
+        if getattr(asked, field) is not None:
+            raise InvalidRequest(
+                f"{field} belongs beside schema; with response_format it goes inside", param=field
+            )
+    found = constraints.response_format(asked.response_format)
+    if not isinstance(found, JsonSchema):
+        raise InvalidRequest(
+            "only formats with a JSON Schema can be named by an id: give one of type json_schema",
+            param="response_format.type",
+        )
+    return _Call(tenant, found, asked.name, "response_format")
+
+
+def _object(registered: RegisteredSchema) -> bytes:
+    spec = registered.spec
+    head = {
+        "id": registered.id,
+        "object": "schema",
+        "created": registered.created,
+        "name": registered.name,
+        "strict": spec.close_objects,
+        "whitespace": spec.whitespace,
+        "schema": spec.schema,
+    }
+    # The report is JSON already, and takes the place of the bracket that ends the object.
+    return to_json(head)[:-1] + b',"explain":' + registered.explanation + b"}"

@@ -1,0 +1,49 @@
+"""A response of server-sent events (HTML standard, section 9.2) that ends with its client."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from app.http.disconnect import ClientLeft, while_connected
+
+
+class EventStream(Response):
+    """Sends what ``events`` yields, each item in one write, as it comes; empty ones are left out.
+
+    A slow client makes ``events`` wait and nobody else. ``close`` is called once in the end,
+    whether the stream was read to its end, the client left or nothing was sent at all.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncIterator[bytes], close: Callable[[], None]) -> None:
+        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+        # The length of an empty body, which the base class has counted, is not this body's.
+        del self.headers["content-length"]
+        self._events = events
+        self._close = close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with contextlib.suppress(ClientLeft):
+                await while_connected(receive, self._write(send))
+        finally:
+            self._close()
+
+    async def _write(self, send: Send) -> None:
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
+        async for event in self._events:
+            if not event:
+                continue
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

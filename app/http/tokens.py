@@ -1,0 +1,225 @@
+"""``POST /tokenize`` and ``POST /detokenize``, as vLLM has them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, ParamSpec
+
+from fastapi import APIRouter, Request, Response
+from pydantic import Field, WithJsonSchema
+from pydantic_core import to_json
+
+from app.answer.prompt import Conversation, Prompt, TextPrompt
+from app.core.constraint import Vocabulary
+from app.core.errors import InvalidRequest
+from app.http.chat.messages import template_messages
+from app.http.chat.tools import function_tools
+from app.http.chat.wire import Message, Tool
+from app.http.completions.prompts import check_token_ids
+from app.http.config import ApiConfig
+from app.http.endpoint import Caller, Endpoint
+from app.http.requests.template_options import template_options
+from app.http.requests.wire import Body, NotServed, check_model
+from app.serving.service import GenerationService
+from app.serving.timeline import Timeline
+
+TOKENIZE = "/tokenize"
+DETOKENIZE = "/detokenize"
+
+LARGE = 1 << 16
+"""Tokens from which answers are made one after the other: one of millions takes seconds and 300 MB,
+and nothing queues here."""
+
+P = ParamSpec("P")
+
+
+_NO_EFFECT = frozenset({"request_id", "user"})
+
+
+class TokenizeText(Body):
+    not_served: ClassVar[NotServed] = {"add_generation_prompt": (None, True)}
+    no_effect: ClassVar[frozenset[str]] = _NO_EFFECT
+
+    model: str | None = None
+    prompt: str
+    add_special_tokens: bool = True
+    """Whether to add what the model expects around a text (its beginning of sequence)."""
+    return_token_strs: bool | None = None
+
+
+class TokenizeChat(Body):
+    """The prompt of the chat completion that has these fields."""
+
+    not_served: ClassVar[NotServed] = {
+        "add_generation_prompt": (None, True),
+        "add_special_tokens": (None, False),
+        "chat_template": (None,),
+        "continue_final_message": (None, False),
+        "media_io_kwargs": (None, {}),
+        "mm_processor_kwargs": (None, {}),
+    }
+    no_effect: ClassVar[frozenset[str]] = _NO_EFFECT
+
+    model: str | None = None
+    messages: Annotated[list[Message], Field(min_length=1)]
+    tools: Annotated[list[Tool], Field(max_length=128)] | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
+        None
+    )
+    chat_template_kwargs: dict[str, Any] | None = None
+    return_token_strs: bool | None = None
+
+
+class DetokenizeRequest(Body):
+    not_served: ClassVar[NotServed] = {"skip_special_tokens": (None, False)}
+    no_effect: ClassVar[frozenset[str]] = _NO_EFFECT
+
+    model: str | None = None
+    # Checked by ``check_token_ids``, which is quicker where there are a million.
+    tokens: Annotated[
+        list[Any],
+        WithJsonSchema({"type": "array", "items": {"type": "integer", "minimum": 0}}),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _TokenizeCall:
+    prompt: Prompt
+    add_special_tokens: bool
+    strings: bool
+
+
+def tokens_router(
+    service: GenerationService, vocabulary: Vocabulary, config: ApiConfig
+) -> APIRouter:
+    """The routes of both. Neither queues: no model runs."""
+    router = APIRouter()
+    tokens = _Tokens(service, vocabulary, config)
+    tokenizing = Endpoint(
+        TOKENIZE,
+        service,
+        config,
+        parse=tokens.parse_tokenize,
+        respond=tokens.tokenize,
+    )
+    detokenizing = Endpoint(
+        DETOKENIZE,
+        service,
+        config,
+        parse=tokens.parse_detokenize,
+        respond=tokens.detokenize,
+    )
+
+    @router.post(TOKENIZE)
+    async def tokenize(request: Request) -> Response:
+        return await tokenizing.answer(request)
+
+    @router.post(DETOKENIZE)
+    async def detokenize(request: Request) -> Response:
+        return await detokenizing.answer(request)
+
+    return router
+
+
+class _Tokens:
+    """Checks and answers the requests of both endpoints."""
+
+    def __init__(
+        self, service: GenerationService, vocabulary: Vocabulary, config: ApiConfig
+    ) -> None:
+        self._service = service
+        self._vocabulary = vocabulary
+        self._config = config
+        self._large_answers = asyncio.Semaphore(1)
+
+    def parse_tokenize(self, body: Mapping[str, Any], caller: Caller) -> _TokenizeCall:
+        """Raises ``InvalidRequest``. What has ``messages`` is a chat, else it is a text."""
+        if "messages" not in body:
+            text = TokenizeText.read(body)
+            self._check_model(text.model)
+            strings = bool(text.return_token_strs)
+            return _TokenizeCall(TextPrompt(text.prompt), text.add_special_tokens, strings)
+        chat = TokenizeChat.read(body)
+        self._check_model(chat.model)
+        return _TokenizeCall(self._conversation(chat), False, bool(chat.return_token_strs))
+
+    async def tokenize(self, call: _TokenizeCall, timeline: Timeline) -> Response:
+        """``token_strs`` are the texts of the tokens, each by itself; null if not asked for."""
+        tokens = await self._service.tokenize(
+            call.prompt, add_special_tokens=call.add_special_tokens
+        )
+        return await self._answer(timeline, len(tokens), self._tokenized, tokens, call.strings)
+
+    def parse_detokenize(self, body: Mapping[str, Any], caller: Caller) -> Sequence[int]:
+        """The tokens, which are the model's. Raises ``InvalidRequest``."""
+        wire = DetokenizeRequest.read(body)
+        self._check_model(wire.model)
+        check_token_ids(wire.tokens, "tokens", self._vocabulary.size)
+        return wire.tokens
+
+    async def detokenize(self, tokens: Sequence[int], timeline: Timeline) -> Response:
+        return await self._answer(timeline, len(tokens), self._detokenized, tokens)
+
+    def _check_model(self, asked: str | None) -> None:
+        if asked is not None:
+            check_model(asked, self._config.served_model)
+
+    def _conversation(self, chat: TokenizeChat) -> Conversation:
+        """What chat completions make of the same fields."""
+        if len(chat.messages) > self._config.max_messages:
+            raise InvalidRequest(
+                f"there are {len(chat.messages)} messages and the limit is "
+                f"{self._config.max_messages}",
+                param="messages",
+            )
+        return Conversation(
+            template_messages(chat.messages),
+            function_tools(chat.tools),
+            template_options(chat.reasoning_effort, chat.chat_template_kwargs, self._config),
+        )
+
+    async def _answer(
+        self,
+        timeline: Timeline,
+        size: int,
+        content: Callable[P, Any],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Response:
+        """The JSON of ``content(*args)``, made on a thread: it may be megabytes.
+
+        ``size`` is in tokens.
+        """
+
+        def made() -> bytes:
+            return to_json(content(*args, **kwargs))
+
+        async with self._large_answers if size > LARGE else contextlib.nullcontext():
+            response = Response(await asyncio.to_thread(made), media_type="application/json")
+        timeline.end(status=200, finish_reason="stop")
+        return response
+
+    def _tokenized(self, tokens: Sequence[int], strings: bool) -> dict[str, Any]:
+        return {
+            "count": len(tokens),
+            "max_model_len": self._config.max_model_len,
+            "tokens": tokens,
+            "token_strs": self._texts(tokens) if strings else None,
+        }
+
+    def _detokenized(self, tokens: Sequence[int]) -> dict[str, Any]:
+        return {"prompt": self._service.tokenizer.decode(tokens)}
+
+    def _texts(self, tokens: Sequence[int]) -> list[str]:
+        known = {token: self._text(token) for token in set(tokens)}
+        return [known[token] for token in tokens]
+
+    def _text(self, token: int) -> str:
+        """A special token has no bytes of its own, but the tokenizer can write it."""
+        data = self._vocabulary.token_bytes[token]
+        if data is None:
+            return self._service.tokenizer.decode([token])
+        return data.decode(errors="replace")

@@ -1,0 +1,1 @@
+"""The server put together: settings, composition, signals, metrics that are read, preloads."""

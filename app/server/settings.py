@@ -1,0 +1,241 @@
+"""Every setting of the server, read once and handed down as one frozen config per layer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from app.constraint.limits import Limits
+from app.demo import MODEL_PATH
+from app.engine.config import EngineConfig
+from app.http.config import Whitespace
+from app.model.config import DeviceName, DTypeName, ModelConfig
+from app.serving.compile_pool import CompileLimits
+from app.serving.compile_worker import PATIENCE
+from app.serving.service import UNSAID_TOKENS
+from app.serving.worker import STALL_SECONDS
+from app.telemetry.logs import LogFormat
+
+MIB = 1 << 20
+
+_PREFILL_SHARE = 8
+"""Of a step that computes so many spare tokens of a prompt, reading the weights is a ninth."""
+
+Count = Annotated[int, Field(ge=1)]
+Bytes = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
+Digits = Annotated[int, Field(ge=1, le=100)]
+"""So many digits and an exponent of two more are far from the largest float, 1.8e308."""
+
+
+class Settings(BaseSettings):
+    """Read from ``LEAPJSON_<NAME>`` environment variables; command-line flags come first."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="LEAPJSON_",
+        frozen=True,
+        extra="forbid",
+        protected_namespaces=(),
+        use_attribute_docstrings=True,
+    )
+
+    model: str = str(MODEL_PATH)
+    """Model folder or Hugging Face name; the embedded demo by default."""
+    served_model_name: str | None = None
+    """Name that requests give; by default the model's own."""
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    """Port; 0 picks a free one."""
+
+    dtype: DTypeName = "auto"
+    """Type of weights and cache."""
+    device: DeviceName = "auto"
+    """Where the model runs."""
+    random_weights: bool = False
+    """Random weights for a folder that has only a config: benchmarks."""
+    cpu_threads: Count | None = None
+    """CPU threads of a forward pass; by default the cores it may use."""
+    max_model_len: Count | None = None
+    """Tokens of a prompt and its answer together."""
+    kv_cache_bytes: Bytes | None = None
+    """Memory for keys and values, in bytes."""
+    kv_block_size: Count = 16
+    """Tokens in a cache block."""
+
+    max_batch_tokens: Count | None = None
+    """Tokens computed in one step; by default those of prompts and 512 more."""
+    max_prefill_tokens: Count | None = None
+    """Tokens of prompts computed in one step that running answers wait for; by default what suits
+    the device."""
+    max_running: Count = 64
+    """Answers that run at a time."""
+    leap: bool = True
+    """Leap over forced text; false decodes it token by token."""
+
+    draft: bool = True
+    """Guess how answers go on, and verify it in one pass; the text is the same."""
+
+    max_queue: Annotated[int, Field(ge=0)] = 256
+    """Answers that may wait beyond those that run."""
+    max_queue_tokens: Annotated[
+        Count,
+        Field(
+            description="Tokens of the answers that wait, prompts and max_tokens; one that sets "
+            f"none counts as {UNSAID_TOKENS}."
+        ),
+    ] = 1 << 22
+    tenant_share: Annotated[float, Field(ge=0.01, le=1)] = 0.9
+    """Share of the queue that one API key, or without keys one address, may fill. max_queue is
+    that share: others find the rest above it; 1 leaves them none."""
+    request_seconds: Seconds = 3600.0
+    """Time for a request, from its arrival to its last token, in seconds; the most that it may ask
+    for with timeout."""
+    stall_seconds: Seconds = STALL_SECONDS
+    """Time without the end of a step, while there is work, after which the engine counts as hung
+    and /health asks for a restart; more than any step takes."""
+    default_max_tokens: Count | None = None
+    """Where a request sets no max_tokens; by default what the context leaves."""
+    drain_seconds: Annotated[float, Field(ge=0)] = 30.0
+    """On SIGTERM, how long running answers may take to end."""
+
+    whitespace: Whitespace = "spaced"
+    """Form of JSON answers where a request does not say: spaced, compact, flexible, or indent:N
+    with N up to 16."""
+    max_integer_digits: Digits = Limits().integer_digits
+    """Digits before the point of numbers that a schema leaves unbounded."""
+    max_fraction_digits: Digits = Limits().fraction_digits
+    """Digits after the point of a number."""
+    schema_cache_bytes: Bytes = 256 * MIB
+    """Memory for compiled schemas, in bytes."""
+    schema_registry_bytes: Bytes = 64 * MIB
+    """Memory for schemas kept by id (POST /v1/schemas), in bytes."""
+    compile_workers: Count = 2
+    """Processes that compile schemas."""
+    compile_seconds: Annotated[
+        Seconds,
+        Field(
+            description="Processor time for compiling one schema, in seconds; "
+            f"a request waits {PATIENCE} times as long at most."
+        ),
+    ] = 10.0
+    compile_memory_bytes: Bytes = 1024 * MIB
+    """Memory limit for compiling one schema, in bytes."""
+    preload: Annotated[tuple[str, ...], NoDecode] = ()
+    """Python types (module:Type) compiled at start-up; commas between several."""
+
+    max_body_bytes: Bytes = 4 * MIB
+    """Size of a request body."""
+    max_bodies_bytes: Annotated[Bytes, Field(validate_default=True)] = 256 * MIB
+    """Size of all request bodies together that are being read; of it, as of max_queue,
+    tenant_share leaves others a rest above."""
+    max_body_nesting: Annotated[int, Field(ge=1, le=190)] = 100
+    """Depth of a request body's JSON."""
+    max_n: Count = 16
+    """Choices of one request (n), at most as many as may run and wait together."""
+    max_messages: Count = 1024
+    """Messages of one request."""
+
+    api_keys: Annotated[tuple[SecretStr, ...] | None, NoDecode] = None
+    """Keys of which requests need one, with commas between; by default none. Rather in the
+    environment: other users see a flag in the list of processes."""
+    api_keys_file: str | None = None
+    """File with more such keys, one on each line; # starts a comment."""
+    share_between_keys: bool = False
+    """Share computed prompts and what drafts learn between API keys; by what an answer costs,
+    their holders could then find out what others asked."""
+    metrics_public: bool = False
+    """Serve /metrics without a key, like /health and /ready."""
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    """Origins (https://example.com) whose pages may call the server, with commas between; * is
+    every origin. By default none."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least level logged."""
+    log_format: LogFormat = "json"
+    """Log lines as JSON or text."""
+    log_content: Annotated[int, Field(ge=0, le=100_000)] = 0
+    """Characters of each request, answer and error that the log shows. They may be private: by
+    default none."""
+    otlp_endpoint: Annotated[str | None, Field(pattern=r"^https?://[^/?#\s]")] = None
+    """Collector that traces go to, by OTLP over HTTP: http://collector:4318. By default what
+    OTEL_EXPORTER_OTLP_ENDPOINT says. Needs leapjson[otel]."""
+
+    @field_validator("preload", "api_keys", "cors_origins", mode="before")
+    @classmethod
+    def _split_at_commas(cls, value: str | Iterable[str] | None) -> tuple[str, ...] | None:
+        if value is None:
+            return None
+        given = [value] if isinstance(value, str) else value
+        names = (name.strip() for each in given for name in each.split(","))
+        return tuple(name for name in names if name)
+
+    @field_validator("api_keys")
+    @classmethod
+    def _has_keys(cls, keys: tuple[SecretStr, ...] | None) -> tuple[SecretStr, ...] | None:
+        if keys == ():  # a secret that was not filled in would leave the server open
+            raise ValueError("it is set and holds no key; unset it for a server without keys")
+        return keys
+
+    @field_validator("max_bodies_bytes")
+    @classmethod
+    def _have_room_for_one(cls, size: int, settings: ValidationInfo) -> int:
+        if size < settings.data.get("max_body_bytes", 0):
+            raise ValueError(f"{size} is less than max_body_bytes, the size of one body")
+        return size
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in origins:
+            # A browser sends scheme, host and port alone: anything else would never match.
+            if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#\s]+", origin):
+                raise ValueError(f"{origin!r} is not an origin, like https://example.com:8443")
+        return origins
+
+    @property
+    def served_model(self) -> str:
+        """The name that requests give."""
+        if self.served_model_name is not None:
+            return self.served_model_name
+        if self.model == str(MODEL_PATH):
+            return "leapjson-demo"
+        folder = Path(self.model)
+        return folder.resolve().name if folder.is_dir() else self.model
+
+    def model_layer(self, vocabulary_size: int) -> ModelConfig:
+        return ModelConfig(
+            model=self.model,
+            dtype=self.dtype,
+            device=self.device,
+            max_model_len=self.max_model_len,
+            block_size=self.kv_block_size,
+            kv_cache_bytes=self.kv_cache_bytes,
+            vocab_size=vocabulary_size,
+            random_weights=self.random_weights,
+            threads=self.cpu_threads,
+        )
+
+    def engine_layer(self, spare_tokens: int) -> EngineConfig:
+        """``spare_tokens``: see ``EngineConfig``; the runner knows them."""
+        prefill = self.max_prefill_tokens or _PREFILL_SHARE * spare_tokens
+        return EngineConfig(
+            max_batch_tokens=self.max_batch_tokens or prefill + max(512, self.max_running),
+            max_running=self.max_running,
+            max_prefill_tokens=prefill,
+            spare_tokens=spare_tokens,
+            leap=self.leap,
+        )
+
+    def compile_limits(self) -> CompileLimits:
+        return CompileLimits(seconds=self.compile_seconds, memory_bytes=self.compile_memory_bytes)
+
+    def constraint_limits(self) -> Limits:
+        return Limits(
+            integer_digits=self.max_integer_digits, fraction_digits=self.max_fraction_digits
+        )

@@ -1,0 +1,124 @@
+"""Random texts of a constraint, in which marks and their halves are likely."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from app.answer.pieces import CallArguments, CallEnd, CallStart, Content, Reasoning
+from app.answer.pieces import TextPiece as Piece
+from app.answer.reader import AnswerReader
+from app.constraint import Compiler
+from app.core.constraint import ConstraintSpec
+from app.core.errors import RejectedToken
+from app.text import Vocabulary
+
+
+class Walker:
+    """Walks constraints over a vocabulary of bytes and of strings that are likely to confuse."""
+
+    def __init__(self, strings: Iterable[str]) -> None:
+        spelled = [bytes([byte]) for byte in range(256)]
+        spelled += sorted({string.encode() for string in strings if len(string.encode()) > 1})
+        self._tokens = spelled
+        self._eos = len(spelled)
+        self._compiler = Compiler(Vocabulary([*spelled, None], [self._eos]))
+
+    def text(
+        self, spec: ConstraintSpec, randoms: random.Random, budget: int = 40, start: str = ""
+    ) -> str | None:
+        """A whole text of ``spec`` that begins with ``start``; None where none does.
+
+        It has up to ``budget`` tokens more.
+        """
+        state = self._compiler.compile(spec).start()
+        written = start.encode()
+        try:
+            state.accept_bytes(written)
+        except RejectedToken:
+            return None
+        for left in range(budget, 0, -1):
+            mask = state.mask(left)
+            bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+            allowed = [int(token) for token in np.flatnonzero(bits[: self._eos + 1])]
+            ends = self._eos in allowed
+            if ends and (len(allowed) == 1 or randoms.random() < 0.1):
+                return written.decode()
+            strings = [token for token in allowed if 256 <= token < self._eos]
+            readable = [token for token in allowed if token == 10 or 32 <= token < 127]
+            choices = [each for each in (strings, readable, allowed) if each]
+            token = randoms.choice(randoms.choices(choices, [8, 3, 1][-len(choices) :])[0])
+            if token == self._eos:
+                return written.decode()
+            state.accept(token)
+            written += self._tokens[token]
+        assert state.is_complete
+        return written.decode()
+
+    def admits(self, spec: ConstraintSpec, text: str) -> bool:
+        state = self._compiler.compile(spec).start()
+        try:
+            state.accept_bytes(text.encode())
+        except RejectedToken:
+            return False
+        return state.is_complete
+
+    def forced(self, spec: ConstraintSpec) -> str:
+        """What every text of ``spec`` begins with."""
+        return self._compiler.compile(spec).start().forced().decode()
+
+
+def read(reader: AnswerReader, chunks: Sequence[str]) -> list[Piece]:
+    """The pieces of an answer that comes in ``chunks``, those that belong together joined."""
+    pieces = [piece for chunk in chunks for piece in reader.push(chunk)] + reader.finish()
+    joined: list[Piece] = []
+    for piece in pieces:
+        last = joined[-1] if joined else None
+        match last, piece:
+            case Content(), Content():
+                joined[-1] = Content(last.text + piece.text, last.start)
+                assert last.end == piece.start
+            case Reasoning(), Reasoning():
+                joined[-1] = Reasoning(last.text + piece.text, last.start)
+                assert last.end == piece.start
+            case CallArguments(), CallArguments():
+                joined[-1] = CallArguments(last.index, last.text + piece.text, last.start)
+                assert last.end == piece.start
+            case _:
+                joined.append(piece)
+    return joined
+
+
+def cut(text: str, randoms: random.Random) -> list[str]:
+    """``text`` in chunks of random sizes, most of them small."""
+    chunks = []
+    while text:
+        size = randoms.choice([1, 1, 2, 3, 7, 40])
+        chunks.append(text[:size])
+        text = text[size:]
+    return chunks
+
+
+def calls(pieces: Iterable[Piece]) -> list[tuple[str, str]]:
+    """Names and arguments of the whole calls."""
+    found: list[tuple[str, str]] = []
+    name = arguments = ""
+    for piece in pieces:
+        match piece:
+            case CallStart():
+                name, arguments = piece.name, ""
+            case CallArguments():
+                arguments = piece.text
+            case CallEnd():
+                found.append((name, arguments))
+    return found
+
+
+def content(pieces: Iterable[Piece]) -> str:
+    return "".join(piece.text for piece in pieces if isinstance(piece, Content))
+
+
+def reasoning(pieces: Iterable[Piece]) -> str:
+    return "".join(piece.text for piece in pieces if isinstance(piece, Reasoning))

@@ -1,0 +1,124 @@
+"""The real application on a fake engine: in memory, or behind a real server and the real SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import openai
+import uvicorn
+from fastapi import FastAPI
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from app.http.application import build_app
+from app.http.config import ApiConfig
+from app.http.connection import BoundedConnection
+from tests.fakes import ByteVocabulary
+from tests.serving.fakes import PLAIN, Bench
+
+CONFIG = ApiConfig(
+    served_model="demo",
+    max_model_len=1000,
+    version="1.2.3",
+    chat_format=PLAIN,
+    fingerprint="fp_test",
+    created=1700000000,
+    max_body_bytes=20_000,
+    max_nesting=20,
+    max_n=4,
+    max_messages=8,
+)
+CHAT = "/v1/chat/completions"
+
+
+def application(bench: Bench, config: ApiConfig = CONFIG) -> FastAPI:
+    return build_app(
+        replace(config, chat_format=bench.chat_format),
+        service=bench.service,
+        vocabulary=ByteVocabulary(),
+        schemas=bench.schemas,
+        render_metrics=lambda: (b"a_metric 1\n", "text/plain; version=0.0.4"),
+    )
+
+
+@asynccontextmanager
+async def client_of(bench: Bench, config: ApiConfig = CONFIG) -> AsyncIterator[httpx.AsyncClient]:
+    """An HTTP client of the application, with nothing between them."""
+    transport = httpx.ASGITransport(application(bench, config), raise_app_exceptions=False)
+    async with (
+        bench.running(),
+        httpx.AsyncClient(
+            transport=transport, base_url="http://test", event_hooks={"response": [validate]}
+        ) as client,
+    ):
+        yield client
+
+
+async def validate(response: httpx.Response) -> None:
+    """Every chat completion that a test sees is one by the SDK's types, strictly."""
+    asked = response.request
+    if (asked.method, asked.url.path) != ("POST", CHAT) or response.status_code != 200:
+        return
+    await response.aread()
+    if response.headers["content-type"] == "application/json":
+        ChatCompletion.model_validate_json(response.content, strict=True)
+        return
+    for event in events(response.text):
+        if event != "[DONE]" and "error" not in event:
+            ChatCompletionChunk.model_validate_json(json.dumps(event), strict=True)
+
+
+class _QuietServer(uvicorn.Server):
+    """Leaves the signals to pytest."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def listening(
+    app: FastAPI, http: type[BoundedConnection] = BoundedConnection
+) -> AsyncIterator[str]:
+    """The URL of a real server on a free port; ``http`` makes its connections."""
+    config = uvicorn.Config(
+        app, port=0, http=http, log_config=None, ws="none", timeout_graceful_shutdown=1
+    )
+    server = _QuietServer(config)
+    task = asyncio.create_task(server.serve())
+    async with asyncio.timeout(20):
+        while not server.started:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await task
+
+
+@asynccontextmanager
+async def sdk_of(bench: Bench) -> AsyncIterator[openai.AsyncOpenAI]:
+    """OpenAI's SDK against a real server."""
+    async with (
+        bench.running(),
+        listening(application(bench)) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+    ):
+        yield client
+
+
+def chat(**fields: Any) -> dict[str, Any]:
+    """The body of a request that says ``hi``."""
+    return {"model": "demo", "messages": [{"role": "user", "content": "hi"}], **fields}
+
+
+def events(text: str) -> list[Any]:
+    """The data of server-sent events, parsed; ``[DONE]`` as text."""
+    assert text.endswith("\n\n")
+    data = [event.removeprefix("data: ") for event in text[:-2].split("\n\n")]
+    return [each if each == "[DONE]" else json.loads(each) for each in data]

@@ -1,0 +1,107 @@
+"""What the tests of responses share: requests, models that write a text, and events checked."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+
+from app.answer.formats import HERMES, ChatFormat, ReasoningFormat
+from tests.http.harness import client_of
+from tests.serving.fakes import PLAIN, Bench, FakeEngine
+
+PATH = "/v1/responses"
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+WEATHER = {"type": "function", "name": "weather", "parameters": CITY, "strict": True}
+CLOCK = {"type": "function", "name": "clock", "description": "What time it is."}
+PARIS = '{"city": "Paris"}'
+CALL = f'<tool_call>\n{{"name": "weather", "arguments": {PARIS}}}\n</tool_call>'
+
+THINK = ReasoningFormat("<think>", "</think>")
+WITH_TOOLS = ChatFormat(tools=HERMES)
+REASONER = ChatFormat(
+    tools=HERMES, reasoning=THINK, variables=frozenset({"enable_thinking", "messages"})
+)
+
+
+def asking(**fields: Any) -> dict[str, Any]:
+    """The body of a request that says ``hi``."""
+    return {"model": "demo", "input": "hi", **fields}
+
+
+def writing(text: str | bytes, format: ChatFormat = PLAIN, size: int = 3, **bench: Any) -> Bench:
+    """A model that writes ``text``, a few bytes at a time."""
+    data = text.encode() if isinstance(text, str) else text
+    pieces = [data[start : start + size] for start in range(0, len(data), size)] or [b""]
+    return Bench(FakeEngine(lambda request: pieces), chat_format=format, **bench)
+
+
+async def response_of(bench: Bench, **fields: Any) -> dict[str, Any]:
+    """The response object, which is valid for the SDK."""
+    async with client_of(bench) as client:
+        answer = await client.post(PATH, json=asking(**fields))
+    assert answer.status_code == 200, answer.text
+    return checked_response(answer.json())
+
+
+async def events_of(bench: Bench, **fields: Any) -> list[dict[str, Any]]:
+    """The events of a stream, each of which is valid for the SDK."""
+    async with client_of(bench) as client:
+        answer = await client.post(PATH, json=asking(stream=True, **fields))
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    return parsed_events(answer.text)
+
+
+async def refusal_of(bench: Bench, **fields: Any) -> tuple[str | None, str]:
+    """The field that a 400 names, and what it says."""
+    async with client_of(bench) as client:
+        answer = await client.post(PATH, json=asking(**fields))
+    assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    return error["param"], error["message"]
+
+
+def checked_response(response: dict[str, Any]) -> dict[str, Any]:
+    Response.model_validate(response, strict=True)
+    return response
+
+
+@cache
+def _event_type() -> TypeAdapter[Any]:
+    return TypeAdapter(ResponseStreamEvent)
+
+
+def parsed_events(text: str) -> list[dict[str, Any]]:
+    """Server-sent events, whose names are the types of what they carry."""
+    assert text.endswith("\n\n")
+    events = []
+    for number, event in enumerate(text[:-2].split("\n\n")):
+        name, data = event.split("\n")
+        value = json.loads(data.removeprefix("data: "))
+        assert name == f"event: {value['type']}"
+        assert value["sequence_number"] == number
+        found = _event_type().validate_python(value, strict=True)
+        assert found.type == value["type"]
+        events.append(value)
+    return events
+
+
+def without_ids(value: Any) -> Any:
+    """Items and responses with what differs from one answer to the next left out."""
+    if isinstance(value, dict):
+        return {
+            name: without_ids(each)
+            for name, each in value.items()
+            if name not in ("id", "call_id", "created_at", "completed_at")
+        }
+    return [without_ids(each) for each in value] if isinstance(value, list) else value

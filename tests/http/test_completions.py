@@ -1,0 +1,415 @@
+"""``POST /v1/completions`` on a fake engine: prompts in, text out."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from openai.types import Completion
+
+from app.core.constraint import Choice, ConstraintSpec, Grammar, JsonObject, JsonSchema, Regex
+from app.core.events import AnswerToken
+from app.core.request import EngineRequest, SamplingParams
+from app.core.step import TokenLogprob
+from app.http.completions.logprobs import ChoiceLogprobs
+from tests.http.harness import client_of, events, sdk_of
+from tests.http.test_errors import refused
+from tests.serving.fakes import Bench, FakeEngine
+
+PATH = "/v1/completions"
+
+
+def ask(**fields: Any) -> dict[str, Any]:
+    """The body of a request that says ``hi``."""
+    return {"model": "demo", "prompt": "hi", **fields}
+
+
+async def answer(bench: Bench | None = None, **fields: Any) -> Any:
+    """The whole answer, which is what OpenAI's own types say."""
+    async with client_of(bench or Bench()) as client:
+        response = await client.post(PATH, json=ask(**fields))
+    assert response.status_code == 200, response.text
+    Completion.model_validate_json(response.content, strict=True)
+    return response.json()
+
+
+async def stream(bench: Bench | None = None, **fields: Any) -> list[Any]:
+    """The chunks of a streamed answer.
+
+    They are what OpenAI's own types say, but for the reason that a choice which goes on has none:
+    OpenAI's server, too, sends null there.
+    """
+    async with client_of(bench or Bench()) as client:
+        response = await client.post(PATH, json=ask(stream=True, **fields))
+    assert response.status_code == 200, response.text
+    *chunks, done = events(response.text)
+    assert done == "[DONE]"
+    for chunk in chunks:
+        choices = [
+            {**each, "finish_reason": each["finish_reason"] or "stop"} for each in chunk["choices"]
+        ]
+        Completion.model_validate({**chunk, "choices": choices}, strict=True)
+    return chunks
+
+
+async def engine_requests(**fields: Any) -> list[EngineRequest]:
+    """What the engine is asked for when a client sends these fields."""
+    bench = Bench()
+    await answer(bench, **fields)
+    return bench.engine.added
+
+
+async def refusal(status: int = 400, **fields: Any) -> dict[str, Any]:
+    bench = Bench()
+    async with client_of(bench) as client:
+        error = refused(await client.post(PATH, json=ask(**fields)), status)
+    assert bench.engine.added == []
+    assert [stats.status for stats in bench.observer.requests] == [status]
+    return error
+
+
+async def test_an_answer_has_every_key_that_clients_look_at() -> None:
+    async with client_of(Bench()) as client:
+        response = await client.post(PATH, json=ask())
+    body = response.json()
+    request_id = response.headers["x-request-id"].removeprefix("req_")
+    assert body.pop("created") > 1700000000
+    assert body.pop("usage")["completion_tokens_details"]["leapt_tokens"] == 1
+    assert body == {
+        "id": f"cmpl-{request_id}",
+        "object": "text_completion",
+        "model": "demo",
+        "system_fingerprint": "fp_test",
+        "choices": [{"index": 0, "text": "Hello", "logprobs": None, "finish_reason": "stop"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tokens"),
+    [
+        ("hi", [[256, 104, 105]]),
+        (["a", "b"], [[256, 97], [256, 98]]),
+        ([1, 2, 277], [[1, 2, 277]]),
+        ([[1, 2], [3]], [[1, 2], [3]]),
+    ],
+)
+async def test_prompts_are_texts_or_tokens_one_or_several(
+    prompt: Any, tokens: list[list[int]]
+) -> None:
+    added = await engine_requests(prompt=prompt)
+    assert [list(each.prompt) for each in added] == tokens
+
+
+async def test_choices_of_the_first_prompt_come_before_those_of_the_second() -> None:
+    bench = Bench(FakeEngine(lambda request: [bytes(request.prompt), b"%d" % request.seed]))
+    body = await answer(bench, prompt=[[97], [98]], n=2, seed=5)
+    found = [(choice["index"], choice["text"]) for choice in body["choices"]]
+    assert found == [(0, "a5"), (1, "a6"), (2, "b5"), (3, "b6")]
+
+
+async def test_the_prompts_and_all_choices_are_counted() -> None:
+    usage = (await answer(prompt=[[1, 2], [3]], n=2))["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (3, 8)
+    assert usage["total_tokens"] == 11
+
+
+@pytest.mark.parametrize("fields", [{}, {"max_tokens": None}])
+async def test_an_answer_has_sixteen_tokens_unless_the_request_says_more(
+    fields: dict[str, Any],
+) -> None:
+    bench = Bench(FakeEngine(lambda request: [b"x"] * 40))
+    (choice,) = (await answer(bench, **fields))["choices"]
+    assert (choice["text"], choice["finish_reason"]) == ("x" * 16, "length")
+    assert (await engine_requests(max_tokens=17))[0].max_tokens == 17
+
+
+async def test_every_sampling_field_reaches_the_engine() -> None:
+    (request,) = await engine_requests(
+        temperature=0.5,
+        top_p=0.9,
+        top_k=40,
+        min_p=0.1,
+        repetition_penalty=1.1,
+        frequency_penalty=0.2,
+        presence_penalty=-0.3,
+        logit_bias={"7": -100, "8": 5},
+        logprobs=3,
+        seed=-1,
+        stop=["\n", "END"],
+        stop_token_ids=[9],
+        ignore_eos=True,
+        min_tokens=4,
+        leap=False,
+        on_budget="truncate",
+    )
+    assert request.sampling == SamplingParams(
+        temperature=0.5,
+        top_p=0.9,
+        top_k=40,
+        min_p=0.1,
+        repetition_penalty=1.1,
+        frequency_penalty=0.2,
+        presence_penalty=-0.3,
+        logit_bias={7: -100.0, 8: 5.0},
+        logprobs=3,
+    )
+    assert (request.seed, request.stop) == (2**64 - 1, [b"\n", b"END"])
+    assert (request.stop_token_ids, request.ignore_eos, request.min_tokens) == ((9,), True, 4)
+    assert (request.leap, request.on_budget) == (False, "truncate")
+
+
+async def test_null_means_the_default() -> None:
+    names = "temperature top_p n best_of stop seed max_tokens logprobs stream suffix echo user"
+    (request,) = await engine_requests(**dict.fromkeys(names.split()))
+    assert request.sampling == SamplingParams()
+
+
+SCHEMA = {"type": "object", "properties": {"b": {}, "a": {}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "spec"),
+    [
+        ({"response_format": {"type": "text"}}, None),
+        ({"response_format": {"type": "json_object"}}, JsonObject()),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "x", "schema": SCHEMA},
+                }
+            },
+            JsonSchema(SCHEMA, close_objects=True),
+        ),
+        ({"structured_outputs": {"choice": ["a", "b"]}}, Choice(("a", "b"))),
+        ({"guided_json": SCHEMA}, JsonSchema(SCHEMA, close_objects=True)),
+        ({"guided_regex": "a+"}, Regex("a+")),
+        ({"regex": "a+"}, Regex("a+")),
+        ({"ebnf": 'root ::= "a"'}, Grammar('root ::= "a"', syntax="gbnf")),
+    ],
+)
+async def test_a_completion_takes_every_constraint_that_a_chat_does(
+    fields: dict[str, Any], spec: ConstraintSpec | None
+) -> None:
+    bench = Bench()
+    await answer(bench, **fields)
+    assert bench.compiled == ([] if spec is None else [spec])
+
+
+async def test_each_token_has_its_logprob_and_the_likeliest_ones_beside_it() -> None:
+    # The fake engine says that an H (-0.5) and the end (impossible) would have been likely.
+    bench = Bench(FakeEngine(lambda request: [b"Yel", b"lo"]))
+    (choice,) = (await answer(bench, logprobs=2))["choices"]
+    assert choice["logprobs"] == {
+        "tokens": ["Yel", "lo"],
+        "token_logprobs": [-0.25, -0.25],
+        "top_logprobs": [
+            {"H": -0.5, "": -9999.0, "Yel": -0.25},
+            {"H": -0.5, "": -9999.0, "lo": -0.25},
+        ],
+        "text_offset": [0, 3],
+    }
+
+
+def test_the_drawn_token_is_named_once_among_the_likeliest() -> None:
+    top = [TokenLogprob(72, -0.25), TokenLogprob(73, -2.0), TokenLogprob(74, -3.0)]
+    names = {73: "I", 74: "I"}
+    drawn = AnswerToken(72, b"H", "sampled", -0.25, top)
+    alone = AnswerToken(72, b"H", "sampled", -0.25)
+    found = ChoiceLogprobs(names.__getitem__).of([drawn, alone])
+    assert found["top_logprobs"] == [{"H": -0.25, "I": -2.0}, {"H": -0.25}]
+
+
+def test_tokens_that_add_no_text_have_no_logprobs() -> None:
+    tokens = [AnswerToken(1, b"", "sampled"), AnswerToken(2, b"a", "leapt")]
+    found = ChoiceLogprobs(str).of(tokens)
+    assert (found["tokens"], found["token_logprobs"]) == (["a"], [0.0])
+
+
+async def test_a_token_that_is_part_of_a_character_is_named_by_its_bytes() -> None:
+    bench = Bench(FakeEngine(lambda request: [b"a\xe2\x82", b"\xac", b"b"]))
+    (choice,) = (await answer(bench, logprobs=1))["choices"]
+    assert choice["text"] == "a€b"
+    assert choice["logprobs"]["tokens"] == [r"bytes:\x61\xe2\x82", r"bytes:\xac", "b"]
+    assert choice["logprobs"]["text_offset"] == [0, 1, 2]
+
+
+def pieces_of(text: str, seed: int) -> list[bytes]:
+    """The text's bytes, cut at random places: characters are cut, too."""
+    data = text.encode()
+    source = random.Random(seed)
+    cuts = sorted({0, len(data), *(source.randrange(len(data)) for _ in range(12))})
+    return [data[start:end] for start, end in pairwise(cuts)]
+
+
+def random_text(source: random.Random) -> str:
+    return "".join(source.choice("ab é€😀\n\u0301") for _ in range(source.randrange(1, 40)))
+
+
+async def test_offsets_count_the_characters_before_the_one_a_token_begins_in() -> None:
+    source = random.Random(4)
+    for seed in range(20):
+        text = random_text(source)
+        pieces = pieces_of(text, seed)
+        bench = Bench(FakeEngine(lambda request, pieces=pieces: pieces))  # type: ignore[misc]
+        (choice,) = (await answer(bench, logprobs=0, max_tokens=99))["choices"]
+        character_at = [index for index, each in enumerate(text) for _ in each.encode()]
+        starts = [sum(map(len, pieces[:number])) for number in range(len(pieces))]
+        assert choice["text"] == text
+        assert choice["logprobs"]["text_offset"] == [character_at[start] for start in starts]
+
+
+async def test_a_streams_chunks_put_together_are_the_whole_answer() -> None:
+    source = random.Random(5)
+    for _ in range(10):
+        texts = {(97,): random_text(source), (98,): random_text(source)}
+
+        def script(request: EngineRequest, texts: Any = texts) -> list[bytes]:
+            return pieces_of(texts[tuple(request.prompt)], request.seed)
+
+        fields: dict[str, Any] = {
+            "prompt": [[97], [98]], "n": 2, "seed": 3, "logprobs": 2, "max_tokens": 99,
+        }  # fmt: skip
+        whole = await answer(Bench(FakeEngine(script)), **fields)
+        chunks = await stream(Bench(FakeEngine(script)), **fields)
+        deltas = [choice for chunk in chunks for choice in chunk["choices"]]
+        for choice in whole["choices"]:
+            own = [delta for delta in deltas if delta["index"] == choice["index"]]
+            assert "".join(delta["text"] for delta in own) == choice["text"]
+            assert [delta["finish_reason"] for delta in own][:-1] == [None] * (len(own) - 1)
+            assert own[-1]["finish_reason"] == choice["finish_reason"]
+            for key, values in choice["logprobs"].items():
+                parts = [delta["logprobs"][key] for delta in own if delta["logprobs"]]
+                assert [each for part in parts for each in part] == values
+        assert len({chunk["id"] for chunk in chunks}) == 1
+
+
+async def test_a_stream_ends_with_the_reason_and_done() -> None:
+    chunks = await stream(max_tokens=1)
+    (choice,) = chunks[-1]["choices"]
+    assert (choice["text"], choice["finish_reason"]) == ("Hel", "length")
+    assert all("usage" not in chunk for chunk in chunks)
+
+
+async def test_a_stream_reports_its_usage_in_the_end_or_all_along() -> None:
+    *chunks, last = await stream(stream_options={"include_usage": True}, n=2)
+    assert [chunk["usage"] for chunk in chunks] == [None] * len(chunks)
+    assert last["choices"] == []
+    assert last["usage"]["completion_tokens"] == 4
+
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    chunks = await stream(stream_options=options)
+    counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+    assert counts == sorted(counts)
+    assert counts[-1] == 2
+
+
+async def test_a_failure_in_a_stream_is_an_event_and_no_done_follows() -> None:
+    bench = Bench(FakeEngine(lambda request: [b"a", b"b"]))
+    bench.engine.finish_with = "error"
+    async with client_of(bench) as client:
+        response = await client.post(PATH, json=ask(stream=True))
+    *_, last = events(response.text)
+    assert response.status_code == 200
+    assert set(last["error"]) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "reason"),
+    [
+        ({"prompt": None}, "prompt", "Missing required parameter: 'prompt'."),
+        ({"prompt": []}, "prompt", "a list of texts"),
+        ({"prompt": 7}, "prompt", "a list of texts"),
+        ({"prompt": {"text": "a"}}, "prompt", "a list of texts"),
+        ({"prompt": [[]]}, "prompt[0]", "a list of lists of token ids"),
+        ({"prompt": ["a", [1]]}, "prompt[0]", "a list of lists of token ids"),
+        ({"prompt": [[1], "a"]}, "prompt[1]", "a list of lists of token ids"),
+        ({"prompt": [1, "a"]}, "prompt[1]", "not a token id"),
+        ({"prompt": [1, 1.0]}, "prompt[1]", "not a token id"),
+        ({"prompt": [1, True]}, "prompt[1]", "not a token id"),
+        ({"prompt": [1, -1]}, "prompt[1]", "the token -1"),
+        ({"prompt": [1, 278]}, "prompt[1]", "the ids 0 to 277"),
+        ({"prompt": [1, 2**70]}, "prompt[1]", "the ids 0 to 277"),
+        ({"prompt": [[1], [2, 278]]}, "prompt[1][1]", "the ids 0 to 277"),
+        ({"prompt": "x" * 2000}, "prompt", "the prompt has 2001 tokens"),
+        ({"prompt": [1] * 1000}, "prompt", "the prompt has 1000 tokens"),
+        ({"prompt": [1] * 990}, "max_tokens", "at most 10"),
+        ({"n": 5}, "n", "the limit is 4"),
+        ({"prompt": ["a"] * 5}, "prompt", "5 prompts with n = 1 ask for 5 choices"),
+        ({"prompt": ["a"] * 3, "n": 2}, "prompt", "ask for 6 choices and the limit is 4"),
+        ({"n": 2, "best_of": 3}, "best_of", "leave best_of out"),
+        ({"best_of": 2}, "best_of", "best_of is 2, but n is 1"),
+        ({"logprobs": 6}, "logprobs", "less than or equal to 5"),
+        ({"logprobs": True}, "logprobs", "valid integer"),
+        ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
+        ({"stream_options": {"include_usage": True}}, "stream_options", "needs stream"),
+        ({"messages": []}, "messages", "Unrecognized request argument"),
+        ({"logit_bias": {"5000": 1}}, "logit_bias", "the token 5000"),
+    ],
+)
+async def test_a_bad_field_is_400_with_its_name_and_the_reason(
+    fields: dict[str, Any], param: str, reason: str
+) -> None:
+    error = await refusal(**fields)
+    assert error["param"] == param
+    assert reason in error["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("echo", True),
+        ("suffix", "end"),
+        ("prompt_embeds", "AAAA"),
+        ("prompt_logprobs", 1),
+        ("truncate_prompt_tokens", 10),
+        ("add_special_tokens", False),
+        ("use_beam_search", True),
+        ("stop_regex", "a+"),
+    ],
+)
+async def test_a_known_field_that_is_not_served_is_400_with_its_name(
+    field: str, value: Any, stream: bool
+) -> None:
+    error = await refusal(**{field: value, "stream": stream})
+    assert error["param"] == field
+    assert f"{field} is not supported" in error["message"]
+
+
+async def test_fields_that_ask_for_nothing_are_taken() -> None:
+    added = await engine_requests(
+        echo=False, suffix="", n=2, best_of=2, user="u", use_beam_search=False,
+        add_special_tokens=True, priority=0, length_penalty=1.0, truncate_prompt_tokens=None,
+        metadata={"a": "b"}, skip_special_tokens=True,
+    )  # fmt: skip
+    assert len(added) == 2
+
+
+async def test_a_missing_prompt_is_named_and_an_unknown_model_is_404() -> None:
+    async with client_of(Bench()) as client:
+        error = refused(await client.post(PATH, json={"model": "demo"}), 400)
+    assert error["message"] == "Missing required parameter: 'prompt'."
+    assert (await refusal(404, model="davinci-002"))["code"] == "model_not_found"
+
+
+async def test_a_finished_request_is_counted_under_its_path() -> None:
+    bench = Bench()
+    await answer(bench)
+    (stats,) = bench.observer.requests
+    assert (stats.endpoint, stats.status, stats.finish_reason) == (PATH, 200, "stop")
+
+
+async def test_the_sdk_completes_whole_and_as_a_stream() -> None:
+    async with sdk_of(Bench()) as client:
+        whole = await client.completions.create(model="demo", prompt=["a", "b"], logprobs=1)
+        assert [choice.text for choice in whole.choices] == ["Hello", "Hello"]
+        Completion.model_validate(whole.to_dict(), strict=True)
+        texts = ["", ""]
+        chunks = await client.completions.create(model="demo", prompt=["a", "b"], stream=True)
+        async for chunk in chunks:
+            for choice in chunk.choices:
+                texts[choice.index] += choice.text
+    assert texts == ["Hello", "Hello"]

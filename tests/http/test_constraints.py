@@ -1,0 +1,171 @@
+"""Every way in which clients of OpenAI, vLLM, SGLang and llama.cpp name a constraint."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.core.composite import Composite
+from app.core.constraint import Choice, ConstraintSpec, Grammar, JsonObject, JsonSchema, Regex
+from app.core.errors import InvalidSchema
+from tests.http.harness import CHAT, chat, client_of
+from tests.serving.fakes import Bench
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+CLOSED = JsonSchema(SCHEMA, close_objects=True)
+GBNF = 'root ::= "a" | "b"'
+TAGS = {
+    "structures": [{"begin": "<f>", "schema": SCHEMA, "end": "</f>"}],
+    "triggers": ["<f>"],
+}
+
+
+async def constraint(**fields: Any) -> ConstraintSpec | None:
+    bench = Bench()
+    async with client_of(bench) as client:
+        response = await client.post(CHAT, json=chat(**fields))
+    assert response.status_code == 200, response.text
+    return bench.compiled[0] if bench.compiled else None
+
+
+async def refused(**fields: Any) -> tuple[str, str]:
+    async with client_of(Bench()) as client:
+        response = await client.post(CHAT, json=chat(**fields))
+    assert response.status_code == 400, response.text
+    error = response.json()["error"]
+    return error["param"], error["message"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"response_format": {"type": "json_object", "schema": SCHEMA}}, CLOSED),
+        ({"structured_outputs": {"json": SCHEMA}}, CLOSED),
+        ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, CLOSED),
+        (
+            {"structured_outputs": {"json": SCHEMA, "disable_additional_properties": False}},
+            JsonSchema(SCHEMA),
+        ),
+        ({"structured_outputs": {"regex": "a+"}}, Regex("a+")),
+        ({"structured_outputs": {"choice": ["a", "b"]}}, Choice(("a", "b"))),
+        ({"structured_outputs": {"grammar": GBNF}}, Grammar(GBNF)),
+        ({"structured_outputs": {"json_object": True}}, JsonObject()),
+        ({"structured_outputs": {"regex": "a", "json": None, "json_object": False}}, Regex("a")),
+        ({"guided_json": SCHEMA}, CLOSED),
+        ({"guided_regex": "a"}, Regex("a")),
+        ({"guided_choice": ["a"]}, Choice(("a",))),
+        ({"guided_grammar": GBNF}, Grammar(GBNF)),
+        ({"regex": "a"}, Regex("a")),
+        ({"ebnf": GBNF}, Grammar(GBNF, "gbnf")),
+        ({"grammar": GBNF}, Grammar(GBNF)),
+        ({"json_schema": SCHEMA}, CLOSED),
+        ({"json_schema": json.dumps(SCHEMA)}, CLOSED),
+        ({"response_format": {"type": "text"}, "regex": "a"}, Regex("a")),
+        ({"response_format": None, "structured_outputs": None}, None),
+    ],
+)
+async def test_a_constraint_is_understood(
+    fields: dict[str, Any], expected: ConstraintSpec | None
+) -> None:
+    found = await constraint(**fields)
+    if fields.get("response_format", {}) and "schema" in fields["response_format"]:
+        assert isinstance(found, JsonSchema)
+        assert found.schema["type"] == "object"
+        assert found.close_objects
+    else:
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"structured_outputs": {"structural_tag": TAGS}},
+        {"structured_outputs": {"structural_tag": json.dumps(TAGS)}},
+        {"structural_tag": json.dumps({"type": "structural_tag", **TAGS})},
+        {"response_format": {"type": "structural_tag", **TAGS}},
+        {
+            "response_format": {
+                "type": "structural_tag",
+                "format": {"type": "json_schema", "json_schema": SCHEMA},
+            }
+        },
+    ],
+)
+async def test_structural_tags_are_understood_in_both_forms(fields: dict[str, Any]) -> None:
+    assert isinstance(await constraint(**fields), Composite)
+
+
+@pytest.mark.parametrize(
+    ("options", "whitespace"),
+    [
+        ({}, "spaced"),
+        ({"disable_any_whitespace": True}, "spaced"),
+        ({"whitespace_pattern": ""}, "compact"),
+        ({"whitespace_pattern": " ?"}, "spaced"),
+        ({"whitespace_pattern": r"[\n\t ]*"}, "flexible"),
+        ({"whitespace_pattern": r"[\n\t ]*", "disable_any_whitespace": True}, "spaced"),
+    ],
+)
+async def test_white_space_options_choose_a_form_that_they_admit(
+    options: dict[str, Any], whitespace: str
+) -> None:
+    found = await constraint(structured_outputs={"json": SCHEMA, **options})
+    assert found == JsonSchema(SCHEMA, close_objects=True, whitespace=whitespace)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"regex": "a", "ebnf": GBNF}, "ebnf"),
+        ({"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}},
+         "structured_outputs.regex"),
+        ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs.choice"),
+        ({"structured_outputs": {}}, "structured_outputs"),
+        ({"structured_outputs": {"json": "{"}}, "structured_outputs.json"),
+        ({"structured_outputs": {"json": SCHEMA, "whitespace_pattern": " +"}},
+         "structured_outputs.whitespace_pattern"),
+        ({"structured_outputs": {"json": SCHEMA, "whitespace_pattern": "["}},
+         "structured_outputs.whitespace_pattern"),
+        ({"structured_outputs": {"json": SCHEMA, "whitespace_pattern": r"((\s?){9}){9}"}},
+         "structured_outputs.whitespace_pattern"),
+        ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
+        ({"structured_outputs": {"backend": "x"}}, "structured_outputs.backend"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        ({"response_format": {"type": "json_schema", "schema_id": "schema_x"}},
+         "response_format.schema_id"),
+        ({"response_format": {"type": "yaml"}}, "response_format"),
+        ({"response_format": {"type": "structural_tag", "format": {"type": "x"}}},
+         "response_format.format.type"),
+        ({"structured_outputs": {"structural_tag": {**TAGS, "triggers": ["<g>"]}}},
+         "structured_outputs.structural_tag.structures[0].begin"),
+        ({"guided_decoding_backend": "outlines"}, "guided_decoding_backend"),
+    ],
+)  # fmt: skip
+async def test_what_is_wrong_with_a_constraint_is_named(fields: dict[str, Any], param: str) -> None:
+    assert (await refused(**fields))[0] == param
+
+
+async def test_two_constraints_are_named_both() -> None:
+    _, message = await refused(regex="a", guided_choice=["a"])
+    assert "guided_choice and regex" in message
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"response_format": {"type": "regex", "regex": "("}}, "response_format"),
+        ({"structured_outputs": {"regex": "("}}, "structured_outputs.regex"),
+        ({"guided_grammar": "x"}, "guided_grammar"),
+    ],
+)
+async def test_what_does_not_compile_is_named_by_the_field_it_came_in(
+    fields: dict[str, Any], param: str
+) -> None:
+    bench = Bench()
+    bench.compile_error = InvalidSchema("it is wrong")
+    async with client_of(bench) as client:
+        response = await client.post(CHAT, json=chat(**fields))
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == param

@@ -1,0 +1,195 @@
+"""Deadlines and overload on the wire, the same on every endpoint that generates."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from app.core.errors import BudgetTooSmall
+from app.serving.deadline import Deadline
+from app.serving.generation import Generation
+from tests.http.harness import CHAT, application, chat, client_of, events, listening
+from tests.serving.fakes import Bench, FakeEngine, until
+
+COMPLETIONS = "/v1/completions"
+RESPONSES = "/v1/responses"
+SAY: dict[str, dict[str, Any]] = {
+    CHAT: chat(),
+    COMPLETIONS: {"model": "demo", "prompt": "hi"},
+    RESPONSES: {"model": "demo", "input": "hi"},
+}
+
+each_endpoint = pytest.mark.parametrize("path", SAY)
+
+
+def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    error: dict[str, Any] = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    return error
+
+
+@each_endpoint
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_deadline_before_the_first_chunk_is_504_and_not_to_be_retried(
+    path: str, stream: bool
+) -> None:
+    bench = Bench(FakeEngine(slots=0))
+    async with client_of(bench) as client:
+        body = SAY[path] | {"stream": stream, "timeout": 0.01}
+        response = await client.post(path, json=body)
+        error = error_of(response, 504)
+        assert (error["type"], error["code"]) == ("server_error", "deadline_exceeded")
+        assert "within 0.01 s, its timeout" in error["message"]
+        assert response.headers["x-should-retry"] == "false"
+        await until(lambda: not bench.engine.has_work)
+    assert bench.admission.live == 0
+    assert [stats.status for stats in bench.observer.requests] == [504]
+
+
+@asynccontextmanager
+async def paused(bench: Bench, path: str) -> AsyncIterator[tuple[Generation, asyncio.Task[Any]]]:
+    """A stream whose engine has given one piece, and gives no other."""
+    bench.engine.pause_at = 1
+    async with client_of(bench) as client:
+        task = asyncio.create_task(client.post(path, json=SAY[path] | {"stream": True}))
+        await until(lambda: not bench.engine.gate.is_set())
+        (generation,) = {id(inbox): inbox for inbox in bench.worker._inboxes.values()}.values()
+        assert isinstance(generation, Generation)
+        await until(lambda: generation.usage)
+        yield generation, task
+
+
+def passed() -> Deadline:
+    return Deadline(asyncio.get_running_loop().time(), 5.0, asked=True)
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+async def test_a_deadline_inside_a_stream_is_an_event_with_the_error(path: str) -> None:
+    bench = Bench(FakeEngine(lambda request: [b"one", b"two"]))
+    async with paused(bench, path) as (generation, task):
+        generation.expire(passed())
+        response = await task
+        assert response.status_code == 200
+        *before, last = events(response.text)
+        assert "one" in json.dumps(before)
+        assert last["error"]["code"] == "deadline_exceeded"
+        assert "the answer was not finished within 5 s" in last["error"]["message"]
+        await until(lambda: not bench.engine.has_work)
+
+
+async def test_a_deadline_inside_a_response_ends_it_as_failed() -> None:
+    bench = Bench(FakeEngine(lambda request: [b"one", b"two"]))
+    async with paused(bench, RESPONSES) as (generation, task):
+        generation.expire(passed())
+        response = await task
+        found = [json.loads(e.split("data: ")[1]) for e in response.text[:-2].split("\n\n")]
+        assert [event["type"] for event in found[-2:]] == ["error", "response.failed"]
+        assert found[-2]["code"] == "deadline_exceeded"
+        assert found[-1]["response"]["status"] == "failed"
+        assert found[-1]["response"]["output"][0]["content"][0]["text"] == "one"
+
+
+@each_endpoint
+@pytest.mark.parametrize("value", [0, -1, "5", True])
+async def test_a_timeout_is_a_number_of_seconds(path: str, value: Any) -> None:
+    async with client_of(Bench()) as client:
+        error = error_of(await client.post(path, json=SAY[path] | {"timeout": value}), 400)
+    assert error["param"] == "timeout"
+
+
+@each_endpoint
+async def test_a_timeout_over_the_servers_limit_is_400_with_the_limit(path: str) -> None:
+    async with client_of(Bench(request_seconds=60)) as client:
+        error = error_of(await client.post(path, json=SAY[path] | {"timeout": 61}), 400)
+        assert (error["param"], error["message"]) == (
+            "timeout",
+            "timeout is 61 and the limit is 60 s",
+        )
+        assert (await client.post(path, json=SAY[path] | {"timeout": 60})).status_code == 200
+
+
+async def test_the_sdk_asks_once_when_its_time_has_passed() -> None:
+    bench = Bench(FakeEngine(slots=0))
+    async with (
+        bench.running(),
+        listening(application(bench)) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=2) as client,
+    ):
+        with pytest.raises(openai.InternalServerError) as caught:
+            await client.completions.create(model="demo", prompt="hi", extra_body={"timeout": 0.01})
+        assert (caught.value.status_code, caught.value.code) == (504, "deadline_exceeded")
+    assert len(bench.observer.requests) == 1
+
+
+@each_endpoint
+async def test_too_many_tokens_that_wait_are_429_with_retry_after(path: str) -> None:
+    bench = Bench(max_queue_tokens=100)
+    async with client_of(bench) as client:
+        held = bench.admission.admit(1)
+        held.claim(100, 10)
+        response = await client.post(path, json=SAY[path])
+        held.release()
+    assert error_of(response, 429)["code"] == "queue_tokens_full"
+    assert 1 <= int(response.headers["retry-after"]) <= 120
+    assert bench.observer.rejections == ["queue_tokens_full"]
+
+
+LONG = "x" * 60
+ROOMY: dict[str, Any] = {
+    CHAT: ("messages", {"messages": [{"role": "user", "content": LONG}]}),
+    COMPLETIONS: ("prompt", {"prompt": LONG}),
+    RESPONSES: ("input", {"input": LONG}),
+}
+
+
+@pytest.mark.parametrize("path", ROOMY)
+async def test_a_prompt_too_long_is_400_with_the_numbers(path: str) -> None:
+    param, fields = ROOMY[path]
+    async with client_of(Bench(context=50)) as client:
+        error = error_of(await client.post(path, json=SAY[path] | fields), 400)
+    assert (error["param"], error["code"]) == (param, "context_length_exceeded")
+    assert "60 tokens" in error["message"] or "61 tokens" in error["message"]  # one begins a text
+    assert "room for 50" in error["message"]
+
+
+BUDGETS = pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        (CHAT, "max_tokens"),
+        (CHAT, "max_completion_tokens"),
+        (COMPLETIONS, "max_tokens"),
+        (RESPONSES, "max_output_tokens"),
+    ],
+)
+
+
+@BUDGETS
+async def test_a_budget_that_the_context_has_no_room_for_is_400_by_its_name(
+    path: str, name: str
+) -> None:
+    async with client_of(Bench(context=50)) as client:
+        error = error_of(await client.post(path, json=SAY[path] | {name: 60}), 400)
+    assert (error["param"], error["code"]) == (name, "context_length_exceeded")
+    assert f"{name} is 60" in error["message"]
+    assert f"lower {name} to at most 4" in error["message"]
+
+
+@BUDGETS
+async def test_a_budget_that_no_answer_fits_in_is_400_by_its_name(path: str, name: str) -> None:
+    bench = Bench()
+    bench.engine.refusal = lambda request: BudgetTooSmall(max_tokens=3, needed=9)
+    async with client_of(bench) as client:
+        error = error_of(await client.post(path, json=SAY[path] | {name: 3}), 400)
+    assert (error["param"], error["code"]) == (name, "budget_too_small")
+    assert error["message"] == (
+        f"{name} is 3, but the shortest answer this constraint allows needs 9 tokens; "
+        f"raise {name} to at least 9"
+    )

@@ -1,0 +1,166 @@
+"""``/v1/schemas``: compiled ahead, explained, and named by an id in requests."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.__main__ import main
+from app.core.constraint import JsonSchema
+from app.core.errors import UnsupportedSchema
+from app.server.composition import assemble
+from app.server.settings import Settings
+from app.telemetry.metrics import Metrics
+from tests.http.harness import CHAT, chat, client_of
+from tests.server.backend import backend
+from tests.serving.fakes import Bench, FakeEngine
+
+PATH = "/v1/schemas"
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+
+
+def with_id(schema_id: Any, **fields: Any) -> dict[str, Any]:
+    return chat(response_format={"type": "json_schema", "schema_id": schema_id, **fields})
+
+
+async def test_a_schema_is_compiled_ahead_and_named_by_its_id() -> None:
+    bench = Bench()
+    async with client_of(bench) as client:
+        made = (await client.post(PATH, json={"schema": SCHEMA, "name": "thing"})).json()
+        assert bench.compiled == [JsonSchema(SCHEMA, close_objects=True)]
+        answer = await client.post(CHAT, json=with_id(made["id"]))
+        assert answer.status_code == 200, answer.text
+        same = {"name": "x", "schema": SCHEMA, "strict": True}
+        response_format = {"type": "json_schema", "json_schema": same}
+        await client.post(CHAT, json=chat(response_format=response_format))
+        assert len(bench.compiled) == 1
+        found = (await client.get(f"{PATH}/{made['id']}")).json()
+    assert made == found
+    assert made == {
+        "id": made["id"],
+        "object": "schema",
+        "created": 1700000001,
+        "name": "thing",
+        "strict": True,
+        "whitespace": "spaced",
+        "schema": SCHEMA,
+        "explain": {"whole": True},
+    }
+
+
+async def test_both_forms_of_one_schema_have_one_id() -> None:
+    async with client_of(Bench()) as client:
+
+        async def made(**body: Any) -> str:
+            response = await client.post(PATH, json=body)
+            assert response.status_code == 200, response.text
+            found: str = response.json()["id"]
+            return found
+
+        def response_format(**fields: Any) -> dict[str, Any]:
+            return {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, **fields}}
+
+        plain = await made(schema=SCHEMA)
+        assert await made(schema=SCHEMA, strict=True, name="x", description="y") == plain
+        assert await made(response_format=response_format()) == plain
+        loose = await made(schema=SCHEMA, strict=False)
+        assert await made(response_format=response_format(strict=False)) == loose != plain
+        compact = await made(schema=SCHEMA, whitespace="compact")
+        form = {**response_format(), "whitespace": "compact"}
+        assert await made(response_format=form) == compact != plain
+        again = {"type": "json_schema", "schema_id": compact}
+        assert await made(response_format=again) == compact
+        assert await made(schema=True) != await made(schema=False)
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "schema"),
+        ({"schema": SCHEMA, "response_format": {"type": "text"}}, "schema"),
+        ({"response_format": {"type": "text"}}, "response_format.type"),
+        ({"response_format": {"type": "json_object"}}, "response_format.type"),
+        ({"response_format": {"type": "regex", "regex": "a"}}, "response_format.type"),
+        (
+            {"response_format": {"type": "json_object", "schema": SCHEMA}, "strict": False},
+            "strict",
+        ),
+        ({"schema": SCHEMA, "strict": "yes"}, "strict"),
+        ({"schema": SCHEMA, "whitespace": "wide"}, "whitespace"),
+        ({"schema": SCHEMA, "name": "a b"}, "name"),
+        ({"schema": SCHEMA, "id": "schema_1"}, "id"),
+    ],
+)
+async def test_what_is_wrong_with_a_registration_is_named(body: Any, param: str) -> None:
+    async with client_of(Bench()) as client:
+        response = await client.post(PATH, json=body)
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["param"] == param
+
+
+@pytest.mark.parametrize("field", ["schema", "response_format"])
+async def test_a_schema_that_cannot_be_used_is_refused_as_in_a_request(field: str) -> None:
+    bench = Bench()
+    bench.compile_error = UnsupportedSchema("uniqueItems", "/properties/a")
+    response_format = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
+    async with client_of(bench) as client:
+        body = {"schema": SCHEMA} if field == "schema" else {"response_format": response_format}
+        refused = (await client.post(PATH, json=body)).json()["error"]
+        asked = (await client.post(CHAT, json=chat(response_format=response_format))).json()
+    assert refused == {**asked["error"], "param": field}
+    assert refused["code"] == "unsupported_schema"
+
+
+async def test_an_id_that_is_not_known_is_a_400_in_a_request_and_a_404_in_a_path() -> None:
+    async with client_of(Bench()) as client:
+        asked = await client.post(CHAT, json=with_id("schema_0"))
+        found = await client.get(f"{PATH}/schema_0")
+        mistyped = await client.post(CHAT, json=with_id(5))
+        whitespace = (await client.post(PATH, json={"schema": SCHEMA})).json()["id"]
+        other = await client.post(CHAT, json=with_id(whitespace, whitespace="compact"))
+    assert (asked.status_code, found.status_code) == (400, 404)
+    assert asked.json()["error"]["param"] == "response_format.schema_id"
+    assert "POST /v1/schemas" in asked.json()["error"]["message"]
+    assert found.json()["error"]["code"] == "schema_not_found"
+    assert mistyped.status_code == 400
+    assert other.json()["error"]["param"] == "response_format.whitespace"
+
+
+async def test_a_full_queue_and_a_large_body_are_told_as_anywhere() -> None:
+    bench = Bench(capacity=1)
+    async with client_of(bench) as client:
+        ticket = bench.admission.admit(1)
+        full = await client.post(PATH, json={"schema": SCHEMA})
+        ticket.release()
+        large = await client.post(PATH, json={"schema": {"title": "x" * 30_000}})
+    assert (full.status_code, large.status_code) == (429, 413)
+    assert int(full.headers["retry-after"]) >= 1
+
+
+async def test_the_assembled_server_explains_as_the_command_line_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+    file = tmp_path / "schema.json"
+    file.write_text(json.dumps(SCHEMA), encoding="utf-8")
+    assert main(["explain", "--schema", str(file), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    parts = replace(backend(FakeEngine()), compile_target="app.constraint:compile_program")
+    assembly = assemble(Settings(compile_workers=1), parts, Metrics())
+    async with (
+        assembly.app.router.lifespan_context(assembly.app),
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(assembly.app), base_url="http://test"
+        ) as client,
+    ):
+        made = await client.post(PATH, json={"schema": SCHEMA})
+        assert made.status_code == 200, made.text
+        assert made.json()["explain"] == {**printed, "whole": True}
+        model = {"model": "leapjson-demo"}
+        answer = await client.post(CHAT, json=with_id(made.json()["id"]) | model)
+        assert answer.status_code == 200

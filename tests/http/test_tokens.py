@@ -1,0 +1,176 @@
+"""``POST /tokenize`` and ``POST /detokenize``."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.http.harness import CHAT, client_of
+from tests.http.test_errors import refused
+from tests.serving.fakes import PLAIN, Bench
+
+HI = {"role": "user", "content": "hi"}
+TOOL = {
+    "type": "function",
+    "function": {"name": "f", "parameters": {"type": "object", "properties": {}}},
+}
+
+
+async def post(path: str, bench: Bench | None = None, /, **body: Any) -> Any:
+    async with client_of(bench or Bench()) as client:
+        response = await client.post(path, json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+async def refusal(path: str, status: int = 400, /, **body: Any) -> dict[str, Any]:
+    bench = Bench()
+    async with client_of(bench) as client:
+        error = refused(await client.post(path, json=body), status)
+    assert [stats.status for stats in bench.observer.requests] == [status]
+    return error
+
+
+async def test_a_text_becomes_tokens_as_a_completions_prompt_does() -> None:
+    bench = Bench()
+    found = await post("/tokenize", model="demo", prompt="é!")
+    assert found == {
+        "count": 4,
+        "max_model_len": 1000,
+        "tokens": [256, 0xC3, 0xA9, 0x21],
+        "token_strs": None,
+    }
+    await post("/v1/completions", bench, model="demo", prompt="é!")
+    assert list(bench.engine.added[0].prompt) == found["tokens"]
+
+
+async def test_the_model_and_the_special_tokens_may_be_left_out() -> None:
+    found = await post("/tokenize", prompt="hi", add_special_tokens=False)
+    assert found["tokens"] == [104, 105]
+    assert (await post("/tokenize", prompt="", add_special_tokens=False))["count"] == 0
+
+
+async def test_the_texts_of_the_tokens_come_on_demand() -> None:
+    found = await post("/tokenize", prompt="hé", add_special_tokens=False, return_token_strs=True)
+    assert found["token_strs"] == ["h", "\ufffd", "\ufffd"]
+    assert len(found["token_strs"]) == found["count"]
+
+
+async def test_a_chat_becomes_the_tokens_that_its_completion_begins_with() -> None:
+    format = replace(PLAIN, variables=frozenset({"enable_thinking"}))
+    fields = {
+        "messages": [{"role": "developer", "content": [{"type": "text", "text": "short"}]}, HI],
+        "tools": [TOOL],
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+    bench = Bench(chat_format=format, generation_prompt="<go>")
+    async with client_of(bench) as client:
+        found = (await client.post("/tokenize", json=fields)).json()
+        answered = await client.post(CHAT, json={"model": "demo", **fields})
+    assert answered.status_code == 200, answered.text
+    assert found["tokens"] == list(bench.engine.added[0].prompt)
+    assert found["tokens"][-4:] == list(b"<go>")
+    assert bench.tokenizer.seen[0] == bench.tokenizer.seen[1]
+    assert bench.tokenizer.tools[0] == bench.tokenizer.tools[1]
+    assert bench.tokenizer.options[0] == bench.tokenizer.options[1]
+
+
+async def test_tokens_become_their_text() -> None:
+    tokens = list("Grüße".encode())
+    assert await post("/detokenize", model="demo", tokens=tokens) == {"prompt": "Grüße"}
+    assert await post("/detokenize", tokens=[]) == {"prompt": ""}
+
+
+async def test_a_text_comes_back_from_its_tokens() -> None:
+    for text in ("", "a", "Grüße, 世界 😀", "x" * 4097):
+        tokens = (await post("/tokenize", prompt=text))["tokens"]
+        assert await post("/detokenize", tokens=tokens) == {"prompt": text}
+
+
+async def test_long_inputs_are_worked_on_off_the_event_loop() -> None:
+    bench = Bench()
+    async with client_of(bench) as client:
+        long = {"role": "user", "content": "x" * 9000}
+        await client.post("/tokenize", json={"messages": [long]})
+    assert threading.get_ident() not in bench.tokenizer.threads
+
+
+async def test_requests_are_counted_under_their_paths() -> None:
+    bench = Bench()
+    async with client_of(bench) as client:
+        await client.post("/tokenize", json={"prompt": "a"})
+        await client.post("/detokenize", json={"tokens": [97]})
+    counted = [(stats.endpoint, stats.status) for stats in bench.observer.requests]
+    assert counted == [("/tokenize", 200), ("/detokenize", 200)]
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "reason"),
+    [
+        ({}, "prompt", "Missing required parameter: 'prompt'."),
+        ({"prompt": 7}, "prompt", "valid string"),
+        ({"prompt": ["a"]}, "prompt", "valid string"),
+        ({"prompt": "a", "add_special_tokens": 1}, "add_special_tokens", "valid boolean"),
+        ({"prompt": "a", "temperature": 1}, "temperature", "Unrecognized request argument"),
+        ({"prompt": "a", "messages": [HI]}, "prompt", "Unrecognized request argument"),
+        ({"messages": []}, "messages", "at least 1 item"),
+        ({"messages": [HI] * 9}, "messages", "the limit is 8"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content", "Missing required parameter"),
+        (
+            {"messages": [HI], "add_generation_prompt": False},
+            "add_generation_prompt",
+            "not supported",
+        ),
+        ({"messages": [HI], "add_special_tokens": True}, "add_special_tokens", "not supported"),
+        ({"messages": [HI], "chat_template": "{{ x }}"}, "chat_template", "not supported"),
+        (
+            {"messages": [HI], "continue_final_message": True},
+            "continue_final_message",
+            "not supported",
+        ),
+        (
+            {"messages": [HI], "chat_template_kwargs": {"x": 1}},
+            "chat_template_kwargs.x",
+            "chat_template_kwargs takes",
+        ),
+        ({"messages": [HI], "tools": [TOOL, TOOL]}, "tools[1].function.name", "two tools"),
+    ],
+)
+async def test_a_bad_tokenize_request_is_400_with_the_field_and_the_reason(
+    body: dict[str, Any], param: str, reason: str
+) -> None:
+    error = await refusal("/tokenize", **body)
+    assert error["param"] == param
+    assert reason in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "reason"),
+    [
+        ({}, "tokens", "Missing required parameter: 'tokens'."),
+        ({"tokens": "a"}, "tokens", "valid list"),
+        ({"tokens": [1, "a"]}, "tokens[1]", "not a token id"),
+        ({"tokens": [1, True]}, "tokens[1]", "not a token id"),
+        ({"tokens": [1, -1]}, "tokens[1]", "the token -1"),
+        ({"tokens": [1] * 5000 + [278]}, "tokens[5000]", "the ids 0 to 277"),
+        ({"tokens": [[1]]}, "tokens[0]", "not a token id"),
+    ],
+)
+async def test_a_bad_detokenize_request_is_400_with_the_field_and_the_reason(
+    body: dict[str, Any], param: str, reason: str
+) -> None:
+    error = await refusal("/detokenize", **body)
+    assert error["param"] == param
+    assert reason in error["message"]
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/detokenize"])
+async def test_the_limits_of_every_body_hold_and_an_unknown_model_is_404(path: str) -> None:
+    async with client_of(Bench()) as client:
+        refused(await client.post(path, content=b" " * 20_001), 413)
+        refused(await client.post(path, content=b'{"prompt":' + b"[" * 99), 400)
+    body = {"prompt": "a"} if path == "/tokenize" else {"tokens": [1]}
+    assert (await refusal(path, 404, model="gpt-4", **body))["param"] == "model"

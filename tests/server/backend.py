@@ -1,0 +1,48 @@
+"""A server on a fake engine in a process of its own: what the tests of signals talk to."""
+
+from __future__ import annotations
+
+import sys
+
+import uvicorn
+
+from app.server.backend import Backend
+from app.server.composition import assemble
+from app.server.settings import Settings
+from app.server.signals import DrainingServer
+from app.telemetry.metrics import Metrics
+from tests.fakes import ByteVocabulary
+from tests.serving.fakes import PLAIN, FakeConstraint, FakeEngine, FakeTokenizer
+
+
+def backend(engine: FakeEngine) -> Backend:
+    return Backend(
+        engine=engine,
+        tokenizer=FakeTokenizer(),
+        chat_format=PLAIN,
+        vocabulary=ByteVocabulary(),
+        compile_target="tests.serving.compile_targets:compile",
+        link=lambda program: FakeConstraint(),
+        max_sequence_tokens=10**6,
+        fingerprint="fp_test",
+    )
+
+
+def main(drain_seconds: float, pieces: int) -> None:
+    engine = FakeEngine(lambda request: [b"x"] * (pieces if request.prompt[0] == 108 else 1))
+    settings = Settings(port=0, drain_seconds=drain_seconds, compile_workers=1)
+    assembly = assemble(settings, backend(engine), Metrics())
+    config = uvicorn.Config(
+        assembly.app, port=0, log_config=None, ws="none", timeout_graceful_shutdown=5
+    )
+    server = DrainingServer(
+        config,
+        drain=lambda: assembly.drain(drain_seconds),
+        announce=lambda url: print(url, flush=True),
+        alive=lambda: assembly.worker.alive,
+    )
+    server.run()
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.__main__ import build_parser, main
+from app.server.composition import assemble
+from app.server.serve import greeting
+from app.server.settings import Settings
+from app.telemetry.metrics import Metrics
+from tests.server.backend import backend
+from tests.serving.fakes import FakeEngine
+
+ROOT = Path(__file__).parents[2]
+CHAT = "/v1/chat/completions"
+
+
+def chat(text: str, **fields: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": text}]
+    return {"model": "leapjson-demo", "messages": messages, **fields}
+
+
+async def test_the_assembled_server_answers_compiles_and_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    metrics = Metrics()
+    assembly = assemble(Settings(compile_workers=1), backend(FakeEngine()), metrics)
+    transport = httpx.ASGITransport(assembly.app)
+    async with (
+        assembly.app.router.lifespan_context(assembly.app),
+        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
+    ):
+        regex = {"type": "regex", "pattern": "a+"}
+        for _ in range(2):
+            response = await client.post(CHAT, json=chat("hi", response_format=regex))
+            assert response.status_code == 200, response.text
+        refused = await client.post(
+            CHAT, json=chat("hi", response_format={"type": "regex", "pattern": "refuse"})
+        )
+        assert refused.status_code == 400
+        exposition = (await client.get("/metrics")).text
+    for line in (
+        "leapjson_schema_cache_hits_total 1.0",
+        "leapjson_schema_cache_misses_total 2.0",
+        "leapjson_schema_cache_entries 1.0",
+        "leapjson_schema_cache_states 3.0",
+        "leapjson_schema_cache_masks 2.0",
+        "leapjson_num_requests_running 0.0",
+        'leapjson_schema_compile_seconds_count{kind="regex",result="unsupported_schema"} 1.0',
+        f'leapjson_requests_total{{endpoint="{CHAT}",finish_reason="stop",status="200"}} 2.0',
+        f'leapjson_requests_total{{endpoint="{CHAT}",finish_reason="error",status="400"}} 1.0',
+    ):
+        assert line in exposition
+
+
+@asynccontextmanager
+async def process(drain_seconds: float, pieces: int) -> AsyncIterator[tuple[Any, str]]:
+    """A server in a process of its own, and its URL."""
+    started = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.server.backend",
+        str(drain_seconds),
+        str(pieces),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert started.stdout is not None
+    try:
+        async with asyncio.timeout(60):
+            yield started, (await started.stdout.readline()).decode().strip()
+            assert await started.wait() == 0
+    finally:
+        if started.returncode is None:
+            started.kill()
+            await started.wait()
+
+
+async def open_stream(client: httpx.AsyncClient, text: str) -> tuple[Any, Any]:
+    request = client.build_request("POST", CHAT, json=chat(text, stream=True))
+    response = await client.send(request, stream=True)
+    lines = response.aiter_lines()
+    await anext(lines)
+    return response, lines
+
+
+async def test_more_choices_than_there_are_places_are_refused_by_name_and_number() -> None:
+    settings = Settings(compile_workers=1, max_running=3, max_queue=2)
+    assembly = assemble(settings, backend(FakeEngine()), Metrics())
+    transport = httpx.ASGITransport(assembly.app)
+    async with (
+        assembly.app.router.lifespan_context(assembly.app),
+        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
+    ):
+        fits = await client.post(CHAT, json=chat("hi", n=5))
+        large = await client.post(CHAT, json=chat("hi", n=6))
+        body = {"model": "leapjson-demo", "prompt": ["a", "b"], "n": 3}
+        prompts = await client.post("/v1/completions", json=body)
+    assert fits.status_code == 200
+    for answer, param in ((large, "n"), (prompts, "prompt")):
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == param
+        assert "the limit is 5" in answer.json()["error"]["message"]
+    assert "n is 6" in large.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "scopes"),
+    [
+        ({}, ["", ""]),
+        ({"api_keys": "one,two"}, ["key 1", "key 2"]),
+        ({"api_keys": "one,two", "share_between_keys": True}, ["", ""]),
+    ],
+)
+async def test_what_is_computed_for_one_key_is_of_no_use_to_another_unless_they_share(
+    settings: dict[str, Any], scopes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    engine = FakeEngine()
+    assembly = assemble(Settings(compile_workers=1, **settings), backend(engine), Metrics())
+    async with assembly.app.router.lifespan_context(assembly.app):
+        transport = httpx.ASGITransport(assembly.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            for key in ("one", "two"):
+                answer = await client.post(
+                    "/v1/completions",
+                    json={"model": "leapjson-demo", "prompt": "hi", "max_tokens": 8},
+                    headers={"Authorization": f"Bearer {key}"},
+                )
+                assert answer.status_code == 200, answer.text
+    assert [request.scope for request in engine.added] == scopes
+
+
+async def test_sigterm_finishes_what_runs_refuses_what_is_new_and_exits_with_success() -> None:
+    # Steps are quick: the long answer has so many that the requests in between find it running.
+    async with (
+        process(drain_seconds=60, pieces=5_000) as (server, url),
+        httpx.AsyncClient(base_url=url, timeout=60) as client,
+    ):
+        assert (await client.get("/ready")).status_code == 200
+        response, lines = await open_stream(client, "long")
+        server.send_signal(signal.SIGTERM)
+        while (await client.get("/ready")).status_code == 200:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        late = await client.post(CHAT, json=chat("hi"))
+        assert (late.status_code, late.json()["error"]["code"]) == (503, "draining")
+        assert int(late.headers["retry-after"]) >= 1
+        seen = [line async for line in lines if line]
+        assert seen[-1] == "data: [DONE]"
+        assert json.loads(seen[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "stop"
+        await response.aclose()
+
+
+async def test_what_does_not_end_in_the_drain_time_is_told_so() -> None:
+    async with (
+        process(drain_seconds=0.1, pieces=10**6 - 10) as (server, url),
+        httpx.AsyncClient(base_url=url, timeout=60) as client,
+    ):
+        response, lines = await open_stream(client, "long")
+        server.send_signal(signal.SIGTERM)
+        seen = [line async for line in lines if line]
+        assert "shut down" in json.loads(seen[-1].removeprefix("data: "))["error"]["message"]
+        await response.aclose()
+
+
+def test_every_setting_is_a_flag_and_flags_go_before_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import app.server.serve
+
+    monkeypatch.setenv("LEAPJSON_PORT", "1")
+    monkeypatch.setenv("LEAPJSON_MAX_N", "3")
+    seen: list[Settings] = []
+
+    def serve(settings: Settings) -> int:
+        seen.append(settings)
+        return 0
+
+    monkeypatch.setattr(app.server.serve, "serve", serve)
+    assert main(["serve", "--port", "2", "--no-leap", "--max-model-len", "512"]) == 0
+    (settings,) = seen
+    assert (settings.port, settings.max_n) == (2, 3)
+    assert (settings.leap, settings.max_model_len) == (False, 512)
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+
+
+def test_a_bad_flag_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--port", "many"])
+    assert "port: Input should be a valid integer" in capsys.readouterr().err
+
+
+def test_help_names_every_setting() -> None:
+    parser = build_parser()
+    with pytest.raises(SystemExit) as caught:
+        parser.parse_args(["--version"])
+    assert caught.value.code == 0
+
+
+def test_the_greeting_has_the_url_and_a_command_to_try() -> None:
+    line = greeting("leapjson-demo", "http://127.0.0.1:8000")
+    assert "\n" not in line
+    assert "curl http://127.0.0.1:8000/v1/chat/completions" in line
+    body = line.partition("-d '")[2].removesuffix("'")
+    assert json.loads(body)["model"] == "leapjson-demo"

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from app.constraint.json.whitespace import Whitespace
+from app.constraint.limits import Limits
+from app.core.errors import InvalidSchema
+from app.server.settings import Settings
+
+
+def test_defaults_serve_the_demo_on_the_loopback() -> None:
+    settings = Settings()
+    assert (settings.host, settings.port, settings.served_model) == (
+        "127.0.0.1",
+        8000,
+        "leapjson-demo",
+    )
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "MODEL": "org/name",
+        "PORT": "9000",
+        "LEAP": "false",
+        "MAX_MODEL_LEN": "4096",
+        "MAX_RUNNING": "8",
+        "COMPILE_SECONDS": "2.5",
+        "DTYPE": "bfloat16",
+    }.items():
+        monkeypatch.setenv(f"LEAPJSON_{name}", value)
+    settings = Settings()
+    assert (settings.port, settings.served_model) == (9000, "org/name")
+    model = settings.model_layer(vocabulary_size=123)
+    assert (model.model, model.max_model_len, model.dtype, model.vocab_size) == (
+        "org/name",
+        4096,
+        "bfloat16",
+        123,
+    )
+    engine = settings.engine_layer(spare_tokens=16)
+    assert (engine.leap, engine.max_running, engine.spare_tokens) == (False, 8, 16)
+    assert (engine.max_prefill_tokens, engine.max_batch_tokens) == (128, 640)
+    assert settings.compile_limits().seconds == 2.5
+
+
+def test_numbers_may_have_other_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings().constraint_limits() == Limits()
+    monkeypatch.setenv("LEAPJSON_MAX_INTEGER_DIGITS", "9")
+    monkeypatch.setenv("LEAPJSON_MAX_FRACTION_DIGITS", "2")
+    assert Settings().constraint_limits() == Limits(integer_digits=9, fraction_digits=2)
+
+
+@pytest.mark.parametrize("name", ["spaced", "compact", "flexible", "indent:0", "indent:16"])
+def test_every_form_that_a_setting_may_name_is_a_form_of_white_space(name: str) -> None:
+    Whitespace.named(Settings(whitespace=name).whitespace)
+
+
+@pytest.mark.parametrize("name", ["", "pretty", "indent", "indent:", "indent:17", "indent:-1"])
+def test_no_other_form_may_be_named(name: str) -> None:
+    with pytest.raises(ValidationError, match="whitespace"):
+        Settings(whitespace=name)
+    with pytest.raises(InvalidSchema):
+        Whitespace.named(name)
+
+
+def test_an_argument_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEAPJSON_PORT", "9000")
+    assert Settings(port=9001).port == 9001
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PORT", "70000"),
+        ("MAX_RUNNING", "0"),
+        ("DTYPE", "int3"),
+        ("MAX_INTEGER_DIGITS", "0"),
+        ("MAX_INTEGER_DIGITS", "101"),
+        ("MAX_FRACTION_DIGITS", "0"),
+        ("MAX_FRACTION_DIGITS", "101"),
+    ],
+)
+def test_a_value_out_of_range_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"LEAPJSON_{name}", value)
+    with pytest.raises(ValidationError, match=name.lower()):
+        Settings()
+
+
+def test_every_setting_is_described() -> None:
+    assert all(field.description for field in Settings.model_fields.values())
+
+
+def test_a_local_folder_is_served_under_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "tiny-llama"
+    folder.mkdir()
+    assert Settings(model=str(folder)).served_model == "tiny-llama"
+    assert Settings(model=str(folder), served_model_name="x").served_model == "x"
