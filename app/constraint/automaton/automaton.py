@@ -23,9 +23,10 @@ State = int
 START: State = 1
 
 _FORCED_BYTES = 1024
+"""A forced path is cut here; what follows is the forced path of its end."""
 _REMEMBERED_BYTES = 128
 _MOST_STEPS = 16_384
-"""A forced path is cut here; what follows is the forced path of its end."""
+"""Steps that are remembered, of texts that are no longer than ``_REMEMBERED_BYTES``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ class Automaton:
         return ForcedPath(b"".join(parts), self.state(here)) if parts else ForcedPath(b"", state)
 
     def _leading_literal(self, expression: Expression) -> bytes:
-        """The literal that ``expression`` starts with, if it is one or a live concatenation."""
+        """The literal that ``expression`` is or starts with, b"" where there is none."""
         pool = self.pool
         kind, operand = pool.kinds[expression], pool.operands[expression]
         if kind == Kind.CONCATENATION:

@@ -29,11 +29,11 @@ _MOST_TAILS = 1 << 14
 """Answers of ``can_extend`` that are kept."""
 
 _MOST_BYTES = 65
-"""A class of so many bytes leads on into text; the plain characters of a string are over 90, and
-64 go on within a character of UTF-8."""
+"""A class of at least so many next bytes may lead into text: the plain characters of a string are
+over 90, while 64 bytes go on within a character of UTF-8."""
 
 _STEPS_TO_TEXT = 3
-"""How many characters from a state its surroundings may have become plain text."""
+"""Bytes from a state, each of the largest class, among which plain text is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +143,9 @@ class Masks:
         return _InString(spelling, min(low, longest), high, self.automaton.state(tail))
 
     def _text_near(self, state: State) -> State:
-        """Text without end, or the inside of such a string, where most bytes lead there and stay.
+        """Free text, inside a string or not, that most next bytes lead to and stay in.
 
-        Else ``DEAD``.
+        ``DEAD`` where there is none, or ``state`` is that state itself.
         """
         automaton = self.automaton
         here = automaton.expression(state)

@@ -181,10 +181,10 @@ def walk_apart(
 ) -> tuple[int, int]:
     """As ``walk``, beside another state whose ``mask`` is known: edits it where they differ.
 
-    ``others`` is the stack of the other state. What both lead to the same state from, both allow
-    alike, so only the nodes are visited where they are apart. ``found[:count]`` gets the live
-    tokens among those. Where the walk stops early, the row of ``stack[depth[node]]`` is missing,
-    or that of ``others[depth[node]]``.
+    ``others`` is the stack of the other state. Below a node where both are in the same state they
+    allow the same tokens, so only nodes are visited where they differ. ``found[:count]`` gets the
+    live tokens among those. A walk that stops early misses the row of ``stack[depth[node]]``, or
+    that of ``others[depth[node]]``.
     """
     nodes = len(byte)
     while node < nodes:

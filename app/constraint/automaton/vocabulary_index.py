@@ -22,7 +22,7 @@ class StringTokens:
     """The tokens of a vocabulary by what they do inside a JSON string.
 
     A token either stays within the string, where only its number of characters matters, or
-    crosses the closing quote, where also what it spells from there on does.
+    crosses the closing quote, and then it matters, too, what it spells from there on.
     """
 
     needs: Int32s

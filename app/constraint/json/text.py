@@ -91,7 +91,7 @@ def json_text(value: Any) -> bytes:
 
 
 class JsonText:
-    """Builds the values of JSON in one pool, in one space.
+    """Builds the values of JSON in one pool, with one form of white space.
 
     ``depth`` is that of the value: 0 for the whole answer, ``inside(depth)`` for what a container
     holds. It matters for indented text alone.

@@ -170,7 +170,7 @@ class Nodes:
         return (self.body(expression),) if kind == Kind.RULE else ()
 
     def node(self, kind: int, operand: Any, *, nullable: bool, regular: bool) -> Expression:
-        """The expression of this form, which the other methods would make of its parts, too."""
+        """The expression with this operand, which must be in the form that ``Kind`` asks for."""
         index = self._index[kind]
         found = index.get(operand)
         if found is not None:

@@ -46,7 +46,7 @@ def _parts(pool: ExpressionPool, root: Expression) -> set[Expression]:
 
 
 def _moved(kind: int, operand: Any, moved: dict[Expression, Expression]) -> Any:
-    """The operand of an expression that is no rule, of what its parts are now."""
+    """The operand of an expression that is no rule, with the new numbers of its parts."""
     if kind == Kind.CONCATENATION:
         return moved[operand[0]], moved[operand[1]]
     if kind == Kind.UNION or kind == Kind.INTERSECTION:

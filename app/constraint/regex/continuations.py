@@ -26,7 +26,7 @@ Continuation = tuple[Expression, ...]
 
 
 class Continuations:
-    """What ``lowering`` needs for look-around behind the sets of which ``atoms`` is a partition."""
+    """Translates with ``lowering``; look-behinds see no difference within one of ``atoms``."""
 
     def __init__(self, lowering: Lowering, atoms: tuple[Ranges, ...]) -> None:
         self._lowering = lowering

@@ -95,7 +95,7 @@ class _Parser:
         self.ignore_case = False
         self.dot = DOT
         self.positions: dict[Node, int] = {}
-        """Where the repetitions stand that errors may name."""
+        """Of the repetitions that errors may name."""
         self.classes: set[CharacterClass] = set()
         """Those of many ranges."""
         self.looks = 0

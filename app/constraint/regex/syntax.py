@@ -18,7 +18,7 @@ class _Facts:
     anchored: bool = field(default=False, init=False)
     """Whether what it matches depends on the text beside it."""
     looks: bool = field(default=False, init=False)
-    """Whether that goes beyond there being any."""
+    """Whether it matters what that text is, and not only that there is any."""
     shortest: int = field(default=0, init=False)
     longest: int | None = field(default=0, init=False)
     """In characters, as ``shortest``; None without bound."""

@@ -60,7 +60,7 @@ def ends_on_grid(between: Interval, places: int, limits: Limits) -> tuple[int, i
 
 
 def first_on_grid(bound: Bound, scale: int) -> int:
-    """The smallest n for which n/scale is above a lower bound, however a reader takes them.
+    """The smallest n for which n/scale is above a lower bound, however a reader compares them.
 
     As decimals, with the bound as it is written; as floats; and, beyond 2**53, as the integer
     against the exact value of the float, as Python does.
@@ -142,7 +142,7 @@ class Decimals:
         return pool.concatenate(pool.literal(b"%d" % whole), self._fraction(low, high))
 
     def _fraction(self, low: str | None, high: str | None) -> Expression:
-        """Fractions from ``low`` to ``high``, None being no bound; none at all where 0 fits."""
+        """Fractions from ``low`` to ``high`` (None: no bound), which may be missing if 0 is one."""
         pool = self.pool
         if low is None and high is None:
             after_point = pool.repeat(pool.byte(DIGITS), 1, self.places)
@@ -152,7 +152,7 @@ class Decimals:
         return pool.optional(some) if low is None or not int(low) else some
 
     def _places(self, place: int, low: str | None, high: str | None) -> Expression:
-        """One digit or more from ``place`` on; a bound given is one the digits so far equal."""
+        """One digit or more from ``place`` on, after digits that are those of each bound given."""
         pool = self.pool
         left = self.places - place
         if low is None and high is None:

@@ -32,7 +32,7 @@ Missing = int
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A declared member: its name and value, for each set of wanted members that it is."""
+    """A declared member: its name and value, by the set of wanted members that it counts as."""
 
     required: bool
     plain: Expression
