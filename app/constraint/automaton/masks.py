@@ -19,7 +19,7 @@ from app.constraint.automaton.distances import Distances
 from app.constraint.automaton.trie import DEAD, Int32s, clear_bits, copy_bits, set_bits
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.automaton.walks import Walks
-from app.constraint.language.expressions import ByteSet, Expression, Kind
+from app.constraint.language.expressions import Kind
 from app.core.constraint import Mask
 
 _OWED_IN_CHARACTER = 12
@@ -151,7 +151,7 @@ class Masks:
         here = automaton.expression(state)
         for _ in range(_STEPS_TO_TEXT):
             row = automaton.derivatives.live_row(here)
-            members, target = max(row, key=_size, default=(0, here))
+            members, target = max(row, key=lambda way: way[0].bit_count(), default=(0, here))
             if members.bit_count() < _MOST_BYTES:
                 return DEAD
             if target == here:
@@ -231,10 +231,6 @@ class Masks:
         if self.automaton.is_accepting(state):
             set_bits(mask, self.index.eos)
         return mask
-
-
-def _size(members_and_target: tuple[ByteSet, Expression]) -> int:
-    return members_and_target[0].bit_count()
 
 
 def _distinct(states: NDArray[np.int32]) -> list[State]:

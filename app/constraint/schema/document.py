@@ -115,8 +115,8 @@ _DIALECTS = {
     "draft/2020-12": _MODERN,
     "schema": _MODERN,
 }
-_Path = tuple[()] | tuple["_Path", tuple[str | int, ...]]
-"""A path below a root: the path so far, and the keys and indices that lead on."""
+_Path = tuple[str | int, ...]
+"""The keys and indices that lead from a node to another one below."""
 _SUBSCHEMA = frozenset(
     ["additionalItems", "additionalProperties", "contains", "contentSchema", "items", "not"]
 ) | frozenset(["if", "then", "else", "propertyNames", "unevaluatedItems", "unevaluatedProperties"])
@@ -219,9 +219,9 @@ class _Index:
             schema, path, base = stack.pop()
             if isinstance(schema, dict):
                 if not names.isdisjoint(schema):
-                    base = self._add(root.child(*_tokens(path)), base)
+                    base = self._add(root.child(*path), base)
                 for tokens, child in subschemas(schema):
-                    stack.append((child, (path, tokens), base))
+                    stack.append((child, path + tokens, base))
 
     def base(self, pointer: str) -> str:
         """The address that references at ``pointer`` are relative to."""
@@ -250,7 +250,7 @@ class _Index:
         return base
 
 
-def subschemas(schema: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+def subschemas(schema: dict[str, Any]) -> Iterator[tuple[_Path, Any]]:
     """Keys, and the subschemas right below that they lead to, where subschemas may stand."""
     for keyword, value in schema.items():
         if keyword in _SUBSCHEMA and isinstance(value, dict):
@@ -259,15 +259,6 @@ def subschemas(schema: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], 
             yield from (((keyword, index), child) for index, child in enumerate(value))
         elif keyword in _SUBSCHEMA_MAPS and isinstance(value, dict):
             yield from (((keyword, name), child) for name, child in value.items())
-
-
-def _tokens(path: _Path) -> list[str | int]:
-    """The keys and indices of a path, from the root on."""
-    found: list[str | int] = []
-    while path:
-        path, tokens = path
-        found[:0] = tokens
-    return found
 
 
 def _below(node: Node, token: str, pointer: str) -> Node:

@@ -8,6 +8,7 @@ object without it would satisfy all three, and the first one would be  (O, T, no
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from app.constraint.cached_method import cached_method
 from app.constraint.limits import Limits
@@ -38,8 +39,7 @@ class ExactlyOne:
         self._document = document
         self._summaries = summaries
         self._limits = limits
-        self._may_overlap = may_overlap
-        self._overlaps: dict[Goal, bool] = {}
+        self._may_overlap = cache(may_overlap)
         self._pairs: dict[Node, list[tuple[int, int]]] = {}
         """Pairs of a ``oneOf`` that may overlap, by its first subschema."""
 
@@ -93,8 +93,4 @@ class ExactlyOne:
             return False
         if self._document.says_unknown:
             return True
-        goal = (*context, left, right)
-        known = self._overlaps.get(goal)
-        if known is None:
-            known = self._overlaps[goal] = self._may_overlap(goal)
-        return known
+        return self._may_overlap((*context, left, right))

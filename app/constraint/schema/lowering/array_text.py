@@ -85,9 +85,9 @@ class ArrayWriter:
         """``contains``: the tails behind each index, for all counts of wanted items so far."""
         pool, wanted, high = self._pool, shape.wanted, shape.high
         caps = [max(w.low, 0 if w.high is None else w.high) for w in wanted]
-        last = (
-            high if high is not None else max(shape.low, len(shape.prefix), *map(_start, wanted), 1)
-        )
+        last = high
+        if last is None:
+            last = max(shape.low, len(shape.prefix), *(w.start for w in wanted), 1)
         size = (last + 1) * math.prod(cap + 1 for cap in caps)
         if size > self._limits.counted_members or len(wanted) > _MOST_WANTED:
             raise ConstraintTooComplex("too many items of contains to count them")
@@ -191,10 +191,6 @@ class ArrayWriter:
         may_be_empty = shape.low == 0
         ended = self._pool.concatenate(items, self._end)
         return self._begun(ended, may_be_empty=may_be_empty)
-
-
-def _start(wanted: Wanted) -> int:
-    return wanted.start
 
 
 def _added(so_far: Counts, counted: Counts, wanted: tuple[Wanted, ...]) -> Counts | None:
