@@ -165,7 +165,6 @@ class FiniteState:
     def __init__(self, constraint: FiniteConstraint, text: bytes) -> None:
         self._constraint = constraint
         self._text = text
-        self._past: list[bytes] = []
 
     def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
         mask = self._constraint.mask(self._text, budget)
@@ -181,7 +180,6 @@ class FiniteState:
     def accept_bytes(self, data: bytes) -> None:
         if not self._constraint.candidates(self._text + data):
             raise RejectedToken(f"{data!r} cannot follow {self._text!r}")
-        self._past.append(self._text)
         self._text += data
 
     def forced(self) -> bytes:
@@ -194,7 +192,7 @@ class FiniteState:
         return candidates[0][len(self._text) : end]
 
     @property
-    def place(self) -> tuple[bytes, ...]:
+    def state_id(self) -> tuple[bytes, ...]:
         rests = (c[len(self._text) :] for c in self._constraint.candidates(self._text))
         return tuple(sorted(rests))
 
@@ -222,10 +220,6 @@ class FiniteState:
             and bool(self._constraint.candidates(before + piece))
             for piece in self._constraint.vocabulary.ids
         )
-
-    def rollback(self, n_tokens: int) -> None:
-        for _ in range(n_tokens):
-            self._text = self._past.pop()
 
     def copy(self, *, work: int | None = None) -> FiniteState:
         return FiniteState(self._constraint, self._text)

@@ -159,7 +159,7 @@ class Decoder:
         if sequence.state is not None:
             memory = self._drafter.memory(sequence)
             if memory is not None:
-                memory.note(sequence.state.place, sequence.tokens[-1], token)
+                memory.note(sequence.state.state_id, sequence.tokens[-1], token)
             sequence.state.accept(token)
         sequence.append(self._drawn(sampled))
         return min(changed, self._settle(sequence))

@@ -132,7 +132,7 @@ class Drafter:
         """Guess, leap, guess, until it becomes unlikely or long."""
         likely, floor = 1.0, self._floor(running, 1)
         while len(path.tokens) < most:
-            token, share = memory.likeliest(path.state.place, path.last)
+            token, share = memory.likeliest(path.state.state_id, path.last)
             if likely * share >= floor:
                 likely *= share
                 length = len(path.tokens)
@@ -229,7 +229,7 @@ class _Path:
     def __init__(self, sequence: Sequence, state: ConstraintState, draft: Draft) -> None:
         self.sequence = sequence
         self.state = state
-        """That of the sequence, and from the first step on a scout. Goes on by ``accept``."""
+        """The sequence's; from the first step on a bounded look-ahead. Goes on by ``accept``."""
         self.tokens = list(draft.tokens)
         self.sources = list(draft.sources)
         self._draft = draft

@@ -193,7 +193,7 @@ class Leaper:
         settled = first is not None
         if first is None:
             first = len(answer) - WINDOW_TOKENS
-        key = (state.place, settled, *answer[first:])
+        key = (state.state_id, settled, *answer[first:])
         change = known.get(key) if known is not None else None
         if change is None:
             split = self._split(answer, start, first, settled, forced)
