@@ -6,7 +6,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 from app.core.step import Span, StepPlan
-from app.engine.draft import NO_DRAFT, Draft
+from app.engine.drafts.draft import NO_DRAFT, Draft
 from app.engine.sequence import Sequence
 
 

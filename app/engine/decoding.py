@@ -14,11 +14,11 @@ from app.core.events import AnswerToken
 from app.core.step import SampledToken
 from app.engine.batch import Part
 from app.engine.config import EngineConfig
-from app.engine.draft import NO_DRAFT
-from app.engine.drafting import Drafter
-from app.engine.endings import EditedMasks
+from app.engine.drafts.draft import NO_DRAFT
+from app.engine.drafts.drafting import Drafter
 from app.engine.leap import Leaper
 from app.engine.sequence import Sequence
+from app.engine.stop_tokens import EditedMasks
 
 _MOST_PLAIN = 1 << 14
 

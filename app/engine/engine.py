@@ -21,12 +21,12 @@ from app.core.step import Runner, SampledToken
 from app.engine.batch import Batch, Part
 from app.engine.config import EngineConfig
 from app.engine.decoding import Decoder
-from app.engine.drafting import Drafter
-from app.engine.endings import Endings
+from app.engine.drafts.drafting import Drafter
 from app.engine.leap import Leaper, Tokenizer
-from app.engine.reserved import Reserved
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
+from app.engine.stop_tokens import Endings
+from app.engine.thinking import Reserved
 from app.kv.manager import BlockManager
 
 _log = logging.getLogger(__name__)

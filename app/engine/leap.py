@@ -21,7 +21,7 @@ from typing import Protocol
 
 from app.core.constraint import ConstraintState, Vocabulary
 from app.core.events import AnswerToken
-from app.engine.draft import Draft, held_back
+from app.engine.drafts.draft import Draft, held_back
 
 WINDOW_TOKENS = 8
 """Tokens before forced text that are tokenized with it, more where that changes all of them."""

@@ -10,12 +10,12 @@ from app.core.errors import RequestError
 from app.core.events import AnswerToken, AnswerUsage, FinishReason, TokenChunk
 from app.core.request import EngineRequest
 from app.core.step import SampledToken
-from app.engine.draft import NO_DRAFT
-from app.engine.endings import Endings
+from app.engine.drafts.draft import NO_DRAFT
+from app.engine.drafts.statistics import Memory
 from app.engine.leap import Change, Leap
-from app.engine.memory import Memory
-from app.engine.reserved import Reserved
+from app.engine.stop_tokens import Endings
 from app.engine.stopping import StopFinder
+from app.engine.thinking import Reserved
 from app.kv.manager import BlockTable
 
 

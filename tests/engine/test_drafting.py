@@ -12,9 +12,9 @@ import pytest
 
 from app.core.request import EngineRequest, SamplingParams
 from app.engine import EngineConfig
-from app.engine.draft import Draft, Source
-from app.engine.drafting import _MOST_MEMORIES
-from app.engine.memory import MOST_CONTEXTS, Memory
+from app.engine.drafts.draft import Draft, Source
+from app.engine.drafts.drafting import _MOST_MEMORIES
+from app.engine.drafts.statistics import MOST_CONTEXTS, Memory
 from tests.engine.harness import (
     GREEDY,
     TOKENIZER,

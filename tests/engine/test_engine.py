@@ -21,8 +21,8 @@ from app.core.request import EngineRequest, SamplingParams
 from app.engine import Engine, EngineConfig
 from app.engine.batch import part_of
 from app.engine.decoding import Decoder
-from app.engine.draft import held_back
-from app.engine.drafting import Drafter
+from app.engine.drafts.draft import held_back
+from app.engine.drafts.drafting import Drafter
 from app.engine.leap import Leaper
 from app.engine.sequence import Sequence
 from tests.engine.harness import (

@@ -18,9 +18,9 @@ from app.core.constraint import Constraint, ConstraintState, Vocabulary
 from app.core.errors import RejectedToken, RequestError
 from app.core.request import EngineRequest
 from app.engine.config import EngineConfig
-from app.engine.draft import NO_DRAFT, Draft, Source
+from app.engine.drafts.draft import NO_DRAFT, Draft, Source
+from app.engine.drafts.statistics import Memory
 from app.engine.leap import Change, KnownChanges
-from app.engine.memory import Memory
 from app.engine.sequence import Sequence
 
 _MOST_MEMORIES = 64

@@ -13,8 +13,8 @@ from app.core.errors import InvalidRequest
 from app.core.request import EngineRequest, Reserve, SamplingParams
 from app.core.step import StepResult
 from app.engine import Engine
-from app.engine.endings import EditedMasks, Endings
-from app.engine.reserved import Reserved
+from app.engine.stop_tokens import EditedMasks, Endings
+from app.engine.thinking import Reserved
 from tests.engine.harness import (
     LANGUAGES,
     TOKENIZER,
@@ -200,7 +200,7 @@ def test_a_stop_string_across_sampled_and_leapt_text_is_found(leap: bool, stop: 
         ("stop_token_ids", {"stop_token_ids": (1,) * 1025}),
     ],
 )
-def test_endings_that_make_no_sense_are_refused_by_name(field: str, bad: dict[str, object]) -> None:
+def test_stop_tokens_that_make_no_sense_are_refused_by_name(field: str, bad: dict[str, object]) -> None:
     with pytest.raises(InvalidRequest) as caught:
         make_engine().add(replace(request(max_tokens=40), **bad))  # type: ignore[arg-type]
     assert caught.value.param == field
