@@ -27,11 +27,16 @@ The status codes themselves are assigned in one place, ``app.http.errors``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, Self
 
 Overload = Literal["queue_full", "queue_tokens_full", "wait_too_long", "bodies_full"]
 """Why a request finds no room: too many answers or tokens wait, it would start too late, or too
 many bytes are being read."""
+
+
+Role = Literal["prompt", "max_tokens", "constraint"]
+"""What a field is to a request, where the APIs have different names for it."""
 
 
 class LeapjsonError(Exception):
@@ -41,16 +46,37 @@ class LeapjsonError(Exception):
 class RequestError(LeapjsonError):
     """The caller can fix this by sending something else.
 
-    ``param`` names the field at fault in the request's own terms (``"max_tokens"``,
-    ``"response_format"``), or is None when no single field is.
+    What is raised below HTTP names the ``role`` of the field at fault, as each API has a name of
+    its own for it; ``named`` says it in those. ``param`` is that name, or None when no single
+    field is at fault.
     """
 
     code: str = "invalid_request"
 
-    def __init__(self, message: str, *, param: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, param: str | None = None, role: Role | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
-        self.param = param
+        self.role = role
+        self.param = role if param is None else param
+
+    def named(self, names: Mapping[Role, str]) -> Self:
+        """A copy whose field is called as ``names`` has it; one without a role as it is.
+
+        A copy, as one error may be raised to several requests that wait for one schema.
+        """
+        named = type(self).__new__(type(self))
+        named.__dict__.update(self.__dict__)
+        if self.role is not None:
+            named.param = names.get(self.role, self.role)
+            named.message = self._message(named.param)
+        named.args = (named.message,)
+        return named
+
+    def _message(self, field: str) -> str:
+        """The message where the field at fault is called ``field``."""
+        return self.message
 
 
 class InvalidRequest(RequestError):
@@ -74,20 +100,43 @@ class PromptTooLong(InvalidRequest):
 
     code = "context_length_exceeded"
 
+    def __init__(self, *, prompt_tokens: int, room: int, max_tokens: int | None = None) -> None:
+        """All in tokens. ``room`` is for both; None: the prompt leaves none for any answer."""
+        self.prompt_tokens = prompt_tokens
+        self.room = room
+        self.max_tokens = max_tokens
+        role: Role = "prompt" if max_tokens is None else "max_tokens"
+        super().__init__(self._message(role), role=role)
+
+    def _message(self, field: str) -> str:
+        prompt, room = self.prompt_tokens, self.room
+        if self.max_tokens is None:
+            return (
+                f"the prompt has {prompt} tokens and the context has room for {room}, answer "
+                "included; shorten the prompt"
+            )
+        return (
+            f"the prompt has {prompt} tokens and {field} is {self.max_tokens}, together "
+            f"{prompt + self.max_tokens}, but the context has room for {room}; shorten the prompt "
+            f"or lower {field} to at most {room - prompt}"
+        )
+
 
 class BudgetTooSmall(InvalidRequest):
     """``max_tokens`` is below the length of the shortest valid answer."""
 
     code = "budget_too_small"
 
-    def __init__(self, *, max_tokens: int, needed: int, param: str = "max_tokens") -> None:
-        super().__init__(
-            f"{param} is {max_tokens}, but the shortest answer this constraint allows "
-            f"needs {needed} tokens; raise {param} to at least {needed}",
-            param=param,
-        )
+    def __init__(self, *, max_tokens: int, needed: int) -> None:
         self.max_tokens = max_tokens
         self.needed = needed
+        super().__init__(self._message("max_tokens"), role="max_tokens")
+
+    def _message(self, field: str) -> str:
+        return (
+            f"{field} is {self.max_tokens}, but the shortest answer this constraint allows "
+            f"needs {self.needed} tokens; raise {field} to at least {self.needed}"
+        )
 
 
 class ConstraintError(RequestError):
@@ -98,8 +147,8 @@ class ConstraintError(RequestError):
     subject = ""
     """Which of several schemas it is about; "" where there is one."""
 
-    def __init__(self, message: str, *, param: str | None = "response_format") -> None:
-        super().__init__(message, param=param)
+    def __init__(self, message: str) -> None:
+        super().__init__(message, role="constraint")
 
     def about(self, subject: str) -> Self:
         """This error, with ``subject`` in front of what it says. Call once."""

@@ -303,18 +303,17 @@ class Engine:
         if request.request_id in self._sequences:
             raise InvalidRequest(f"a request {request.request_id!r} is running already")
         if not request.prompt:
-            raise InvalidRequest("the prompt is empty", param="messages")
+            raise InvalidRequest("the prompt is empty", role="prompt")
         if request.max_tokens < 1:
-            raise InvalidRequest("max_tokens must be at least 1", param="max_tokens")
+            raise InvalidRequest("max_tokens must be at least 1", role="max_tokens")
         if not all(request.stop):
             raise InvalidRequest("a stop string is empty", param="stop")
-        room = self.max_sequence_tokens
-        wanted = len(request.prompt) + request.max_tokens
-        if wanted > room:
+        room, prompt_tokens = self.max_sequence_tokens, len(request.prompt)
+        if prompt_tokens >= room:
+            raise PromptTooLong(prompt_tokens=prompt_tokens, room=room)
+        if prompt_tokens + request.max_tokens > room:
             raise PromptTooLong(
-                f"the prompt has {len(request.prompt)} tokens and max_tokens is "
-                f"{request.max_tokens}, together {wanted}, but a request may have {room}",
-                param="messages" if len(request.prompt) >= room else "max_tokens",
+                prompt_tokens=prompt_tokens, room=room, max_tokens=request.max_tokens
             )
 
     def _observe(self, batch: Batch, watch: _Stopwatch) -> None:

@@ -11,8 +11,6 @@ from app.answer.formats import ChatFormat
 from app.answer.language import is_open_ended, with_reasoning
 from app.core.constraint import Constraint
 from app.core.errors import (
-    BudgetTooSmall,
-    ConstraintError,
     Draining,
     EngineDied,
     InvalidRequest,
@@ -187,12 +185,7 @@ class GenerationService:
             abort=self._worker.abort,
             status_of=self._status_of,
         )
-        try:
-            await self._worker.submit(engine_requests, generation)
-        except BudgetTooSmall as error:
-            raise BudgetTooSmall(
-                max_tokens=error.max_tokens, needed=error.needed, param=request.max_tokens_param
-            ) from None
+        await self._worker.submit(engine_requests, generation)
         return generation
 
     async def _constraint(
@@ -204,12 +197,8 @@ class GenerationService:
             spec = with_reasoning(spec, reasoning, prompt.opening)
         if spec is None:
             return None
-        try:
-            with timeline.compiling():
-                return await self._constraints.get(spec, request.tenant)
-        except ConstraintError as error:  # raised for this request alone
-            error.param = request.constraint_param
-            raise
+        with timeline.compiling():
+            return await self._constraints.get(spec, request.tenant)
 
     def _engine_request(
         self,
@@ -258,26 +247,16 @@ class GenerationService:
         return most if said else min(most, UNSAID_TOKENS)
 
     def _max_tokens(self, request: GenerationRequest, prompt: PreparedPrompt) -> int:
-        context, prompt_tokens = self._config.max_sequence_tokens, len(prompt.tokens)
-        asked, name = request.max_tokens, request.max_tokens_param
-        left = context - prompt_tokens
+        room, prompt_tokens = self._config.max_sequence_tokens, len(prompt.tokens)
+        asked, left = request.max_tokens, room - prompt_tokens
         if prompt_tokens == 0:
-            raise InvalidRequest("the prompt is empty", param=prompt.param)
+            raise InvalidRequest("the prompt is empty", role="prompt")
         if left < 1:
-            raise PromptTooLong(
-                f"the prompt has {prompt_tokens} tokens and the context has room for {context}, "
-                f"answer included; shorten the prompt",
-                param=prompt.param,
-            )
+            raise PromptTooLong(prompt_tokens=prompt_tokens, room=room)
         if asked is None:
             return min(left, self._config.default_max_tokens or left)
         if asked > left:
-            raise PromptTooLong(
-                f"the prompt has {prompt_tokens} tokens and {name} is {asked}, together "
-                f"{prompt_tokens + asked}, but the context has room for {context}; shorten the "
-                f"prompt or lower {name} to at most {left}",
-                param=name,
-            )
+            raise PromptTooLong(prompt_tokens=prompt_tokens, room=room, max_tokens=asked)
         return asked
 
     def _check_bias(self, logit_bias: Mapping[int, float]) -> None:
