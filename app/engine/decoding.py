@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -12,9 +13,9 @@ from app.core.constraint import ConstraintState, Mask, Vocabulary
 from app.core.errors import RejectedToken, WorkPending
 from app.core.events import AnswerToken
 from app.core.step import SampledToken
-from app.engine.batch import Part
+from app.engine.batch import Portion
 from app.engine.config import EngineConfig
-from app.engine.drafts.draft import NO_DRAFT
+from app.engine.drafts.draft import NO_DRAFT, Source
 from app.engine.drafts.drafting import Drafter
 from app.engine.leap import Leaper
 from app.engine.sequence import Sequence
@@ -39,15 +40,17 @@ class Decoder:
     def __init__(
         self, vocabulary: Vocabulary, leaper: Leaper, drafter: Drafter, config: EngineConfig
     ) -> None:
-        self._token_bytes = vocabulary.token_bytes
         self._eos_ids = vocabulary.eos_ids
         self._edited = EditedMasks(vocabulary.size)
         self._leaper = leaper
         self._drafter = drafter
         self._config = config
         self._tally = Tally()
-        self._plain: dict[int, AnswerToken] = {}
-        """Drawn tokens without log-probabilities: the same ones come again and again."""
+        spelling = self._spelling = leaper.spelling
+        # Drawn tokens without log-probabilities: the same ones come again and again.
+        self._plain = lru_cache(_MOST_PLAIN)(
+            lambda token: AnswerToken(token, spelling[token], "sampled")
+        )
 
     def take_tally(self) -> Tally:
         """The counts since the last call."""
@@ -57,6 +60,7 @@ class Decoder:
     def begin(self, sequence: Sequence) -> None:
         """Leap over a forced opening, before anything of the sequence is computed."""
         sequence.begun = True
+        sequence.statistics = self._drafter.statistics(sequence.request)
         self._settle(sequence)
         self.draft(sequence, 1)
 
@@ -68,28 +72,27 @@ class Decoder:
         if sequence.state is not None and sequence.finish_reason is None:
             sequence.draft = self._drafter.extend(sequence, running)
 
-    def judge(self, sequence: Sequence, part: Part, position: int) -> bool:
+    def record(self, portion: Portion, position: int) -> bool:
         """Whether the token drafted for ``position`` came about, after the draw that decided it."""
-        index, draft = position - part.first_drawn - 1, part.draft
+        index, draft = position - portion.first_drawn - 1, portion.draft
         if not 0 <= index < len(draft.tokens):
             return False
-        tokens = sequence.tokens
+        sequence, tokens = portion.sequence, portion.sequence.tokens
         came = position < len(tokens) and tokens[position] == draft.tokens[index]
-        self._drafter.judge(sequence, draft.sources[index], came)
+        if draft.sources[index] is Source.COPIED and sequence.statistics is not None:
+            sequence.statistics.copies.record(came)
         return came
 
-    def token_bytes(self, tokens: Seq[int]) -> list[bytes]:
-        return [self._token_bytes[token] or b"" for token in tokens]
-
-    def masks(self, sequence: Sequence, part: Part, work: int) -> list[Mask | None]:
-        """Masks for the draws of ``part``: after the answer, and after some drafted tokens.
+    def masks(self, portion: Portion, work: int) -> list[Mask | None]:
+        """Masks for the draws of ``portion``: after the answer, and after some drafted tokens.
 
         ``work`` bounds what the first may cost (see ``ConstraintState.mask``), and all the others
         together: they may be of no use. Ends early where a mask excludes the token drafted next,
         as what follows it cannot be drawn, and where a mask takes more work. Raises
         ``WorkPending`` if the first one does.
         """
-        state, draft = sequence.state, part.draft.tokens
+        sequence, draft = portion.sequence, portion.draft.tokens
+        state = sequence.state
         if state is None:
             assert not draft, "only a constraint drafts"
             return [self._edit(sequence, None, None, 0)]
@@ -97,8 +100,8 @@ class Decoder:
         if not draft:
             return masks
         state = state.copy()
-        work //= len(part.draws)
-        for before, after in pairwise(part.draws):
+        work //= len(portion.draws)
+        for before, after in pairwise(portion.draws):
             if not _allows(masks[-1], draft[before]):
                 break
             try:
@@ -122,19 +125,19 @@ class Decoder:
     def _edit(
         self, sequence: Sequence, mask: Mask | None, state: ConstraintState | None, ahead: int
     ) -> Mask | None:
-        """``mask`` as the request's own endings have it."""
-        if sequence.endings is None:
+        """``mask`` as the request's own stop tokens have it."""
+        if sequence.stop_tokens is None:
             return mask
         complete = state is None or state.is_complete
-        edit = sequence.endings.edit(sequence.length + ahead, complete=complete)
+        edit = sequence.stop_tokens.edit(sequence.length + ahead, complete=complete)
         return mask if edit is None else self._edited.get(mask, edit)
 
     def _budget_mask(
         self, sequence: Sequence, state: ConstraintState, draft: Seq[int], work: int
     ) -> Mask:
         budget = sequence.request.max_tokens - sequence.length - len(draft)
-        if sequence.reserved is not None:
-            budget -= sequence.reserved.after(b"".join(self.token_bytes(draft)))
+        if sequence.thinking is not None:
+            budget -= sequence.thinking.after(b"".join([self._spelling[each] for each in draft]))
         mask = state.mask(budget=budget, work=work)
         if not sequence.budget_closed:
             plain = state.mask(work=work)
@@ -157,9 +160,8 @@ class Decoder:
             sequence.end(sampled)
             return changed
         if sequence.state is not None:
-            memory = self._drafter.memory(sequence)
-            if memory is not None:
-                memory.note(sequence.state.place, sequence.tokens[-1], token)
+            if sequence.statistics is not None:
+                sequence.statistics.record(sequence.state.place, sequence.tokens[-1], token)
             sequence.state.accept(token)
         sequence.append(self._drawn(sampled))
         return min(changed, self._settle(sequence))
@@ -168,26 +170,17 @@ class Decoder:
         """A drawn token as the answer has it."""
         token, logprob, top = sampled.token_id, sampled.logprob, sampled.top
         if top or logprob:
-            data = self._token_bytes[token] or b""
-            return AnswerToken(token, data, "sampled", logprob, top)
-        plain = self._plain.get(token)
-        if plain is None:
-            if len(self._plain) >= _MOST_PLAIN:
-                self._plain.clear()
-            data = self._token_bytes[token] or b""
-            plain = self._plain[token] = AnswerToken(token, data, "sampled")
-        return plain
+            return AnswerToken(token, self._spelling[token], "sampled", logprob, top)
+        return self._plain(token)
 
     def _ends(self, sequence: Sequence, token: int) -> bool:
         """Whether a drawn token ends the answer."""
-        state, endings = sequence.state, sequence.endings
-        if token not in self._eos_ids and (
-            endings is None or not endings.ends(token, sequence.length)
-        ):
+        state, stop = sequence.state, sequence.stop_tokens
+        if token not in self._eos_ids and (stop is None or not stop.ends(token, sequence.length)):
             return False
         # Only a stop token that spells something may cut an answer, as a stop string may.
         whole = state is None or state.is_complete
-        assert whole or self._token_bytes[token], "ended inside an answer"
+        assert whole or self._spelling[token], "ended inside an answer"
         return True
 
     def _settle(self, sequence: Sequence) -> int:
@@ -198,21 +191,21 @@ class Decoder:
             return changed
         if not (self._config.leap and sequence.request.leap):
             return changed
-        memory = self._drafter.memory(sequence)
+        statistics = sequence.statistics
         leap = self._leaper.propose(
             sequence.tokens,
             sequence.answer_start,
             sequence.state,
             sequence.limit,
             finish=sequence.finishes_in_budget,
-            known=None if memory is None else memory.changes,
+            known=None if statistics is None else statistics.changes,
         )
         if leap is None:
             return changed
         self._tally.leapt += sequence.leap(leap)
         self._tally.skipped += max(0, len(sequence.tokens) - changed)
         self._finish_if_decided(sequence)
-        return changed - leap.dropped
+        return changed - leap.change.dropped
 
     def _finish_if_decided(self, sequence: Sequence) -> None:
         if sequence.finish_reason is not None:
@@ -222,10 +215,10 @@ class Decoder:
             sequence.finish("stop")
             return
         length, most = sequence.length, sequence.request.max_tokens
-        if sequence.reserved is not None and length >= sequence.limit:
+        if sequence.thinking is not None and length >= sequence.limit:
             # Either all is spent, or the answer is whole here (law 2): no mark need come, and
             # nothing is left to keep tokens for.
-            sequence.reserved = None
+            sequence.thinking = None
         if length >= most:
             complete = state is not None and state.is_complete
             cut = not complete or sequence.request.open_ended

@@ -17,10 +17,10 @@ import re
 import string
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from app.core.constraint import ConstraintState, Vocabulary
 from app.core.events import AnswerToken
+from app.core.text import Tokenizer
 from app.engine.drafts.draft import Draft, held_back
 
 WINDOW_TOKENS = 8
@@ -36,13 +36,6 @@ _MOST_KNOWN = 1 << 12
 """Tokens of what is known: one takes some 200 bytes."""
 
 
-class Tokenizer(Protocol):
-    """Splits text as the model's own tokenizer does."""
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of ``text``, with no special tokens added."""
-
-
 @dataclass(frozen=True, slots=True)
 class Change:
     """A change to the end of an answer, wherever that ends in this way. Its text only grows."""
@@ -55,8 +48,8 @@ class Change:
     """For each of ``tokens`` the bytes it adds to the answer, b"" for one inside the old text."""
     text: bytes
     """All of ``added``."""
-    told: tuple[AnswerToken, ...]
-    """Those of ``tokens`` that add something, as they are told of."""
+    answer_tokens: tuple[AnswerToken, ...]
+    """Those of ``tokens`` that add something, as the answer has them."""
     held_back: Draft
     """Tokens of the forced text that were held back."""
 
@@ -65,8 +58,8 @@ class Change:
         dropped: int, tokens: tuple[int, ...], added: tuple[bytes, ...], draft: tuple[int, ...]
     ) -> Change:
         pairs = zip(tokens, added, strict=True)
-        told = tuple([AnswerToken(token, data, "leapt") for token, data in pairs if data])
-        return Change(dropped, tokens, added, b"".join(added), told, held_back(draft))
+        new = tuple([AnswerToken(token, data, "leapt") for token, data in pairs if data])
+        return Change(dropped, tokens, added, b"".join(added), new, held_back(draft))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +69,6 @@ class Leap:
     change: Change
     state: ConstraintState
     """The state after it."""
-
-    @property
-    def dropped(self) -> int:
-        return self.change.dropped
-
-    @property
-    def tokens(self) -> tuple[int, ...]:
-        return self.change.tokens
-
-    @property
-    def added(self) -> tuple[bytes, ...]:
-        return self.change.added
-
-    @property
-    def draft(self) -> tuple[int, ...]:
-        return self.change.held_back.tokens
 
 
 class KnownChanges:
@@ -140,12 +117,13 @@ class Leaper:
 
     def __init__(self, vocabulary: Vocabulary, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._spelling = [data or b"" for data in vocabulary.token_bytes]
-        self._longest = max((len(data) for data in vocabulary.token_bytes if data), default=1)
-        self._seams = _seams(self._spelling)
+        self.spelling = [data or b"" for data in vocabulary.token_bytes]
+        """The bytes of every token id; none of special tokens."""
+        self._longest = max(1, *map(len, self.spelling))
+        self._seams = _seams(self.spelling)
         # By token: its first byte, and its last.
-        self._begins = bytes([data[0] if data else 0 for data in self._spelling])
-        self._ends = bytes([data[-1] if data else 0 for data in self._spelling])
+        self._begins = bytes([data[0] if data else 0 for data in self.spelling])
+        self._ends = bytes([data[-1] if data else 0 for data in self.spelling])
 
     def propose(
         self,
@@ -248,12 +226,12 @@ class Leaper:
             if not settled:
                 first = self._character_start(answer, start, first)
             window = answer[first:]
-            text = b"".join([self._spelling[token] for token in window])
+            text = b"".join([self.spelling[token] for token in window])
             whole = _whole_characters(text + forced)
-            tokens = self._encode(whole) if len(whole) > len(text) else None
+            tokens = self.encode(whole) if len(whole) > len(text) else None
             if tokens is None:
                 return None
-            pieces = [self._spelling[token] for token in tokens]
+            pieces = [self.spelling[token] for token in tokens]
             if b"".join(pieces) != whole:
                 return None
             kept = _common_prefix(window, tokens)
@@ -265,13 +243,14 @@ class Leaper:
     def _character_start(self, answer: Sequence[int], start: int, first: int) -> int:
         """The last token not after ``first`` that does not begin inside a UTF-8 character."""
         while start < first < len(answer):
-            piece = self._spelling[answer[first]]
+            piece = self.spelling[answer[first]]
             if not piece or piece[0] & 0xC0 != 0x80:
                 break
             first -= 1
         return first
 
-    def _encode(self, data: bytes) -> list[int] | None:
+    def encode(self, data: bytes) -> list[int] | None:
+        """Tokens of ``data``; None where it is not UTF-8."""
         try:
             return self._tokenizer.encode(data.decode())
         except UnicodeDecodeError:

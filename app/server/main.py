@@ -21,6 +21,7 @@ from fastapi import FastAPI
 from app.answer.formats import ChatFormat, detect
 from app.core.constraint import Constraint, ConstraintSpec, JsonObject, JsonSchema, Vocabulary
 from app.core.events import StepObserver
+from app.core.text import Tokenizer
 from app.http.application import build_app
 from app.http.config import ApiConfig
 from app.http.connection import BoundedConnection
@@ -31,7 +32,7 @@ from app.server.settings import Settings
 from app.serving.admission import Admission
 from app.serving.compile_pool import CompilePool
 from app.serving.constraints import ConstraintCache
-from app.serving.ports import Engine, TextDecoder, Tokenizer
+from app.serving.ports import Engine, TextDecoder
 from app.serving.schema_registry import SchemaRegistry
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.worker import EngineWorker

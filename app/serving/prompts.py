@@ -12,7 +12,7 @@ from app.answer.formats import ChatFormat
 from app.answer.prompt import Opening, prepare, text_length
 from app.answer.prompt import opening as find_opening
 from app.core.request import Conversation, Prompt, TextPrompt, TokenPrompt
-from app.serving.ports import Tokenizer
+from app.core.text import Tokenizer
 
 T = TypeVar("T")
 

@@ -19,13 +19,14 @@ from app.core.errors import (
     QueueFull,
 )
 from app.core.events import RequestObserver
-from app.core.request import EngineRequest, GenerationRequest, Prompt, Reserve
+from app.core.request import EngineRequest, GenerationRequest, Prompt, ThinkingBudget
+from app.core.text import Tokenizer
 from app.serving.admission import Admission, Ticket
 from app.serving.body_room import BodyRoom
 from app.serving.constraints import ConstraintCache
 from app.serving.deadline import Deadline
 from app.serving.generation import Generation
-from app.serving.ports import TextDecoder, Tokenizer
+from app.serving.ports import TextDecoder
 from app.serving.prompts import PreparedPrompt, PromptPreparer
 from app.serving.timeline import Timeline
 from app.serving.worker import DEATH_NOTICE, EngineWorker
@@ -218,7 +219,7 @@ class GenerationService:
             seed=seed % 2**64,
             constraint=constraint,
             open_ended=request.constraint is not None and is_open_ended(request.constraint),
-            reserve=self._reserve(prompt, constraint, max_tokens),
+            thinking=self._thinking(prompt, constraint, max_tokens),
             min_tokens=request.min_tokens,
             stop=[text.encode() for text in request.stop],
             stop_token_ids=request.stop_token_ids,
@@ -230,15 +231,15 @@ class GenerationService:
             scope="" if self._config.tenants_share else request.tenant,
         )
 
-    def _reserve(
+    def _thinking(
         self, prompt: PreparedPrompt, constraint: Constraint | None, max_tokens: int
-    ) -> Reserve | None:
+    ) -> ThinkingBudget | None:
         """Room for the answer, where reasoning comes before it."""
         reasoning = self._config.chat_format.reasoning
         if reasoning is None or prompt.opening == "closed" or constraint is None:
             return None
         opening = reasoning.begin if prompt.opening == "possible" else ""
-        return Reserve(max_tokens // ANSWER_SHARE, reasoning.end.encode(), opening.encode())
+        return ThinkingBudget(max_tokens // ANSWER_SHARE, reasoning.end.encode(), opening.encode())
 
     def _room(self, request: GenerationRequest, prompt: PreparedPrompt) -> int:
         """Tokens that an answer is taken to need while it waits."""
