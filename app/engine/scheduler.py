@@ -32,12 +32,16 @@ class Scheduler:
         self.blocks = blocks
         self._config = config
         self._spelling = spelling
+        self._needed: dict[Sequence, int] = {}
+        """Free blocks that waiting sequences asked for in vain. Until another one is scheduled they
+        need no fewer, so before so many are free their prefixes are not matched again."""
 
     def add(self, sequence: Sequence) -> None:
         self.waiting.push(sequence)
 
     def remove(self, sequence: Sequence) -> None:
         """Forget a finished or aborted sequence and free its blocks."""
+        self._needed.pop(sequence, None)
         if sequence in self.running:
             self.running.remove(sequence)
             self.blocks.free(sequence.blocks)
@@ -68,6 +72,8 @@ class Scheduler:
                     self.waiting.take(sequence)
                     batch.scheduled.append(sequence)
                     continue
+            if sequence in self._needed and self._needs_more(self._needed[sequence]):
+                return
             prefix = self.blocks.match(sequence.tokens, sequence.request.scope)
             if self._prefix_is_coming(sequence, len(prefix)):
                 if self.waiting.has_returned or len(passed) == _MOST_PASSED:
@@ -77,6 +83,7 @@ class Scheduler:
             # Whoever waits for blocks is not passed over, or it would wait for ever.
             needed = self.blocks.needed(sequence.num_known, prefix)
             if self._needs_more(needed):
+                self._needed[sequence] = needed
                 return
             self._run(sequence, prefix, batch)
             granted = min(sequence.gap, left)
@@ -163,6 +170,7 @@ class Scheduler:
         Its tenant is charged for the rest of the prompt now, once, and for the answer's tokens as
         they are computed.
         """
+        self._needed.clear()
         self.waiting.take(sequence)
         self.running.append(sequence)
         known, blocks = sequence.num_known, self.blocks
@@ -226,3 +234,4 @@ class Scheduler:
             table = sequence.blocks
             assert sequence.computed <= len(table.blocks) * self.blocks.block_size
             assert len(table.chain) * self.blocks.block_size <= sequence.computed
+        assert self._needed.keys() <= set(self.waiting), "what does not wait needs blocks"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 
+import pytest
+
 from app.core.events import AnswerToken
 from app.core.request import EngineRequest
 from app.engine.batch import Batch
@@ -11,6 +13,7 @@ from app.engine.config import EngineConfig
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
 from app.kv.manager import BlockManager
+from app.kv.prefix import CachedBlock, Parent, PrefixIndex
 
 BLOCK = 4
 
@@ -125,6 +128,50 @@ def test_what_waits_for_blocks_is_not_passed_over() -> None:
     assert bench.step() == []
     bench.end("runs")
     assert bench.step() == ["large", "small"]
+
+
+def test_what_waits_for_blocks_is_not_matched_again_at_every_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shared = [5] * 200
+    bench = Bench(blocks=100, max_running=8, prefill_tokens=1000)
+    bench.add("before", [*shared, 1])
+    bench.step()
+    bench.end("before")
+    bench.add("runs", own(1, 180))
+    bench.step()
+    lookups = 0
+    find = PrefixIndex.find
+
+    def counted(index: PrefixIndex, parent: Parent, tokens: Seq[int]) -> CachedBlock | None:
+        nonlocal lookups
+        lookups += 1
+        return find(index, parent, tokens)
+
+    monkeypatch.setattr(PrefixIndex, "find", counted)
+    bench.add("large", [*shared, *own(2, 40)])
+    for _ in range(20):
+        assert bench.step() == []
+    assert lookups <= 51  # 50 blocks are found, and one is not
+    bench.end("runs")
+    assert bench.step() == ["large"]
+    assert bench.sequences["large"].cached_tokens == 200
+
+
+def test_a_prefix_that_is_evicted_while_it_is_waited_for_is_computed_again() -> None:
+    shared = [5] * 200
+    bench = Bench(blocks=100, max_running=8, prefill_tokens=1000)
+    bench.add("before", [*shared, 1])
+    bench.step()
+    bench.end("before")
+    bench.add("runs", own(1, 180), max_tokens=100)
+    bench.step()
+    bench.add("large", [*shared, *own(2, 40)])
+    while len(bench.sequences["runs"].blocks.blocks) < 60:
+        assert bench.step(grow=1) == []
+    bench.end("runs")
+    assert bench.step() == ["large"]
+    assert bench.sequences["large"].cached_tokens == 40 * BLOCK
 
 
 def test_who_was_preempted_is_scheduled_again_before_anybody_else() -> None:
