@@ -217,20 +217,16 @@ class Sequence:
             request_id=self.request.request_id,
             data=b"".join([token.data for token in pending]),
             tokens=tuple(pending),
-            usage=self.usage(),
+            usage=AnswerUsage(
+                prompt_tokens=self.answer_start,
+                cached_tokens=self.cached_tokens,
+                completion_tokens=self.length + self.ended_by_token,
+                leapt_tokens=self._num_leapt,
+                drafted_tokens=self.drafted_tokens,
+                forward_passes=self.forward_passes,
+            ),
             finish_reason=self.finish_reason,
             error=self.error,
-        )
-
-    def usage(self) -> AnswerUsage:
-        """Counts so far; ``completion_tokens`` includes a token that ended the answer."""
-        return AnswerUsage(
-            prompt_tokens=self.answer_start,
-            cached_tokens=self.cached_tokens,
-            completion_tokens=self.length + self.ended_by_token,
-            leapt_tokens=self._num_leapt,
-            drafted_tokens=self.drafted_tokens,
-            forward_passes=self.forward_passes,
         )
 
     def _cut_pending(self, excess: int) -> None:

@@ -60,7 +60,7 @@ class StopTokens:
 
     @staticmethod
     def of(request: EngineRequest, vocabulary: Vocabulary) -> StopTokens | None:
-        """The endings of ``request``; None where only the vocabulary's ends of sequence end it.
+        """The stop tokens of ``request``; None where only the vocabulary's ends of sequence end it.
 
         Raises InvalidRequest where ``min_tokens`` is not between 0 and ``max_tokens``, for more
         stop tokens than 1024, and for one that the vocabulary does not have.
