@@ -23,6 +23,8 @@ class Portion:
     """Before each draw so many drafted tokens come; none inside a prompt."""
     end: int
     """Position after the span."""
+    num_prompt: int
+    """Tokens of the prompt in the span."""
     num_usable: int = 0
     """Draws whose mask stands for a text that can come about."""
     num_taken: int = 0
@@ -36,17 +38,14 @@ class Portion:
         start, known = sequence.computed, len(sequence.tokens)
         end = start + granted
         blocks = tuple(sequence.blocks.blocks)
+        prompt = max(0, min(end, sequence.answer_start) - start)
         if end <= known:
             span = Span(sequence.tokens[start:end], start, blocks)
-            return Portion(sequence, span, NO_DRAFT, (0,) if end == known else (), end)
+            return Portion(sequence, span, NO_DRAFT, (0,) if end == known else (), end, prompt)
         draft = sequence.draft.cut(end - known)
         span = Span([*sequence.tokens[start:], *draft.tokens], start, blocks)
-        return Portion(sequence, span, draft, tuple(draft.draws()), known + len(draft.tokens))
-
-    @property
-    def num_prompt(self) -> int:
-        """Tokens of the prompt in the span."""
-        return max(0, min(self.end, self.sequence.answer_start) - self.span.start)
+        end = known + len(draft.tokens)
+        return Portion(sequence, span, draft, tuple(draft.draws()), end, prompt)
 
     @property
     def first_drawn(self) -> int:
