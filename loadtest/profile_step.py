@@ -32,7 +32,9 @@ from typing import Literal, get_args
 
 import torch
 
-from app.answer.formats import ChatFormat, detect
+from app.answer.formats import detect
+from app.answer.plan import AnswerPlan
+from app.answer.prompt import PreparedPrompt
 from app.constraint import Compiler
 from app.core.constraint import Mask
 from app.core.events import RequestStats, StepStats
@@ -40,8 +42,10 @@ from app.core.request import EngineRequest, SamplingParams
 from app.core.specs import JsonSchema
 from app.core.step import Runner, StepPlan, StepResult
 from app.engine import Engine, EngineConfig
-from app.http.chat.answers import AnswerHead, ChunkWriter
-from app.http.choices import ChoiceReaders, Expected
+from app.http.chat.render import chat_renderer
+from app.http.chat.wire import ChatCompletionRequest
+from app.http.config import ApiConfig
+from app.http.endpoint import Caller
 from app.model.config import DTypeName, ModelConfig
 from app.model.inputs import lay_out
 from app.model.loading import eos_token_ids
@@ -51,7 +55,7 @@ from app.serving.admission import Admission
 from app.serving.generation import Generation
 from app.serving.timeline import Timeline
 from app.serving.worker import EngineWorker
-from app.text import HfTokenizer, IncrementalDecoder, Vocabulary
+from app.text import HfTokenizer, Vocabulary
 from loadtest.model_folder import write_llama_160m
 from loadtest.tasks import CHARACTER
 
@@ -227,8 +231,20 @@ class Bench:
     ) -> None:
         """``most``: answers at a time."""
         tokenizer = HfTokenizer.load(str(model))
-        self._format: ChatFormat = detect(tokenizer.chat_template, tokenizer.special_tokens)
         vocabulary = Vocabulary.from_tokenizer(tokenizer.hf, eos_token_ids(str(model)))
+        self._vocabulary = vocabulary
+        self._config = ApiConfig(
+            served_model="bench",
+            max_model_len=runner.max_model_len,
+            version="",
+            chat_format=detect(tokenizer.chat_template, tokenizer.special_tokens),
+            fingerprint="fp",
+            created=0,
+        )
+        message = {"role": "user", "content": ""}
+        self._asked = ChatCompletionRequest.read(
+            {"model": "bench", "messages": [message], "stream": True}
+        )
         watched = WatchedRunner(runner, clock)
         self.recorder = Recorder(watched, clock)
         config = EngineConfig(max_running=most, max_batch_tokens=max(512, 4 * most))
@@ -281,22 +297,20 @@ class Bench:
         )
         generation = Generation(
             request_ids=[request.request_id],
-            prompt_tokens=len(request.prompt),
-            prompts=[0],
-            openings=["closed"],
-            decoders=[IncrementalDecoder()],
+            plans=[
+                AnswerPlan.of(PreparedPrompt(request.prompt), None, None, self._config.chat_format)
+            ],
             ticket=admission.admit(1),
             timeline=Timeline(request.request_id, "profile", self.recorder, time.perf_counter),
             abort=worker.abort,
             status_of=lambda error: 500,
         )
-        head = AnswerHead(request.request_id, 0, "bench", "fp")
-        readers = ChoiceReaders(self._format, generation.openings, Expected())
-        writer = ChunkWriter(head, readers, None, usage_key=False)
+        caller = Caller(request.request_id, "")
+        renderer = chat_renderer(self._asked, caller, self._config, self._vocabulary)(generation)
         try:
             await worker.submit([request], generation)
             async for batch in generation.batches():
-                b"".join(writer.chunk(chunk) for chunk in batch)
+                b"".join(renderer.chunk(delta) for delta in batch)
         finally:
             generation.close()
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from app.answer.formats import NEWLINES_BEFORE_ANSWER, ReasoningFormat, ToolFormat
 from app.answer.prompt import Opening
+from app.answer.tools import FunctionTool, ToolUse
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest, InvalidSchema
-from app.core.request import FunctionTool
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from app.core.structure import (
     Either,
@@ -39,23 +38,6 @@ _LONELY_REF = re.compile(r"json-schema\.org/draft-0[3-7]/")
 """Drafts in which ``$ref`` has no keywords beside it that count (draft 7, section 8.3)."""
 
 _KEPT_BESIDE_REF = ("$schema", "$defs", "definitions")
-
-
-@dataclass(frozen=True, slots=True)
-class ToolUse:
-    """Which functions an answer may call."""
-
-    tools: tuple[FunctionTool, ...]
-    mode: Literal["auto", "required"] = "auto"
-    """Content or calls, or calls alone."""
-    parallel: bool = True
-    """Whether there may be several calls."""
-    whitespace: str = "spaced"
-    """In arguments, as in ``JsonSchema``."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(tool.name for tool in self.tools)
 
 
 def answer(

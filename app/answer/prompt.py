@@ -6,14 +6,11 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic_core import from_json
-
 from app.answer.formats import ChatFormat, ReasoningFormat, ToolFormat
-from app.core.errors import InvalidRequest
-from app.core.request import Conversation, FunctionTool
+from app.answer.tools import FunctionTool
 
 Opening = Literal["closed", "open", "possible"]
 """Whether an answer begins after the reasoning, inside it, or before it (it may reason or not)."""
@@ -34,6 +31,44 @@ Otherwise, answer with text."""  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages for the chat template, whose last one the model answers."""
+
+    messages: Sequence[Mapping[str, Any]]
+    """In OpenAI's form: role, content, name, tool_calls, tool_call_id; content as text, and the
+    arguments of calls as objects."""
+    tools: Sequence[FunctionTool] = ()
+    """What the prompt shows the model; calls are admitted by the constraint alone."""
+    template_options: Mapping[str, Any] = field(default_factory=dict)
+    """Further variables of the chat template (``enable_thinking``, ...)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompt:
+    """Text that the model goes on with, as it stands."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    """The same in tokens, all of them ids of the vocabulary."""
+
+    tokens: Sequence[int]
+
+
+Prompt = Conversation | TextPrompt | TokenPrompt
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPrompt:
+    """A prompt in tokens."""
+
+    tokens: Sequence[int]
+    opening: Opening = "closed"
+
+
+@dataclass(frozen=True, slots=True)
 class TemplateInput:
     """What the chat template is given."""
 
@@ -46,11 +81,10 @@ class TemplateInput:
 def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
     """The messages and tools in the form that the chat template knows.
 
-    Where it knows calls, arguments become objects, and ids what it accepts. Else a system message
-    tells of the functions, calls are the assistant's text and results the user's.
-    Raises ``InvalidRequest`` for arguments of a call that are not a JSON object.
+    Where it knows calls, ids become what it accepts. Else a system message tells of the
+    functions, calls are the assistant's text and results the user's.
     """
-    messages = [_cleaned(each, number) for number, each in enumerate(conversation.messages)]
+    messages = [_cleaned(each) for each in conversation.messages]
     _name_results(messages)
     tools = conversation.tools
     if not format.tools.native:
@@ -91,31 +125,14 @@ def text_length(conversation: Conversation, enough: int) -> int:
     return size
 
 
-def _cleaned(message: Mapping[str, Any], number: int) -> dict[str, Any]:
+def _cleaned(message: Mapping[str, Any]) -> dict[str, Any]:
     """Without fields that say nothing: templates ask whether a field is there."""
     cleaned = {key: value for key, value in message.items() if value is not None}
     cleaned["content"] = message.get("content") or ""
     calls = cleaned.pop("tool_calls", None)
     if calls:
-        cleaned["tool_calls"] = [
-            _with_object(call, f"messages[{number}].tool_calls[{index}].function.arguments")
-            for index, call in enumerate(calls)
-        ]
+        cleaned["tool_calls"] = [dict(call) for call in calls]
     return cleaned
-
-
-def _with_object(call: Mapping[str, Any], place: str) -> dict[str, Any]:
-    function = call["function"]
-    text = function["arguments"]
-    try:
-        # OpenAI's models themselves wrote nothing for a function without parameters.
-        arguments = from_json(text, allow_inf_nan=False) if text.strip() else {}
-        json.dumps(arguments, allow_nan=False)  # 1e999 is a number in JSON, and infinite here
-    except ValueError as error:
-        raise InvalidRequest(f"{place} is not JSON: {error}", param=place) from error
-    if not isinstance(arguments, dict):
-        raise InvalidRequest(f"{place} has to be a JSON object, as text", param=place)
-    return {**call, "function": {**function, "arguments": arguments}}
 
 
 def _name_results(messages: Sequence[dict[str, Any]]) -> None:

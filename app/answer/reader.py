@@ -12,71 +12,19 @@ content and calls. Other white space is content.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
 from app.answer.formats import NEWLINES_BEFORE_ANSWER, ChatFormat
+from app.answer.pieces import (
+    CallArguments,
+    CallEnd,
+    CallStart,
+    Content,
+    Reasoning,
+    TextPiece,
+)
 from app.answer.prompt import Opening
 
 _BLANKS = " \t\r\n"
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """Text of the answer itself. ``start`` is in characters of the whole answer, as in all."""
-
-    text: str
-    start: int = 0
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.text)
-
-
-@dataclass(frozen=True, slots=True)
-class Reasoning:
-    """Text of the reasoning."""
-
-    text: str
-    start: int = 0
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.text)
-
-
-@dataclass(frozen=True, slots=True)
-class CallStart:
-    """A call of the function ``name``, the answer's ``index``-th from 0; spans the marks too."""
-
-    index: int
-    name: str
-    start: int = 0
-    end: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class CallArguments:
-    """A part of the JSON text of a call's arguments."""
-
-    index: int
-    text: str
-    start: int = 0
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.text)
-
-
-@dataclass(frozen=True, slots=True)
-class CallEnd:
-    """The call is whole; spans the mark after its arguments."""
-
-    index: int
-    start: int = 0
-    end: int = 0
-
-
-Piece = Content | Reasoning | CallStart | CallArguments | CallEnd
 
 
 class AnswerReader:
@@ -106,7 +54,7 @@ class AnswerReader:
         self._buffer = ""
         self._position = 0
         """Where the buffer begins in the answer."""
-        self._pieces: list[Piece] = []
+        self._pieces: list[TextPiece] = []
         self._newlines = 0
         self._reasoned = False
         self._index = 0
@@ -122,7 +70,7 @@ class AnswerReader:
         """Whether the calls have begun: no content comes any more."""
         return self._in_calls
 
-    def push(self, text: str) -> list[Piece]:
+    def push(self, text: str) -> list[TextPiece]:
         """What ``text`` adds."""
         self._buffer += text
         while self._step():
@@ -130,7 +78,7 @@ class AnswerReader:
         pieces, self._pieces = self._pieces, []
         return pieces
 
-    def finish(self) -> list[Piece]:
+    def finish(self) -> list[TextPiece]:
         """What was held back: half a mark is text after all, or belongs to a call cut off."""
         text, start = self._take(len(self._buffer))
         if not text or self._in_calls or self._step == self._read_newlines:

@@ -53,9 +53,7 @@ class RequestError(LeapjsonError):
 
     code: str = "invalid_request"
 
-    def __init__(
-        self, message: str, *, param: str | None = None, role: Role | None = None
-    ) -> None:
+    def __init__(self, message: str, *, param: str | None = None, role: Role | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.role = role

@@ -68,18 +68,6 @@ class StepOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class TextChunk:
-    """What was added to one choice, as text. Serving to API."""
-
-    index: int
-    """Which of the request's n choices."""
-    text: str
-    tokens: Sequence[AnswerToken]
-    usage: AnswerUsage
-    finish_reason: FinishReason | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class StepStats:
     """One step of the engine. Durations in seconds."""
 

@@ -1,12 +1,12 @@
-"""Requests as they cross borders: text as ``GenerationRequest``, tokens as ``EngineRequest``."""
+"""What the engine is asked for: how tokens are drawn, and one answer in tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from app.core.constraint import Constraint, ConstraintSpec
+from app.core.constraint import Constraint
 
 OnBudget = Literal["finish", "truncate"]
 """Near ``max_tokens``: finish the answer within it (law 2), or cut it as OpenAI does."""
@@ -40,81 +40,6 @@ class SamplingParams:
             or self.frequency_penalty != 0.0
             or self.presence_penalty != 0.0
         )
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionTool:
-    """A function that an answer may call."""
-
-    name: str
-    description: str | None = None
-    parameters: Any = None
-    """JSON Schema of the arguments; None: there are none."""
-    strict: bool | None = None
-    """False leaves objects open, as the specification does; else they are closed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """Messages for the chat template, whose last one the model answers."""
-
-    messages: Sequence[Mapping[str, Any]]
-    """In OpenAI's form with content as text: role, content, name, tool_calls, tool_call_id."""
-    tools: Sequence[FunctionTool] = ()
-    """What the prompt shows the model; calls are admitted by the constraint alone."""
-    template_options: Mapping[str, Any] = field(default_factory=dict)
-    """Further variables of the chat template (``enable_thinking``, ...)."""
-
-
-@dataclass(frozen=True, slots=True)
-class TextPrompt:
-    """Text that the model goes on with, as it stands."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class TokenPrompt:
-    """The same in tokens, all of them ids of the vocabulary."""
-
-    tokens: Sequence[int]
-
-
-Prompt = Conversation | TextPrompt | TokenPrompt
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationRequest:
-    """One client request after the HTTP layer has checked it."""
-
-    request_id: str
-    prompts: Sequence[Prompt]
-    """One or more; each gets ``n`` choices. Choice j of prompt i has the index ``i * n + j``."""
-    constraint: ConstraintSpec | None = None
-    constraint_param: str = "response_format"
-    """The field that the constraint came from, for errors to name."""
-    sampling: SamplingParams = field(default_factory=SamplingParams)
-    n: int = 1
-    max_tokens: int | None = None
-    """Tokens an answer may have, end of sequence not counted; None: what the context leaves."""
-    min_tokens: int = 0
-    """Before so many tokens nothing ends the answer, as far as the constraint can go on."""
-    stop: Sequence[str] = ()
-    stop_token_ids: Sequence[int] = ()
-    """Tokens that end the answer and are not part of its text."""
-    ignore_eos: bool = False
-    """The model's end of sequence does not end the answer, as far as the constraint can go on."""
-    seed: int | None = None
-    """Choice j of each prompt draws from seed + j; None draws a fresh seed."""
-    on_budget: OnBudget = "finish"
-    leap: bool = True
-    draft: bool = True
-    tenant: str = ""
-    """Who asks: requests of different tenants take turns."""
-    timeout: float | None = None
-    """Seconds until the last token; None: as long as the server lets any request take."""
-    max_tokens_param: str = "max_tokens"
-    """The field that ``max_tokens`` came from, for errors to name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,145 +1,104 @@
-"""The choices of one request while they come: their text taken apart, and why they ended."""
+"""Objects with choices, as chat completions and completions have them: whole, or in chunks."""
 
 from __future__ import annotations
 
-import secrets
-import string
-from collections import deque
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
 
-from app.answer.formats import ChatFormat
-from app.answer.prompt import Opening
-from app.answer.reader import AnswerReader, CallEnd, CallStart, Content, Piece, Reasoning
-from app.core.events import AnswerToken, TextChunk
+from pydantic_core import to_json
 
-Ending = Literal["stop", "length", "tool_calls"]
+from app.answer.pieces import Delta
+from app.http.answering import error_event
+from app.http.requests.generation import StreamOptions
+from app.serving.generation import Generation, Usage
 
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What one chunk added to one choice."""
-
-    index: int
-    pieces: Sequence[Piece]
-    tokens: Sequence[AnswerToken]
-    """Tokens of the content; those of reasoning, calls and marks are left out."""
-    finish_reason: Ending | None = None
+_DONE = b"data: [DONE]\n\n"
 
 
-class CallIds:
-    """Makes ids of tool calls that the model's chat template takes back."""
-
-    def __init__(self, length: int | None) -> None:
-        """``length``: letters and digits alone, so many; None: OpenAI's form."""
-        self._length = length
-
-    def new(self) -> str:
-        if self._length is None:
-            return f"call_{secrets.token_hex(12)}"
-        alphabet = string.ascii_letters + string.digits
-        return "".join(secrets.choice(alphabet) for _ in range(self._length))
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """What answers may have besides content."""
-
-    tools: Collection[str] = ()
-    """Names of the functions that may be called."""
-    content_first: bool = True
-    """Whether calls may follow content: not where the content has a constraint of its own."""
+def usage_object(usage: Usage) -> dict[str, Any]:
+    """OpenAI's usage, and in its details how the tokens came about."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": usage.reasoning_tokens,
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+            "leapt_tokens": usage.leapt_tokens,
+            "drafted_tokens": usage.drafted_tokens,
+            "forward_passes": usage.forward_passes,
+        },
+    }
 
 
-class ChoiceReaders:
-    """One reader for each choice. ``openings``: whether a choice begins inside its reasoning."""
+class ChunkRenderer(ABC):
+    """A stream of chunks as server-sent events. What is the same in all is serialised once."""
 
-    def __init__(self, format: ChatFormat, openings: Sequence[Opening], expected: Expected) -> None:
-        self.call_ids = CallIds(format.tools.id_length)
-        self._choices = [_ChoiceReader(format, opening, expected) for opening in openings]
+    def __init__(
+        self, head: Mapping[str, Any], generation: Generation, options: StreamOptions | None
+    ) -> None:
+        """``head``: what every chunk begins with. Without ``options`` none has ``usage``."""
+        self._head = b"data: " + to_json(head)[:-1] + b',"choices":['
+        self._generation = generation
+        self._options = options or StreamOptions()
 
-    def __len__(self) -> int:
-        return len(self._choices)
+    def begin(self) -> bytes:
+        return b""
 
-    @property
-    def reasoning_tokens(self) -> int:
-        """Tokens of the reasoning of all choices so far."""
-        return sum(choice.reasoning_tokens for choice in self._choices)
+    @abstractmethod
+    def chunk(self, delta: Delta) -> bytes: ...
 
-    def read(self, chunk: TextChunk) -> Reading:
-        """What ``chunk`` adds. Text that may yet turn out to be a mark waits for what follows."""
-        return self._choices[chunk.index].read(chunk)
+    def end(self) -> bytes:
+        """With the chunk without choices that ``include_usage`` asks for."""
+        if not self._options.include_usage:
+            return _DONE
+        usage = to_json(usage_object(self._generation.usage()))
+        return self._head + b'],"usage":' + usage + b"}\n\n" + _DONE
+
+    def fail(self, error: Exception) -> bytes:
+        return error_event(error)
+
+    def _event(self, choice: Mapping[str, Any]) -> bytes:
+        """One chunk. It has ``usage`` where any has it: null, or the counts so far on wish."""
+        options = self._options
+        event = self._head + to_json(choice)
+        if options.continuous_usage_stats:
+            usage = to_json(usage_object(self._generation.usage()))
+            return event + b'],"usage":' + usage + b"}\n\n"
+        return event + (b'],"usage":null}\n\n' if options.include_usage else b"]}\n\n")
 
 
-class _ChoiceReader:
-    """Tokens are told apart by the piece in which their first byte lies::
+class WholeRenderer(ABC):
+    """A whole answer as one object."""
 
-    raw text   | reasoning | mark | content     | held back |
-    tokens     |   |    |   |    |   |    |   |   |
-    """
+    def __init__(self, head: Mapping[str, Any], generation: Generation) -> None:
+        """``head``: what the object begins with."""
+        self._head = head
+        self._generation = generation
 
-    def __init__(self, format: ChatFormat, opening: Opening, expected: Expected) -> None:
-        self.reasoning_tokens = 0
-        self._reader: AnswerReader | None = None
-        if expected.tools or (format.reasoning is not None and opening != "closed"):
-            self._reader = AnswerReader(
-                format,
-                opening=opening,
-                tools=expected.tools,
-                content_first=expected.content_first,
-            )
-        self._calls = 0
-        self._open_calls = 0
-        self._waiting: deque[tuple[int, AnswerToken]] = deque()
-        """Tokens that no piece has reached yet, and where their first bytes are."""
-        self._received = 0
-        """Bytes of all tokens so far."""
-        self._text = ""
-        """The raw text that no piece has reached yet."""
-        self._told = 0
-        """Characters of raw text before it."""
-        self._told_bytes = 0
+    def begin(self) -> bytes:
+        return b""
 
-    def read(self, chunk: TextChunk) -> Reading:
-        assert chunk.finish_reason in (None, "stop", "length")
-        if self._reader is None:  # nothing but content can come, and nothing is looked for
-            plain = [Content(chunk.text)] if chunk.text else []
-            return Reading(chunk.index, plain, chunk.tokens, chunk.finish_reason)
-        pieces = self._reader.push(chunk.text)
-        if chunk.finish_reason is not None:
-            pieces += self._reader.finish()
-        for piece in pieces:
-            self._calls += isinstance(piece, CallStart)
-            self._open_calls += isinstance(piece, CallStart) - isinstance(piece, CallEnd)
-        ending: Ending | None = chunk.finish_reason
-        if ending is not None and self._calls and not self._open_calls:
-            ending = "tool_calls"
-        return Reading(chunk.index, pieces, self._tell(chunk, pieces), ending)
+    def chunk(self, delta: Delta) -> bytes:
+        """Only collects."""
+        self._add(delta)
+        return b""
 
-    def _tell(self, chunk: TextChunk, pieces: Sequence[Piece]) -> list[AnswerToken]:
-        """The tokens of content that ``pieces`` have reached; counts those of reasoning."""
-        self._text += chunk.text
-        for token in chunk.tokens:
-            self._waiting.append((self._received, token))
-            self._received += len(token.data)
-        content = []
-        for piece in pieces:
-            start, end = self._bytes_before(piece.start), self._bytes_before(piece.end)
-            while self._waiting and self._waiting[0][0] < end:
-                position, token = self._waiting.popleft()
-                if isinstance(piece, Reasoning):
-                    self.reasoning_tokens += 1
-                elif isinstance(piece, Content) and position >= start:
-                    content.append(token)
-        return content
+    def end(self) -> bytes:
+        # One choice after the other, so that no call keeps other threads waiting for long.
+        choices = b",".join([to_json(self._choice(index)) for index in range(self._generation.n)])
+        usage = to_json(usage_object(self._generation.usage()))
+        return to_json(self._head)[:-1] + b',"choices":[' + choices + b'],"usage":' + usage + b"}"
 
-    def _bytes_before(self, position: int) -> int:
-        """Where a character is in bytes; asked for in ascending order."""
-        passed, self._text = (
-            self._text[: position - self._told],
-            self._text[position - self._told :],
-        )
-        self._told = position
-        self._told_bytes += len(passed.encode())
-        return self._told_bytes
+    def fail(self, error: Exception) -> bytes:
+        raise error
+
+    @abstractmethod
+    def _add(self, delta: Delta) -> None: ...
+
+    @abstractmethod
+    def _choice(self, index: int) -> dict[str, Any]: ...

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fastapi import Request, Response
-from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 
 from app.core.errors import LeapjsonError
-from app.core.events import TextChunk
 from app.http.config import ApiConfig
 from app.http.disconnect import ClientLeft, while_connected
-from app.http.errors import envelope, error_response, status_of
+from app.http.errors import error_response, status_of
 from app.http.middleware.tenants import tenant_of
 from app.http.requests.body import read_body
-from app.serving.generation import CLIENT_LEFT, Generation
+from app.serving.generation import CLIENT_LEFT
 from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
 
@@ -34,9 +31,6 @@ class Caller:
 
     request_id: str
     tenant: str
-
-
-DONE = b"data: [DONE]\n\n"
 
 
 class Endpoint(Generic[Call]):
@@ -83,87 +77,3 @@ class Endpoint(Generic[Call]):
                 logger.exception("a request failed")
             timeline.end(status=status_of(error), finish_reason="error")
             return error_response(error)
-
-
-_SLICE = 32
-"""Chunks that are written in one go: with all log-probabilities they take some milliseconds."""
-
-
-async def in_slices(
-    batches: AsyncIterator[Sequence[TextChunk]],
-) -> AsyncIterator[Sequence[TextChunk]]:
-    """``batches`` in parts of bounded size, other tasks having their turn in between.
-
-    What a slow client has not read yet is one batch, which may be a whole answer.
-    """
-    async for batch in batches:
-        for start in range(0, len(batch), _SLICE):
-            if start:
-                await asyncio.sleep(0)
-            yield batch[start : start + _SLICE]
-
-
-async def until_begun(generation: Generation) -> None:
-    """Wait for the first chunk, so that an error that comes first has a status of its own.
-
-    If it does, the generation is closed, as it is when the client leaves.
-    """
-    try:
-        await generation.begun()
-    except BaseException:
-        generation.close()
-        raise
-
-
-async def collect(generation: Generation, add: Callable[[TextChunk], object]) -> None:
-    """Give ``add`` every chunk of a whole answer; the generation is closed whatever happens."""
-    try:
-        async for batch in in_slices(generation.batches(at_least=_SLICE)):
-            for chunk in batch:
-                add(chunk)
-    finally:
-        generation.close()
-
-
-class ChunkWriter(Protocol):
-    """Writes the chunks of one stream as server-sent events."""
-
-    def chunk(self, chunk: TextChunk, usage: dict[str, Any] | None = None, /) -> bytes: ...
-
-    def usage(self, usage: dict[str, Any], /) -> bytes:
-        """The chunk with no choices that ``include_usage`` asks for."""
-
-
-async def chunk_events(
-    generation: Generation,
-    writer: ChunkWriter,
-    usage: Callable[[], dict[str, Any]],
-    *,
-    include_usage: bool,
-    continuous_usage: bool,
-) -> AsyncIterator[bytes]:
-    """The events of a stream of chunks to its end; those that are ready together are one item."""
-    async for batch in in_slices(generation.batches()):
-        running = usage() if continuous_usage else None
-        events = b"".join(writer.chunk(chunk, running) for chunk in batch)
-        if events:
-            yield events
-    if include_usage:
-        yield writer.usage(usage())
-    yield DONE
-
-
-async def made(build: Callable[[], bytes], *, long: bool) -> bytes:
-    """What ``build`` makes; on a thread where it takes long."""
-    return await asyncio.to_thread(build) if long else build()
-
-
-async def or_error_event(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """``events``, and if they fail an event with the error: the status line is long sent."""
-    try:
-        async for event in events:
-            yield event
-    except Exception as error:
-        if not isinstance(error, LeapjsonError):
-            logger.exception("a stream failed")
-        yield b"data: " + to_json(envelope(error)) + b"\n\n"

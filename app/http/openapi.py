@@ -21,7 +21,7 @@ from app.http.chat import wire as chat
 from app.http.completions import wire as completions
 from app.http.config import ApiConfig
 from app.http.middleware.auth import METRICS_PATH, OPEN_PATHS
-from app.http.requests.wire import Neutral
+from app.http.requests.wire import Body
 from app.http.responses import wire as responses
 
 Json = dict[str, Any]
@@ -29,18 +29,7 @@ Json = dict[str, Any]
 _REFERENCE = "#/components/schemas/{model}"
 _GENERATES = (400, 404, 413, 429, 500, 503, 504)
 _NOT_SUPPORTED = "Not supported here: only values that ask for nothing are taken."
-_HARMLESS = "Taken, and of no effect on what is generated."
-
-
-@dataclass(frozen=True, slots=True)
-class Body:
-    """The model that a body is read with, and the fields that are known without being in it."""
-
-    model: type[BaseModel]
-    neutral: Neutral = field(default_factory=dict)
-    harmless: frozenset[str] = frozenset()
-    absent: frozenset[str] = frozenset()
-    """Fields of the model that are refused all the same."""
+_NO_EFFECT = "Taken, and of no effect on what is generated."
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +42,7 @@ class Operation:
     answer: type[BaseModel] | None = None
     """Of status 200; None: text, or nothing but errors."""
     errors: Sequence[int] = (500,)
-    bodies: Sequence[Body] = ()
+    bodies: Sequence[type[Body]] = ()
     """The body is one of these; none: there is no body."""
     event: type[BaseModel] | None = None
     """Of a stream's events; None: there are no streams."""
@@ -68,7 +57,7 @@ OPERATIONS = (
         "Answer a conversation",
         shapes.ChatCompletion,
         _GENERATES,
-        [Body(chat.ChatCompletionRequest, chat.NEUTRAL, chat.HARMLESS)],
+        [chat.ChatCompletionRequest],
         shapes.ChatCompletionChunk,
     ),
     Operation(
@@ -77,7 +66,7 @@ OPERATIONS = (
         "Continue a text",
         shapes.Completion,
         _GENERATES,
-        [Body(completions.CompletionRequest, completions.NEUTRAL, completions.HARMLESS)],
+        [completions.CompletionRequest],
         shapes.CompletionChunk,
     ),
     Operation(
@@ -86,14 +75,7 @@ OPERATIONS = (
         "Answer a list of items",
         shapes.ResponseObject,
         _GENERATES,
-        [
-            Body(
-                responses.ResponsesRequest,
-                responses.NEUTRAL,
-                responses.HARMLESS,
-                frozenset(responses.MOVED),
-            )
-        ],
+        [responses.ResponsesRequest],
         shapes.ResponseEvent,
     ),
     *(
@@ -111,7 +93,7 @@ OPERATIONS = (
         "Compile a schema ahead, and explain it",
         shapes.SchemaObject,
         (400, 413, 429, 500, 503),
-        [Body(schemas.SchemaRequest, schemas.NEUTRAL, schemas.HARMLESS)],
+        [schemas.SchemaRequest],
     ),
     Operation(
         "get",
@@ -126,10 +108,7 @@ OPERATIONS = (
         "The tokens of a text or of a conversation's prompt",
         shapes.Tokenized,
         (400, 404, 413, 500),
-        [
-            Body(tokens.TokenizeText, tokens.NEUTRAL_TEXT, tokens.HARMLESS),
-            Body(tokens.TokenizeChat, tokens.NEUTRAL_CHAT, tokens.HARMLESS),
-        ],
+        [tokens.TokenizeText, tokens.TokenizeChat],
     ),
     Operation(
         "post",
@@ -137,7 +116,7 @@ OPERATIONS = (
         "The text of tokens",
         shapes.Detokenized,
         (400, 404, 413, 500),
-        [Body(tokens.DetokenizeRequest, tokens.NEUTRAL_TOKENS, tokens.HARMLESS)],
+        [tokens.DetokenizeRequest],
     ),
     Operation("get", "/v1/models", "The model that is served", shapes.ModelList),
     Operation("get", "/v1/models/{model}", "A model by its name", shapes.ModelObject, (404, 500)),
@@ -197,7 +176,7 @@ def _operation(
         schema: Json = {"type": "string", "pattern": f"^[A-Za-z0-9_.{slash}-]+$"}
         described["parameters"] = [{"name": name, "in": "path", "required": True, "schema": schema}]
     if operation.bodies:
-        bodies = [references[body.model] for body in operation.bodies]
+        bodies = [references[body] for body in operation.bodies]
         schema = bodies[0] if len(bodies) == 1 else {"anyOf": bodies}
         described["requestBody"] = {
             "required": True,
@@ -261,7 +240,7 @@ def _name(operation: Operation) -> str:
 
 def _components(served: str) -> tuple[Json, Mapping[type[BaseModel], Json]]:
     """All schemas by name, and for each model of ``OPERATIONS`` the reference to its own."""
-    bodies = {body.model: body for each in OPERATIONS for body in each.bodies}
+    bodies = [body for each in OPERATIONS for body in each.bodies]
     answers = [each.answer for each in OPERATIONS if each.answer is not None]
     others = [model for each in OPERATIONS for model in each.statuses.values()]
     others += [each.event for each in OPERATIONS if each.event is not None]
@@ -271,11 +250,11 @@ def _components(served: str) -> tuple[Json, Mapping[type[BaseModel], Json]]:
     )
     components: Json = _any_of(definitions["$defs"])
     references = {model: found[model, "validation"] for model in models}
-    for model, body in bodies.items():
-        name = references[model]["$ref"].rpartition("/")[2]
+    for body in bodies:
+        name = references[body]["$ref"].rpartition("/")[2]
         _add_known_fields(components[name], body)
-        if "model" in body.model.model_fields:
-            optional = not body.model.model_fields["model"].is_required()
+        if "model" in body.model_fields:
+            optional = not body.model_fields["model"].is_required()
             names = [served, None] if optional else [served]
             components[name]["properties"]["model"] = {"enum": names}
     _name_both(components["RegexResponse"], "pattern", "regex")
@@ -286,14 +265,12 @@ def _components(served: str) -> tuple[Json, Mapping[type[BaseModel], Json]]:
     return components, references
 
 
-def _add_known_fields(component: Json, body: Body) -> None:
+def _add_known_fields(component: Json, body: type[Body]) -> None:
     properties = component["properties"]
-    for name in body.absent:
-        properties.pop(name, None)
-    for name, values in body.neutral.items():
+    for name, values in body.not_served.items():
         properties[name] = {"enum": list(values), "description": _NOT_SUPPORTED}
-    for name in body.harmless:
-        properties[name] = {"description": _HARMLESS}
+    for name in body.no_effect:
+        properties[name] = {"description": _NO_EFFECT}
     component["properties"] = dict(sorted(properties.items()))
 
 

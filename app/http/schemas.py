@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
@@ -20,18 +20,18 @@ from app.http.config import ApiConfig, Whitespace
 from app.http.endpoint import Caller, Endpoint
 from app.http.errors import envelope
 from app.http.requests.constraints import ConstraintReader, ResponseFormat
-from app.http.requests.wire import Neutral, Wire, read
+from app.http.requests.wire import Body
 from app.serving.schema_registry import RegisteredSchema, SchemaRegistry
 from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
 
 PATH = "/v1/schemas"
-NEUTRAL: Neutral = {}
-HARMLESS = frozenset({"description", "metadata", "user"})
 
 
-class SchemaRequest(Wire):
+class SchemaRequest(Body):
     """Either the fields of OpenAI's ``json_schema``, or a whole ``response_format``."""
+
+    no_effect: ClassVar[frozenset[str]] = frozenset({"description", "metadata", "user"})
 
     schema_: Any = Field(default=None, alias="schema")
     strict: bool | None = None
@@ -66,8 +66,7 @@ def schemas_router(
         try:
             registered = await registry.register(call.spec, call.name, tenant=call.tenant)
         except ConstraintError as error:
-            error.param = call.param
-            raise
+            raise error.named({"constraint": call.param}) from None
         timeline.end(status=200, finish_reason="stop")
         return Response(_object(registered), media_type="application/json")
 
@@ -92,7 +91,7 @@ def schemas_router(
 def _call(
     body: Mapping[str, Any], tenant: str, config: ApiConfig, constraints: ConstraintReader
 ) -> _Call:
-    asked = read(SchemaRequest, body, NEUTRAL, HARMLESS)
+    asked = SchemaRequest.read(body)
     if ("schema" in body) == (asked.response_format is not None):
         raise InvalidRequest("give either schema or response_format", param="schema")
     if asked.response_format is None:

@@ -12,7 +12,7 @@ from app.http.disconnect import ClientLeft, while_connected
 
 
 class EventStream(Response):
-    """Sends what ``events`` yields, each item in one write, as it comes.
+    """Sends what ``events`` yields, each item in one write, as it comes; empty ones are left out.
 
     A slow client makes ``events`` wait and nobody else. ``close`` is called once in the end,
     whether the stream was read to its end, the client left or nothing was sent at all.
@@ -43,5 +43,7 @@ class EventStream(Response):
             }
         )
         async for event in self._events:
+            if not event:
+                continue
             await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

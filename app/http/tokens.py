@@ -6,15 +6,15 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, ParamSpec
+from typing import Annotated, Any, ClassVar, Literal, ParamSpec
 
 from fastapi import APIRouter, Request, Response
 from pydantic import Field, WithJsonSchema
 from pydantic_core import to_json
 
+from app.answer.prompt import Conversation, Prompt, TextPrompt
 from app.core.constraint import Vocabulary
 from app.core.errors import InvalidRequest
-from app.core.request import Conversation, Prompt, TextPrompt
 from app.http.chat.messages import template_messages
 from app.http.chat.tools import function_tools
 from app.http.chat.wire import Message, Tool
@@ -22,24 +22,12 @@ from app.http.completions.prompts import check_token_ids
 from app.http.config import ApiConfig
 from app.http.endpoint import Caller, Endpoint
 from app.http.requests.template_options import template_options
-from app.http.requests.wire import Neutral, Wire, check_model, read
+from app.http.requests.wire import Body, NotServed, check_model
 from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
 
 TOKENIZE = "/tokenize"
 DETOKENIZE = "/detokenize"
-
-NEUTRAL_TEXT: Neutral = {"add_generation_prompt": (None, True)}
-NEUTRAL_CHAT: Neutral = {
-    "add_generation_prompt": (None, True),
-    "add_special_tokens": (None, False),
-    "chat_template": (None,),
-    "continue_final_message": (None, False),
-    "media_io_kwargs": (None, {}),
-    "mm_processor_kwargs": (None, {}),
-}
-NEUTRAL_TOKENS: Neutral = {"skip_special_tokens": (None, False)}
-HARMLESS = frozenset({"request_id", "user"})
 
 LARGE = 1 << 16
 """Tokens from which answers are made one after the other: one of millions takes seconds and 300 MB,
@@ -48,7 +36,13 @@ and nothing queues here."""
 P = ParamSpec("P")
 
 
-class TokenizeText(Wire):
+_NO_EFFECT = frozenset({"request_id", "user"})
+
+
+class TokenizeText(Body):
+    not_served: ClassVar[NotServed] = {"add_generation_prompt": (None, True)}
+    no_effect: ClassVar[frozenset[str]] = _NO_EFFECT
+
     model: str | None = None
     prompt: str
     add_special_tokens: bool = True
@@ -56,8 +50,18 @@ class TokenizeText(Wire):
     return_token_strs: bool | None = None
 
 
-class TokenizeChat(Wire):
+class TokenizeChat(Body):
     """The prompt of the chat completion that has these fields."""
+
+    not_served: ClassVar[NotServed] = {
+        "add_generation_prompt": (None, True),
+        "add_special_tokens": (None, False),
+        "chat_template": (None,),
+        "continue_final_message": (None, False),
+        "media_io_kwargs": (None, {}),
+        "mm_processor_kwargs": (None, {}),
+    }
+    no_effect: ClassVar[frozenset[str]] = _NO_EFFECT
 
     model: str | None = None
     messages: Annotated[list[Message], Field(min_length=1)]
@@ -69,7 +73,10 @@ class TokenizeChat(Wire):
     return_token_strs: bool | None = None
 
 
-class DetokenizeRequest(Wire):
+class DetokenizeRequest(Body):
+    not_served: ClassVar[NotServed] = {"skip_special_tokens": (None, False)}
+    no_effect: ClassVar[frozenset[str]] = _NO_EFFECT
+
     model: str | None = None
     # Checked by ``check_token_ids``, which is quicker where there are a million.
     tokens: Annotated[
@@ -131,11 +138,11 @@ class _Tokens:
     def parse_tokenize(self, body: Mapping[str, Any], caller: Caller) -> _TokenizeCall:
         """Raises ``InvalidRequest``. What has ``messages`` is a chat, else it is a text."""
         if "messages" not in body:
-            text = read(TokenizeText, body, NEUTRAL_TEXT, HARMLESS)
+            text = TokenizeText.read(body)
             self._check_model(text.model)
             strings = bool(text.return_token_strs)
             return _TokenizeCall(TextPrompt(text.prompt), text.add_special_tokens, strings)
-        chat = read(TokenizeChat, body, NEUTRAL_CHAT, HARMLESS)
+        chat = TokenizeChat.read(body)
         self._check_model(chat.model)
         return _TokenizeCall(self._conversation(chat), False, bool(chat.return_token_strs))
 
@@ -148,7 +155,7 @@ class _Tokens:
 
     def parse_detokenize(self, body: Mapping[str, Any], caller: Caller) -> Sequence[int]:
         """The tokens, which are the model's. Raises ``InvalidRequest``."""
-        wire = read(DetokenizeRequest, body, NEUTRAL_TOKENS, HARMLESS)
+        wire = DetokenizeRequest.read(body)
         self._check_model(wire.model)
         check_token_ids(wire.tokens, "tokens", self._vocabulary.size)
         return wire.tokens

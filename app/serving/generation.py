@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 
-from app.answer.prompt import Opening
+from app.answer.pieces import Delta
+from app.answer.plan import AnswerPlan
 from app.core.errors import LeapjsonError
-from app.core.events import AnswerUsage, TextChunk, TokenChunk
+from app.core.events import TokenChunk
 from app.serving.admission import Ticket
 from app.serving.deadline import Deadline
-from app.serving.ports import TextDecoder
 from app.serving.timeline import Timeline
 
 CLIENT_LEFT = 499
 """Status in metrics and logs of a request whose client did not wait (nginx's number)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the answers of one request cost so far, in tokens."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    """Tokens of the prompts whose keys and values were found in the prefix cache."""
+    completion_tokens: int
+    reasoning_tokens: int
+    leapt_tokens: int
+    drafted_tokens: int
+    forward_passes: int
+    """Steps of the engine in which the choices took part, each choice counted by itself."""
+
+
 class Generation:
-    """An inbox of the worker on one side, text for the client on the other.
+    """An inbox of the worker on one side, pieces for the client on the other.
 
     What the client has not read yet waits here: a slow client holds nobody up, and what waits
     is bounded by ``max_tokens``. Who opened it calls ``close`` in the end, whatever happens.
@@ -28,51 +44,52 @@ class Generation:
         self,
         *,
         request_ids: Sequence[str],
-        prompt_tokens: int,
-        prompts: Sequence[int],
-        openings: Sequence[Opening],
-        decoders: Sequence[TextDecoder],
+        plans: Sequence[AnswerPlan],
         ticket: Ticket,
         timeline: Timeline,
         abort: Callable[[Sequence[str]], None],
         status_of: Callable[[LeapjsonError], int],
     ) -> None:
-        self.prompt_tokens = prompt_tokens
-        """Of all prompts together."""
-        self._prompts = prompts
-        """Which prompt each choice answers."""
-        self.openings = openings
-        """Whether each choice begins inside its reasoning."""
+        """``plans``: of each prompt, whose choices have consecutive ``request_ids``."""
         self.n = len(request_ids)
         self._index = {request_id: index for index, request_id in enumerate(request_ids)}
-        self._decoders = decoders
+        self._choices_each = self.n // len(plans)
+        self._prompt_tokens = sum(len(plan.prompt.tokens) for plan in plans)
+        self._readers = [
+            plans[index // self._choices_each].reader(index) for index in range(self.n)
+        ]
         self._ticket = ticket
         self._timeline = timeline
         self._abort = abort
         self._status_of = status_of
         self._reasons: dict[int, str] = {}
-        self._ready: list[TextChunk] = []
+        self._ready: list[Delta] = []
         self._enough = 1
-        """Chunks that are ready for which the reader is woken."""
+        """Deltas that are ready for which the reader is woken."""
         self._failure: LeapjsonError | None = None
         self._news = asyncio.Event()
-        self._taken_up = False
+        self._scheduled = False
         self._expiry: asyncio.TimerHandle | None = None
-        timeline.submitted(prompt_tokens)
+        timeline.submitted(self._prompt_tokens)
 
-    @property
-    def usage(self) -> Mapping[int, AnswerUsage]:
-        """The latest counts of each choice."""
-        return self._timeline.usage
-
-    @property
-    def cached_tokens(self) -> int:
-        """Tokens of all prompts together that were found in the prefix cache."""
+    def usage(self) -> Usage:
+        """The counts so far, of all choices together. A prompt counts once for all of its own."""
+        answers = self._timeline.usage
         cached: dict[int, int] = {}
-        for index, usage in self.usage.items():
-            prompt = self._prompts[index]
-            cached[prompt] = max(cached.get(prompt, 0), usage.cached_tokens)
-        return sum(cached.values())
+        for index, each in answers.items():
+            prompt = index // self._choices_each
+            cached[prompt] = max(cached.get(prompt, 0), each.cached_tokens)
+        completion = sum(each.completion_tokens for each in answers.values())
+        reasoning = sum(reader.reasoning_tokens for reader in self._readers)
+        return Usage(
+            prompt_tokens=self._prompt_tokens,
+            cached_tokens=sum(cached.values()),
+            completion_tokens=completion,
+            reasoning_tokens=min(reasoning, completion),
+            leapt_tokens=sum(each.leapt_tokens for each in answers.values()),
+            drafted_tokens=sum(each.drafted_tokens for each in answers.values()),
+            forward_passes=sum(each.forward_passes for each in answers.values()),
+        )
 
     async def begun(self) -> None:
         """Wait for the first chunk. Raises the error that came instead."""
@@ -80,12 +97,12 @@ class Generation:
         if self._failure is not None and not self._ready:
             raise self._failure
 
-    async def batches(self, at_least: int = 1) -> AsyncIterator[Sequence[TextChunk]]:
+    async def batches(self, at_least: int = 1) -> AsyncIterator[Sequence[Delta]]:
         """What has come since the last batch, in order of arrival, until every choice ended.
 
-        A batch is waited for until it has ``at_least`` so many chunks, or is the last one: who
+        A batch is waited for until it has ``at_least`` so many deltas, or is the last one: who
         is in no hurry need not be woken by each step of the engine.
-        Raises the error that ended the generation, after the chunks that came before it.
+        Raises the error that ended the generation, after what came before it.
         """
         self._enough = at_least
         while True:
@@ -107,7 +124,7 @@ class Generation:
 
         def end() -> None:
             self._abort(list(self._index))
-            finished = "the answer was not finished" if self._taken_up else "no answer began"
+            finished = "the answer was not finished" if self._scheduled else "no answer began"
             self.on_failure(deadline.exceeded(finished))
 
         if not self._ended:
@@ -120,7 +137,7 @@ class Generation:
         self._abort(list(self._index))
 
     def on_scheduled(self, moment: float) -> None:
-        self._taken_up = True
+        self._scheduled = True
         self._timeline.scheduled(moment)
         self._ticket.start()
 
@@ -132,11 +149,9 @@ class Generation:
             fault = LeapjsonError("the engine gave this answer up; a fault of the server")
             self.on_failure(chunk.error or fault)
             return
-        text = self._decoders[index].push(chunk.data)
+        self._ready.append(self._readers[index].read(chunk))
         if chunk.finish_reason is not None:
-            text += self._decoders[index].finish()
             self._reasons[index] = chunk.finish_reason
-        self._ready.append(TextChunk(index, text, chunk.tokens, chunk.usage, chunk.finish_reason))
         if len(self._reasons) == self.n:
             # The slowest way to end says most: "length" if any choice was cut.
             self._end(200, "length" if "length" in self._reasons.values() else "stop")

@@ -39,11 +39,3 @@ class Engine(Protocol):
     @property
     def kv_usage(self) -> float:
         """Share of cache blocks that live sequences hold, 0 to 1. Any thread may read it."""
-
-
-class TextDecoder(Protocol):
-    """Bytes of one answer to text; holds back the bytes of an unfinished character."""
-
-    def push(self, data: bytes, /) -> str: ...
-
-    def finish(self) -> str: ...

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TypeVar
 
 from app.answer.formats import ChatFormat
-from app.answer.prompt import Opening, prepare, text_length
+from app.answer.prompt import (
+    Conversation,
+    PreparedPrompt,
+    Prompt,
+    TextPrompt,
+    TokenPrompt,
+    prepare,
+    text_length,
+)
 from app.answer.prompt import opening as find_opening
-from app.core.request import Conversation, Prompt, TextPrompt, TokenPrompt
 from app.core.text import Tokenizer
 
 T = TypeVar("T")
@@ -21,16 +27,6 @@ LONG_PROMPT = 4096
 
 HUGE_PROMPT = 1 << 17
 """Characters from which prompts wait for one another, so that the threads stay free for others."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedPrompt:
-    """A prompt in tokens."""
-
-    tokens: Sequence[int]
-    param: str
-    """The request's field that it came from."""
-    opening: Opening = "closed"
 
 
 class PromptPreparer:
@@ -48,12 +44,12 @@ class PromptPreparer:
         """
         match prompt:
             case TokenPrompt(tokens=tokens):
-                return PreparedPrompt(tokens, "prompt")
+                return PreparedPrompt(tokens)
             case TextPrompt(text=text):
                 encode = functools.partial(
                     self._tokenizer.encode_prompt, text, add_special_tokens=add_special_tokens
                 )
-                return PreparedPrompt(await self._tokenized(len(text), encode), "prompt")
+                return PreparedPrompt(await self._tokenized(len(text), encode))
         length = text_length(prompt, HUGE_PROMPT)
         return await self._tokenized(length, functools.partial(self._render, prompt))
 
@@ -70,4 +66,4 @@ class PromptPreparer:
         rendered = self._tokenizer.render_chat(given.messages, given.tools, given.options)
         reasoning = self._chat_format.reasoning
         opening = "closed" if reasoning is None else find_opening(rendered.tail, reasoning)
-        return PreparedPrompt(rendered.tokens, "messages", opening)
+        return PreparedPrompt(rendered.tokens, opening)

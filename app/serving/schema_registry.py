@@ -108,8 +108,7 @@ class SchemaRegistry:
         if schema_id not in self._schemas:
             raise UnknownSchema(
                 f"no schema is kept under the id {schema_id[:64]!r}; register it again with "
-                "POST /v1/schemas, which gives it the same id",
-                param="response_format.schema_id",
+                "POST /v1/schemas, which gives it the same id"
             )
         self._schemas.move_to_end(schema_id)
         return self._schemas[schema_id]

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.answer.formats import ChatFormat
-from app.answer.language import is_open_ended, with_reasoning
+from app.answer.plan import AnswerPlan
+from app.answer.prompt import Prompt
 from app.core.constraint import Constraint
 from app.core.errors import (
     Draining,
@@ -19,20 +20,17 @@ from app.core.errors import (
     QueueFull,
 )
 from app.core.events import RequestObserver
-from app.core.request import EngineRequest, GenerationRequest, Prompt, ThinkingBudget
+from app.core.request import EngineRequest
 from app.core.text import Tokenizer
 from app.serving.admission import Admission, Ticket
 from app.serving.body_room import BodyRoom
 from app.serving.constraints import ConstraintCache
 from app.serving.deadline import Deadline
 from app.serving.generation import Generation
-from app.serving.ports import TextDecoder
-from app.serving.prompts import PreparedPrompt, PromptPreparer
+from app.serving.prompts import PromptPreparer
+from app.serving.request import GenerationRequest
 from app.serving.timeline import Timeline
 from app.serving.worker import DEATH_NOTICE, EngineWorker
-
-ANSWER_SHARE = 4
-"""Reasoning leaves one in so many of ``max_tokens`` to the answer that a constraint asks for."""
 
 UNSAID_TOKENS = 1024
 """What an answer is taken to need in the queue where nobody set a ``max_tokens``."""
@@ -73,7 +71,6 @@ class GenerationService:
         admission: Admission,
         constraints: ConstraintCache,
         tokenizer: Tokenizer,
-        new_decoder: Callable[[], TextDecoder],
         observer: RequestObserver,
         status_of: Callable[[LeapjsonError], int],
         clock: Callable[[], float],
@@ -84,7 +81,6 @@ class GenerationService:
         self._admission = admission
         self._constraints = constraints
         self._tokenizer = tokenizer
-        self._new_decoder = new_decoder
         self._observer = observer
         self._status_of = status_of
         self._clock = clock
@@ -164,23 +160,19 @@ class GenerationService:
     async def _start(
         self, request: GenerationRequest, ticket: Ticket, timeline: Timeline, deadline: Deadline
     ) -> Generation:
-        prompts = [await self._prompts.prepare(prompt) for prompt in request.prompts]
-        needed = sum(len(prompt.tokens) + self._room(request, prompt) for prompt in prompts)
-        ticket.claim(request.n * needed, deadline.left)
-        engine_requests = []
-        for number, prompt in enumerate(prompts):
-            constraint = await self._constraint(request, prompt, timeline)
+        plans = [await self._plan(request, prompt) for prompt in request.prompts]
+        ticket.claim(request.n * sum(self._room(request, each) for each in plans), deadline.left)
+        engine_requests: list[EngineRequest] = []
+        for plan in plans:
+            constraint = await self._constraint(plan, request.tenant, timeline)
             for choice in range(request.n):
-                index = number * request.n + choice
+                request_id = f"{request.request_id}-{len(engine_requests)}"
                 engine_requests.append(
-                    self._engine_request(request, prompt, constraint, index, choice)
+                    self._engine_request(request_id, request, plan, constraint, choice)
                 )
         generation = Generation(
             request_ids=[each.request_id for each in engine_requests],
-            prompt_tokens=sum(len(prompt.tokens) for prompt in prompts),
-            prompts=[number for number in range(len(prompts)) for _ in range(request.n)],
-            openings=[prompt.opening for prompt in prompts for _ in range(request.n)],
-            decoders=[self._new_decoder() for _ in engine_requests],
+            plans=plans,
             ticket=ticket,
             timeline=timeline,
             abort=self._worker.abort,
@@ -189,37 +181,37 @@ class GenerationService:
         await self._worker.submit(engine_requests, generation)
         return generation
 
+    async def _plan(self, request: GenerationRequest, prompt: Prompt) -> AnswerPlan:
+        prepared = await self._prompts.prepare(prompt)
+        return AnswerPlan.of(prepared, request.content, request.tools, self._config.chat_format)
+
     async def _constraint(
-        self, request: GenerationRequest, prompt: PreparedPrompt, timeline: Timeline
+        self, plan: AnswerPlan, tenant: str, timeline: Timeline
     ) -> Constraint | None:
-        spec = request.constraint
-        reasoning = self._config.chat_format.reasoning
-        if reasoning is not None and prompt.opening != "closed":
-            spec = with_reasoning(spec, reasoning, prompt.opening)
-        if spec is None:
+        if plan.constraint is None:
             return None
         with timeline.compiling():
-            return await self._constraints.get(spec, request.tenant)
+            return await self._constraints.get(plan.constraint, tenant)
 
     def _engine_request(
         self,
+        request_id: str,
         request: GenerationRequest,
-        prompt: PreparedPrompt,
+        plan: AnswerPlan,
         constraint: Constraint | None,
-        index: int,
         choice: int,
     ) -> EngineRequest:
-        max_tokens = self._max_tokens(request, prompt)
+        max_tokens = self._max_tokens(request, plan)
         seed = self._fresh_seed() if request.seed is None else request.seed + choice
         return EngineRequest(
-            request_id=f"{request.request_id}-{index}",
-            prompt=prompt.tokens,
+            request_id=request_id,
+            prompt=plan.prompt.tokens,
             max_tokens=max_tokens,
             sampling=request.sampling,
             seed=seed % 2**64,
             constraint=constraint,
-            open_ended=request.constraint is not None and is_open_ended(request.constraint),
-            thinking=self._thinking(prompt, constraint, max_tokens),
+            open_ended=plan.open_ended,
+            thinking=plan.thinking_budget(max_tokens),
             min_tokens=request.min_tokens,
             stop=[text.encode() for text in request.stop],
             stop_token_ids=request.stop_token_ids,
@@ -231,24 +223,14 @@ class GenerationService:
             scope="" if self._config.tenants_share else request.tenant,
         )
 
-    def _thinking(
-        self, prompt: PreparedPrompt, constraint: Constraint | None, max_tokens: int
-    ) -> ThinkingBudget | None:
-        """Room for the answer, where reasoning comes before it."""
-        reasoning = self._config.chat_format.reasoning
-        if reasoning is None or prompt.opening == "closed" or constraint is None:
-            return None
-        opening = reasoning.begin if prompt.opening == "possible" else ""
-        return ThinkingBudget(max_tokens // ANSWER_SHARE, reasoning.end.encode(), opening.encode())
-
-    def _room(self, request: GenerationRequest, prompt: PreparedPrompt) -> int:
-        """Tokens that an answer is taken to need while it waits."""
-        most = self._max_tokens(request, prompt)
+    def _room(self, request: GenerationRequest, plan: AnswerPlan) -> int:
+        """Tokens that an answer is taken to need while it waits, its prompt included."""
+        most = self._max_tokens(request, plan)
         said = request.max_tokens is not None or self._config.default_max_tokens is not None
-        return most if said else min(most, UNSAID_TOKENS)
+        return len(plan.prompt.tokens) + (most if said else min(most, UNSAID_TOKENS))
 
-    def _max_tokens(self, request: GenerationRequest, prompt: PreparedPrompt) -> int:
-        room, prompt_tokens = self._config.max_sequence_tokens, len(prompt.tokens)
+    def _max_tokens(self, request: GenerationRequest, plan: AnswerPlan) -> int:
+        room, prompt_tokens = self._config.max_sequence_tokens, len(plan.prompt.tokens)
         asked, left = request.max_tokens, room - prompt_tokens
         if prompt_tokens == 0:
             raise InvalidRequest("the prompt is empty", role="prompt")

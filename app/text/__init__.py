@@ -1,7 +1,6 @@
-"""Tokens and text: the tokenizer, the bytes of its vocabulary, bytes back to text."""
+"""Tokens and text: the tokenizer, and the bytes of its vocabulary."""
 
-from app.text.decoder import IncrementalDecoder
 from app.text.tokenizer import HfTokenizer
 from app.text.vocabulary import Vocabulary
 
-__all__ = ["HfTokenizer", "IncrementalDecoder", "Vocabulary"]
+__all__ = ["HfTokenizer", "Vocabulary"]

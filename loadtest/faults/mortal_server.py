@@ -12,7 +12,8 @@ import threading
 from collections.abc import Iterator
 
 from app.core.events import StepObserver, StepOutput
-from app.server.main import Backend, load_backend, serve
+from app.server.backend import Backend, load_backend
+from app.server.serve import serve
 from app.server.settings import Settings
 
 

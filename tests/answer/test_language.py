@@ -11,12 +11,14 @@ import jsonschema
 import pytest
 
 from app.answer.formats import HERMES, LLAMA, PLAIN, ChatFormat, ReasoningFormat, ToolFormat, detect
-from app.answer.language import ToolUse, answer, is_open_ended, objects_of, with_reasoning
+from app.answer.language import answer, is_open_ended, objects_of, with_reasoning
+from app.answer.pieces import CallStart, Content
+from app.answer.pieces import TextPiece as Piece
 from app.answer.prompt import Opening
-from app.answer.reader import AnswerReader, CallStart, Content, Piece
+from app.answer.reader import AnswerReader
+from app.answer.tools import FunctionTool, ToolUse
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest, InvalidSchema
-from app.core.request import FunctionTool
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from app.core.structure import FreeText, Structure
 from tests.answer import templates

@@ -15,8 +15,9 @@ from app.answer.formats import (
     ReasoningFormat,
     ToolFormat,
 )
+from app.answer.pieces import CallArguments, CallEnd, CallStart, Content, Reasoning
 from app.answer.prompt import Opening
-from app.answer.reader import AnswerReader, CallArguments, CallEnd, CallStart, Content, Reasoning
+from app.answer.reader import AnswerReader
 from tests.answer.walks import calls, content, cut, read, reasoning
 
 THINK = ReasoningFormat("<think>", "</think>")

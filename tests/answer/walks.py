@@ -7,15 +7,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from app.answer.reader import (
-    AnswerReader,
-    CallArguments,
-    CallEnd,
-    CallStart,
-    Content,
-    Piece,
-    Reasoning,
-)
+from app.answer.pieces import CallArguments, CallEnd, CallStart, Content, Reasoning
+from app.answer.pieces import TextPiece as Piece
+from app.answer.reader import AnswerReader
 from app.constraint import Compiler
 from app.core.constraint import ConstraintSpec
 from app.core.errors import RejectedToken

@@ -145,7 +145,8 @@ def report(findings: Findings) -> str:
 
 async def _fuzz_demo(examples: int, number: int) -> Findings:
     """With the demo model, in this process."""
-    from app.server.main import assemble, load_backend
+    from app.server.backend import load_backend
+    from app.server.composition import assemble
     from app.server.settings import Settings
     from app.telemetry.metrics import Metrics
     from tests.http.harness import listening

@@ -17,7 +17,7 @@ import pytest
 from app.constraint import Compiler, JsonSchema
 from app.core.constraint import ConstraintState
 from app.core.errors import RejectedToken
-from app.server.main import assemble
+from app.server.composition import assemble
 from app.server.preload import Preload
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics

@@ -3,14 +3,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from app.core.events import AnswerUsage, TextChunk
-from app.http.endpoint import in_slices
+from app.answer.pieces import Content, Delta
+from app.http.answering import in_slices
 
-USAGE = AnswerUsage(1, 0, 1, 0, 0, 1)
-CHUNKS = [TextChunk(0, str(number), (), USAGE) for number in range(100)]
+CHUNKS = [Delta(0, [Content(str(number))]) for number in range(100)]
 
 
-async def batches() -> AsyncIterator[Sequence[TextChunk]]:
+async def batches() -> AsyncIterator[Sequence[Delta]]:
     yield CHUNKS[:90]
     yield CHUNKS[90:]
 

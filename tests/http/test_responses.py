@@ -9,10 +9,10 @@ import pytest
 from openai.types.responses import Response
 from pydantic import BaseModel
 
-from app.answer.language import ToolUse, answer
+from app.answer.language import answer
+from app.answer.tools import FunctionTool, ToolUse
 from app.core.constraint import Choice, Grammar, JsonObject, JsonSchema, Regex
 from app.core.errors import UnsupportedSchema
-from app.core.request import FunctionTool
 from tests.http.harness import client_of, sdk_of
 from tests.http.responses import (
     CALL,
@@ -369,6 +369,17 @@ async def test_the_sdk_raises_its_own_errors() -> None:
                 model="demo", input="hi", text={"format": {"type": "json_object"}}
             )
         assert (bad.value.code, bad.value.param) == ("unsupported_schema", "text.format")
+
+
+async def test_a_name_of_the_schemas_own_is_not_taken_for_a_field() -> None:
+    bench = Bench()
+    bench.compile_error = UnsupportedSchema("format", "/properties/max_tokens")
+    async with client_of(bench) as client:
+        text = {"format": {"type": "json_object"}}
+        refused = await client.post(PATH, json={"model": "demo", "input": "hi", "text": text})
+    error = refused.json()["error"]
+    assert "at /properties/max_tokens cannot be enforced" in error["message"]
+    assert error["param"] == "text.format"
 
 
 async def test_no_response_is_kept() -> None:

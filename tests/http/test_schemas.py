@@ -13,7 +13,7 @@ import pytest
 from app.__main__ import main
 from app.core.constraint import JsonSchema
 from app.core.errors import UnsupportedSchema
-from app.server.main import assemble
+from app.server.composition import assemble
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
 from tests.http.harness import CHAT, chat, client_of

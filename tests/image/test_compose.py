@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from app.http.openapi import OPERATIONS
-from app.server.main import FLUSH_SECONDS
+from app.server.serve import FLUSH_SECONDS
 from app.server.settings import Settings
 from tests.image.dockerfile import read_dockerfile
 

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from app.http.middleware.auth import METRICS_PATH, OPEN_PATHS
-from app.server.main import FLUSH_SECONDS, Assembly, assemble
+from app.server.composition import Assembly, assemble
+from app.server.serve import FLUSH_SECONDS
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
 from loadtest.autoscale.rules import hpa, keda

@@ -6,10 +6,11 @@ import sys
 
 import uvicorn
 
-from app.server.main import Backend, DrainingServer, assemble
+from app.server.backend import Backend
+from app.server.composition import assemble
 from app.server.settings import Settings
+from app.server.signals import DrainingServer
 from app.telemetry.metrics import Metrics
-from app.text.decoder import IncrementalDecoder
 from tests.fakes import ByteVocabulary
 from tests.serving.fakes import PLAIN, FakeConstraint, FakeEngine, FakeTokenizer
 
@@ -20,7 +21,6 @@ def backend(engine: FakeEngine) -> Backend:
         tokenizer=FakeTokenizer(),
         chat_format=PLAIN,
         vocabulary=ByteVocabulary(),
-        new_decoder=IncrementalDecoder,
         compile_target="tests.serving.compile_targets:compile",
         link=lambda program: FakeConstraint(),
         max_sequence_tokens=10**6,

@@ -15,7 +15,8 @@ import httpx
 import pytest
 
 from app.__main__ import build_parser, main
-from app.server.main import assemble, greeting
+from app.server.composition import assemble
+from app.server.serve import greeting
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
 from tests.server.backend import backend
@@ -178,7 +179,7 @@ async def test_what_does_not_end_in_the_drain_time_is_told_so() -> None:
 def test_every_setting_is_a_flag_and_flags_go_before_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import app.server.main
+    import app.server.serve
 
     monkeypatch.setenv("LEAPJSON_PORT", "1")
     monkeypatch.setenv("LEAPJSON_MAX_N", "3")
@@ -188,7 +189,7 @@ def test_every_setting_is_a_flag_and_flags_go_before_the_environment(
         seen.append(settings)
         return 0
 
-    monkeypatch.setattr(app.server.main, "serve", serve)
+    monkeypatch.setattr(app.server.serve, "serve", serve)
     assert main(["serve", "--port", "2", "--no-leap", "--max-model-len", "512"]) == 0
     (settings,) = seen
     assert (settings.port, settings.max_n) == (2, 3)

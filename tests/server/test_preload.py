@@ -16,7 +16,7 @@ from app.__main__ import main
 from app.constraint import Compiler, from_python_type
 from app.constraint.limits import Limits
 from app.core.errors import LeapjsonError
-from app.server.main import assemble
+from app.server.composition import assemble
 from app.server.preload import Preload, load_types, warm
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
@@ -96,7 +96,7 @@ async def test_a_grammar_is_served_and_a_bad_one_is_shown_its_place() -> None:
 def test_types_are_named_in_the_environment_or_by_repeated_flags(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import app.server.main
+    import app.server.serve
 
     seen: list[Settings] = []
 
@@ -104,7 +104,7 @@ def test_types_are_named_in_the_environment_or_by_repeated_flags(
         seen.append(settings)
         return 0
 
-    monkeypatch.setattr(app.server.main, "serve", serve)
+    monkeypatch.setattr(app.server.serve, "serve", serve)
     monkeypatch.setenv("LEAPJSON_PRELOAD", "a:B, c:D")
     main(["serve"])
     main(["serve", "--preload", "e:F", "--preload", "g:H"])

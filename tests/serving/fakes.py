@@ -10,19 +10,21 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from app.answer.formats import ChatFormat, detect
+from app.answer.pieces import Content, Delta
+from app.answer.prompt import Conversation
 from app.core.constraint import ConstraintSpec, JsonSchema
 from app.core.errors import RequestError
 from app.core.events import AnswerToken, AnswerUsage, RequestStats, StepOutput, TokenChunk
-from app.core.request import Conversation, EngineRequest, GenerationRequest
+from app.core.request import EngineRequest
 from app.core.step import TokenLogprob
 from app.core.text import RenderedPrompt
 from app.http.errors import status_of
 from app.serving.admission import Admission
 from app.serving.constraints import ConstraintCache
+from app.serving.request import GenerationRequest
 from app.serving.schema_registry import SchemaRegistry
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.worker import EngineWorker
-from app.text.decoder import IncrementalDecoder
 from tests.fakes import ByteVocabulary
 
 PLAIN = detect(None, ())
@@ -253,7 +255,6 @@ class Bench:
             admission=self.admission,
             constraints=self.constraints,
             tokenizer=self.tokenizer,
-            new_decoder=IncrementalDecoder,
             observer=self.observer,
             status_of=status_of,
             clock=time.perf_counter,
@@ -290,10 +291,15 @@ class Bench:
         try:
             async for batch in generation.batches():
                 for chunk in batch:
-                    texts[chunk.index] += chunk.text
+                    texts[chunk.index] += text_of(chunk)
         finally:
             generation.close()
         return texts
+
+
+def text_of(delta: Delta) -> str:
+    """The content in ``delta``."""
+    return "".join(piece.text for piece in delta.pieces if isinstance(piece, Content))
 
 
 def ask(request_id: str = "r", **fields: Any) -> GenerationRequest:

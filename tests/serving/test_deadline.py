@@ -10,7 +10,7 @@ import pytest
 from app.core.constraint import ConstraintSpec, JsonObject
 from app.core.errors import DeadlineExceeded, InvalidRequest, QueueFull
 from app.serving.deadline import Deadline
-from tests.serving.fakes import Bench, FakeEngine, ask, until
+from tests.serving.fakes import Bench, FakeEngine, ask, text_of, until
 
 SHORT = 0.01
 
@@ -20,7 +20,7 @@ def now() -> Deadline:
     return Deadline(asyncio.get_running_loop().time(), 5.0, asked=True)
 
 
-async def test_what_no_step_has_taken_up_in_time_ends_and_leaves_nothing() -> None:
+async def test_what_no_step_has_scheduled_in_time_ends_and_leaves_nothing() -> None:
     async with Bench(FakeEngine(slots=0)).running() as bench:
         with pytest.raises(DeadlineExceeded, match=r"within 0\.01 s, its timeout"):
             await bench.texts(ask(timeout=SHORT, n=2))
@@ -58,7 +58,7 @@ async def test_compiling_counts() -> None:
 
     async with Bench(compile=never).running() as bench:
         with pytest.raises(DeadlineExceeded, match="not even in the engine's queue"):
-            await bench.texts(ask(constraint=JsonObject(), timeout=SHORT))
+            await bench.texts(ask(content=JsonObject(), timeout=SHORT))
         assert bench.constraints.waiting == bench.admission.live == 0
         assert bench.engine.added == []
 
@@ -72,7 +72,7 @@ async def test_what_came_in_time_is_told_before_the_error() -> None:
         generation.expire(now())
         await until(lambda: generation._failure)
         batches = generation.batches()
-        assert [chunk.text for chunk in await anext(batches)] == ["a"]
+        assert [text_of(chunk) for chunk in await anext(batches)] == ["a"]
         with pytest.raises(DeadlineExceeded, match="the answer was not finished within 5 s"):
             await anext(batches)
         assert bench.admission.live == 0
@@ -85,7 +85,7 @@ async def test_an_answer_that_has_ended_is_past_its_deadline() -> None:
         assert await bench.texts(ask(timeout=3000)) == ["Hello"]
         timeline = bench.service.arrive("again", "/test")
         generation = await bench.service.open(ask("again"), timeline)
-        texts = [chunk.text async for batch in generation.batches() for chunk in batch]
+        texts = [text_of(chunk) async for batch in generation.batches() for chunk in batch]
         generation.expire(now())
         await asyncio.sleep(0)
         generation.close()

@@ -74,9 +74,8 @@ async def test_the_least_recently_used_schema_is_forgotten_and_told_how_to_come_
     registry.schema(ids[0])
     await registry.register(spec(3))
     assert registry.schema(ids[0]) == spec(0)
-    with pytest.raises(UnknownSchema, match="register it again") as caught:
+    with pytest.raises(UnknownSchema, match="register it again"):
         registry.schema(ids[1])
-    assert caught.value.param == "response_format.schema_id"
     assert (await registry.register(spec(1))).id == ids[1]
 
 

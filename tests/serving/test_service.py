@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from app.answer.pieces import Delta
+from app.answer.prompt import TextPrompt
 from app.core.constraint import ConstraintSpec, Regex
 from app.core.errors import (
     BudgetTooSmall,
@@ -18,9 +20,8 @@ from app.core.errors import (
     QueueFull,
     UnsupportedSchema,
 )
-from app.core.events import TextChunk
-from app.core.request import EngineRequest, SamplingParams, TextPrompt
-from tests.serving.fakes import Bench, FakeConstraint, FakeEngine, ask, until
+from app.core.request import EngineRequest, SamplingParams
+from tests.serving.fakes import Bench, FakeConstraint, FakeEngine, ask, text_of, until
 
 
 async def test_an_answer_is_the_engines_bytes_as_text() -> None:
@@ -42,9 +43,9 @@ async def test_an_opening_is_told_while_its_step_still_runs() -> None:
         timeline = bench.service.arrive("r", "/test")
         generation = await bench.service.open(ask("r"), timeline)
         batches = aiter(generation.batches())
-        assert [chunk.text for chunk in await anext(batches)] == ["a"]
+        assert [text_of(chunk) for chunk in await anext(batches)] == ["a"]
         bench.engine.gate.set()
-        assert [chunk.text async for batch in batches for chunk in batch] == ["b"]
+        assert [text_of(chunk) async for batch in batches for chunk in batch] == ["b"]
         generation.close()
 
 
@@ -122,7 +123,7 @@ async def test_a_bad_schema_is_refused_and_its_room_given_back() -> None:
     async with Bench().running() as bench:
         bench.compile_error = UnsupportedSchema("format", "/a")
         with pytest.raises(UnsupportedSchema):
-            await bench.texts(ask(constraint=Regex("x")))
+            await bench.texts(ask(content=Regex("x")))
         assert bench.admission.live == 0
 
 
@@ -134,7 +135,7 @@ async def test_a_request_that_waits_for_its_schema_holds_nobody_up() -> None:
         return FakeConstraint()
 
     async with Bench(compile=compile).running() as bench:
-        slow = asyncio.create_task(bench.texts(ask("slow", constraint=Regex("x"))))
+        slow = asyncio.create_task(bench.texts(ask("slow", content=Regex("x"))))
         assert await bench.texts(ask("quick")) == ["Hello"]
         assert bench.constraints.waiting == 1
         ready.set()
@@ -148,7 +149,7 @@ async def test_leaving_while_the_schema_compiles_leaves_nothing_behind() -> None
         return FakeConstraint()
 
     async with Bench(compile=compile).running() as bench:
-        slow = asyncio.create_task(bench.texts(ask(constraint=Regex("x"))))
+        slow = asyncio.create_task(bench.texts(ask(content=Regex("x"))))
         await until(lambda: bench.constraints.waiting)
         slow.cancel()
         await asyncio.gather(slow, return_exceptions=True)
@@ -172,7 +173,7 @@ async def test_a_slow_reader_gets_everything_at_once_and_keeps_no_room() -> None
         generation = await bench.service.open(ask(), bench.service.arrive("r", "/test"))
         await until(lambda: bench.admission.live == 0)
         batches = [batch async for batch in generation.batches()]
-        assert [[chunk.text for chunk in batch] for batch in batches] == [["a", "b", "c"]]
+        assert [[text_of(chunk) for chunk in batch] for batch in batches] == [["a", "b", "c"]]
         generation.close()
         assert [s.status for s in bench.observer.requests] == [200]
 
@@ -183,7 +184,7 @@ async def test_a_reader_in_no_hurry_gets_everything_in_larger_batches() -> None:
         bench.engine.gate.clear()
         generation = await bench.service.open(ask(), bench.service.arrive("r", "/test"))
 
-        async def read() -> list[Sequence[TextChunk]]:
+        async def read() -> list[Sequence[Delta]]:
             return [batch async for batch in generation.batches(at_least=32)]
 
         reader = asyncio.create_task(read())
@@ -192,7 +193,7 @@ async def test_a_reader_in_no_hurry_gets_everything_in_larger_batches() -> None:
         *batches, last = await reader
         generation.close()
     assert all(len(batch) >= 32 for batch in batches)
-    texts = [chunk.text for batch in (*batches, last) for chunk in batch]
+    texts = [text_of(chunk) for batch in (*batches, last) for chunk in batch]
     assert texts == [piece.decode() for piece in pieces]
 
 

@@ -17,7 +17,7 @@ from app.core.events import TokenChunk
 from app.core.request import EngineRequest, SamplingParams
 from app.core.step import StepPlan
 from app.engine import Engine
-from app.server.main import assemble
+from app.server.composition import assemble
 from app.server.settings import Settings
 from app.serving.worker import EngineWorker
 from app.telemetry.metrics import Metrics

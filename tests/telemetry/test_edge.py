@@ -15,7 +15,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.server.main import assemble
+from app.server.composition import assemble
 from app.server.settings import Settings
 from app.telemetry.endpoints import KnownNames
 from app.telemetry.logs import JsonFormatter

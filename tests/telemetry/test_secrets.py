@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from app.server.main import assemble
+from app.server.composition import assemble
 from app.server.settings import Settings
 from app.telemetry.logs import configure_logging
 from app.telemetry.metrics import Metrics

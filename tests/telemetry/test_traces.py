@@ -21,9 +21,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.trace import SpanKind, StatusCode
 
-import app.server.main
+import app.server.composition
 from app.core.errors import LeapjsonError
-from app.server.main import assemble
+from app.server.composition import assemble
 from app.server.settings import Settings
 from app.telemetry import collector
 from app.telemetry.collector import open_traces
@@ -57,7 +57,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     def in_memory(endpoint: str | None, *, model: str) -> Traces:
         return Traces(SimpleSpanProcessor(exporter), model=model)
 
-    monkeypatch.setattr(app.server.main, "open_traces", in_memory)
+    monkeypatch.setattr(app.server.composition, "open_traces", in_memory)
     return exporter
 
 
@@ -296,7 +296,7 @@ def test_without_the_packages_an_endpoint_of_the_settings_is_refused_and_variabl
 def test_without_an_endpoint_the_sdk_is_not_even_imported() -> None:
     program = (
         "import sys\n"
-        "from app.server.settings import Settings\nfrom app.server.main import assemble\n"
+        "from app.server.settings import Settings\nfrom app.server.composition import assemble\n"
         "from app.telemetry.metrics import Metrics\n"
         "from tests.server.backend import backend\nfrom tests.serving.fakes import FakeEngine\n"
         "assemble(Settings(), backend(FakeEngine()), Metrics())\n"

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.core.errors import InvalidRequest
 from app.http.chat.wire import Message, OtherPart, RefusalPart, TextPart
-from app.http.requests.body import check_size
+from app.http.requests.tools import called_arguments
 
 
 def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -17,9 +17,6 @@ def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     for number, message in enumerate(messages):
         place = f"messages[{number}]"
         _check(message, place, called)
-        for index, call in enumerate(message.tool_calls or ()):
-            arguments = f"{place}.tool_calls[{index}].function.arguments"
-            check_size(call.function.arguments.encode(), arguments)
         called.update(call.id for call in message.tool_calls or ())
         rendered.append(_template_message(message, place))
     return rendered
@@ -74,9 +71,15 @@ def _template_message(message: Message, place: str) -> dict[str, Any]:
             {
                 "id": call.id,
                 "type": "function",
-                "function": {"name": call.function.name, "arguments": call.function.arguments},
+                "function": {
+                    "name": call.function.name,
+                    "arguments": called_arguments(
+                        call.function.arguments,
+                        f"{place}.tool_calls[{index}].function.arguments",
+                    ),
+                },
             }
-            for call in message.tool_calls
+            for index, call in enumerate(message.tool_calls)
         ]
     return rendered
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.answer.language import ToolUse
-from app.core.request import FunctionTool
+from app.answer.tools import FunctionTool, ToolUse
 from app.http.chat.wire import AllowedToolsChoice, ChatCompletionRequest, NamedTool, Tool
 from app.http.requests import tools as shared
 

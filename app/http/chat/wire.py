@@ -2,71 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
 from app.http.requests.constraints import ConstraintFields
-from app.http.requests.sampling import SamplingFields
-from app.http.requests.wire import Neutral, Wire, kind_among
-
-NEUTRAL: Neutral = {
-    "add_generation_prompt": (None, True),
-    "add_special_tokens": (None, False),
-    "allowed_token_ids": (None,),
-    "audio": (None,),
-    "bad_words": (None, []),
-    "best_of": (None, 1),
-    "cache_salt": (None,),
-    "chat_template": (None,),
-    "continue_final_message": (None, False),
-    "documents": (None, []),
-    "echo": (None, False),
-    "function_call": (None, "none"),
-    "functions": (None, []),
-    "guided_decoding_backend": (None,),
-    "guided_whitespace_pattern": (None,),
-    "include_reasoning": (None, True),
-    "include_stop_str_in_output": (None, False),
-    "kv_transfer_params": (None,),
-    "length_penalty": (None, 1, 1.0),
-    "logits_processors": (None, []),
-    "lora_path": (None,),
-    "mm_processor_kwargs": (None, {}),
-    "modalities": (None, ["text"]),
-    "moderation": (None,),
-    "no_stop_trim": (None, False),
-    "prediction": (None,),
-    "priority": (None, 0),
-    "prompt_logprobs": (None,),
-    "return_hidden_states": (None, False),
-    "return_token_ids": (None, False),
-    "return_tokens_as_token_ids": (None, False),
-    "separate_reasoning": (None, True),
-    "service_tier": (None, "auto", "default"),
-    "skip_special_tokens": (None, True),
-    "spaces_between_special_tokens": (None, True, False),
-    "store": (None, False),
-    "stream_reasoning": (None, True),
-    "truncate_prompt_tokens": (None,),
-    "use_beam_search": (None, False),
-    "verbosity": (None, "medium"),
-    "web_search_options": (None,),
-}
-"""Known to clients of OpenAI, vLLM and SGLang, and not served here."""
-
-HARMLESS = frozenset(
-    {
-        "metadata",
-        "prompt_cache_key",
-        "prompt_cache_options",
-        "prompt_cache_retention",
-        "request_id",
-        "safety_identifier",
-        "user",
-    }
-)
-"""Fields that do not change what is generated: labels, and hints about caches."""
+from app.http.requests.generation import NO_EFFECT, NOT_SERVED, GenerationFields, StreamOptions
+from app.http.requests.wire import NotServed, Wire, kind_among
 
 
 class TextPart(Wire, extra="ignore"):
@@ -161,15 +103,31 @@ class AllowedToolsChoice(Wire):
 ToolChoice = Literal["none", "auto", "required"] | NamedTool | AllowedToolsChoice
 
 
-class StreamOptions(Wire):
-    include_usage: bool = False
-    continuous_usage_stats: bool = False
-    include_obfuscation: Literal[False] = False
-    """Padding against an observer of encrypted lengths is never sent."""
-
-
-class ChatCompletionRequest(SamplingFields, ConstraintFields):
+class ChatCompletionRequest(GenerationFields, ConstraintFields):
     """The fields this server acts on; None means the default, as OpenAI takes null."""
+
+    not_served: ClassVar[NotServed] = {
+        **NOT_SERVED,
+        "add_generation_prompt": (None, True),
+        "add_special_tokens": (None, False),
+        "audio": (None,),
+        "best_of": (None, 1),
+        "chat_template": (None,),
+        "continue_final_message": (None, False),
+        "documents": (None, []),
+        "function_call": (None, "none"),
+        "functions": (None, []),
+        "include_reasoning": (None, True),
+        "mm_processor_kwargs": (None, {}),
+        "modalities": (None, ["text"]),
+        "moderation": (None,),
+        "prediction": (None,),
+        "separate_reasoning": (None, True),
+        "stream_reasoning": (None, True),
+        "verbosity": (None, "medium"),
+        "web_search_options": (None,),
+    }
+    no_effect: ClassVar[frozenset[str]] = NO_EFFECT | {"prompt_cache_options"}
 
     model: str
     messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]

@@ -6,7 +6,9 @@ import codecs
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken
+from app.core.text import Tokenizer
 from app.http.logprobs import LOWEST_LOGPROB
 
 TokenName = Callable[[int], str]
@@ -19,6 +21,16 @@ def spelled(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+
+
+def token_name(vocabulary: Vocabulary, tokenizer: Tokenizer) -> TokenName:
+    """Tokens without bytes of their own are special ones, which the tokenizer can write."""
+
+    def name(token: int) -> str:
+        data = vocabulary.token_bytes[token]
+        return tokenizer.decode([token]) if data is None else spelled(data)
+
+    return name
 
 
 class ChoiceLogprobs:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from app.answer.prompt import Prompt, TextPrompt, TokenPrompt
 from app.core.errors import InvalidRequest
-from app.core.request import Prompt, TextPrompt, TokenPrompt
 
 _EXPECTED = "a text, a list of texts, a list of token ids, or a list of lists of token ids"
 _SLICE = 1 << 16

@@ -15,7 +15,7 @@ from pydantic import AliasChoices, Field
 
 from app.answer.language import objects_of
 from app.core.constraint import Choice, ConstraintSpec, Grammar, JsonObject, JsonSchema, Regex
-from app.core.errors import InvalidRequest
+from app.core.errors import InvalidRequest, InvalidSchema, UnknownSchema
 from app.http.config import Whitespace
 from app.http.requests.fields import parsed
 from app.http.requests.structural_tag import structure
@@ -110,10 +110,9 @@ class StructuredOutputs(Wire):
     whitespace_pattern: str | None = None
 
 
-class ConstraintFields(Wire):
-    """The fields of a request that name a constraint; at most one of them is given."""
+class ExtensionFields(Wire):
+    """The fields of vLLM, SGLang and llama.cpp that name a constraint."""
 
-    response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: str | dict[str, Any] | bool | None = None
     guided_regex: str | None = None
@@ -126,13 +125,19 @@ class ConstraintFields(Wire):
     json_schema: str | dict[str, Any] | bool | None = None
 
 
+class ConstraintFields(ExtensionFields):
+    """All fields that name a constraint; at most one of them is given."""
+
+    response_format: ResponseFormat | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class NamedConstraint:
     """A constraint, and the field that named it."""
 
-    spec: ConstraintSpec | None = None
+    spec: ConstraintSpec | None
     """None where text is free."""
-    param: str = "response_format"
+    param: str
 
 
 class ConstraintReader:
@@ -142,12 +147,20 @@ class ConstraintReader:
         self._whitespace = default_whitespace
         self._schema_by_id = schema_by_id
 
-    def read(self, fields: ConstraintFields) -> NamedConstraint:
-        """The one that ``fields`` name. Raises ``InvalidRequest``, also where two are given."""
+    def read(
+        self,
+        fields: ExtensionFields,
+        format: ResponseFormat | None,
+        place: str = "response_format",
+    ) -> NamedConstraint:
+        """The one that ``fields`` name, or ``format``, which is the field ``place``.
+
+        Raises ``InvalidRequest``, also where two are given.
+        """
         found = [
             NamedConstraint(spec, name)
             for name, spec in (
-                ("response_format", self.response_format(fields.response_format)),
+                (place, self.response_format(format, place)),
                 *self._structured_outputs(fields.structured_outputs),
                 ("guided_json", self._schema(fields.guided_json, "guided_json")),
                 ("guided_regex", _regex(fields.guided_regex)),
@@ -167,17 +180,24 @@ class ConstraintReader:
                 f"{names} are given, but a request has one constraint; leave all but one out",
                 param=found[1].param,
             )
-        return found[0] if found else NamedConstraint()
+        return found[0] if found else NamedConstraint(None, place)
 
-    def response_format(self, asked: ResponseFormat | None) -> ConstraintSpec | None:
+    def response_format(
+        self, asked: ResponseFormat | None, place: str = "response_format"
+    ) -> ConstraintSpec | None:
+        """What the field ``place`` asks for."""
         match asked:
             case JsonObjectResponse(schema_=schema, whitespace=whitespace):
                 form = whitespace or self._whitespace
                 if schema is None:
                     return JsonObject(form)
-                return JsonSchema(objects_of(schema), close_objects=True, whitespace=form)
+                try:
+                    objects = objects_of(schema)
+                except InvalidSchema as error:
+                    raise error.named({"constraint": place}) from None
+                return JsonSchema(objects, close_objects=True, whitespace=form)
             case JsonSchemaResponse():
-                return self._json_schema(asked)
+                return self._json_schema(asked, place)
             case RegexResponse(pattern=pattern):
                 return Regex(pattern)
             case ChoiceResponse(choices=choices):
@@ -186,15 +206,15 @@ class ConstraintReader:
                 return Grammar(text, syntax)
             case StructuralTagResponse():
                 tag = asked.model_dump(exclude_none=True)
-                return structure(tag, self._whitespace, "response_format")
+                return structure(tag, self._whitespace, place)
         return None
 
-    def _json_schema(self, asked: JsonSchemaResponse) -> JsonSchema:
+    def _json_schema(self, asked: JsonSchemaResponse, place: str) -> JsonSchema:
         form = asked.whitespace or self._whitespace
         if (asked.json_schema is None) == (asked.schema_id is None):
             raise InvalidRequest(
-                "response_format of type json_schema needs either json_schema or schema_id",
-                param="response_format.json_schema",
+                f"{place} of type json_schema needs either json_schema or schema_id",
+                param=f"{place}.json_schema",
             )
         if asked.json_schema is not None:
             return JsonSchema(
@@ -203,12 +223,16 @@ class ConstraintReader:
                 whitespace=form,
             )
         assert asked.schema_id is not None
-        known = self._schema_by_id(asked.schema_id)
+        try:
+            known = self._schema_by_id(asked.schema_id)
+        except UnknownSchema as error:
+            error.param = f"{place}.schema_id"
+            raise
         if asked.whitespace not in (None, known.whitespace):
             raise InvalidRequest(
                 f"this schema_id was compiled for the white space {known.whitespace!r}; "
                 "leave whitespace out, or compile the schema again",
-                param="response_format.whitespace",
+                param=f"{place}.whitespace",
             )
         return known
 

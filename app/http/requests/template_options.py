@@ -26,14 +26,20 @@ _SWITCHES = ("enable_thinking", "thinking")
 
 
 def template_options(
-    effort: str | None, given: Mapping[str, Any] | None, config: ApiConfig
+    effort: str | None,
+    given: Mapping[str, Any] | None,
+    config: ApiConfig,
+    effort_param: str = "reasoning_effort",
 ) -> dict[str, Any]:
-    """Variables for the template. Raises ``InvalidRequest`` for one that would change nothing."""
+    """Variables for the template. Raises ``InvalidRequest`` for one that would change nothing.
+
+    ``effort_param``: the field that ``effort`` came from.
+    """
     options = dict(given or {})
     for name, value in options.items():
         _check(name, value, config)
     if effort is not None:
-        options |= _effort(effort, config)
+        options |= _effort(effort, config, effort_param)
     return options
 
 
@@ -55,7 +61,7 @@ def _check(name: str, value: Any, config: ApiConfig) -> None:
         )
 
 
-def _effort(effort: str, config: ApiConfig) -> dict[str, Any]:
+def _effort(effort: str, config: ApiConfig, param: str) -> dict[str, Any]:
     """``reasoning_effort`` in the template's own words; "none" asks for nothing of most models."""
     known = config.chat_format.variables
     switches = {name: effort != "none" for name in _SWITCHES if name in known}
@@ -63,7 +69,7 @@ def _effort(effort: str, config: ApiConfig) -> dict[str, Any]:
         return {**switches, "reasoning_effort": effort}
     if not switches and effort != "none":
         raise InvalidRequest(
-            "this model's chat template has no setting for reasoning; leave reasoning_effort out",
-            param="reasoning_effort",
+            f"this model's chat template has no setting for reasoning; leave {param} out",
+            param=param,
         )
     return switches

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from app.answer.language import ToolUse
+from app.answer.tools import FunctionTool, ToolUse
 from app.core.errors import InvalidRequest
-from app.core.request import FunctionTool
+from app.http.requests.fields import parsed, refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,19 @@ def check_names(tools: Sequence[FunctionTool], param: str) -> None:
         if tool.name in seen:
             raise InvalidRequest(f"two tools are named {tool.name!r}", param=param.format(number))
         seen.add(tool.name)
+
+
+def called_arguments(text: str, place: str) -> dict[str, Any]:
+    """The arguments of an earlier call, sent as the text ``place``. Raises ``InvalidRequest``."""
+    # OpenAI's models themselves wrote nothing for a function without parameters.
+    arguments = parsed(text, place) if text.strip() else {}
+    if not isinstance(arguments, dict):
+        raise refusal(place, "it has to be a JSON object, as text")
+    try:
+        json.dumps(arguments, allow_nan=False)  # 1e999 is a number in JSON, and infinite here
+    except ValueError as error:
+        raise refusal(place, str(error)) from None
+    return arguments
 
 
 def _named(tools: Sequence[FunctionTool], names: Sequence[str]) -> list[FunctionTool]:

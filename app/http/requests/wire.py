@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -14,9 +14,6 @@ _MISSING = object()
 _MOST_ERRORS = 1000
 """Errors that are looked through for the one to tell: to list them costs 10 us for each."""
 
-Neutral = Mapping[str, tuple[Any, ...]]
-"""Fields that clients know and a server does not have, with the values that ask for nothing."""
-
 
 class Wire(BaseModel):
     """Part of a request. A field it does not declare is an error, and no value is converted."""
@@ -24,7 +21,35 @@ class Wire(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, protected_namespaces=())
 
 
-W = TypeVar("W", bound=Wire)
+NotServed = Mapping[str, tuple[Any, ...]]
+"""Fields that clients know and this server does not have, with the values that ask for nothing."""
+
+
+class Body(Wire):
+    """A whole request: the fields that this server acts on, and those that it only knows."""
+
+    not_served: ClassVar[NotServed] = {}
+    """Any other value of these is an error."""
+    no_effect: ClassVar[frozenset[str]] = frozenset()
+    """Fields that change nothing in what is generated, and may have any value."""
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any]) -> Self:
+        """``body``, checked. Raises ``InvalidRequest`` that names the field and the reason."""
+        _check_not_served(body, cls.not_served)
+        known = {
+            name: value
+            for name, value in body.items()
+            if name not in cls.not_served and name not in cls.no_effect
+        }
+        fields = {field.alias or name for name, field in cls.model_fields.items()}
+        for name in known:
+            if name not in fields:
+                raise _unrecognized(name)
+        try:
+            return cls.model_validate(known)
+        except ValidationError as error:
+            raise complaint(error, body) from None
 
 
 def kind_among(*known: str, default: str = "other") -> Callable[[Any], str]:
@@ -38,30 +63,6 @@ def kind_among(*known: str, default: str = "other") -> Callable[[Any], str]:
         return found if isinstance(found, str) and found in known else "other"
 
     return kind
-
-
-def read(kind: type[W], body: Mapping[str, Any], neutral: Neutral, harmless: frozenset[str]) -> W:
-    """``body`` as a ``kind``. Raises ``InvalidRequest`` that names the field and the reason.
-
-    ``neutral`` fields are errors with any value but those listed; ``harmless`` fields change
-    nothing in what is generated and may have any value.
-    """
-    unsupported = _unsupported_field(body, neutral)
-    if unsupported is not None:
-        raise InvalidRequest(
-            f"{unsupported} is not supported by this server; leave it out", param=unsupported
-        )
-    known = {
-        name: value for name, value in body.items() if name not in neutral and name not in harmless
-    }
-    fields = {field.alias or name for name, field in kind.model_fields.items()}
-    for name in known:
-        if name not in fields:
-            raise _unrecognized(name)
-    try:
-        return kind.model_validate(known)
-    except ValidationError as error:
-        raise complaint(error, body) from None
 
 
 def check_model(asked: str, served: str) -> None:
@@ -117,13 +118,16 @@ def _param(location: Sequence[str | int], body: Any, *, missing: bool) -> str:
     return path.removeprefix(".")
 
 
-def _unsupported_field(body: Mapping[str, Any], neutral: Neutral) -> str | None:
-    """The first known field of ``body`` that asks for something this server does not have."""
-    for name, values in neutral.items():
+def _check_not_served(body: Mapping[str, Any], not_served: NotServed) -> None:
+    """Raises ``InvalidRequest`` for a field that asks for something this server does not have."""
+    for name, values in not_served.items():
         value = body.get(name, _MISSING)
         # 0 == False in Python, so types are compared too.
         if value is not _MISSING and not any(
             type(value) is type(each) and value == each for each in values
         ):
-            return name
-    return None
+            raise unsupported(name)
+
+
+def unsupported(param: str) -> InvalidRequest:
+    return InvalidRequest(f"{param} is not supported by this server; leave it out", param=param)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.core.errors import InvalidRequest
-from app.http.requests.body import check_size
+from app.http.requests.tools import called_arguments
 from app.http.responses.wire import (
     FunctionCall,
     FunctionCallOutput,
@@ -65,8 +65,7 @@ class _Conversation:
             case Message(role="assistant"):
                 self._add_answer(_text(item.content, f"{place}.content"))
             case FunctionCall():
-                check_size(item.arguments.encode(), f"{place}.arguments")
-                self._add_call(item)
+                self._add_call(item, place)
             case Message(role=role):
                 # Templates know ``system``, which ``developer`` replaced.
                 name = "system" if role == "developer" else role
@@ -109,14 +108,15 @@ class _Conversation:
             answer = self._open_answer()
         answer["content"] = text
 
-    def _add_call(self, item: FunctionCall) -> None:
+    def _add_call(self, item: FunctionCall, place: str) -> None:
+        arguments = called_arguments(item.arguments, f"{place}.arguments")
         self._called.add(item.call_id)
         answer = self._answer or self._open_answer()
         answer.setdefault("tool_calls", []).append(
             {
                 "id": item.call_id,
                 "type": "function",
-                "function": {"name": item.name, "arguments": item.arguments},
+                "function": {"name": item.name, "arguments": arguments},
             }
         )
 

@@ -11,10 +11,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from app.answer.reader import CallArguments, CallEnd, CallStart, Content, Piece, Reasoning
+from app.answer.pieces import (
+    CallArguments,
+    CallEnd,
+    CallStart,
+    Content,
+    Reasoning,
+    TextPiece,
+)
 from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken
-from app.http.choices import CallIds, Reading
 from app.http.logprobs import logprob_entries
 
 Event = dict[str, Any]
@@ -26,27 +32,33 @@ Ended = Literal["completed", "incomplete"]
 class OutputBuilder:
     """The output of one response. What its events say joins to what its items hold."""
 
-    def __init__(self, key: str, call_ids: CallIds, vocabulary: Vocabulary | None) -> None:
+    def __init__(self, key: str, vocabulary: Vocabulary | None) -> None:
         """``key`` is part of the items' ids. ``vocabulary``: log-probabilities are asked for."""
         self.items: list[dict[str, Any]] = []
         """The items that ended, as the response shows them."""
         self._key = key
-        self._call_ids = call_ids
         self._vocabulary = vocabulary
         self._open: _Item | None = None
         self._waiting: list[dict[str, Any]] = []
         """Log-probabilities of text that is held back still."""
 
-    def add(self, reading: Reading) -> list[Event]:
-        """The events of one reading."""
-        if self._vocabulary is not None:
-            self._waiting += _entries(reading.tokens, self._vocabulary)
-        events = []
-        for piece in reading.pieces:
-            events += self._add(piece)
-        if self._waiting and isinstance(self._open, _Message):
-            events += self._open.add("", self._take_logprobs())
-        return events
+    def add(self, piece: TextPiece) -> list[Event]:
+        """The events of a piece."""
+        match piece:
+            case Content(text=text, tokens=tokens):
+                if self._vocabulary is not None:
+                    self._waiting += _entries(tokens, self._vocabulary)
+                if not text and not (self._waiting and isinstance(self._open, _Message)):
+                    return []
+                return [*self._text_item(_Message), *self._delta(text, self._take_logprobs())]
+            case Reasoning(text=text):
+                return [*self._text_item(_Reasoning), *self._delta(text)]
+            case CallStart(name=name, id=id):
+                return self._begin(_Call(self._key, self._next, id, name))
+            case CallArguments(text=text):
+                return self._delta(text)
+            case CallEnd():
+                return self._close("completed")
 
     def end(self, status: Ended) -> list[Event]:
         """The answer is over. One that says nothing at all has a message that is empty."""
@@ -54,20 +66,6 @@ class OutputBuilder:
         if self._open is None and not self.items and status == "completed":
             events += self._begin(_Message(self._key, 0))
         return events + self._close(status)
-
-    def _add(self, piece: Piece) -> list[Event]:
-        match piece:
-            case Content(text=text):
-                return [*self._text_item(_Message), *self._delta(text, self._take_logprobs())]
-            case Reasoning(text=text):
-                return [*self._text_item(_Reasoning), *self._delta(text)]
-            case CallStart(name=name):
-                call = _Call(self._key, self._next, self._call_ids.new(), name)
-                return self._begin(call)
-            case CallArguments(text=text):
-                return self._delta(text)
-            case CallEnd():
-                return self._close("completed")
 
     @property
     def _next(self) -> int:

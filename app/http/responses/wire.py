@@ -2,52 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
 from app.http.config import Whitespace
 from app.http.requests.constraints import (
     ChoiceResponse,
-    ConstraintFields,
+    ExtensionFields,
     GrammarResponse,
     JsonObjectResponse,
     RegexResponse,
     StructuralTagResponse,
     TextResponse,
 )
-from app.http.requests.sampling import SamplingFields
-from app.http.requests.wire import Neutral, Wire, kind_among
-
-NEUTRAL: Neutral = {
-    "access_programs": (None,),
-    "background": (None, False),
-    "background_options": (None,),
-    "cache_salt": (None,),
-    "chat_template": (None,),
-    "context_management": (None, []),
-    "conversation": (None,),
-    "enable_response_messages": (None, False),
-    "image": (None,),
-    "include_stop_str_in_output": (None, False),
-    "kv_transfer_params": (None,),
-    "media_io_kwargs": (None, {}),
-    "mm_processor_kwargs": (None, {}),
-    "moderation": (None,),
-    "previous_input_messages": (None, []),
-    "previous_response_id": (None,),
-    "priority": (None, 0),
-    "prompt": (None,),
-    "service_tier": (None, "auto", "default"),
-    "skip_special_tokens": (None, True),
-    "store": (None, False),
-    "truncation": (None, "disabled"),
-    "vllm_xargs": (None, {}),
-}
-"""Known to clients of OpenAI and vLLM, and not served here."""
-
-HARMLESS = frozenset({"prompt_cache_options", "prompt_cache_retention", "request_id"})
-"""Fields that do not change what is generated: hints about caches, and a label."""
+from app.http.requests.generation import GenerationFields
+from app.http.requests.wire import NotServed, Wire, kind_among
 
 MOVED = {
     "functions": "tools",
@@ -255,11 +225,37 @@ class StreamOptions(Wire):
 Label = Annotated[str, Field(max_length=1024)]
 
 
-class ResponsesRequest(SamplingFields, ConstraintFields):
-    """The fields this server acts on or gives back; None means the default.
+class ResponsesRequest(GenerationFields, ExtensionFields):
+    """The fields this server acts on or gives back; None means the default."""
 
-    ``response_format`` is inherited and never sent: ``text.format`` takes its place.
-    """
+    not_served: ClassVar[NotServed] = {
+        "access_programs": (None,),
+        "background": (None, False),
+        "background_options": (None,),
+        "cache_salt": (None,),
+        "chat_template": (None,),
+        "context_management": (None, []),
+        "conversation": (None,),
+        "enable_response_messages": (None, False),
+        "image": (None,),
+        "include_stop_str_in_output": (None, False),
+        "kv_transfer_params": (None,),
+        "media_io_kwargs": (None, {}),
+        "mm_processor_kwargs": (None, {}),
+        "moderation": (None,),
+        "previous_input_messages": (None, []),
+        "previous_response_id": (None,),
+        "priority": (None, 0),
+        "prompt": (None,),
+        "service_tier": (None, "auto", "default"),
+        "skip_special_tokens": (None, True),
+        "store": (None, False),
+        "truncation": (None, "disabled"),
+        "vllm_xargs": (None, {}),
+    }
+    no_effect: ClassVar[frozenset[str]] = frozenset(
+        {"prompt_cache_options", "prompt_cache_retention", "request_id"}
+    )
 
     model: str
     input: str | Annotated[list[Item], Field(min_length=1, fail_fast=True)]

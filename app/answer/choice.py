@@ -1,0 +1,103 @@
+"""One choice while it comes: bytes and tokens of the engine -> pieces.
+
+Tokens are told apart by the piece in which their first byte lies::
+
+    text       | reasoning | mark | content     | held back |
+    tokens     |   |    |   |    |   |    |   |   |
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections import deque
+from dataclasses import replace
+
+from app.answer.pieces import CallEnd, CallStart, Content, Delta, End, Piece, Reasoning, TextPiece
+from app.answer.reader import AnswerReader
+from app.answer.tools import new_call_id
+from app.core.events import AnswerToken, TokenChunk
+
+
+class ChoiceReader:
+    """Holds back what may yet become another character or a mark."""
+
+    def __init__(
+        self, index: int, reader: AnswerReader | None, call_id_length: int | None = None
+    ) -> None:
+        """``reader`` None: nothing but content can come, and nothing is looked for.
+
+        ``call_id_length``: see ``new_call_id``.
+        """
+        self.reasoning_tokens = 0
+        self._index = index
+        self._reader = reader
+        self._call_id_length = call_id_length
+        # Bytes that are no UTF-8 become U+FFFD, as in the Unicode standard's section 3.9.
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._calls = 0
+        self._open_calls = 0
+        self._waiting: deque[tuple[int, AnswerToken]] = deque()
+        """Tokens that no piece has reached yet, and where their first bytes are."""
+        self._received = 0
+        """Bytes of all tokens so far."""
+        self._text = ""
+        """The text that no piece has reached yet."""
+        self._passed = 0
+        """Characters of text before it."""
+        self._passed_bytes = 0
+
+    def read(self, chunk: TokenChunk) -> Delta:
+        """What ``chunk`` adds. It ended well if at all: with the reason "stop" or "length"."""
+        reason = chunk.finish_reason
+        text = self._decoder.decode(chunk.data, final=reason is not None)
+        pieces: list[Piece]
+        if self._reader is None:
+            pieces = [Content(text, 0, chunk.tokens)]
+        else:
+            found = self._reader.push(text)
+            if reason is not None:
+                found += self._reader.finish()
+            pieces = list(self._with_tokens(chunk, text, found))
+        if reason is not None:
+            assert reason in ("stop", "length")
+            calls_whole = self._calls and not self._open_calls
+            pieces.append(End("tool_calls" if calls_whole else reason))
+        return Delta(self._index, pieces)
+
+    def _with_tokens(
+        self, chunk: TokenChunk, text: str, pieces: list[TextPiece]
+    ) -> list[TextPiece]:
+        """``pieces``, content with its tokens and calls with an id; counts tokens of reasoning."""
+        self._text += text
+        for token in chunk.tokens:
+            self._waiting.append((self._received, token))
+            self._received += len(token.data)
+        return [self._with_own(piece) for piece in pieces]
+
+    def _with_own(self, piece: TextPiece) -> TextPiece:
+        start, end = self._bytes_before(piece.start), self._bytes_before(piece.end)
+        tokens = []
+        while self._waiting and self._waiting[0][0] < end:
+            position, token = self._waiting.popleft()
+            if position >= start or isinstance(piece, Reasoning):
+                tokens.append(token)
+        match piece:
+            case Content():
+                return replace(piece, tokens=tokens)
+            case Reasoning():
+                self.reasoning_tokens += len(tokens)
+            case CallStart():
+                self._calls += 1
+                self._open_calls += 1
+                return replace(piece, id=new_call_id(self._call_id_length))
+            case CallEnd():
+                self._open_calls -= 1
+        return piece
+
+    def _bytes_before(self, position: int) -> int:
+        """Where a character is in bytes; asked for in ascending order."""
+        passed = position - self._passed
+        self._passed_bytes += len(self._text[:passed].encode())
+        self._text = self._text[passed:]
+        self._passed = position
+        return self._passed_bytes

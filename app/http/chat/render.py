@@ -1,0 +1,171 @@
+"""Answers in the words of chat completions: whole completions, and the chunks of a stream."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.answer.pieces import CallArguments, CallStart, Content, Delta, End, Piece, Reasoning
+from app.core.constraint import Vocabulary
+from app.core.events import AnswerToken
+from app.http.answering import Renderer
+from app.http.chat.wire import ChatCompletionRequest
+from app.http.choices import ChunkRenderer, WholeRenderer
+from app.http.config import ApiConfig
+from app.http.endpoint import Caller
+from app.http.logprobs import logprob_entries
+from app.http.requests.generation import StreamOptions
+from app.serving.generation import Generation
+
+
+def chat_renderer(
+    wire: ChatCompletionRequest, caller: Caller, config: ApiConfig, vocabulary: Vocabulary
+) -> Callable[[Generation], Renderer]:
+    """What answers ``wire``, once there is a generation."""
+
+    def renderer(generation: Generation) -> Renderer:
+        head = {
+            "id": f"chatcmpl-{caller.request_id}",
+            "object": "chat.completion.chunk" if wire.stream else "chat.completion",
+            "created": int(time.time()),
+            "model": config.served_model,
+            "system_fingerprint": config.fingerprint,
+            "service_tier": "default",
+        }
+        logprobs = _Logprobs(vocabulary if wire.logprobs else None)
+        if wire.stream:
+            return _Chunks(head, generation, wire.stream_options, logprobs)
+        return _Whole(head, generation, logprobs)
+
+    return renderer
+
+
+class _Logprobs:
+    """The log-probabilities of content, or null where they were not asked for."""
+
+    def __init__(self, vocabulary: Vocabulary | None) -> None:
+        self._vocabulary = vocabulary
+
+    def of(self, tokens: Sequence[AnswerToken]) -> dict[str, Any] | None:
+        if self._vocabulary is None:
+            return None
+        return {"content": logprob_entries(tokens, self._vocabulary), "refusal": None}
+
+
+@dataclass(slots=True)
+class _Choice:
+    content: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    calls: list[tuple[CallStart, list[str]]] = field(default_factory=list)
+    """Each with the parts of its arguments."""
+    tokens: list[AnswerToken] = field(default_factory=list)
+    finish_reason: str | None = None
+
+    def add(self, piece: Piece) -> None:
+        match piece:
+            case Content(text=text, tokens=tokens):
+                self.content.append(text)
+                self.tokens += tokens
+            case Reasoning(text=text):
+                self.reasoning.append(text)
+            case CallStart():
+                self.calls.append((piece, []))
+            case CallArguments(text=text):
+                self.calls[-1][1].append(text)
+            case End(reason=reason):
+                self.finish_reason = reason
+
+    def message(self) -> dict[str, Any]:
+        content = "".join(self.content)
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": None if self.calls and not content else content,
+            "refusal": None,
+            "annotations": [],
+        }
+        if self.reasoning:
+            message["reasoning_content"] = "".join(self.reasoning)
+        if self.calls:
+            message["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": "".join(arguments)},
+                }
+                for call, arguments in self.calls
+            ]
+        return message
+
+
+class _Whole(WholeRenderer):
+    def __init__(self, head: dict[str, Any], generation: Generation, logprobs: _Logprobs) -> None:
+        super().__init__(head, generation)
+        self._logprobs = logprobs
+        self._choices = [_Choice() for _ in range(generation.n)]
+
+    def _add(self, delta: Delta) -> None:
+        for piece in delta.pieces:
+            self._choices[delta.index].add(piece)
+
+    def _choice(self, index: int) -> dict[str, Any]:
+        choice = self._choices[index]
+        return {
+            "index": index,
+            "message": choice.message(),
+            "logprobs": self._logprobs.of(choice.tokens),
+            "finish_reason": choice.finish_reason,
+        }
+
+
+class _Chunks(ChunkRenderer):
+    def __init__(
+        self,
+        head: dict[str, Any],
+        generation: Generation,
+        options: StreamOptions | None,
+        logprobs: _Logprobs,
+    ) -> None:
+        super().__init__(head, generation, options)
+        self._logprobs = logprobs
+
+    def begin(self) -> bytes:
+        """Each choice's first chunk: who speaks."""
+        introduction = {"role": "assistant", "content": "", "refusal": None}
+        return b"".join([self._part(i, introduction) for i in range(self._generation.n)])
+
+    def chunk(self, delta: Delta) -> bytes:
+        return b"".join([self._piece(delta.index, piece) for piece in delta.pieces])
+
+    def _piece(self, index: int, piece: Piece) -> bytes:
+        """``id`` and ``name`` come once, with a call's first chunk."""
+        match piece:
+            case Content(text=text, tokens=tokens):
+                logprobs = self._logprobs.of(tokens)
+                if not text and not (logprobs and logprobs["content"]):
+                    return b""
+                return self._part(index, {"content": text}, logprobs)
+            case Reasoning(text=text):
+                return self._part(index, {"reasoning_content": text})
+            case CallStart(index=number, name=name, id=id):
+                function = {"name": name, "arguments": ""}
+                call = {"index": number, "id": id, "type": "function", "function": function}
+                return self._part(index, {"tool_calls": [call]})
+            case CallArguments(index=number, text=text):
+                call = {"index": number, "function": {"arguments": text}}
+                return self._part(index, {"tool_calls": [call]})
+            case End(reason=reason):
+                return self._part(index, {}, finish_reason=reason)
+        return b""
+
+    def _part(
+        self,
+        index: int,
+        delta: dict[str, Any],
+        logprobs: dict[str, Any] | None = None,
+        finish_reason: str | None = None,
+    ) -> bytes:
+        return self._event(
+            {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
+        )

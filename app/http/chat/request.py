@@ -1,0 +1,79 @@
+"""From a request's JSON to what is to be generated and how it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.answer.prompt import Conversation
+from app.core.constraint import Vocabulary
+from app.core.errors import InvalidRequest
+from app.http.answering import AnswerCall
+from app.http.chat.messages import template_messages
+from app.http.chat.render import chat_renderer
+from app.http.chat.tools import function_tools, tool_use
+from app.http.chat.wire import ChatCompletionRequest
+from app.http.config import ApiConfig
+from app.http.endpoint import Caller
+from app.http.requests.constraints import ConstraintReader
+from app.http.requests.generation import check_stream_options, generation_request
+from app.http.requests.template_options import template_options
+from app.http.requests.wire import check_model
+
+
+def chat_call(
+    body: Mapping[str, Any],
+    caller: Caller,
+    config: ApiConfig,
+    constraints: ConstraintReader,
+    vocabulary: Vocabulary,
+) -> AnswerCall:
+    """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
+    wire = ChatCompletionRequest.read(body)
+    check_model(wire.model, config.served_model)
+    _check_bounds(wire, config)
+    content = constraints.read(wire, wire.response_format)
+    conversation = Conversation(
+        template_messages(wire.messages),
+        () if wire.tool_choice == "none" else function_tools(wire.tools),
+        template_options(wire.reasoning_effort, wire.chat_template_kwargs, config),
+    )
+    request = generation_request(
+        wire,
+        caller,
+        [conversation],
+        content=content.spec,
+        tools=tool_use(wire, config.whitespace),
+        n=wire.n or 1,
+        max_tokens=wire.max_completion_tokens or wire.max_tokens,
+        logprobs=(wire.top_logprobs or 0) if wire.logprobs else None,
+    )
+    return AnswerCall(
+        request,
+        names={
+            "prompt": "messages",
+            "max_tokens": "max_completion_tokens" if wire.max_completion_tokens else "max_tokens",
+            "constraint": "tools" if content.spec is None else content.param,
+        },
+        renderer=chat_renderer(wire, caller, config, vocabulary),
+        stream=bool(wire.stream),
+        logprobs=bool(wire.logprobs),
+    )
+
+
+def _check_bounds(wire: ChatCompletionRequest, config: ApiConfig) -> None:
+    if wire.n is not None and wire.n > config.max_n:
+        raise InvalidRequest(f"n is {wire.n} and the limit is {config.max_n}", param="n")
+    if len(wire.messages) > config.max_messages:
+        raise InvalidRequest(
+            f"there are {len(wire.messages)} messages and the limit is {config.max_messages}",
+            param="messages",
+        )
+    if wire.top_logprobs and not wire.logprobs:
+        raise InvalidRequest("top_logprobs needs logprobs to be true", param="top_logprobs")
+    check_stream_options(wire.stream, wire.stream_options)
+    both = wire.max_tokens, wire.max_completion_tokens
+    if None not in both and both[0] != both[1]:
+        raise InvalidRequest(
+            "max_tokens and max_completion_tokens differ; send one of them", param="max_tokens"
+        )

@@ -1,0 +1,109 @@
+"""Answers in the words of completions: whole, and the chunks of a stream."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.answer.pieces import Content, Delta, End
+from app.core.events import AnswerToken
+from app.http.answering import Renderer
+from app.http.choices import ChunkRenderer, WholeRenderer
+from app.http.completions.logprobs import ChoiceLogprobs, TokenName
+from app.http.completions.wire import CompletionRequest
+from app.http.config import ApiConfig
+from app.http.endpoint import Caller
+from app.http.requests.generation import StreamOptions
+from app.serving.generation import Generation
+
+
+def completion_renderer(
+    wire: CompletionRequest, caller: Caller, config: ApiConfig, token_name: TokenName
+) -> Callable[[Generation], Renderer]:
+    """What answers ``wire``, once there is a generation."""
+    name = None if wire.logprobs is None else token_name
+
+    def renderer(generation: Generation) -> Renderer:
+        head = {
+            "id": f"cmpl-{caller.request_id}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": config.served_model,
+            "system_fingerprint": config.fingerprint,
+        }
+        if wire.stream:
+            return _Chunks(head, generation, wire.stream_options, name)
+        return _Whole(head, generation, name)
+
+    return renderer
+
+
+@dataclass(slots=True)
+class _Choice:
+    """Text and tokens so far; of a whole answer, or of one chunk."""
+
+    texts: list[str] = field(default_factory=list)
+    tokens: list[AnswerToken] = field(default_factory=list)
+    finish_reason: str | None = None
+
+    def add(self, delta: Delta) -> None:
+        for piece in delta.pieces:
+            match piece:
+                case Content(text=text, tokens=tokens):
+                    self.texts.append(text)
+                    self.tokens += tokens
+                case End(reason=reason):
+                    self.finish_reason = reason
+
+    def wire(self, index: int, logprobs: ChoiceLogprobs | None) -> dict[str, Any]:
+        return {
+            "index": index,
+            "text": "".join(self.texts),
+            "logprobs": None if logprobs is None else logprobs.of(self.tokens),
+            "finish_reason": self.finish_reason,
+        }
+
+
+class _Whole(WholeRenderer):
+    def __init__(
+        self, head: dict[str, Any], generation: Generation, name: TokenName | None
+    ) -> None:
+        """``name`` is given where log-probabilities are asked for."""
+        super().__init__(head, generation)
+        self._name = name
+        self._choices = [_Choice() for _ in range(generation.n)]
+
+    def _add(self, delta: Delta) -> None:
+        self._choices[delta.index].add(delta)
+
+    def _choice(self, index: int) -> dict[str, Any]:
+        logprobs = None if self._name is None else ChoiceLogprobs(self._name)
+        return self._choices[index].wire(index, logprobs)
+
+
+class _Chunks(ChunkRenderer):
+    def __init__(
+        self,
+        head: dict[str, Any],
+        generation: Generation,
+        options: StreamOptions | None,
+        name: TokenName | None,
+    ) -> None:
+        """``name`` is given where log-probabilities are asked for."""
+        super().__init__(head, generation, options)
+        self._logprobs = (
+            None if name is None else [ChoiceLogprobs(name) for _ in range(generation.n)]
+        )
+
+    def chunk(self, delta: Delta) -> bytes:
+        """b"" where the answer holds back all it has."""
+        choice = _Choice()
+        choice.add(delta)
+        logprobs = None
+        if self._logprobs is not None and any(token.data for token in choice.tokens):
+            logprobs = self._logprobs[delta.index]
+        if not any(choice.texts) and logprobs is None and choice.finish_reason is None:
+            return b""
+        return self._event(choice.wire(delta.index, logprobs))

@@ -1,0 +1,59 @@
+"""From a request's JSON to what is to be generated and how it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.core.errors import InvalidRequest
+from app.http.answering import AnswerCall
+from app.http.completions.logprobs import TokenName
+from app.http.completions.prompts import read_prompts
+from app.http.completions.render import completion_renderer
+from app.http.completions.wire import CompletionRequest
+from app.http.config import ApiConfig
+from app.http.endpoint import Caller
+from app.http.requests.constraints import ConstraintReader
+from app.http.requests.generation import check_stream_options, generation_request
+from app.http.requests.wire import check_model
+
+DEFAULT_MAX_TOKENS = 16
+"""OpenAI's, for this endpoint alone."""
+
+
+def completion_call(
+    body: Mapping[str, Any],
+    caller: Caller,
+    config: ApiConfig,
+    constraints: ConstraintReader,
+    vocabulary_size: int,
+    token_name: TokenName,
+) -> AnswerCall:
+    """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
+    wire = CompletionRequest.read(body)
+    check_model(wire.model, config.served_model)
+    n = wire.n or 1
+    if wire.best_of not in (None, n):
+        raise InvalidRequest(
+            f"best_of is {wire.best_of}, but n is {n} and this server generates no choices that it "
+            "does not return; leave best_of out",
+            param="best_of",
+        )
+    check_stream_options(wire.stream, wire.stream_options)
+    content = constraints.read(wire, wire.response_format)
+    request = generation_request(
+        wire,
+        caller,
+        read_prompts(wire.prompt, n=n, max_choices=config.max_n, vocabulary_size=vocabulary_size),
+        content=content.spec,
+        n=n,
+        max_tokens=wire.max_tokens or DEFAULT_MAX_TOKENS,
+        logprobs=wire.logprobs,
+    )
+    return AnswerCall(
+        request,
+        names={"prompt": "prompt", "max_tokens": "max_tokens", "constraint": content.param},
+        renderer=completion_renderer(wire, caller, config, token_name),
+        stream=bool(wire.stream),
+        logprobs=wire.logprobs is not None,
+    )

@@ -1,0 +1,172 @@
+"""How tokens are drawn, when answers end and how they are sent: what several endpoints have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from app.answer.prompt import Prompt
+from app.answer.tools import ToolUse
+from app.core.constraint import ConstraintSpec
+from app.core.errors import InvalidRequest
+from app.core.request import SamplingParams
+from app.http.endpoint import Caller
+from app.http.requests.wire import Body, NotServed, Wire
+from app.serving.request import GenerationRequest
+
+NOT_SERVED: NotServed = {
+    "allowed_token_ids": (None,),
+    "bad_words": (None, []),
+    "cache_salt": (None,),
+    "echo": (None, False),
+    "guided_decoding_backend": (None,),
+    "guided_whitespace_pattern": (None,),
+    "include_stop_str_in_output": (None, False),
+    "kv_transfer_params": (None,),
+    "length_penalty": (None, 1, 1.0),
+    "logits_processors": (None, []),
+    "lora_path": (None,),
+    "no_stop_trim": (None, False),
+    "priority": (None, 0),
+    "prompt_logprobs": (None,),
+    "return_hidden_states": (None, False),
+    "return_token_ids": (None, False),
+    "return_tokens_as_token_ids": (None, False),
+    "service_tier": (None, "auto", "default"),
+    "skip_special_tokens": (None, True),
+    "spaces_between_special_tokens": (None, True, False),
+    "store": (None, False),
+    "truncate_prompt_tokens": (None,),
+    "use_beam_search": (None, False),
+}
+"""What clients of OpenAI, vLLM and SGLang know of chat completions and completions alike."""
+
+NO_EFFECT = frozenset(
+    {
+        "metadata",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "request_id",
+        "safety_identifier",
+        "user",
+    }
+)
+"""Labels, and hints about caches, that these two endpoints take alike."""
+
+_LONGEST_STOP = 1024
+"""Characters of a stop string, which is compared with the end of the answer at every token."""
+
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class StreamOptions(Wire):
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
+    include_obfuscation: Literal[False] = False
+    """Padding against an observer of encrypted lengths is never sent."""
+
+
+class GenerationFields(Body):
+    """OpenAI's fields, and those of vLLM and SGLang; None means the default, as OpenAI has it."""
+
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=10)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    logit_bias: (
+        Annotated[
+            dict[
+                Annotated[int, Field(ge=0, lt=2**31, strict=False)],
+                Annotated[float, Field(ge=-100, le=100)],
+            ],
+            Field(max_length=1024),
+        ]
+        | None
+    ) = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**64)] | None = None
+    stop: str | Annotated[list[str], Field(max_length=16)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=64)] | None = None
+    ignore_eos: bool | None = None
+    min_tokens: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    leap: bool | None = None
+    """Extension: false decodes forced text token by token."""
+    draft: bool | None = None
+    """Extension: false guesses nothing ahead. Answers are the same either way."""
+    on_budget: Literal["finish", "truncate"] | None = None
+    """Extension: near max_tokens, finish the answer within it or cut it as OpenAI does."""
+    timeout: Annotated[float, Field(gt=0)] | None = None
+    """Extension: seconds until the last token, after which the request ends with an error."""
+
+
+def generation_request(
+    fields: GenerationFields,
+    caller: Caller,
+    prompts: Sequence[Prompt],
+    *,
+    content: ConstraintSpec | None,
+    tools: ToolUse | None = None,
+    n: int = 1,
+    max_tokens: int | None,
+    logprobs: int | None,
+) -> GenerationRequest:
+    """What ``fields`` ask for. Raises ``InvalidRequest``.
+
+    ``logprobs``: how many alternatives to report beside each token; None reports nothing.
+    """
+    return GenerationRequest(
+        request_id=caller.request_id,
+        prompts=prompts,
+        content=content,
+        tools=tools,
+        sampling=_sampling_params(fields, logprobs),
+        n=n,
+        max_tokens=max_tokens,
+        min_tokens=fields.min_tokens or 0,
+        stop=_stop_strings(fields.stop),
+        stop_token_ids=tuple(fields.stop_token_ids or ()),
+        ignore_eos=bool(fields.ignore_eos),
+        seed=fields.seed,
+        on_budget=fields.on_budget or "finish",
+        leap=fields.leap is not False,
+        draft=fields.draft is not False,
+        tenant=caller.tenant,
+        timeout=fields.timeout,
+    )
+
+
+def check_stream_options(stream: bool | None, options: object) -> None:
+    """Raises ``InvalidRequest`` for options of a stream that is not asked for."""
+    if options is not None and not stream:
+        raise InvalidRequest("stream_options needs stream to be true", param="stream_options")
+
+
+def _sampling_params(fields: GenerationFields, logprobs: int | None) -> SamplingParams:
+    # OpenAI takes top_p = 0 for "only the likeliest"; a nucleus of no mass would keep nothing.
+    only_likeliest = fields.top_p == 0
+    return SamplingParams(
+        temperature=1.0 if fields.temperature is None else fields.temperature,
+        top_p=fields.top_p or 1.0,
+        top_k=1 if only_likeliest else max(fields.top_k or 0, 0),
+        min_p=fields.min_p or 0.0,
+        repetition_penalty=fields.repetition_penalty or 1.0,
+        frequency_penalty=fields.frequency_penalty or 0.0,
+        presence_penalty=fields.presence_penalty or 0.0,
+        logit_bias=fields.logit_bias or {},
+        logprobs=logprobs,
+    )
+
+
+def _stop_strings(stop: str | Sequence[str] | None) -> Sequence[str]:
+    strings = () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
+    if "" in strings:
+        raise InvalidRequest("stop has an empty string", param="stop")
+    if any(len(string) > _LONGEST_STOP for string in strings):
+        raise InvalidRequest(
+            f"stop has a string of more than {_LONGEST_STOP} characters", param="stop"
+        )
+    return strings

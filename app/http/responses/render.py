@@ -1,0 +1,168 @@
+"""Responses in the words of their API: whole, or as the events of a stream."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pydantic_core import to_json
+
+from app.answer.pieces import Delta, End
+from app.core.constraint import Vocabulary
+from app.core.errors import QueueFull, RequestError
+from app.http.answering import Renderer
+from app.http.config import ApiConfig
+from app.http.endpoint import Caller
+from app.http.errors import envelope
+from app.http.responses.output import Ended, Event, OutputBuilder
+from app.http.responses.settings import settings
+from app.http.responses.wire import ResponsesRequest
+from app.serving.generation import Generation, Usage
+
+
+def responses_renderer(
+    wire: ResponsesRequest, caller: Caller, config: ApiConfig, vocabulary: Vocabulary | None
+) -> Callable[[Generation], Renderer]:
+    """What answers ``wire``, once there is a generation.
+
+    ``vocabulary`` is given where log-probabilities are asked for.
+    """
+
+    def renderer(generation: Generation) -> Renderer:
+        head = {
+            "id": f"resp_{caller.request_id}",
+            "object": "response",
+            "created_at": int(time.time()),
+            "completed_at": None,
+            "status": "in_progress",
+            "error": None,
+            "incomplete_details": None,
+            "model": config.served_model,
+            "output": [],
+            "usage": None,
+            **settings(wire),
+        }
+        output = OutputBuilder(caller.request_id, vocabulary)
+        return (_Events if wire.stream else _Whole)(head, output, generation)
+
+    return renderer
+
+
+class _Whole:
+    """A whole response as one object."""
+
+    def __init__(self, head: dict[str, Any], output: OutputBuilder, generation: Generation) -> None:
+        """``head``: the response before anything of it has come."""
+        self._head = head
+        self._output = output
+        self._generation = generation
+        self._status: Ended = "completed"
+
+    def begin(self) -> bytes:
+        return b""
+
+    def chunk(self, delta: Delta) -> bytes:
+        self._add(delta)
+        return b""
+
+    def end(self) -> bytes:
+        return to_json(self._response())
+
+    def fail(self, error: Exception) -> bytes:
+        raise error
+
+    def _add(self, delta: Delta) -> list[Event]:
+        """The events of ``delta``."""
+        events: list[Event] = []
+        for piece in delta.pieces:
+            if isinstance(piece, End):
+                self._status = "incomplete" if piece.reason == "length" else "completed"
+                events += self._output.end(self._status)
+            else:
+                events += self._output.add(piece)
+        return events
+
+    def _response(self) -> dict[str, Any]:
+        """The response that has ended."""
+        complete = self._status == "completed"
+        return {
+            **self._head,
+            "status": self._status,
+            "completed_at": int(time.time()) if complete else None,
+            "incomplete_details": None if complete else {"reason": "max_output_tokens"},
+            "output": self._output.items,
+            "usage": _usage(self._generation.usage()),
+        }
+
+
+class _Events(_Whole):
+    """The same as server-sent events, which are numbered."""
+
+    _number = 0
+
+    def begin(self) -> bytes:
+        steps = ("response.created", "response.in_progress")
+        return self._write({"type": step, "response": self._head} for step in steps)
+
+    def chunk(self, delta: Delta) -> bytes:
+        return self._write(self._add(delta))
+
+    def end(self) -> bytes:
+        response = self._response()
+        return self._write([{"type": f"response.{self._status}", "response": response}])
+
+    def fail(self, error: Exception) -> bytes:
+        told = envelope(error)["error"]
+        # The API's reference has the error's fields beside the type, OpenAI's own server has
+        # them under ``error``, and clients look in either place.
+        event = {"type": "error", **{key: told[key] for key in ("code", "message", "param")}}
+        failure = {"code": _failure_code(error), "message": told["message"]}
+        open_items = self._output.end("incomplete")
+        response = {
+            **self._head, "status": "failed", "output": self._output.items, "error": failure
+        }  # fmt: skip
+        return self._write(
+            [
+                *open_items,
+                {**event, "error": told},
+                {"type": "response.failed", "response": response},
+            ]
+        )
+
+    def _write(self, events: Iterable[Event]) -> bytes:
+        return b"".join([self._one(event) for event in events])
+
+    def _one(self, event: Event) -> bytes:
+        kind: str = event["type"]
+        data = to_json({**event, "sequence_number": self._number})
+        self._number += 1
+        return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {
+            "cached_tokens": usage.cached_tokens,
+            "cache_write_tokens": 0,
+        },
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {
+            "reasoning_tokens": usage.reasoning_tokens,
+            "leapt_tokens": usage.leapt_tokens,
+            "drafted_tokens": usage.drafted_tokens,
+            "forward_passes": usage.forward_passes,
+        },
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+    }
+
+
+def _failure_code(error: Exception) -> str:
+    """One of the codes that the API has for responses that failed."""
+    match error:
+        case RequestError():
+            return "invalid_prompt"
+        case QueueFull():
+            return "rate_limit_exceeded"
+    return "server_error"

@@ -1,0 +1,194 @@
+"""From a request's JSON to what is to be generated and how it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.answer.prompt import Conversation
+from app.answer.tools import FunctionTool
+from app.core.constraint import Vocabulary
+from app.core.errors import InvalidRequest
+from app.http.answering import AnswerCall
+from app.http.config import ApiConfig
+from app.http.endpoint import Caller
+from app.http.requests.constraints import (
+    ConstraintReader,
+    JsonSchemaFormat,
+    JsonSchemaResponse,
+    ResponseFormat,
+)
+from app.http.requests.generation import check_stream_options, generation_request
+from app.http.requests.template_options import template_options
+from app.http.requests.tools import ToolChoice, check_names, tool_use
+from app.http.requests.wire import check_model, unsupported
+from app.http.responses.items import template_messages
+from app.http.responses.render import responses_renderer
+from app.http.responses.wire import (
+    MOVED,
+    AllowedTools,
+    FunctionToolParam,
+    JsonSchemaText,
+    NamedTool,
+    Other,
+    ReasoningOptions,
+    ResponsesRequest,
+    TextFormat,
+)
+
+LOGPROBS = "message.output_text.logprobs"
+ENCRYPTED = "reasoning.encrypted_content"
+"""Asks for reasoning in a form that may be sent back. Here it comes as it is, which may be."""
+
+
+def responses_call(
+    body: Mapping[str, Any],
+    caller: Caller,
+    config: ApiConfig,
+    constraints: ConstraintReader,
+    vocabulary: Vocabulary,
+) -> AnswerCall:
+    """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
+    _check_moved(body)
+    wire = ResponsesRequest.read(body)
+    check_model(wire.model, config.served_model)
+    _check(wire, config)
+    content = constraints.read(wire, _format(wire), "text.format")
+    tools = _function_tools(wire)
+    choice = _tool_choice(wire)
+    effort = wire.reasoning.effort if wire.reasoning else None
+    # Clients set either of the two (langchain-openai sends top_logprobs alone).
+    logprobs = LOGPROBS in (wire.include or ()) or bool(wire.top_logprobs)
+    conversation = Conversation(
+        template_messages(wire.instructions, wire.input),
+        () if choice.mode == "none" else tools,
+        template_options(effort, wire.chat_template_kwargs, config, "reasoning.effort"),
+    )
+    request = generation_request(
+        wire,
+        caller,
+        [conversation],
+        content=content.spec,
+        tools=tool_use(
+            tools,
+            choice,
+            parallel=wire.parallel_tool_calls is not False,
+            whitespace=config.whitespace,
+        ),
+        max_tokens=wire.max_output_tokens,
+        logprobs=(wire.top_logprobs or 0) if logprobs else None,
+    )
+    return AnswerCall(
+        request,
+        names={
+            "prompt": "input",
+            "max_tokens": "max_output_tokens",
+            "constraint": "tools" if content.spec is None else content.param,
+        },
+        renderer=responses_renderer(wire, caller, config, vocabulary if logprobs else None),
+        stream=bool(wire.stream),
+        logprobs=logprobs,
+    )
+
+
+def _check_moved(body: Mapping[str, Any]) -> None:
+    for name, here in MOVED.items():
+        if body.get(name) is not None:
+            raise InvalidRequest(
+                f"{name} is a field of chat completions; here it is called {here}", param=name
+            )
+
+
+def _check(wire: ResponsesRequest, config: ApiConfig) -> None:
+    """Bounds, and what fields ask of one another."""
+    if not isinstance(wire.input, str) and len(wire.input) > config.max_messages:
+        raise InvalidRequest(
+            f"there are {len(wire.input)} items and the limit is {config.max_messages}",
+            param="input",
+        )
+    for number, value in enumerate(wire.include or ()):
+        if value not in (LOGPROBS, ENCRYPTED):
+            raise InvalidRequest(
+                f"include takes {LOGPROBS!r} and {ENCRYPTED!r}, not {value!r}",
+                param=f"include[{number}]",
+            )
+    check_stream_options(wire.stream, wire.stream_options)
+    if wire.text is not None and wire.text.verbosity not in (None, "medium"):
+        raise unsupported("text.verbosity")
+    if wire.reasoning is not None:
+        _check_reasoning(wire.reasoning)
+
+
+def _check_reasoning(reasoning: ReasoningOptions) -> None:
+    for name in ("summary", "generate_summary"):
+        if getattr(reasoning, name) not in (None, "auto"):
+            raise InvalidRequest(
+                f"reasoning.{name}: this server makes no summaries, it shows the reasoning itself; "
+                "leave it out or send 'auto'",
+                param=f"reasoning.{name}",
+            )
+    if reasoning.context not in (None, "auto"):
+        raise unsupported("reasoning.context")
+    if reasoning.mode not in (None, "standard"):
+        raise unsupported("reasoning.mode")
+
+
+def _format(wire: ResponsesRequest) -> ResponseFormat | None:
+    """``text.format`` as chat completions have it."""
+    asked: TextFormat | None = wire.text.format if wire.text else None
+    if not isinstance(asked, JsonSchemaText):
+        return asked
+    inner = None
+    if asked.schema_ is not None:
+        if asked.name is None:
+            raise InvalidRequest(
+                "Missing required parameter: 'text.format.name'.", param="text.format.name"
+            )
+        inner = JsonSchemaFormat(
+            name=asked.name,
+            schema=asked.schema_,
+            description=asked.description,
+            strict=asked.strict,
+        )
+    elif asked.schema_id is None:
+        raise InvalidRequest(
+            "Missing required parameter: 'text.format.schema'.", param="text.format.schema"
+        )
+    return JsonSchemaResponse(
+        type="json_schema",
+        json_schema=inner,
+        schema_id=asked.schema_id,
+        whitespace=asked.whitespace,
+    )
+
+
+def _function_tools(wire: ResponsesRequest) -> list[FunctionTool]:
+    """What the prompt shows, in the order given. Raises ``InvalidRequest``."""
+    tools = []
+    for number, tool in enumerate(wire.tools or ()):
+        if not isinstance(tool, FunctionToolParam):
+            raise InvalidRequest(
+                f"tools[{number}]: tools of the type {tool.type!r} are not supported; this server "
+                "takes function",
+                param=f"tools[{number}].type",
+            )
+        tools.append(FunctionTool(tool.name, tool.description, tool.parameters, tool.strict))
+    check_names(tools, "tools[{}].name")
+    return tools
+
+
+def _tool_choice(wire: ResponsesRequest) -> ToolChoice:
+    match wire.tool_choice:
+        case None:
+            return ToolChoice()
+        case NamedTool(name=name):
+            return ToolChoice("required", [name], once=True)
+        case AllowedTools(mode=mode, tools=tools):
+            return ToolChoice(mode, [tool.name for tool in tools])
+        case Other(type=kind):
+            raise InvalidRequest(
+                f"a tool_choice of the type {kind!r} is not supported; this server takes none, "
+                "auto, required, function and allowed_tools",
+                param="tool_choice.type",
+            )
+    return ToolChoice(wire.tool_choice)

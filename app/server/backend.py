@@ -1,0 +1,83 @@
+"""The layers below serving: a model, its tokenizer and the engine, ready to run."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from app.answer.formats import ChatFormat, detect
+from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
+from app.core.events import StepObserver
+from app.core.text import Tokenizer
+from app.server.settings import Settings
+from app.serving.ports import Engine
+from app.weights import weights_identity
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """The layers below serving, ready to run."""
+
+    engine: Engine
+    tokenizer: Tokenizer
+    chat_format: ChatFormat
+    vocabulary: Vocabulary
+    compile_target: str
+    """``module:function`` from a specification to a program, run in the compile workers."""
+    link: Callable[[Any], Constraint]
+    """From such a program to a constraint."""
+    max_sequence_tokens: int
+    fingerprint: str
+    compile_arguments: tuple[Any, ...] = ()
+    """What ``compile_target`` gets after each specification."""
+    warm_up: ConstraintSpec | None = None
+    """What a new compile worker compiles first."""
+
+
+def load_backend(settings: Settings, observer: StepObserver) -> Backend:
+    """Load the model and what belongs to it. Raises ``UnsupportedModel``."""
+    # Imported here: whoever assembles a server around another backend needs no torch.
+    from app.constraint import Compiler, everyday_schema
+    from app.engine import Engine as RealEngine
+    from app.model.loading import eos_token_ids
+    from app.model.runner import load_runner
+    from app.text import HfTokenizer
+    from app.text import Vocabulary as RealVocabulary
+
+    tokenizer = HfTokenizer.load(settings.model)
+    chat_format = detect(tokenizer.chat_template, tokenizer.special_tokens)
+    tokenizer.make_writable(chat_format.markers())
+    vocabulary = RealVocabulary.from_tokenizer(
+        tokenizer.hf, eos_token_ids(settings.model), chat_format.markers()
+    )
+    vocabulary.check_bytes()
+    runner = load_runner(settings.model_layer(vocabulary.size))
+    engine = RealEngine(
+        runner,
+        vocabulary,
+        tokenizer,
+        settings.engine_layer(runner.description.spare_tokens),
+        observer,
+    )
+    description = runner.description
+    logger.info("model loaded", extra={"model": settings.model, "runner": str(description)})
+    weights = weights_identity(settings.model)
+    identity = f"{version('leapjson')} {settings.served_model} {description} {weights}"
+    return Backend(
+        engine=engine,
+        tokenizer=tokenizer,
+        chat_format=chat_format,
+        vocabulary=vocabulary,
+        compile_target="app.constraint:compile_program",
+        link=Compiler(vocabulary).link,
+        max_sequence_tokens=engine.max_sequence_tokens,
+        fingerprint="fp_" + hashlib.blake2b(identity.encode(), digest_size=5).hexdigest(),
+        compile_arguments=(settings.constraint_limits(),),
+        warm_up=everyday_schema(),
+    )

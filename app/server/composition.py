@@ -1,0 +1,193 @@
+"""The composition root: what the server is made of, put together by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from app.core.constraint import Constraint, ConstraintSpec, JsonObject, JsonSchema
+from app.http.application import build_app
+from app.http.config import ApiConfig
+from app.http.errors import status_of
+from app.http.middleware.auth import ApiKeys, read_api_keys
+from app.server.backend import Backend
+from app.server.preload import Preload, warm
+from app.server.readings import life_readings, readings
+from app.server.settings import Settings
+from app.serving.admission import Admission
+from app.serving.compile_pool import CompilePool
+from app.serving.constraints import ConstraintCache
+from app.serving.schema_registry import SchemaRegistry
+from app.serving.service import GenerationService, ServiceConfig
+from app.serving.worker import EngineWorker
+from app.telemetry.collector import open_traces
+from app.telemetry.edge import install_telemetry
+from app.telemetry.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+EXPLAIN_TARGET = "app.constraint.explain.report:explain_schema"
+EXPLAIN_SECONDS = 5.0
+"""Processor time for the report on a schema that is compiled ahead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A server that has not been started; ``app``'s lifespan starts and stops its parts."""
+
+    app: FastAPI
+    admission: Admission
+    worker: EngineWorker
+
+    async def drain(self, seconds: float) -> None:
+        """Refuse what is new, wait for what runs, and fail what has not ended in time.
+
+        What an engine runs that hangs is not waited for.
+        """
+        self.admission.drain()
+        try:
+            async with asyncio.timeout(0 if self.worker.stalled else seconds):
+                await self.admission.wait_idle()
+        except TimeoutError:
+            self.worker.fail_all("the server was shut down before the answer was finished")
+
+
+def assemble(
+    settings: Settings, backend: Backend, metrics: Metrics, preloads: Sequence[Preload] = ()
+) -> Assembly:
+    """Put the parts together. ``preloads`` are compiled before the first request is taken."""
+    clock = time.perf_counter
+    api_config = _api_config(settings, backend)
+    worker = EngineWorker(backend.engine, clock=clock, stall_seconds=settings.stall_seconds)
+    admission = Admission(
+        _places(settings),
+        clock=clock,
+        running=settings.max_running,
+        max_queue_tokens=settings.max_queue_tokens,
+        tenant_share=settings.tenant_share,
+    )
+    pool = CompilePool(
+        backend.compile_target,
+        *backend.compile_arguments,
+        workers=settings.compile_workers,
+        limits=settings.compile_limits(),
+        warm_up=backend.warm_up,
+    )
+
+    async def compile(spec: ConstraintSpec, tenant: str) -> Constraint:
+        return backend.link(await pool.compile(spec, tenant))
+
+    async def explain(spec: JsonSchema) -> bytes:
+        seconds = min(EXPLAIN_SECONDS, settings.compile_seconds)
+        report: bytes = await pool.run(EXPLAIN_TARGET, spec, seconds=seconds)
+        return report
+
+    constraints = ConstraintCache(
+        compile, max_bytes=settings.schema_cache_bytes, observer=metrics, clock=clock
+    )
+    service = GenerationService(
+        ServiceConfig(
+            max_sequence_tokens=backend.max_sequence_tokens,
+            vocabulary_size=backend.vocabulary.size,
+            chat_format=backend.chat_format,
+            default_max_tokens=settings.default_max_tokens,
+            leap=settings.leap,
+            draft=settings.draft,
+            tenants_share=settings.share_between_keys or not api_config.api_keys,
+            max_bodies_bytes=settings.max_bodies_bytes,
+            tenant_share=settings.tenant_share,
+            request_seconds=settings.request_seconds,
+        ),
+        worker=worker,
+        admission=admission,
+        constraints=constraints,
+        tokenizer=backend.tokenizer,
+        observer=metrics,
+        status_of=status_of,
+        clock=clock,
+    )
+    schemas = SchemaRegistry(
+        constraints=constraints,
+        explain=explain,
+        admission=admission,
+        observer=metrics,
+        wall_clock=time.time,
+        max_bytes=settings.schema_registry_bytes,
+    )
+    metrics.watch(readings(backend.engine, constraints))
+    metrics.watch(life_readings(worker, admission, pool))
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await pool.start()
+        for preload in preloads:
+            warm(await constraints.get(_as_asked_for(preload.spec, settings)))
+            logger.info("preloaded", extra={"type": preload.name})
+        worker.start()
+        try:
+            yield
+        finally:
+            await worker.stop()
+            await constraints.close()
+            await pool.close()
+
+    app = build_app(
+        api_config,
+        service=service,
+        vocabulary=backend.vocabulary,
+        schemas=schemas,
+        render_metrics=metrics.render,
+        lifespan=lifespan,
+    )
+    install_telemetry(
+        app,
+        metrics,
+        model=settings.served_model,
+        traces=open_traces(settings.otlp_endpoint, model=settings.served_model),
+        content=settings.log_content,
+    )
+    return Assembly(app, admission, worker)
+
+
+def _as_asked_for(spec: ConstraintSpec, settings: Settings) -> ConstraintSpec:
+    """As the request will ask that says nothing of white space."""
+    if isinstance(spec, JsonSchema | JsonObject):
+        return replace(spec, whitespace=settings.whitespace)
+    return spec
+
+
+def _places(settings: Settings) -> int:
+    """Answers that may be alive at once, and so the most that one request can ever ask for."""
+    return settings.max_running + settings.max_queue
+
+
+def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
+    return ApiConfig(
+        served_model=settings.served_model,
+        max_model_len=backend.max_sequence_tokens,
+        version=version("leapjson"),
+        chat_format=backend.chat_format,
+        fingerprint=backend.fingerprint,
+        created=int(time.time()),
+        max_body_bytes=settings.max_body_bytes,
+        max_nesting=settings.max_body_nesting,
+        max_n=min(settings.max_n, _places(settings)),
+        max_messages=settings.max_messages,
+        whitespace=settings.whitespace,
+        api_keys=api_keys(settings),
+        metrics_public=settings.metrics_public,
+        cors_origins=settings.cors_origins,
+    )
+
+
+def api_keys(settings: Settings) -> ApiKeys:
+    """Raises ``LeapjsonError``."""
+    given = [key.get_secret_value() for key in settings.api_keys or ()]
+    return read_api_keys(given, settings.api_keys_file)

@@ -1,0 +1,52 @@
+"""Metrics that are read when they are asked for."""
+
+from __future__ import annotations
+
+from app.serving.admission import Admission
+from app.serving.compile_pool import CompilePool
+from app.serving.constraints import ConstraintCache
+from app.serving.ports import Engine
+from app.serving.worker import EngineWorker
+from app.telemetry.metrics import Reading
+
+
+def readings(engine: Engine, cache: ConstraintCache) -> list[Reading]:
+    """Of the engine and of the compiled schemas."""
+    return [
+        Reading("num_requests_running", "Answers that hold cache blocks.",
+                lambda: engine.num_running),
+        Reading("num_requests_waiting", "Answers that wait for cache blocks.",
+                lambda: engine.num_waiting),
+        Reading("kv_cache_usage_ratio", "Share of cache blocks that answers hold, 0 to 1.",
+                lambda: engine.kv_usage),
+        Reading("num_requests_compiling", "Requests that wait for their schema's compilation.",
+                lambda: cache.waiting),
+        Reading("schema_cache_bytes", "Memory of the compiled schemas, as last measured.",
+                lambda: cache.nbytes),
+        Reading("schema_cache_entries", "Compiled schemas that are kept.", lambda: len(cache)),
+        Reading("schema_cache_states", "States that these schemas' automata have visited.",
+                lambda: cache.num_states),
+        Reading("schema_cache_masks", "Token masks that these schemas hold, one for each state.",
+                lambda: cache.num_masks),
+        Reading("schema_cache_hits_total", "Schemas found compiled, or being compiled.",
+                lambda: cache.hits, counter=True),
+        Reading("schema_cache_misses_total", "Schemas that had to be compiled.",
+                lambda: cache.misses, counter=True),
+        Reading("schema_cache_evictions_total", "Compiled schemas dropped for room.",
+                lambda: cache.evictions, counter=True),
+    ]  # fmt: skip
+
+
+def life_readings(worker: EngineWorker, admission: Admission, pool: CompilePool) -> list[Reading]:
+    """Of whether the server lives and takes requests."""
+    return [
+        Reading("engine_up", "1 while the engine's thread runs, 0 once it has died.",
+                lambda: worker.alive),
+        Reading("engine_step_age_seconds",
+                "Since the engine's last step ended, while there is work; else 0.",
+                lambda: worker.step_age),
+        Reading("draining", "1 once the server shuts down and refuses new requests.",
+                lambda: admission.draining),
+        Reading("compile_worker_restarts_total", "Compile workers that had to be replaced.",
+                lambda: pool.restarts, counter=True),
+    ]  # fmt: skip

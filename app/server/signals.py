@@ -1,0 +1,74 @@
+"""uvicorn's server with a way out of our own: it drains, and ends without its engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+FAREWELL_SECONDS = 1.0
+"""Between the engine's death and the process's end, for ``/ready`` to say so."""
+
+
+class DrainingServer(uvicorn.Server):
+    """uvicorn's server, except for signals: the first one drains, and the exit is a success.
+
+    While it drains it still answers: ``/ready`` says 503, and so do new requests. A second
+    signal ends it at once. Without its engine it ends by itself, for an orchestrator to start
+    another: ``failed`` then says that the exit is no success.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        *,
+        drain: Callable[[], Any],
+        announce: Callable[[str], None],
+        alive: Callable[[], bool],
+    ) -> None:
+        """``drain`` makes a coroutine; ``announce`` is told the server's URL once it listens.
+
+        ``alive`` says whether the engine runs; it is asked while the server listens.
+        """
+        super().__init__(config)
+        self.failed = False
+        self._drain = drain
+        self._announce = announce
+        self._alive = alive
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._draining: asyncio.Task[None] | None = None
+        self._signalled = False
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        self._loop = asyncio.get_running_loop()
+        host, port = self.servers[0].sockets[0].getsockname()[:2]
+        self._announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+
+    async def on_tick(self, counter: int) -> bool:
+        if not self.failed and not self._alive():
+            self.failed = True
+            asyncio.get_running_loop().call_later(FAREWELL_SECONDS, self._exit)
+        return await super().on_tick(counter)
+
+    def _exit(self) -> None:
+        self.should_exit = True
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._signalled or self._loop is None:
+            self.should_exit = self.force_exit = True
+            return
+        self._signalled = True
+        self._loop.call_soon_threadsafe(self._start_draining)
+
+    def _start_draining(self) -> None:
+        self._draining = asyncio.ensure_future(self._drain_and_exit())
+
+    async def _drain_and_exit(self) -> None:
+        try:
+            await self._drain()
+        finally:
+            self._exit()

@@ -1,0 +1,44 @@
+"""What a client asks for, after the HTTP layer has checked it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from app.answer.prompt import Prompt
+from app.answer.tools import ToolUse
+from app.core.constraint import ConstraintSpec
+from app.core.request import OnBudget, SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One client request: what the answers may be, how they are drawn and when they end."""
+
+    request_id: str
+    prompts: Sequence[Prompt]
+    """One or more; each gets ``n`` choices. Choice j of prompt i has the index ``i * n + j``."""
+    content: ConstraintSpec | None = None
+    """What the content of an answer has to be; None: any text."""
+    tools: ToolUse | None = None
+    """The functions that an answer may call; None: none."""
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    n: int = 1
+    max_tokens: int | None = None
+    """Tokens an answer may have, end of sequence not counted; None: what the context leaves."""
+    min_tokens: int = 0
+    """Before so many tokens nothing ends the answer, as far as the constraint can go on."""
+    stop: Sequence[str] = ()
+    stop_token_ids: Sequence[int] = ()
+    """Tokens that end the answer and are not part of its text."""
+    ignore_eos: bool = False
+    """The model's end of sequence does not end the answer, as far as the constraint can go on."""
+    seed: int | None = None
+    """Choice j of each prompt draws from seed + j; None draws a fresh seed."""
+    on_budget: OnBudget = "finish"
+    leap: bool = True
+    draft: bool = True
+    tenant: str = ""
+    """Who asks: requests of different tenants take turns."""
+    timeout: float | None = None
+    """Seconds until the last token; None: as long as the server lets any request take."""

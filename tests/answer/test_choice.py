@@ -1,0 +1,80 @@
+"""Bytes and tokens of an answer -> pieces."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.answer.choice import ChoiceReader
+from app.answer.formats import HERMES, ChatFormat, ReasoningFormat
+from app.answer.pieces import CallStart, Content, Delta, End
+from app.answer.plan import AnswerPlan
+from app.answer.prompt import PreparedPrompt
+from app.answer.tools import FunctionTool, ToolUse
+from app.core.events import AnswerToken, AnswerUsage, FinishReason, TokenChunk
+
+USAGE = AnswerUsage(1, 0, 1, 0, 0, 1)
+
+
+def chunk(data: bytes, reason: FinishReason | None = None) -> TokenChunk:
+    """With a token for each byte."""
+    tokens = [AnswerToken(byte, bytes([byte]), "sampled") for byte in data]
+    return TokenChunk("r", data, tokens, USAGE, reason)
+
+
+def content(delta: Delta) -> str:
+    return "".join(piece.text for piece in delta.pieces if isinstance(piece, Content))
+
+
+def test_a_character_split_between_chunks_comes_whole() -> None:
+    reader = ChoiceReader(0, None)
+    first, second = "é".encode()[:1], "é".encode()[1:]
+    assert content(reader.read(chunk(b"caf" + first))) == "caf"
+    assert content(reader.read(chunk(second))) == "é"
+    assert content(reader.read(chunk(b"", "stop"))) == ""
+
+
+def test_an_unfinished_character_at_the_end_is_replaced() -> None:
+    reader = ChoiceReader(0, None)
+    assert content(reader.read(chunk(b"\xf0\x9f"))) == ""
+    assert content(reader.read(chunk(b"", "stop"))) == "\ufffd"
+
+
+@given(st.text(), st.integers(1, 7))
+def test_chunks_of_any_size_give_the_same_text(text: str, size: int) -> None:
+    reader, data = ChoiceReader(0, None), text.encode(errors="ignore")
+    deltas = [reader.read(chunk(data[i : i + size])) for i in range(0, len(data), size)]
+    deltas.append(reader.read(chunk(b"", "length")))
+    assert "".join(map(content, deltas)) == data.decode()
+    assert deltas[-1].pieces[-1] == End("length")
+
+
+def test_tokens_go_with_the_content_in_which_they_begin() -> None:
+    format = ChatFormat(HERMES, ReasoningFormat("<think>", "</think>"))
+    use = ToolUse((FunctionTool("f"),))
+    plan = AnswerPlan.of(PreparedPrompt([1], "open"), None, use, format)
+    reader = plan.reader(0)
+    text = 'hm</think>\n\nHi \u00e9<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+    deltas = [reader.read(chunk(bytes([byte]))) for byte in text.encode()]
+    deltas.append(reader.read(chunk(b"", "stop")))
+    pieces = [piece for delta in deltas for piece in delta.pieces]
+    tokens = [token for piece in pieces if isinstance(piece, Content) for token in piece.tokens]
+    assert b"".join(token.data for token in tokens) == "Hi \u00e9".encode()
+    assert reader.reasoning_tokens == 2
+    (start,) = [piece for piece in pieces if isinstance(piece, CallStart)]
+    assert start.id.startswith("call_")
+    assert pieces[-1] == End("tool_calls")
+
+
+def test_a_plan_says_what_the_whole_answer_may_be() -> None:
+    format = ChatFormat(HERMES, ReasoningFormat("<think>", "</think>"))
+    free = AnswerPlan.of(PreparedPrompt([1], "possible"), None, None, format)
+    assert (free.constraint, free.open_ended, free.thinking_budget(100)) == (None, False, None)
+    use = ToolUse((FunctionTool("f"),))
+    calls = AnswerPlan.of(PreparedPrompt([1], "possible"), None, use, format)
+    budget = calls.thinking_budget(100)
+    assert calls.open_ended
+    assert budget is not None
+    assert (budget.kept, budget.end, budget.begin) == (25, b"</think>", b"<think>")
+    closed = AnswerPlan.of(PreparedPrompt([1]), None, use, format)
+    assert closed.thinking_budget(100) is None
