@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -26,9 +25,8 @@ _MOST_PLAIN = 1 << 14
 
 @dataclass(slots=True)
 class Tally:
-    """What the answers of one step gained, in tokens, and how many met their budget."""
+    """What leaps added to the answers of one step, and how many met their budget."""
 
-    sampled: int = 0
     leapt: int = 0
     skipped: int = 0
     budget_closed: int = 0
@@ -46,11 +44,9 @@ class Decoder:
         self._drafter = drafter
         self._config = config
         self._tally = Tally()
-        spelling = self._spelling = leaper.spelling
-        # Drawn tokens without log-probabilities: the same ones come again and again.
-        self._plain = lru_cache(_MOST_PLAIN)(
-            lambda token: AnswerToken(token, spelling[token], "sampled")
-        )
+        self._spelling = leaper.spelling
+        self._plain: dict[int, AnswerToken] = {}
+        """Drawn tokens without log-probabilities: the same ones come again and again."""
 
     def take_tally(self) -> Tally:
         """The counts since the last call."""
@@ -155,7 +151,6 @@ class Decoder:
         token = sampled.token_id
         changed = len(sequence.tokens)
         sequence.draft = NO_DRAFT
-        self._tally.sampled += 1
         if self._ends(sequence, token):
             sequence.end(sampled)
             return changed
@@ -171,7 +166,12 @@ class Decoder:
         token, logprob, top = sampled.token_id, sampled.logprob, sampled.top
         if top or logprob:
             return AnswerToken(token, self._spelling[token], "sampled", logprob, top)
-        return self._plain(token)
+        plain = self._plain.get(token)
+        if plain is None:
+            if len(self._plain) >= _MOST_PLAIN:
+                self._plain.clear()
+            plain = self._plain[token] = AnswerToken(token, self._spelling[token], "sampled")
+        return plain
 
     def _ends(self, sequence: Sequence, token: int) -> bool:
         """Whether a drawn token ends the answer."""

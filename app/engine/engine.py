@@ -252,8 +252,8 @@ class Engine:
             index = portion.draw_at(last) if last < valid else None
             if index is None:
                 break
-            changed = self._decoder.take(sequence, drawn[index])
             portion.num_taken += 1
+            changed = self._decoder.take(sequence, drawn[index])
             valid = portion.agreeing(sequence.tokens, changed, valid)
             portion.num_accepted += self._decoder.record(portion, last + 1)
         return valid
@@ -316,7 +316,7 @@ class Engine:
                 commit_seconds=commit,
                 prompt_tokens=sum([each.num_prompt for each in portions]),
                 cached_tokens=batch.cached_tokens,
-                sampled_tokens=tally.sampled,
+                sampled_tokens=sum([each.num_taken for each in portions]),
                 leapt_tokens=tally.leapt,
                 drafted_tokens=sum([each.num_accepted for each in portions]),
                 proposed_tokens=sum([n - 1 for each in portions if (n := each.num_usable) > 1]),

@@ -33,8 +33,8 @@ class Scheduler:
         self._config = config
         self._spelling = spelling
         self._needed: dict[Sequence, int] = {}
-        """Free blocks that waiting sequences asked for in vain. Until another one is scheduled they
-        need no fewer, so before so many are free their prefixes are not matched again."""
+        """Free blocks that waiting sequences asked for in vain, since one was last scheduled. Until
+        so many are free their prefixes are not matched again: they would need hardly fewer."""
 
     def add(self, sequence: Sequence) -> None:
         self.waiting.push(sequence)

@@ -61,10 +61,15 @@ class Drafter:
         constraint, scope = request.constraint, request.scope
         if constraint is None or not (request.draft and self._config.draft_branches):
             return None
-        if scope not in self._learned.get(constraint, ()):
-            self._make_room()
-            self._learned.setdefault(constraint, {})[scope] = DraftStatistics()
-        return self._learned[constraint][scope]
+        learned = self._learned
+        if scope not in learned.get(constraint, ()):
+            while sum(map(len, learned.values())) >= _MOST_STATISTICS:  # the oldest are forgotten
+                oldest, scopes = next(iter(learned.items()))
+                del scopes[next(iter(scopes))]
+                if not scopes:
+                    del learned[oldest]
+            learned.setdefault(constraint, {})[scope] = DraftStatistics()
+        return learned[constraint][scope]
 
     def extend(self, sequence: Sequence, running: int) -> Draft:
         """The draft of a sequence whose draft is what its last leap held back.
@@ -87,14 +92,6 @@ class Drafter:
         if len(path.tokens) != len(draft.tokens):
             draft = Draft(tuple(path.tokens), tuple(path.sources))
         return draft.cut(most)
-
-    def _make_room(self) -> None:
-        """Forget the oldest statistics where there are as many as may be."""
-        while sum(map(len, self._learned.values())) >= _MOST_STATISTICS:
-            constraint, scopes = next(iter(self._learned.items()))
-            del scopes[next(iter(scopes))]
-            if not scopes:
-                del self._learned[constraint]
 
     def _walk(self, path: _Path, most: int, running: int) -> None:
         """Guess, leap, guess, until it becomes unlikely or long."""
