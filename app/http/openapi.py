@@ -92,7 +92,7 @@ OPERATIONS = (
         "/v1/schemas",
         "Compile a schema ahead, and explain it",
         shapes.SchemaObject,
-        (400, 413, 429, 500, 503),
+        (400, 413, 429, 500, 503, 504),
         [schemas.SchemaRequest],
     ),
     Operation(
@@ -107,7 +107,7 @@ OPERATIONS = (
         "/tokenize",
         "The tokens of a text or of a conversation's prompt",
         shapes.Tokenized,
-        (400, 404, 413, 500),
+        (400, 404, 413, 429, 500, 504),
         [tokens.TokenizeText, tokens.TokenizeChat],
     ),
     Operation(
@@ -115,7 +115,7 @@ OPERATIONS = (
         "/detokenize",
         "The text of tokens",
         shapes.Detokenized,
-        (400, 404, 413, 500),
+        (400, 404, 413, 429, 500, 504),
         [tokens.DetokenizeRequest],
     ),
     Operation("get", "/v1/models", "The model that is served", shapes.ModelList),

@@ -23,6 +23,7 @@ from app.http.config import ApiConfig
 from app.http.endpoint import Caller, Endpoint
 from app.http.requests.template_options import template_options
 from app.http.requests.wire import Body, NotServed, check_model
+from app.serving.admission import Ticket
 from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
 
@@ -146,7 +147,7 @@ class _Tokens:
         self._check_model(chat.model)
         return _TokenizeCall(self._conversation(chat), False, bool(chat.return_token_strs))
 
-    async def tokenize(self, call: _TokenizeCall, timeline: Timeline) -> Response:
+    async def tokenize(self, call: _TokenizeCall, timeline: Timeline, ticket: Ticket) -> Response:
         """``token_strs`` are the texts of the tokens, each by itself; null if not asked for."""
         tokens = await self._service.tokenize(
             call.prompt, add_special_tokens=call.add_special_tokens
@@ -160,7 +161,9 @@ class _Tokens:
         check_token_ids(wire.tokens, "tokens", self._vocabulary.size)
         return wire.tokens
 
-    async def detokenize(self, tokens: Sequence[int], timeline: Timeline) -> Response:
+    async def detokenize(
+        self, tokens: Sequence[int], timeline: Timeline, ticket: Ticket
+    ) -> Response:
         return await self._answer(timeline, len(tokens), self._detokenized, tokens)
 
     def _check_model(self, asked: str | None) -> None:

@@ -15,8 +15,8 @@ from app.demo import MODEL_PATH
 from app.engine.config import EngineConfig
 from app.http.config import Whitespace
 from app.model.config import DeviceName, DTypeName, ModelConfig
-from app.serving.compile_pool import CompileLimits
-from app.serving.compile_worker import PATIENCE
+from app.serving.compiling.pool import CompileLimits
+from app.serving.compiling.worker_process import PATIENCE
 from app.serving.service import UNSAID_TOKENS
 from app.serving.worker import STALL_SECONDS
 from app.telemetry.logs import LogFormat

@@ -1,9 +1,9 @@
 """Unpickling beside a thread that must not wait.
 
-Reading a pickle of a megabyte keeps the interpreter's lock for tens of milliseconds, and a thread
-that computes makes the engine's thread wait for the lock after every operation of torch (up to
-``sys.getswitchinterval()`` each). So it is read frame by frame (64 KiB; PEP 3154), with pauses in
-between during which the engine has the interpreter to itself.
+To read a pickle of a megabyte takes the interpreter's lock for tens of milliseconds, and while any
+thread computes in Python, the engine's thread waits for the lock after every operation of torch (up
+to ``sys.getswitchinterval()`` each time). So a pickle is read frame by frame (64 KiB; PEP 3154),
+with pauses in which the engine has the interpreter to itself.
 """
 
 from __future__ import annotations
@@ -41,9 +41,6 @@ class _PacedFile(io.BytesIO):
         self._pause()
         return super().readinto(buffer)
 
-    def readline(self, size: int | None = -1, /) -> bytes:
-        return super().readline(size)
-
     def _pause(self) -> None:
         worked = self._clock() - self._resumed
         if worked >= _SLICE:
@@ -56,11 +53,11 @@ def load_paced(
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Any:
-    """``pickle.loads(data)``, in slices. Takes about five times as long; trusted data only.
+    """``pickle.loads(data)`` in slices, which takes about five times as long. Trusted data only.
 
-    What was read is kept out of the garbage collector's sight (``gc.freeze``), for a collection
-    would visit all of it with the lock held: a second for a full cache. It is freed by counting
-    references all the same, as constraints hold no cycles. Not for two threads at a time.
+    What was read is hidden from the garbage collector (``gc.freeze``): a collection would visit
+    all of it with the lock held, which takes a second for a full cache. Constraints hold no cycles,
+    so counting references frees them all the same. Not for two threads at a time.
     """
     collects = gc.isenabled()
     gc.collect(1)  # young garbage; what is frozen is not looked at again

@@ -20,9 +20,9 @@ from typing import Any
 
 from app.core.constraint import ConstraintSpec
 from app.core.errors import CompilerStuck, ConstraintError, ConstraintTooComplex, LeapjsonError
-from app.serving.compile_worker import LENGTH, OUT_OF_MEMORY, OUT_OF_TIME, PATIENCE, Job
-from app.serving.lending import Lending
-from app.serving.unpickling import load_paced
+from app.serving.compiling.fair_pool import FairPool
+from app.serving.compiling.unpickling import load_paced
+from app.serving.compiling.worker_process import LENGTH, OUT_OF_MEMORY, OUT_OF_TIME, PATIENCE, Job
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ KILLED = -signal.SIGKILL
 """Exit status: somebody has killed the process, the kernel for lack of memory if nobody else."""
 
 STUCK_RETRY = 5
-"""Seconds after which a request may try again that got no processor time: a worker's restart."""
+"""Seconds after which a request may try again that no worker could serve: one's restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,47 +58,60 @@ class _WorkerEnded(Exception):
         self.status = status
 
 
+_NOT_STARTED = (_WorkerEnded, TimeoutError, OSError, LeapjsonError)
+"""What the start of a worker may raise, its first compilation included."""
+
+
 class _Worker:
     """One child process that does one job at a time."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, max_bytes: int) -> None:
+        """``max_bytes``: the largest answer that is taken from it."""
         assert process.stdin is not None
         assert process.stdout is not None
         self._process = process
         self._stdin = process.stdin
         self._stdout = process.stdout
+        self._max_bytes = max_bytes
 
     @classmethod
-    async def start(cls, target: str, limits: CompileLimits) -> _Worker:
-        """A worker that has imported ``target`` and is ready."""
+    async def start(cls, target: str, limits: CompileLimits, warm_up: Job | None) -> _Worker:
+        """A worker that has imported ``target`` and done ``warm_up``."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",
             "-m",
-            "app.serving.compile_worker",
+            "app.serving.compiling.worker_process",
             target,
             str(limits.memory_bytes),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=_environment(),
         )
-        worker = cls(process)
+        worker = cls(process, limits.program_bytes)
         try:
             async with asyncio.timeout(limits.start_seconds):
-                await worker._receive(limits.program_bytes)
+                await worker._receive()
+            if warm_up is not None:
+                await worker.ask(warm_up)
         except BaseException:
             await worker.kill()
             raise
         return worker
 
-    async def ask(self, message: bytes, *, seconds: float, max_bytes: int) -> bytes:
-        """Raises ``TimeoutError`` or ``_WorkerEnded``; the worker is of no use after either."""
-        async with asyncio.timeout(PATIENCE * seconds):
+    async def ask(self, job: Job) -> bytes:
+        """The pickled answer.
+
+        Raises ``TimeoutError``, ``_WorkerEnded`` or ``ConstraintTooComplex`` (too long an answer),
+        after which the worker is of no use.
+        """
+        message = pickle.dumps(job)
+        async with asyncio.timeout(PATIENCE * job.seconds):
             if not self._stdin.is_closing():  # uvloop refuses to write to what is closed
                 with contextlib.suppress(ConnectionError):  # reading tells how the process ended
                     self._stdin.write(LENGTH.pack(len(message)) + message)
                     await self._stdin.drain()
-            return await self._receive(max_bytes)
+            return await self._receive()
 
     async def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -112,12 +125,12 @@ class _Worker:
         with contextlib.suppress(ConnectionError):
             await self._stdin.wait_closed()
 
-    async def _receive(self, max_bytes: int) -> bytes:
+    async def _receive(self) -> bytes:
         try:
             (length,) = LENGTH.unpack(await self._stdout.readexactly(LENGTH.size))
-            if length > max_bytes:
+            if length > self._max_bytes:
                 raise ConstraintTooComplex(
-                    f"compiled it has {length} bytes and the limit is {max_bytes}"
+                    f"compiled it has {length} bytes and the limit is {self._max_bytes}"
                 )
             return await self._stdout.readexactly(length)
         except asyncio.IncompleteReadError:
@@ -148,9 +161,9 @@ class CompilePool:
         self._arguments = arguments
         self._size = workers
         self._limits = limits
-        self._warm_up = warm_up
-        self._idle: Lending[_Worker | None] = Lending()
-        """None stands for a worker that could not be started: who borrows it tries."""
+        self._warm_up = None if warm_up is None else self._job(target, warm_up, limits.seconds)
+        self._idle: FairPool[_Worker | None] = FairPool()
+        """None stands for a worker that could not be started: whoever acquires it tries again."""
         self._workers: set[_Worker] = set()
         self._replacing: set[asyncio.Task[None]] = set()
         self.restarts = 0
@@ -162,10 +175,10 @@ class CompilePool:
         """Start every worker and wait until each is ready, so that the first schema is quick."""
         try:
             workers = await asyncio.gather(*(self._new_worker() for _ in range(self._size)))
-        except (_WorkerEnded, TimeoutError) as error:
+        except _NOT_STARTED as error:
             raise LeapjsonError(f"the compile workers could not be started: {error}") from error
         for worker in workers:
-            self._idle.give(worker)
+            self._idle.release(worker)
 
     async def close(self) -> None:
         """Kill the workers; compilations that still run fail."""
@@ -180,46 +193,41 @@ class CompilePool:
         """``target(spec, *arguments)``. Tenants take turns, by how long theirs took.
 
         Raises the ``ConstraintError`` it raised, or ours for a limit, or ``CompilerStuck``.
+        Cancelling the call while a worker does the job kills the worker.
         """
-        job = Job(self._target, (spec, *self._arguments), self._limits.seconds)
-        return await self._do(job, tenant)
+        return await self.run(self._target, spec, tenant, seconds=self._limits.seconds)
 
     async def run(
         self, target: str, spec: ConstraintSpec, tenant: str = "", *, seconds: float
     ) -> Any:
-        """Like ``compile``, with another function and less processor time."""
-        return await self._do(Job(target, (spec, *self._arguments), seconds), tenant)
-
-    async def _do(self, job: Job, tenant: str) -> Any:
-        message = pickle.dumps(job)
+        """Like ``compile``, with another function and processor time."""
+        job = self._job(target, spec, seconds)
         for dead in range(self._size + 1):
             try:
-                return _result(await self._read(await self._ask(job, message, tenant)))
+                return _result(await self._read(await self._ask(job, tenant)))
             except _WorkerEnded as ended:
                 # Every worker may have been killed while it waited; the job has done that to none.
                 if ended.status != KILLED or dead == self._size:
                     raise self._crash(ended, job) from None
         raise AssertionError("the last try returns or raises")
 
-    async def _ask(self, job: Job, message: bytes, tenant: str) -> bytes:
-        worker = await self._take(tenant)
+    def _job(self, target: str, spec: ConstraintSpec, seconds: float) -> Job:
+        return Job(target, (spec, *self._arguments), seconds)
+
+    async def _ask(self, job: Job, tenant: str) -> bytes:
+        worker = await self._acquire(tenant)
         clock = asyncio.get_running_loop().time
         started, healthy = clock(), False
         try:
-            answer = await worker.ask(
-                message, seconds=job.seconds, max_bytes=self._limits.program_bytes
-            )
+            answer = await worker.ask(job)
             healthy = True
             return answer
         except TimeoutError:
-            raise CompilerStuck(
-                "the schema could not be compiled: no processor time was left for it; retry later",
-                retry_after=STUCK_RETRY,
-            ) from None
+            raise _stuck("no processor time was left for it") from None
         finally:
             self._idle.charge(tenant, clock() - started)
             if healthy:
-                self._idle.give(worker)
+                self._idle.release(worker)
             else:
                 self._replace(worker)
 
@@ -228,40 +236,32 @@ class CompilePool:
             return pickle.loads(answer)
         return await asyncio.get_running_loop().run_in_executor(self._reader, load_paced, answer)
 
-    async def _take(self, tenant: str) -> _Worker:
-        worker = await self._idle.borrow(tenant)
+    async def _acquire(self, tenant: str) -> _Worker:
+        worker = await self._idle.acquire(tenant)
         if worker is not None:
             return worker
         try:
-            return await self._new_worker()
-        except BaseException:
-            self._idle.give(None)
-            raise
+            worker = await self._new_worker()
+        except _NOT_STARTED as error:
+            logger.error("a compile worker could not be started: %r", error)
+            raise _stuck("no compile worker could be started") from None
+        finally:
+            if worker is None:
+                self._idle.release(None)
+        return worker
 
     def _crash(self, ended: _WorkerEnded, job: Job) -> ConstraintTooComplex:
         if ended.status == OUT_OF_TIME:
-            return _out_of_time(job)
+            return ConstraintTooComplex(f"time: more than {job.seconds:g} s")
         logger.warning("a compile worker ended: %s", ended)
         if ended.status == OUT_OF_MEMORY:
             return ConstraintTooComplex(f"memory: more than {self._limits.memory_bytes >> 20} MiB")
         return ConstraintTooComplex("the compiler crashed on it")
 
     async def _new_worker(self) -> _Worker:
-        worker = await _Worker.start(self._target, self._limits)
-        try:
-            await self._warm(worker)
-        except BaseException:
-            await worker.kill()
-            raise
+        worker = await _Worker.start(self._target, self._limits, self._warm_up)
         self._workers.add(worker)
         return worker
-
-    async def _warm(self, worker: _Worker) -> None:
-        if self._warm_up is None:
-            return
-        limits = self._limits
-        job = Job(self._target, (self._warm_up, *self._arguments), limits.seconds)
-        await worker.ask(pickle.dumps(job), seconds=job.seconds, max_bytes=limits.program_bytes)
 
     def _replace(self, worker: _Worker) -> None:
         self.restarts += 1
@@ -277,7 +277,7 @@ class CompilePool:
             fresh = await self._new_worker()
         except Exception:
             logger.exception("a compile worker could not be restarted; the next request tries")
-        self._idle.give(fresh)
+        self._idle.release(fresh)
 
 
 def _environment() -> dict[str, str]:
@@ -286,8 +286,10 @@ def _environment() -> dict[str, str]:
     return kept | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
-def _out_of_time(job: Job) -> ConstraintTooComplex:
-    return ConstraintTooComplex(f"time: more than {job.seconds:g} s")
+def _stuck(why: str) -> CompilerStuck:
+    return CompilerStuck(
+        f"the schema could not be compiled: {why}; retry later", retry_after=STUCK_RETRY
+    )
 
 
 def _result(answer: Any) -> Any:

@@ -1,8 +1,8 @@
 """The program of a compile worker: specifications in, compiled programs out.
 
-Started by ``app.serving.compile_pool`` as ``python -m app.serving.compile_worker MODULE:FUNCTION
-MEMORY_BYTES``, where the function is the one it imports before it says that it is ready. Messages
-on standard input and output are pickles behind their length (8 bytes, big endian); both ends are
+Started by ``app.serving.compiling.pool`` as ``python -m`` this module ``MODULE:FUNCTION
+MEMORY_BYTES``; the function is imported before the worker says that it is ready. Messages on
+standard input and output are pickles behind their length (8 bytes, big endian); both ends are
 ours. It ends when its standard input does.
 """
 

@@ -52,9 +52,10 @@ class ConstraintCache:
     waiting client leaves. Failures are remembered too, for ``failure_seconds`` and at most
     ``max_failures`` of them: a schema that takes too long is not tried again for every retry.
 
-    A constraint's size is measured when it is inserted and again each time it is asked for, and
-    all of them before one is evicted. What is evicted stays alive for the requests that use it.
-    One that has outgrown the whole cache by itself is compiled afresh when it is asked for again.
+    Constraints grow while their states are visited: each is measured when it is inserted and
+    whenever it is asked for, and all of them before any is evicted. An evicted one stays alive for
+    the requests that use it. One that has outgrown the whole cache is compiled afresh when it is
+    asked for again.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class ConstraintCache:
     async def get(self, spec: ConstraintSpec, tenant: str = "") -> Constraint:
         """The compiled constraint; raises ``ConstraintError`` if it cannot be compiled.
 
-        ``tenant`` asks for it: ``compile`` is told, so that tenants may take turns.
+        ``compile`` is given the ``tenant``, so that tenants may take turns.
         """
         key = hashlib.blake2b(spec.cache_key().encode(), digest_size=16).digest()
         entry = self._entries.get(key)
@@ -111,7 +112,10 @@ class ConstraintCache:
                 self._evict(keep=key)
                 return entry.constraint
             self._drop(key)
-        self._raise_known_failure(key)
+        failure = self._failures.get(key)
+        if failure is not None and self._clock() < failure.expires:
+            self.hits += 1
+            raise _fresh(failure.error)
         task = self._compiling.get(key)
         if task is None:
             self.misses += 1
@@ -168,8 +172,8 @@ class ConstraintCache:
     def _evict(self, *, keep: bytes) -> None:
         """Drop entries until the bound holds; ``keep`` stays in any case.
 
-        First what is over the bound by itself, or all the others would go for it, then the least
-        recently used.
+        Those that are over the bound by themselves go first, or all the others would go for them;
+        then the least recently used.
         """
         if self.nbytes <= self._max_bytes:
             return
@@ -191,18 +195,9 @@ class ConstraintCache:
 
     def _remember_failure(self, key: bytes, error: ConstraintError) -> None:
         self._failures[key] = _Failure(_fresh(error), self._clock() + self._failure_seconds)
-        while len(self._failures) > self._max_failures:
+        self._failures.move_to_end(key)
+        if len(self._failures) > self._max_failures:
             self._failures.popitem(last=False)
-
-    def _raise_known_failure(self, key: bytes) -> None:
-        failure = self._failures.get(key)
-        if failure is None:
-            return
-        if failure.expires <= self._clock():
-            del self._failures[key]
-            return
-        self.hits += 1
-        raise _fresh(failure.error)
 
 
 def _fresh(error: ConstraintError) -> ConstraintError:
