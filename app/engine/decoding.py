@@ -12,6 +12,7 @@ from app.core.constraint import ConstraintState, Mask, Vocabulary
 from app.core.errors import RejectedToken, WorkPending
 from app.core.events import AnswerToken
 from app.core.step import SampledToken
+from app.core.text import Tokenizer
 from app.engine.batch import Portion
 from app.engine.config import EngineConfig
 from app.engine.drafts.draft import NO_DRAFT, Source
@@ -35,16 +36,14 @@ class Tally:
 class Decoder:
     """Rules of one sequence at a time. An error of its constraint surfaces here, and only there."""
 
-    def __init__(
-        self, vocabulary: Vocabulary, leaper: Leaper, drafter: Drafter, config: EngineConfig
-    ) -> None:
+    def __init__(self, vocabulary: Vocabulary, tokenizer: Tokenizer, config: EngineConfig) -> None:
         self._eos_ids = vocabulary.eos_ids
         self._edited = EditedMasks(vocabulary.size)
-        self._leaper = leaper
-        self._drafter = drafter
+        self._leaper = Leaper(vocabulary, tokenizer)
+        self._drafter = Drafter(self._leaper, config)
         self._config = config
         self._tally = Tally()
-        self._spelling = leaper.spelling
+        self.spelling = self._leaper.spelling
         self._plain: dict[int, AnswerToken] = {}
         """Drawn tokens without log-probabilities: the same ones come again and again."""
 
@@ -112,10 +111,8 @@ class Decoder:
         self, sequence: Sequence, state: ConstraintState, draft: Seq[int], work: int
     ) -> Mask | None:
         """The mask of the draw after ``draft``, where ``state`` stands."""
-        if sequence.finishes_in_budget:
-            mask = self._budget_mask(sequence, state, draft, work)
-        else:
-            mask = state.mask(work=work)
+        budget = sequence.finishes_in_budget
+        mask = self._budget_mask(sequence, state, draft, work) if budget else state.mask(work=work)
         return self._edit(sequence, mask, state, len(draft))
 
     def _edit(
@@ -133,7 +130,7 @@ class Decoder:
     ) -> Mask:
         budget = sequence.request.max_tokens - sequence.length - len(draft)
         if sequence.thinking is not None:
-            budget -= sequence.thinking.after(b"".join([self._spelling[each] for each in draft]))
+            budget -= sequence.thinking.after(b"".join([self.spelling[each] for each in draft]))
         mask = state.mask(budget=budget, work=work)
         if not sequence.budget_closed:
             plain = state.mask(work=work)
@@ -165,12 +162,12 @@ class Decoder:
         """A drawn token as the answer has it."""
         token, logprob, top = sampled.token_id, sampled.logprob, sampled.top
         if top or logprob:
-            return AnswerToken(token, self._spelling[token], "sampled", logprob, top)
+            return AnswerToken(token, self.spelling[token], "sampled", logprob, top)
         plain = self._plain.get(token)
         if plain is None:
             if len(self._plain) >= _MOST_PLAIN:
                 self._plain.clear()
-            plain = self._plain[token] = AnswerToken(token, self._spelling[token], "sampled")
+            plain = self._plain[token] = AnswerToken(token, self.spelling[token], "sampled")
         return plain
 
     def _ends(self, sequence: Sequence, token: int) -> bool:
@@ -180,7 +177,7 @@ class Decoder:
             return False
         # Only a stop token that spells something may cut an answer, as a stop string may.
         whole = state is None or state.is_complete
-        assert whole or self._spelling[token], "ended inside an answer"
+        assert whole or self.spelling[token], "ended inside an answer"
         return True
 
     def _settle(self, sequence: Sequence) -> int:

@@ -22,8 +22,6 @@ from app.core.text import Tokenizer
 from app.engine.batch import Batch, Portion
 from app.engine.config import EngineConfig
 from app.engine.decoding import Decoder
-from app.engine.drafts.drafting import Drafter
-from app.engine.leap import Leaper
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
 from app.engine.stop_tokens import StopTokens
@@ -65,12 +63,11 @@ class Engine:
         self._observer = observer
         self._clock = clock
         self._vocabulary = vocabulary
-        leaper = Leaper(vocabulary, tokenizer)
-        self._decoder = Decoder(vocabulary, leaper, Drafter(leaper, config), config)
+        self._decoder = Decoder(vocabulary, tokenizer, config)
         blocks = BlockManager(
             runner.num_blocks, runner.block_size, share_prefixes=config.share_prefixes
         )
-        self._scheduler = Scheduler(config, blocks, leaper.spelling)
+        self._scheduler = Scheduler(config, blocks, self._decoder.spelling)
         self._sequences: dict[str, Sequence] = {}
         self._unmasked: dict[Sequence, int] = {}
         """Sequences that wait for a mask, in the order of their turns, and how many they had."""

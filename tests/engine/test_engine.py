@@ -22,8 +22,6 @@ from app.engine import Engine, EngineConfig
 from app.engine.batch import Portion
 from app.engine.decoding import Decoder
 from app.engine.drafts.draft import held_back
-from app.engine.drafts.drafting import Drafter
-from app.engine.leap import Leaper
 from app.engine.sequence import Sequence
 from tests.engine.harness import (
     GREEDY,
@@ -241,9 +239,7 @@ def test_no_draft_is_computed_that_the_budget_has_no_draw_for() -> None:
 
 
 def test_a_draft_is_verified_up_to_the_first_token_that_its_mask_excludes() -> None:
-    leaper = Leaper(VOCABULARY, TOKENIZER)
-    drafter = Drafter(leaper, EngineConfig())
-    decoder = Decoder(VOCABULARY, leaper, drafter, EngineConfig())
+    decoder = Decoder(VOCABULARY, TOKENIZER, EngineConfig())
     language = constraint("ab", "nab", "nac")
     one = request(allowed=language, max_tokens=2)
     short, long, other = (VOCABULARY.ids[piece] for piece in (b"na", b"n", b"c"))
