@@ -37,7 +37,7 @@ class Edit:
     """Ids to take out: of these sets the first that leaves any token; no set if none does."""
 
 
-class Endings:
+class StopTokens:
     """What one request says of the tokens that end it. Immutable.
 
     A token that comes after fewer than ``min_tokens`` others is early. Before that no end is drawn,
@@ -59,8 +59,8 @@ class Endings:
         self._early_inside = _useful(Edit(_NOTHING, (self._stops - self._ends,)))
 
     @staticmethod
-    def of(request: EngineRequest, vocabulary: Vocabulary) -> Endings | None:
-        """The endings of ``request``; None where only the vocabulary's ends of sequence end it.
+    def of(request: EngineRequest, vocabulary: Vocabulary) -> StopTokens | None:
+        """The stop tokens of ``request``; None where only the vocabulary's ends of sequence end it.
 
         Raises InvalidRequest where ``min_tokens`` is not between 0 and ``max_tokens``, for more
         stop tokens than 1024, and for one that the vocabulary does not have.
@@ -85,7 +85,7 @@ class Endings:
                     param="stop_token_ids",
                 )
         if request.min_tokens or request.ignore_eos or request.stop_token_ids:
-            return Endings(request, vocabulary)
+            return StopTokens(request, vocabulary)
         return None
 
     def ends(self, token: int, before: int) -> bool:

@@ -10,11 +10,11 @@ import pytest
 
 from app.core.constraint import Mask
 from app.core.errors import InvalidRequest
-from app.core.request import EngineRequest, Reserve, SamplingParams
+from app.core.request import EngineRequest, SamplingParams, ThinkingBudget
 from app.core.step import StepResult
 from app.engine import Engine
-from app.engine.endings import EditedMasks, Endings
-from app.engine.reserved import Reserved
+from app.engine.stop_tokens import EditedMasks, StopTokens
+from app.engine.thinking import Thinking
 from tests.engine.harness import (
     LANGUAGES,
     TOKENIZER,
@@ -77,7 +77,7 @@ def test_answers_are_whole_within_every_budget_whatever_puts_their_end_off(
                 ignore_eos=seed > 1,
                 open_ended=open_ended,
                 stop_token_ids=(VOCABULARY.special,),
-                reserve=Reserve(seed * 3, b"a"),
+                thinking=ThinkingBudget(seed * 3, b"a"),
             )
             answer = answer_of(engine, one)
             assert answer.data in language.answers
@@ -200,7 +200,9 @@ def test_a_stop_string_across_sampled_and_leapt_text_is_found(leap: bool, stop: 
         ("stop_token_ids", {"stop_token_ids": (1,) * 1025}),
     ],
 )
-def test_endings_that_make_no_sense_are_refused_by_name(field: str, bad: dict[str, object]) -> None:
+def test_stop_tokens_that_make_no_sense_are_refused_by_name(
+    field: str, bad: dict[str, object]
+) -> None:
     with pytest.raises(InvalidRequest) as caught:
         make_engine().add(replace(request(max_tokens=40), **bad))  # type: ignore[arg-type]
     assert caught.value.param == field
@@ -225,7 +227,7 @@ REASONED = constraint(*templates(["", "x" * 4, "x" * 12], "<|>", ["1", "1" * 11 
 @pytest.mark.parametrize(
     ("tokens", "least"), [(0, 5), (4, 5), (5, 13), (12, 13), (13, 17), (100, 17)]
 )
-def test_what_is_reserved_is_left_when_the_mark_appears_and_not_before(
+def test_what_is_kept_is_left_when_the_mark_appears_and_not_before(
     tokens: int, least: int, leap: bool
 ) -> None:
     """Of 20 tokens 12, 4 or none go to the reasoning, 3 to the mark, 12 or 1 to the answer."""
@@ -233,7 +235,7 @@ def test_what_is_reserved_is_left_when_the_mark_appears_and_not_before(
     engine = make_engine(model=ScriptedModel(VOCABULARY, by_bytes=True, eos=-100.0))
     for prompt in range(30):
         one = request(prompt=(prompt,), allowed=REASONED, max_tokens=20, leap=leap)
-        one = replace(one, reserve=Reserve(tokens, b"<|>"), ignore_eos=True)
+        one = replace(one, thinking=ThinkingBudget(tokens, b"<|>"), ignore_eos=True)
         answer = answer_of(engine, one)
         left = 20 - answer.tokens.index(VOCABULARY.ids[b">"]) - 1
         assert answer.data.split(b"|>")[1] == (b"1" if left < 12 else b"1" * 11 + b"3")
@@ -241,28 +243,28 @@ def test_what_is_reserved_is_left_when_the_mark_appears_and_not_before(
     assert min(spent) == least
 
 
-def test_a_reserve_that_does_not_fit_shrinks() -> None:
+def test_a_thinking_budget_that_keeps_too_much_keeps_less() -> None:
     language = constraint(*templates(["x", "xxx", "xxxxx"], "|", ["ab", "abab", ""]))
     engine = make_engine()
     for budget in range(2, 8):
         for seed in range(8):
             one = request(allowed=language, max_tokens=budget, seed=seed, sampling=HOT)
-            answer = answer_of(engine, replace(one, reserve=Reserve(budget - 2, b"|")))
+            answer = answer_of(engine, replace(one, thinking=ThinkingBudget(budget - 2, b"|")))
             assert answer.data.startswith(b"x|")
-            more = replace(one, reserve=Reserve(1000, b"|"))
+            more = replace(one, thinking=ThinkingBudget(1000, b"|"))
             assert answer_of(engine, more).data.startswith(b"x|")
 
 
 @pytest.mark.parametrize("leap", [True, False])
-def test_nothing_is_reserved_where_the_answer_begins_in_another_way(leap: bool) -> None:
-    """Of 17 tokens 5 are left beside what is reserved; an answer has 1 or 12 after reasoning."""
+def test_nothing_is_kept_where_the_answer_begins_in_another_way(leap: bool) -> None:
+    """Of 17 tokens 5 are left beside what is kept; an answer has 1 or 12 after reasoning."""
     language = constraint(*templates(["xyx|", "xl", ""], ["1", "1" * 11 + "3"]))
     engine = make_engine(model=ScriptedModel(VOCABULARY, by_bytes=True))
     kept: dict[bytes, set[bytes]] = {b"xy": set(), b"x": set()}
     for opening, answers in kept.items():
         for prompt in range(60):
             one = request(prompt=(prompt,), allowed=language, max_tokens=17, leap=leap)
-            one = replace(one, reserve=Reserve(12, b"|", opening), ignore_eos=True)
+            one = replace(one, thinking=ThinkingBudget(12, b"|", opening), ignore_eos=True)
             answers.add(answer_of(engine, one).data)
     long = b"1" * 11 + b"3"
     assert kept[b"xy"] == {long, b"xl" + long, b"xyx|" + long}
@@ -270,17 +272,17 @@ def test_nothing_is_reserved_where_the_answer_begins_in_another_way(leap: bool) 
 
 
 def test_a_mark_is_looked_for_after_the_opening_and_may_come_in_pieces() -> None:
-    reserved = Reserved(Reserve(3, b"aba", b"abab"), 9)
+    thinking = Thinking(ThinkingBudget(3, b"aba", b"abab"), 9)
     for data, tokens in ((b"aba", 3), (b"b", 3), (b"ab", 3), (b"cab", 3), (b"ac", 0)):
-        assert reserved.after(data) == tokens
-        reserved.feed(data)
-        assert reserved.tokens == tokens
+        assert thinking.after(data) == tokens
+        thinking.feed(data)
+        assert thinking.kept == tokens
 
 
-def test_a_reserve_for_a_mark_that_need_not_come_is_spent_all_the_same() -> None:
+def test_what_is_kept_for_a_mark_that_need_not_come_is_spent_all_the_same() -> None:
     language = constraint(*["a" * length for length in range(1, 30)])
     one = request(allowed=language, max_tokens=9, leap=False)
-    one = replace(one, reserve=Reserve(5, b"|"), ignore_eos=True, open_ended=True)
+    one = replace(one, thinking=ThinkingBudget(5, b"|"), ignore_eos=True, open_ended=True)
     answer = answer_of(make_engine(), one)
     assert len(answer.tokens) == 9
     assert answer.finish_reason == "length"
@@ -330,9 +332,9 @@ def test_an_edited_mask_is_made_once() -> None:
 def test_edited_masks_are_kept_within_their_bound_and_those_of_a_budget_not_at_all() -> None:
     words = -(-VOCABULARY.size // 32)
     edited = EditedMasks(VOCABULARY.size, max_bytes=3 * 8 * words)
-    endings = Endings.of(replace(request(), ignore_eos=True), VOCABULARY)
-    assert endings is not None
-    edit = endings.edit(0, complete=True)
+    stop_tokens = StopTokens.of(replace(request(), ignore_eos=True), VOCABULARY)
+    assert stop_tokens is not None
+    edit = stop_tokens.edit(0, complete=True)
     assert edit is not None
     masks = [np.full(words, 1 << VOCABULARY.eos % 32 | 1 << start, np.uint32) for start in range(5)]
     for mask in masks:
@@ -350,10 +352,10 @@ def test_edited_masks_are_kept_within_their_bound_and_those_of_a_budget_not_at_a
 def test_an_edit_that_changes_nothing_gives_the_very_mask() -> None:
     words = -(-VOCABULARY.size // 32)
     edited = EditedMasks(VOCABULARY.size)
-    endings = Endings.of(replace(request(), ignore_eos=True), VOCABULARY)
-    assert endings is not None
-    edit = endings.edit(0, complete=True)
+    stop_tokens = StopTokens.of(replace(request(), ignore_eos=True), VOCABULARY)
+    assert stop_tokens is not None
+    edit = stop_tokens.edit(0, complete=True)
     assert edit is not None
     plain = np.ones(words, np.uint32)
     assert edited.get(plain, edit) is plain
-    assert Endings.of(request(), VOCABULARY) is None
+    assert StopTokens.of(request(), VOCABULARY) is None

@@ -12,14 +12,14 @@ MOST_CONTEXTS = 4096
 _MOST_WAYS = 8
 """Ways on from a branch that are counted."""
 
-_MEMORY = 64
+_HALVED_AFTER = 64
 """Answers after which a branch's counts are halved: what is common changes."""
 
 _EVERY_SO_OFTEN = 16
 """Where copies mostly failed, one in so many is tried all the same."""
 
 
-class Memory:
+class DraftStatistics:
     """Of one constraint, in one scope. Takes up to 3 MB."""
 
     def __init__(self) -> None:
@@ -32,12 +32,7 @@ class Memory:
         """Branches that are remembered."""
         return len(self._branches)
 
-    @property
-    def num_ways(self) -> int:
-        """Ways on from all of them together that are counted. Costs O(branches)."""
-        return sum(map(len, self._branches.values()))
-
-    def note(self, place: Hashable, last: int, token: int) -> None:
+    def record(self, place: Hashable, last: int, token: int) -> None:
         """``token`` was drawn at a place, after the token ``last``."""
         key = (place, last)
         branch = self._branches.get(key)
@@ -45,55 +40,51 @@ class Memory:
             if len(self._branches) >= MOST_CONTEXTS:
                 del self._branches[next(iter(self._branches))]
             branch = self._branches[key] = _Branch()
-        branch.note(token)
+        branch.record(token)
 
     def likeliest(self, place: Hashable, last: int) -> tuple[int, float]:
-        """The commonest token there, and its share; nothing is ever certain."""
+        """The commonest token there, and its rate; nothing is ever certain."""
         branch = self._branches.get((place, last))
-        return (-1, 0.0) if branch is None else (branch.commonest, branch.share)
+        return (-1, 0.0) if branch is None else (branch.commonest, branch.rate)
 
 
 class _Branch:
     """How often answers went which way."""
 
-    __slots__ = ("_counts", "_total", "commonest", "share")
+    __slots__ = ("_total", "commonest", "counts", "rate")
 
     def __init__(self) -> None:
         self.commonest = -1
         """The first to have come, of several."""
-        self.share = 0.0
-        self._counts: dict[int, int] = {}
+        self.rate = 0.0
+        self.counts: dict[int, int] = {}
         self._total = 0
 
-    def __len__(self) -> int:
-        """Ways on that are counted."""
-        return len(self._counts)
-
-    def note(self, token: int) -> None:
-        counts = self._counts
+    def record(self, token: int) -> None:
+        counts = self.counts
         count = counts[token] = counts.get(token, 0) + 1
         self._total += 1
-        if len(counts) > _MOST_WAYS or count > _MEMORY:
-            counts = self._counts = {each: n // 2 for each, n in counts.items() if n > 1}
+        if len(counts) > _MOST_WAYS or count > _HALVED_AFTER:
+            counts = self.counts = {each: n // 2 for each, n in counts.items() if n > 1}
             self._total = sum(counts.values())
         elif token == self.commonest:
-            self.share = count / (self._total + 1)
+            self.rate = count / (self._total + 1)
             return
         self.commonest = max(counts, key=counts.__getitem__, default=-1)
-        self.share = counts.get(self.commonest, 0) / (self._total + 1)
+        self.rate = counts.get(self.commonest, 0) / (self._total + 1)
 
 
 class Rate:
     """How often a kind of guess came true lately."""
 
-    __slots__ = ("_refused", "share")
+    __slots__ = ("_refused", "rate")
 
-    def __init__(self, share: float) -> None:
-        self.share = share
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
         self._refused = 0
 
-    def update(self, came: bool) -> None:
-        self.share += (came - self.share) / 16
+    def record(self, came: bool) -> None:
+        self.rate += (came - self.rate) / 16
 
     def try_again(self) -> bool:
         self._refused = (self._refused + 1) % _EVERY_SO_OFTEN

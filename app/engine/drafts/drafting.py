@@ -11,19 +11,19 @@ Decoding", 2023).
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
-from typing import Protocol
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from app.core.constraint import Constraint, ConstraintState, Vocabulary
+from app.core.constraint import Constraint, ConstraintState
 from app.core.errors import RejectedToken, RequestError
 from app.core.request import EngineRequest
 from app.engine.config import EngineConfig
-from app.engine.draft import NO_DRAFT, Draft, Source
-from app.engine.leap import Change, KnownChanges
-from app.engine.memory import Memory
+from app.engine.drafts.draft import NO_DRAFT, Draft, Source
+from app.engine.drafts.statistics import DraftStatistics
+from app.engine.leap import Leaper
 from app.engine.sequence import Sequence
 
-_MOST_MEMORIES = 64
+_MOST_STATISTICS = 64
 """Of constraints and scopes, the newest of them, and those that answers still use."""
 
 _WORK = 500
@@ -42,115 +42,81 @@ _WINDOW = 4
 """Tokens before a copy that are tokenized with it."""
 
 
-class Tokenizer(Protocol):
-    def encode(self, text: str) -> list[int]: ...
-
-
-class ChangeFinder(Protocol):
-    """See ``app.engine.leap.Leaper``."""
-
-    def change(
-        self,
-        answer: Seq[int],
-        start: int,
-        state: ConstraintState,
-        known: KnownChanges | None = None,
-    ) -> Change | None: ...
-
-
 class Drafter:
     """Drafts for all sequences. What it learns of a constraint lives as long as that does.
 
     It is learned from requests that want drafts, and used within their scope alone.
     """
 
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        tokenizer: Tokenizer,
-        leaper: ChangeFinder,
-        config: EngineConfig,
-    ) -> None:
-        self._spelling = [data or b"" for data in vocabulary.token_bytes]
-        self._tokenizer = tokenizer
+    def __init__(self, leaper: Leaper, config: EngineConfig) -> None:
+        self._spelling = leaper.spelling
         self._leaper = leaper
         self._config = config
-        self._memories: WeakKeyDictionary[Constraint, dict[str, Memory]] = WeakKeyDictionary()
+        self._learned: WeakKeyDictionary[Constraint, dict[str, DraftStatistics]]
+        self._learned = WeakKeyDictionary()
         """By constraint and scope."""
 
-    def memory(self, sequence: Sequence) -> Memory | None:
+    def statistics(self, request: EngineRequest) -> DraftStatistics | None:
         """What earlier answers did; None where no constraint is, or no drafts are wanted."""
-        if sequence.memory is None and sequence.state is not None and sequence.request.draft:
-            if not self._config.draft_branches:
-                return None
-            sequence.memory = self._memory(sequence.request)
-        return sequence.memory
-
-    def judge(self, sequence: Sequence, source: Source, came: bool) -> None:
-        """Learn whether a drafted token came about."""
-        if source is Source.COPIED and sequence.memory is not None:
-            sequence.memory.copies.update(came)
+        constraint, scope = request.constraint, request.scope
+        if constraint is None or not (request.draft and self._config.draft_branches):
+            return None
+        learned = self._learned
+        if scope not in learned.get(constraint, ()):
+            while sum(map(len, learned.values())) >= _MOST_STATISTICS:  # the oldest are forgotten
+                oldest, scopes = next(iter(learned.items()))
+                del scopes[next(iter(scopes))]
+                if not scopes:
+                    del learned[oldest]
+            learned.setdefault(constraint, {})[scope] = DraftStatistics()
+        return learned[constraint][scope]
 
     def extend(self, sequence: Sequence, running: int) -> Draft:
         """The draft of a sequence whose draft is what its last leap held back.
 
         ``running`` sequences share the next step. Costs a tokenization or two for each guess.
         """
-        config, state, memory = self._config, sequence.state, self.memory(sequence)
+        config, state = self._config, sequence.state
         assert state is not None
         most = min(config.max_draft_tokens, sequence.limit - sequence.length - 1)
         draft = sequence.draft if config.draft_held_back else NO_DRAFT
-        if most <= 0 or memory is None:
+        if most <= 0 or sequence.statistics is None:
             return draft.cut(most)
-        path = _Path(sequence, state, draft)
+        path = _Path(sequence, sequence.statistics, state, [*draft.tokens], [*draft.sources])
         try:
             for token in draft.tokens:
                 path.accept(token)
-            self._walk(path, memory, most, running)
+            self._walk(path, most, running)
         except (RejectedToken, RequestError):
             pass  # what was drafted before stands
-        return path.draft().cut(most)
+        if len(path.tokens) != len(draft.tokens):
+            draft = Draft(tuple(path.tokens), tuple(path.sources))
+        return draft.cut(most)
 
-    def _memory(self, request: EngineRequest) -> Memory:
-        assert request.constraint is not None
-        memory = self._memories.get(request.constraint, {}).get(request.scope)
-        if memory is None:
-            self._make_room()
-            memory = Memory()
-            self._memories.setdefault(request.constraint, {})[request.scope] = memory
-        return memory
-
-    def _make_room(self) -> None:
-        """Forget the oldest memory where there are as many as may be."""
-        while sum(map(len, self._memories.values())) >= _MOST_MEMORIES:
-            constraint, memories = next(iter(self._memories.items()))
-            del memories[next(iter(memories))]
-            if not memories:
-                del self._memories[constraint]
-
-    def _walk(self, path: _Path, memory: Memory, most: int, running: int) -> None:
+    def _walk(self, path: _Path, most: int, running: int) -> None:
         """Guess, leap, guess, until it becomes unlikely or long."""
         likely, floor = 1.0, self._floor(running, 1)
+        statistics, copies = path.statistics, path.statistics.copies
         while len(path.tokens) < most:
-            token, share = memory.likeliest(path.state.state_id, path.last)
-            if likely * share >= floor:
-                likely *= share
+            token, rate = statistics.likeliest(path.state.state_id, path.last)
+            if likely * rate >= floor:
+                likely *= rate
                 length = len(path.tokens)
-                goes_on = self._follow(path, memory, token, Source.COUNTED)
+                goes_on = self._follow(path, token, Source.COUNTED)
                 if likely < self._floor(running, len(path.tokens) - length):
                     path.cut(length + (path.tokens[length] == token))  # the guess without its leap
                     return
                 if not goes_on:
                     return
                 continue
-            if likely * memory.copies.share < floor and not memory.copies.try_again():
+            if likely * copies.rate < floor and not copies.try_again():
                 return
             copied = self._copied(path)
             if not copied:
                 return
             for each in copied:
-                likely *= memory.copies.share
-                if not self._follow(path, memory, each, Source.COPIED):
+                likely *= copies.rate
+                if not self._follow(path, each, Source.COPIED):
                     return
 
     def _floor(self, running: int, width: int) -> float:
@@ -162,7 +128,7 @@ class Drafter:
         cost = running * max(width, 1)
         return max(_LEAST, cost / (cost + self._config.spare_tokens))
 
-    def _follow(self, path: _Path, memory: Memory, token: int, source: Source) -> bool:
+    def _follow(self, path: _Path, token: int, source: Source) -> bool:
         """Take a guess and the leap that it brings; whether the path goes on from there."""
         path.accept(token)
         if path.state.is_final:
@@ -171,7 +137,9 @@ class Drafter:
         sequence = path.sequence
         if not (self._config.leap and sequence.request.leap) or not path.state.forced():
             return True
-        change = self._change(path, memory)
+        # The budget may yet forbid this leap: then the draft is a wrong one.
+        answer = [*sequence.tokens[sequence.answer_start :], *path.tokens]
+        change = self._leaper.change(answer, 0, path.state, path.statistics.changes)
         if change is None:
             return True
         path.state.accept_bytes(change.text)
@@ -188,14 +156,6 @@ class Drafter:
             path.push(each, Source.HELD_BACK)
         return True
 
-    def _change(self, path: _Path, memory: Memory) -> Change | None:
-        """What the leap from where the path stands would do.
-
-        The budget may yet forbid it: then the draft is a wrong one.
-        """
-        known = path.sequence.tokens[path.sequence.answer_start :]
-        return self._leaper.change([*known, *path.tokens], 0, path.state, memory.changes)
-
     def _copied(self, path: _Path) -> list[int]:
         """Tokens with which the prompt goes on from the value that the answer is in."""
         value = path.value(self._spelling)
@@ -209,46 +169,34 @@ class Drafter:
         rest = prompt[at : at + _LONGEST_COPY]
         for end in (b"\n", b'"', b"<"):
             rest = rest.partition(end)[0]
-        return self._split(path.ending(_WINDOW), rest)
-
-    def _split(self, before: Seq[int], rest: bytes) -> list[int]:
-        """``rest`` as the tokenizer splits it behind ``before``; without its unsure last token."""
+        # As the tokenizer splits it behind the answer; without its last token, which is unsure.
+        before = path.ending(_WINDOW)
         text = b"".join([self._spelling[token] for token in before]) + rest
-        try:
-            tokens = self._tokenizer.encode(text.decode())
-        except UnicodeDecodeError:
-            return []
-        return tokens[len(before) : -1] if tokens[: len(before)] == list(before) else []
+        tokens = self._leaper.encode(text) or []
+        return tokens[len(before) : -1] if tokens[: len(before)] == before else []
 
 
+@dataclass(slots=True)
 class _Path:
     """A way on from a sequence, as far as it has been followed."""
 
-    __slots__ = ("_begun", "_draft", "sequence", "sources", "state", "tokens")
-
-    def __init__(self, sequence: Sequence, state: ConstraintState, draft: Draft) -> None:
-        self.sequence = sequence
-        self.state = state
-        """The sequence's; from the first step on a bounded look-ahead. Goes on by ``accept``."""
-        self.tokens = list(draft.tokens)
-        self.sources = list(draft.sources)
-        self._draft = draft
-        self._begun = False
+    sequence: Sequence
+    statistics: DraftStatistics
+    state: ConstraintState
+    """The sequence's; from the first step on a bounded look-ahead. Goes on by ``accept``."""
+    tokens: list[int]
+    sources: list[Source]
+    begun: bool = False
 
     @property
     def last(self) -> int:
         return self.tokens[-1] if self.tokens else self.sequence.tokens[-1]
 
     def accept(self, token: int) -> None:
-        if not self._begun:
+        if not self.begun:
             self.state = self.state.copy(work=_WORK)
-            self._begun = True
+            self.begun = True
         self.state.accept(token)
-
-    def draft(self) -> Draft:
-        if len(self.tokens) == len(self._draft.tokens):
-            return self._draft
-        return Draft(tuple(self.tokens), tuple(self.sources))
 
     def ending(self, count: int) -> list[int]:
         """The last tokens of the answer with the path, at most ``count``."""
