@@ -31,35 +31,22 @@ SOME_MEMBER = ("some", "member")
 SOME_ITEM = ("some", "item")
 """The array has, from the index ``[0]`` on, an item that satisfies the node ``[1]``."""
 
-ASSERTIONS: dict[str, tuple[Any, ...]] = {
-    "null": (NOT_ENUM,),
-    "boolean": (NOT_ENUM,),
-    "number": (
-        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-        *(NOT_INTEGER, NOT_MULTIPLE_OF, NOT_ENUM),
-    ),
-    "string": (
-        *("minLength", "maxLength", "pattern", "format"),
-        *(NOT_PATTERN, NOT_FORMAT, NOT_ENUM),
-    ),
-    "array": (
-        *("items", "prefixItems", "additionalItems", "unevaluatedItems", "minItems", "maxItems"),
-        *("uniqueItems", "contains", SOME_ITEM),
-    ),
-    "object": (
-        *("properties", "additionalProperties", "patternProperties", "unevaluatedProperties"),
-        *("required", "propertyNames", "minProperties", "maxProperties", SOME_MEMBER),
-    ),
+_ASSERTIONS: dict[str, frozenset[Any]] = {
+    "null": frozenset([NOT_ENUM]),
+    "boolean": frozenset([NOT_ENUM]),
+    "number": frozenset(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"])
+    | {"multipleOf", NOT_INTEGER, NOT_MULTIPLE_OF, NOT_ENUM},
+    "string": frozenset(["minLength", "maxLength", "pattern", "format"])
+    | {NOT_PATTERN, NOT_FORMAT, NOT_ENUM},
+    "array": frozenset(["items", "prefixItems", "additionalItems", "unevaluatedItems"])
+    | {"minItems", "maxItems", "uniqueItems", "contains", SOME_ITEM},
+    "object": frozenset(["properties", "additionalProperties", "patternProperties", "required"])
+    | {"unevaluatedProperties", "propertyNames", "minProperties", "maxProperties", SOME_MEMBER},
 }
 """Keywords that restrict values of one type."""
 
-_ASSERTION_SETS = {kind: frozenset(keywords) for kind, keywords in ASSERTIONS.items()}
-
-FOR_ALL_TYPES = ("type", "enum", "const")
-
-OWN_ASSERTIONS = frozenset(FOR_ALL_TYPES).union(*ASSERTIONS.values())
+OWN_ASSERTIONS = frozenset(["type", "enum", "const"]).union(*_ASSERTIONS.values())
 """Keywords that ``branches`` leaves in place; the others it follows and distributes."""
-
 
 FOLLOWED = OWN_ASSERTIONS.union(
     ["$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if"],
@@ -70,7 +57,7 @@ FOLLOWED = OWN_ASSERTIONS.union(
 
 def restricts(node: Node, kind: str) -> bool:
     """Whether ``node`` says anything about values of the type ``kind`` beyond ``type``."""
-    return not _ASSERTION_SETS[kind].isdisjoint(node.schema)
+    return not _ASSERTIONS[kind].isdisjoint(node.schema)
 
 
 def types_of(node: Node) -> list[str] | None:
@@ -146,62 +133,47 @@ def _is_map_of(shape: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, dict) and all(map(shape, value.values()))
 
 
-_Shape = tuple[Callable[[Any], bool], str]
-_NUMBER: _Shape = (is_number, "a number")
-_BOUND: _Shape = (
-    lambda value: is_number(value) or isinstance(value, bool),
-    "a number, or a boolean in draft 4",
-)
-_COUNT: _Shape = (_is_count, "a non-negative integer")
-_SCHEMA: _Shape = (_is_schema, "a schema")
-_SCHEMAS: _Shape = (_is_schemas, "a list of schemas, one or more")
-_SCHEMA_MAP: _Shape = (_is_map_of(_is_schema), "an object whose values are schemas")
-_TEXT: _Shape = (lambda value: isinstance(value, str), "a string")
-
-_SHAPES: dict[str, _Shape] = {
+_SHAPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "type": (_is_type, "the name of a type or a list of such names"),
     "enum": (lambda value: isinstance(value, list), "a list"),
-    "minimum": _NUMBER,
-    "maximum": _NUMBER,
-    "exclusiveMinimum": _BOUND,
-    "exclusiveMaximum": _BOUND,
-    "multipleOf": (lambda value: is_number(value) and value > 0, "a number above 0"),
-    "minLength": _COUNT,
-    "maxLength": _COUNT,
-    "pattern": _TEXT,
-    "format": _TEXT,
-    "items": (
-        lambda value: _is_schema(value) or _is_schemas(value) or value == [],
-        "a schema, or a list of schemas in older drafts",
+    **dict.fromkeys(["minimum", "maximum"], (is_number, "a number")),
+    **dict.fromkeys(
+        ["exclusiveMinimum", "exclusiveMaximum"],
+        (lambda value: isinstance(value, int | float), "a number, or a boolean in draft 4"),
     ),
-    "prefixItems": _SCHEMAS,
-    "additionalItems": _SCHEMA,
-    "unevaluatedItems": _SCHEMA,
-    "contains": _SCHEMA,
-    "minItems": _COUNT,
-    "maxItems": _COUNT,
-    "minContains": _COUNT,
-    "maxContains": _COUNT,
+    "multipleOf": (lambda value: is_number(value) and value > 0, "a number above 0"),
+    **dict.fromkeys(["pattern", "format"], (lambda value: isinstance(value, str), "a string")),
+    **dict.fromkeys(
+        [
+            *("minLength", "minItems", "minContains", "minProperties"),
+            *("maxLength", "maxItems", "maxContains", "maxProperties"),
+        ],
+        (_is_count, "a non-negative integer"),
+    ),
     "uniqueItems": (lambda value: isinstance(value, bool), "a boolean"),
-    "properties": _SCHEMA_MAP,
-    "patternProperties": _SCHEMA_MAP,
-    "dependentSchemas": _SCHEMA_MAP,
+    "required": (_is_strings, "a list of strings"),
     "dependentRequired": (_is_map_of(_is_strings), "an object whose values are lists of strings"),
     "dependencies": (
         _is_map_of(lambda value: _is_schema(value) or _is_strings(value)),
         "an object whose values are schemas or lists of strings",
     ),
-    "required": (_is_strings, "a list of strings"),
-    "additionalProperties": _SCHEMA,
-    "unevaluatedProperties": _SCHEMA,
-    "propertyNames": _SCHEMA,
-    "minProperties": _COUNT,
-    "maxProperties": _COUNT,
-    "anyOf": _SCHEMAS,
-    "allOf": _SCHEMAS,
-    "oneOf": _SCHEMAS,
-    "not": _SCHEMA,
-    "if": _SCHEMA,
-    "then": _SCHEMA,
-    "else": _SCHEMA,
+    "items": (
+        lambda value: _is_schema(value) or _is_schemas(value) or value == [],
+        "a schema, or a list of schemas in older drafts",
+    ),
+    **dict.fromkeys(
+        [
+            *("additionalItems", "additionalProperties", "unevaluatedItems"),
+            *("unevaluatedProperties", "propertyNames", "contains", "not", "if", "then", "else"),
+        ],
+        (_is_schema, "a schema"),
+    ),
+    **dict.fromkeys(
+        ["prefixItems", "anyOf", "allOf", "oneOf"],
+        (_is_schemas, "a list of schemas, one or more"),
+    ),
+    **dict.fromkeys(
+        ["properties", "patternProperties", "dependentSchemas"],
+        (_is_map_of(_is_schema), "an object whose values are schemas"),
+    ),
 }

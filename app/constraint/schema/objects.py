@@ -13,6 +13,10 @@ KeyMatches = Callable[[Node, str, str], bool | None]
 the dialect of regular expressions."""
 
 
+ABOUT_OTHERS = frozenset(["additionalProperties", "patternProperties"])
+"""Keywords that say what members without a name in ``properties`` must be."""
+
+
 @dataclass(frozen=True, slots=True)
 class SomeMember:
     """A member that must be there, of whatever name: what negations of object keywords ask for.
@@ -21,11 +25,11 @@ class SomeMember:
     ``name``, where these are given; its value satisfies ``value``.
     """
 
-    names: frozenset[str]
-    patterns: tuple[str, ...]
-    matching: str | None
     value: Node
     name: Node | None = None
+    matching: str | None = None
+    names: frozenset[str] = frozenset()
+    patterns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +63,18 @@ def object_shape(nodes: Goal, matches: KeyMatches, *, close: bool) -> ObjectShap
     names: dict[str, bool] = {}
     for node in nodes:
         names.update(dict.fromkeys(node.schema.get("properties", ()), False))
-    declared = any("properties" in node.schema and not node.aspect for node in nodes)
     for node in nodes:
         names.update(dict.fromkeys(node.schema.get("required", ()), True))
     members = tuple(
         Member(name, member_goal(nodes, name, matches), required)
         for name, required in names.items()
     )
-    low, high = property_counts(nodes)
+    low, high = counts(nodes, "minProperties", "maxProperties")
     some = tuple(node for node in nodes if SOME_MEMBER in node.schema)
-    said = any(
-        keyword in node.schema
-        for node in nodes
-        for keyword in ("additionalProperties", "patternProperties")
-    )
+    declared = any("properties" in node.schema and not node.aspect for node in nodes)
+    said = any(not ABOUT_OTHERS.isdisjoint(node.schema) for node in nodes)
     closed = close and declared and not said and not some and low <= len(members)
     return ObjectShape(members, not closed, low, high, some)
-
-
-def property_counts(nodes: Goal) -> tuple[int, int | None]:
-    """The least and the greatest number of members; None without bound."""
-    return counts(nodes, "minProperties", "maxProperties")
 
 
 def member_goal(nodes: Goal, name: str, matches: KeyMatches) -> Goal:

@@ -16,13 +16,13 @@ from typing import Any
 from app.constraint.cached_method import cached_method
 from app.constraint.schema.document import Document, Node
 from app.constraint.schema.keywords import (
-    ASSERTIONS,
     FOLLOWED,
     TYPES,
     admits_kind,
     check_shapes,
     integers_only,
     kinds_of,
+    restricts,
 )
 from app.constraint.schema.values import identity
 from app.core.errors import ConstraintError
@@ -209,5 +209,5 @@ def _whole(conjunction: _Conjunction) -> frozenset[str]:
         if kind != "object"
         and all(admits_kind(node, kind) for node in nodes)
         and not (kind == "number" and any(map(integers_only, nodes)))
-        and not any(keyword in node.schema for node in nodes for keyword in ASSERTIONS[kind])
+        and not any(restricts(node, kind) for node in nodes)
     )

@@ -9,6 +9,9 @@ In the example  R, N, O, B  is void: its member ``kind`` is required, and no val
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
+
 from app.constraint.cached_method import cached_method
 from app.constraint.schema.arrays import array_shape, item_goal
 from app.constraint.schema.document import Goal, Node
@@ -18,14 +21,13 @@ from app.constraint.schema.logic.evaluation import Evaluation
 from app.constraint.schema.logic.negation import NOT
 from app.constraint.schema.logic.partial_branch import Branch
 from app.constraint.schema.numeric import interval
-from app.constraint.schema.objects import member_goal, property_counts
+from app.constraint.schema.objects import ABOUT_OTHERS, member_goal
 from app.constraint.schema.strings import Strings
 from app.core.errors import ConstraintTooComplex
 
 _DEEPEST = 6
 """Members inside members that are looked into."""
-_ABOUT_OTHERS = frozenset(["additionalProperties", "patternProperties"])
-_ABOUT_MEMBERS = _ABOUT_OTHERS | {"properties"}
+_ABOUT_MEMBERS = ABOUT_OTHERS | {"properties"}
 """Keywords that say what members must be."""
 _MOST_VALUES = 1_000
 """Values of an ``enum`` that are tried."""
@@ -100,7 +102,7 @@ class Emptiness:
 
     def _no_object(self, branch: Branch) -> bool:
         required = {name for node in branch for name in node.schema.get("required", ())}
-        low, high = property_counts(branch)
+        low, high = counts(branch, "minProperties", "maxProperties")
         if high is not None and (low > high or len(required) > high):
             return True
         names = tuple(
@@ -109,11 +111,8 @@ class Emptiness:
         if names and not all(self._evaluation.admits(names, name) for name in required):
             return True
         asking = tuple(node for node in branch if not _ABOUT_MEMBERS.isdisjoint(node.schema))
-        by_name: set[str] = set()
-        for node in asking:
-            by_name.update(node.schema.get("properties", ()))
-        if all(_ABOUT_OTHERS.isdisjoint(node.schema) for node in asking):
-            required &= by_name
+        if all(ABOUT_OTHERS.isdisjoint(node.schema) for node in asking):
+            required &= {name for node in asking for name in node.schema.get("properties", ())}
         return any(
             self._goal_is_void(member_goal(asking, name, self._strings.key_matches))
             for name in required
@@ -132,8 +131,7 @@ class Emptiness:
         try:
             if len(goal) > 2 and self._has_listed_value(goal):
                 return False
-            branches = self._branches.of(goal)
-            return all(map(self.is_void, branches))
+            return all(map(self.is_void, self._branches.of(goal)))
         except ConstraintTooComplex:
             return False
         finally:
@@ -151,13 +149,10 @@ class Emptiness:
         source = min(lists, key=lambda node: len(node.schema["enum"]))
         if len(source.schema["enum"]) > _MOST_VALUES:
             return False
-        left = ~0
-        for node in goal:
-            left &= self._admitted(source, node)
-        return left != 0
+        return reduce(and_, (self._admitted(source, node) for node in goal)) != 0
 
     @cached_method
     def _admitted(self, source: Node, node: Node) -> int:
         """Which of the values that ``source`` lists ``node`` admits: bit i stands for the i-th."""
-        admitted = [self._evaluation.admits((node,), value) for value in source.schema["enum"]]
-        return sum(1 << index for index, one in enumerate(admitted) if one)
+        values = enumerate(source.schema["enum"])
+        return sum(1 << n for n, value in values if self._evaluation.admits((node,), value))

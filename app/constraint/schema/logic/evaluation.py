@@ -11,11 +11,11 @@ from typing import Any
 from app.constraint.cached_method import cached_method
 from app.constraint.schema.arrays import array_shape, item_goal
 from app.constraint.schema.document import Goal, Node
-from app.constraint.schema.keywords import NOT_ENUM, SOME_MEMBER, types_of
+from app.constraint.schema.keywords import NOT_ENUM, SOME_MEMBER, counts, types_of
 from app.constraint.schema.logic.branches import Branches
 from app.constraint.schema.logic.partial_branch import Branch
 from app.constraint.schema.numeric import admit_number
-from app.constraint.schema.objects import is_that_member, member_goal, property_counts
+from app.constraint.schema.objects import is_that_member, member_goal
 from app.constraint.schema.strings import Strings
 from app.constraint.schema.values import identity, type_of
 
@@ -94,7 +94,7 @@ class Evaluation:
 
     def _admits_object(self, branch: Branch, value: dict[str, Any]) -> bool:
         matches = self._strings.key_matches
-        low, high = property_counts(branch)
+        low, high = counts(branch, "minProperties", "maxProperties")
         if len(value) < low or (high is not None and len(value) > high):
             return False
         for node in branch:

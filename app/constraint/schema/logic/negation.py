@@ -10,7 +10,8 @@ object without the member ``straw``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from app.constraint.formats.strict import known_formats
@@ -36,7 +37,7 @@ NOT = "not"
 Alternative = tuple[Node, ...]
 """Nodes that hold together."""
 
-_Negation = Callable[[Node], list[Alternative]]
+_Negation = Callable[[Node], Iterable[Alternative]]
 
 
 def negated(node: Node) -> Node:
@@ -93,7 +94,7 @@ def _other_arrays(node: Node, aspect: str, value: list[Any]) -> list[dict[Any, A
 
 def _other_objects(node: Node, aspect: str, value: dict[str, Any]) -> list[dict[Any, Any]]:
     anything = node.boolean(True)
-    ways: list[dict[Any, Any]] = [{SOME_MEMBER: SomeMember(frozenset(value), (), None, anything)}]
+    ways: list[dict[Any, Any]] = [{SOME_MEMBER: SomeMember(anything, names=frozenset(value))}]
     for name, member in value.items():
         ways.append({"properties": {name: False}})
         other = differs(node, f"{aspect} member {name!r}", member)
@@ -111,19 +112,20 @@ def _one(node: Node, kind: str, keyword: Any, value: Any, of: str) -> list[Alter
     return [_made(node, of, kind, {keyword: value})]
 
 
-def _type(node: Node) -> list[Alternative]:
+def _type(node: Node) -> Iterator[Alternative]:
     names = node.schema["type"]
     names = names if isinstance(names, list) else [names]
     others = [kind for kind in TYPES if kind not in names]
-    found: list[Alternative] = []
-    if "integer" in names and "number" not in names:
+    integers = "integer" in names and "number" not in names
+    if integers:
         others.remove("number")
-        found = _one(node, "number", NOT_INTEGER, True, "integer")
-    return [(node.made("not type", {"type": others}),), *found] if others else found
+    if others:
+        yield (node.made("not type", {"type": others}),)
+    if integers:
+        yield from _one(node, "number", NOT_INTEGER, True, "integer")
 
 
-def _enum(node: Node) -> list[Alternative]:
-    found = []
+def _enum(node: Node) -> Iterator[Alternative]:
     for keyword in ("const", "enum"):
         if keyword in node.schema:
             listed = [node.schema["const"]] if keyword == "const" else node.schema["enum"]
@@ -132,142 +134,105 @@ def _enum(node: Node) -> list[Alternative]:
             for number, value in enumerate(listed):
                 if isinstance(value, list | dict):
                     nodes.append(differs(node, f"not {keyword} {number}", value))
-            found.append(tuple(nodes))
-    return found
+            yield tuple(nodes)
 
 
-def _bound(keyword: str, exclusive: str, opposite: str, opposite_exclusive: str) -> _Negation:
-    """The negation of an inclusive bound; in draft 4 ``exclusive`` may say that it is not."""
-
-    def negate(node: Node) -> list[Alternative]:
-        beyond = opposite if node.schema.get(exclusive) is True else opposite_exclusive
-        return _one(node, "number", beyond, node.schema[keyword], keyword)
-
-    return negate
+def _bound(
+    keyword: str, exclusive: str, opposite: str, opposite_exclusive: str, node: Node
+) -> list[Alternative]:
+    """An inclusive bound; in draft 4 ``exclusive`` may say that it is not."""
+    beyond = opposite if node.schema.get(exclusive) is True else opposite_exclusive
+    return _one(node, "number", beyond, node.schema[keyword], keyword)
 
 
-def _exclusive_bound(keyword: str, opposite: str) -> _Negation:
-    def negate(node: Node) -> list[Alternative]:
-        value = node.schema[keyword]
-        return _one(node, "number", opposite, value, keyword) if is_number(value) else []
+def _exclusive_bound(keyword: str, opposite: str, node: Node) -> list[Alternative]:
+    value = node.schema[keyword]
+    return _one(node, "number", opposite, value, keyword) if is_number(value) else []
 
-    return negate
+
+def _count(kind: str, keyword: str, opposite: str, beyond: int, node: Node) -> list[Alternative]:
+    """The negation of a least count is a greatest count, and the other way round."""
+    count = int(node.schema[keyword]) + beyond
+    return _one(node, kind, opposite, count, keyword) if count >= 0 else []
 
 
 def _format(node: Node) -> list[Alternative]:
     name = node.schema["format"]
-    known = name in known_formats()
-    return _one(node, "string", NOT_FORMAT, name, "format") if known else []
+    return _one(node, "string", NOT_FORMAT, name, "format") if name in known_formats() else []
 
 
-def _at_least(kind: str, keyword: str, opposite: str) -> _Negation:
-    """The negation of a least count is a greatest count."""
-
-    def negate(node: Node) -> list[Alternative]:
-        count = int(node.schema[keyword])
-        return _one(node, kind, opposite, count - 1, keyword) if count > 0 else []
-
-    return negate
-
-
-def _at_most(kind: str, keyword: str, opposite: str) -> _Negation:
-    def negate(node: Node) -> list[Alternative]:
-        return _one(node, kind, opposite, int(node.schema[keyword]) + 1, keyword)
-
-    return negate
-
-
-def _items(node: Node) -> list[Alternative]:
+def _items(node: Node) -> Iterator[Alternative]:
     """``items``, ``prefixItems`` and ``additionalItems`` together."""
     keyword, first, rest = item_keywords(node)
-    found = [
-        _made(node, f"{keyword} {n}", "array", _with_item(n, negated(child)))
-        for n, child in enumerate(node.children(keyword))
-    ]
+    for n, child in enumerate(node.children(keyword)):
+        yield _made(node, f"{keyword} {n}", "array", _with_item(n, negated(child)))
     if rest in node.schema:
-        found += _one(node, "array", SOME_ITEM, (len(first), negated(node.child(rest))), rest)
-    return found
+        other = (len(first), negated(node.child(rest)))
+        yield from _one(node, "array", SOME_ITEM, other, rest)
 
 
 def _with_item(index: int, item: Node) -> dict[Any, Any]:
     return {"minItems": index + 1, "prefixItems": [True] * index + [item]}
 
 
-def _contains(node: Node) -> list[Alternative]:
+def _contains(node: Node) -> Iterator[Alternative]:
     least = int(node.schema.get("minContains", 1))
     most = node.schema.get("maxContains")
     child = node.child("contains")
-    found: list[Alternative] = []
     if least > 0:
         fewer = {"contains": child, "minContains": 0, "maxContains": least - 1}
-        found.append(_made(node, "minContains", "array", fewer))
+        yield _made(node, "minContains", "array", fewer)
     if most is not None:
         more = {"contains": child, "minContains": int(most) + 1}
-        found.append(_made(node, "maxContains", "array", more))
-    return found
+        yield _made(node, "maxContains", "array", more)
 
 
-def _properties(node: Node) -> list[Alternative]:
+def _properties(node: Node) -> Iterator[Alternative]:
     """A member is wrong; one that is required may as well be missing."""
-    found: list[Alternative] = []
     for name in node.schema["properties"]:
         way: dict[Any, Any] = {"properties": {name: negated(node.child("properties", name))}}
         if name not in node.schema.get("required", ()):
             way["required"] = [name]
-        found.append(_made(node, f"properties {name!r}", "object", way))
-    return found
+        yield _made(node, f"properties {name!r}", "object", way)
 
 
-def _pattern_properties(node: Node) -> list[Alternative]:
-    found: list[Alternative] = []
+def _pattern_properties(node: Node) -> Iterator[Alternative]:
     for pattern in node.schema["patternProperties"]:
-        other = negated(node.child("patternProperties", pattern))
-        some = SomeMember(frozenset(), (), pattern, other)
-        found += _one(node, "object", SOME_MEMBER, some, f"patternProperties {pattern!r}")
-    return found
+        some = SomeMember(negated(node.child("patternProperties", pattern)), matching=pattern)
+        yield from _one(node, "object", SOME_MEMBER, some, f"patternProperties {pattern!r}")
 
 
 def _additional_properties(node: Node) -> list[Alternative]:
-    schema = node.schema
-    names = frozenset(schema.get("properties", ()))
-    patterns = tuple(schema.get("patternProperties", ()))
-    other = negated(node.child("additionalProperties"))
-    some = SomeMember(names, patterns, None, other)
+    some = SomeMember(
+        negated(node.child("additionalProperties")),
+        names=frozenset(node.schema.get("properties", ())),
+        patterns=tuple(node.schema.get("patternProperties", ())),
+    )
     return _one(node, "object", SOME_MEMBER, some, "additionalProperties")
 
 
 def _property_names(node: Node) -> list[Alternative]:
-    anything = node.boolean(True)
-    name = negated(node.child("propertyNames"))
-    some = SomeMember(frozenset(), (), None, anything, name)
+    some = SomeMember(node.boolean(True), name=negated(node.child("propertyNames")))
     return _one(node, "object", SOME_MEMBER, some, "propertyNames")
 
 
-def _required(node: Node) -> list[Alternative]:
+def _required(node: Node) -> Iterator[Alternative]:
     """A member is missing, where ``_properties`` has not said so."""
-    return [
-        _made(node, f"required {name!r}", "object", {"properties": {name: False}})
-        for name in node.schema["required"]
-        if name not in node.schema.get("properties", ())
-    ]
+    for name in node.schema["required"]:
+        if name not in node.schema.get("properties", ()):
+            yield _made(node, f"required {name!r}", "object", {"properties": {name: False}})
 
 
-def _dependencies(keyword: str) -> _Negation:
+def _dependencies(keyword: str, node: Node) -> Iterator[Alternative]:
     """``dependentRequired``, ``dependentSchemas`` and ``dependencies``, which is either."""
-
-    def negate(node: Node) -> list[Alternative]:
-        found: list[Alternative] = []
-        for name, needed in node.schema[keyword].items():
-            if isinstance(needed, list):
-                for other in needed:
-                    way = {"required": [name], "properties": {other: False}}
-                    found.append(_made(node, f"{keyword} {name!r} {other!r}", "object", way))
-            else:
-                there = node.made(f"with {name!r}", {"type": "object", "required": [name]})
-                found.append((there, negated(node.child(keyword, name))))
-        return found
-
-    return negate
+    for name, needed in node.schema[keyword].items():
+        if isinstance(needed, list):
+            for other in needed:
+                way = {"required": [name], "properties": {other: False}}
+                yield _made(node, f"{keyword} {name!r} {other!r}", "object", way)
+        else:
+            there = node.made(f"with {name!r}", {"type": "object", "required": [name]})
+            yield (there, negated(node.child(keyword, name)))
 
 
 def _one_of(node: Node) -> list[Alternative]:
@@ -277,59 +242,54 @@ def _one_of(node: Node) -> list[Alternative]:
     return [tuple(map(negated, children)), *pairs]
 
 
-def _if(node: Node) -> list[Alternative]:
+def _if(node: Node) -> Iterator[Alternative]:
     condition = node.child("if")
-    found: list[Alternative] = []
     if "then" in node.schema:
-        found.append((condition, negated(node.child("then"))))
+        yield condition, negated(node.child("then"))
     if "else" in node.schema:
-        found.append((negated(condition), negated(node.child("else"))))
-    return found
+        yield negated(condition), negated(node.child("else"))
 
 
-def _refused(keyword: str) -> _Negation:
-    def negate(node: Node) -> list[Alternative]:
-        if node.schema[keyword] is False and keyword == "uniqueItems":
-            return []
-        reason = "it cannot be enforced inside a negation (not, oneOf, if)"
-        raise UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
-
-    return negate
+def _refused(keyword: str, node: Node) -> list[Alternative]:
+    if keyword == "uniqueItems" and node.schema[keyword] is False:
+        return []
+    reason = "it cannot be enforced inside a negation (not, oneOf, if)"
+    raise UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
 
 
 _NEGATIONS: dict[str, _Negation] = {
     "type": _type,
     "const": _enum,
     "enum": lambda node: [] if "const" in node.schema else _enum(node),
-    "minimum": _bound("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"),
-    "maximum": _bound("maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum"),
-    "exclusiveMinimum": _exclusive_bound("exclusiveMinimum", "maximum"),
-    "exclusiveMaximum": _exclusive_bound("exclusiveMaximum", "minimum"),
+    "minimum": partial(_bound, "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"),
+    "maximum": partial(_bound, "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum"),
+    "exclusiveMinimum": partial(_exclusive_bound, "exclusiveMinimum", "maximum"),
+    "exclusiveMaximum": partial(_exclusive_bound, "exclusiveMaximum", "minimum"),
     "multipleOf": lambda node: _one(
         node, "number", NOT_MULTIPLE_OF, node.schema["multipleOf"], "multipleOf"
     ),
-    "minLength": _at_least("string", "minLength", "maxLength"),
-    "maxLength": _at_most("string", "maxLength", "minLength"),
+    "minLength": partial(_count, "string", "minLength", "maxLength", -1),
+    "maxLength": partial(_count, "string", "maxLength", "minLength", 1),
     "pattern": lambda node: _one(node, "string", NOT_PATTERN, node.schema["pattern"], "pattern"),
     "format": _format,
     "items": _items,
     "prefixItems": lambda node: [] if "items" in node.schema else _items(node),
-    "minItems": _at_least("array", "minItems", "maxItems"),
-    "maxItems": _at_most("array", "maxItems", "minItems"),
-    "uniqueItems": _refused("uniqueItems"),
-    "unevaluatedItems": _refused("unevaluatedItems"),
+    "minItems": partial(_count, "array", "minItems", "maxItems", -1),
+    "maxItems": partial(_count, "array", "maxItems", "minItems", 1),
+    "uniqueItems": partial(_refused, "uniqueItems"),
+    "unevaluatedItems": partial(_refused, "unevaluatedItems"),
     "contains": _contains,
     "properties": _properties,
     "patternProperties": _pattern_properties,
     "additionalProperties": _additional_properties,
     "propertyNames": _property_names,
     "required": _required,
-    "minProperties": _at_least("object", "minProperties", "maxProperties"),
-    "maxProperties": _at_most("object", "maxProperties", "minProperties"),
-    "unevaluatedProperties": _refused("unevaluatedProperties"),
-    "dependentRequired": _dependencies("dependentRequired"),
-    "dependentSchemas": _dependencies("dependentSchemas"),
-    "dependencies": _dependencies("dependencies"),
+    "minProperties": partial(_count, "object", "minProperties", "maxProperties", -1),
+    "maxProperties": partial(_count, "object", "maxProperties", "minProperties", 1),
+    "unevaluatedProperties": partial(_refused, "unevaluatedProperties"),
+    "dependentRequired": partial(_dependencies, "dependentRequired"),
+    "dependentSchemas": partial(_dependencies, "dependentSchemas"),
+    "dependencies": partial(_dependencies, "dependencies"),
     "allOf": lambda node: [(negated(child),) for child in node.children("allOf")],
     "anyOf": lambda node: [tuple(map(negated, node.children("anyOf")))],
     "oneOf": _one_of,
