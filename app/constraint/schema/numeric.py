@@ -32,6 +32,7 @@ _LARGEST_DIGITS = 400
 """Digits of an integer in a schema; the largest float has 309."""
 _BEYOND_DIGITS: int = 10 ** (_LARGEST_DIGITS + 2)
 """No answer has so large a number."""
+_NEGATIONS = frozenset([NOT_INTEGER, NOT_MULTIPLE_OF, NOT_ENUM])
 _NEGATED_FACTORS = 8
 """Factors that one number may not be a multiple of; their states multiply."""
 _EXCLUDED_DECIMALS = 100
@@ -79,15 +80,17 @@ class _Numbers:
         self._nodes = nodes
         self._limits = limits
         self._between = interval(nodes)
-        self._factor = _common_multiple(nodes)
-        self._integers_only = integers_only
-        if self._factor is not None and self._factor.denominator == 1:
-            self._integers_only = True
+        self._factor = factor = _common_multiple(nodes)
+        self._integers_only = integers_only or (factor is not None and factor.denominator == 1)
+        self._step = _whole_multiple(factor) if self._integers_only else factor
         self._not_integer = any(NOT_INTEGER in node.schema for node in nodes)
-        self._excluded = list(filter(self._reaches, _excluded(nodes)))
-        self._negative = self._not_integer or any(
-            NOT_MULTIPLE_OF in node.schema or NOT_ENUM in node.schema for node in nodes
-        )
+        self._excluded = [
+            value
+            for node in nodes
+            for value in node.schema.get(NOT_ENUM, ())
+            if is_number(value) and abs(value) < _BEYOND_DIGITS and self._between.admits(value)
+        ]
+        self._negative = any(not _NEGATIONS.isdisjoint(node.schema) for node in nodes)
 
     def build(self) -> Expression:
         if self._integers_only and self._not_integer:
@@ -102,16 +105,13 @@ class _Numbers:
         return self._pool.intersect([positive, *self._negations()])
 
     def _positive(self) -> Expression:
-        pool, limits, between = self._pool, self._limits, self._between
-        factor: int | Fraction | None = self._factor
-        if self._integers_only:
-            factor = _whole_multiple(factor)
-        if factor is not None and not can_follow_multiples(between, limits, factor):
+        pool, limits, between, step = self._pool, self._limits, self._between, self._step
+        if step is not None and not can_follow_multiples(between, limits, step):
             raise self._too_large()
-        if isinstance(factor, int):
-            return integer(pool, between, limits, factor)
-        if factor is not None:
-            return multiples(pool, between, limits, factor)
+        if isinstance(step, int):
+            return integer(pool, between, limits, step)
+        if step is not None:
+            return multiples(pool, between, limits, step)
         return number(pool, between, limits, plain=self._negative)
 
     def _negations(self) -> list[Expression]:
@@ -148,13 +148,9 @@ class _Numbers:
                         raise self._too_large(node)
                     lower, upper = self._between.lower, self._between.upper
                     self._between = Interval(
-                        _tighter(lower, Bound(-_EXACT_FLOAT, True), upper=False),
-                        _tighter(upper, Bound(_EXACT_FLOAT, True), upper=True),
+                        _tightest([Bound(-_EXACT_FLOAT, True), lower], upper=False),
+                        _tightest([Bound(_EXACT_FLOAT, True), upper], upper=True),
                     )
-
-    def _reaches(self, value: int | float) -> bool:
-        """Whether the value lies between the bounds and has no more digits than they may have."""
-        return abs(value) < _BEYOND_DIGITS and self._between.admits(value)
 
     def _has_solution(self) -> bool:
         """Whether there are numbers, and multiples, between the bounds, of however many digits."""
@@ -162,10 +158,7 @@ class _Numbers:
         lower, upper = between.lower, between.upper
         if lower is None or upper is None:
             return True
-        low, high = written(lower.value), written(upper.value)
-        step: int | Fraction | None = self._factor
-        if self._integers_only:
-            step = _whole_multiple(step)
+        low, high, step = written(lower.value), written(upper.value), self._step
         if step is None:
             return low < high or (low == high and not lower.exclusive and not upper.exclusive)
         first, last = math.ceil(low / step), math.floor(high / step)
@@ -191,23 +184,21 @@ class _Numbers:
 
 def _bound(nodes: Goal, inclusive: str, exclusive: str, *, upper: bool) -> Bound | None:
     """The tightest of the bounds; a boolean ``exclusive`` (draft 4) is about the other one."""
-    tightest: Bound | None = None
+    bounds = []
     for node in nodes:
         for keyword in (inclusive, exclusive):
             value = node.schema.get(keyword)
             if is_number(value):
                 _check_size(node, keyword)
                 excludes = keyword == exclusive or node.schema.get(exclusive) is True
-                tightest = _tighter(tightest, Bound(value, excludes), upper=upper)
-    return tightest
+                bounds.append(Bound(value, excludes))
+    return _tightest(bounds, upper=upper)
 
 
-def _tighter(left: Bound | None, right: Bound, *, upper: bool) -> Bound:
-    if left is None or (left.value == right.value and right.exclusive):
-        return right
-    if left.value == right.value:
-        return left
-    return left if (left.value < right.value) == upper else right
+def _tightest(bounds: Iterable[Bound | None], *, upper: bool) -> Bound | None:
+    sign = -1 if upper else 1
+    there = (bound for bound in bounds if bound is not None)
+    return max(there, key=lambda bound: (sign * bound.value, bound.exclusive), default=None)
 
 
 def _factors(nodes: Goal, keyword: Any) -> Iterable[Fraction]:
@@ -237,17 +228,6 @@ def _least_common(left: Fraction, right: Fraction) -> Fraction:
 def _whole_multiple(factor: Fraction | int | None) -> int:
     """The least integer that is a multiple."""
     return 1 if factor is None else _least_common(Fraction(factor), Fraction(1)).numerator
-
-
-def _excluded(nodes: Goal) -> list[int | float]:
-    """The numbers that are to be left out."""
-    return [
-        value
-        for node in nodes
-        if NOT_ENUM in node.schema
-        for value in node.schema[NOT_ENUM]
-        if is_number(value)
-    ]
 
 
 def _check_size(node: Node, keyword: str | tuple[str, str]) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from app.constraint.cached_method import cached_method
 from app.constraint.formats.strict import loose_format, strict_format
@@ -56,10 +55,11 @@ class _Facts:
     def negative(self) -> bool:
         return bool(self.not_patterns or self.not_wholes or self.not_values)
 
-    @property
-    def excludes(self) -> bool:
-        """Whether texts are excluded, here or by look-ahead within a pattern."""
-        return self.negative or any(tree.looks for tree in self.patterns)
+    def required(self, dialect: Lowering) -> list[Expression]:
+        return [*map(dialect.search, self.patterns), *map(dialect.whole, self.wholes)]
+
+    def excluded(self, dialect: Lowering) -> list[Expression]:
+        return [*map(dialect.search, self.not_patterns), *map(dialect.whole, self.not_wholes)]
 
 
 class _Dialects:
@@ -68,12 +68,7 @@ class _Dialects:
     def __init__(self, pool: ExpressionPool, spell: Callable[[Ranges], Expression]) -> None:
         self.every = Lowering(pool, spell)
         self.any = Lowering(pool, spell, loose=True)
-        self._spell = spell
-
-    @cached_property
-    def character(self) -> Expression:
-        """Any character."""
-        return self._spell(CHARACTERS)
+        self.any_character = spell(CHARACTERS)
 
 
 class Strings:
@@ -99,7 +94,8 @@ class Strings:
     def build(self, nodes: Goal) -> Expression:
         """The strings that satisfy ``nodes``, with their quotes."""
         facts = self._facts(nodes)
-        content = None if facts.excludes else self._language(facts, self._freely)
+        excludes = facts.negative or any(tree.looks for tree in facts.patterns)
+        content = None if excludes else self._language(facts, self._freely)
         if content is None or self._pool.kinds[content] == Kind.INTERSECTION:
             content = self._language(facts, self._once)  # escapes would multiply its states
         return self._text.quoted(content)
@@ -129,35 +125,31 @@ class Strings:
             return True
         return None if self._matches(self._raw.any.search(tree), name) else False
 
-    def admit(self, nodes: Goal, value: str) -> bool:
-        """Whether the string ``value`` satisfies ``nodes``."""
-        facts, required, excluded = self._checks(nodes)
+    def admit(self, nodes: Goal, value: str, *, loose: bool = False) -> bool:
+        """Whether the string ``value`` satisfies ``nodes``.
+
+        ``loose``: whether some validator may take it to. Then formats do not count, and of two
+        readings of a pattern the one that admits more does.
+        """
+        facts, required, excluded = self._checks(nodes, loose)
         if not facts.lengths.admit(value) or value in facts.not_values:
             return False
         return all(self._matches(part, value) for part in required) and not any(
             self._matches(part, value) for part in excluded
         )
 
-    def may_admit(self, nodes: Goal, value: str) -> bool:
-        """Whether some validator may take ``value`` to satisfy ``nodes``: formats do not count,
-        and of two readings of a pattern the one that admits more does."""
-        facts = self._facts(nodes)
-        if not facts.lengths.admit(value) or value in facts.not_values:
-            return False
-        return all(
-            self._matches(self._raw.any.search(pattern), value) for pattern in facts.patterns
-        ) and not any(
-            self._matches(self._raw.every.search(pattern), value) for pattern in facts.not_patterns
-        )
-
     @cached_method
-    def _checks(self, nodes: Goal) -> tuple[_Facts, list[Expression], list[Expression]]:
+    def _checks(
+        self, nodes: Goal, loose: bool
+    ) -> tuple[_Facts, list[Expression], list[Expression]]:
         """Facts, and what a value's UTF-8 must match and must not match by them."""
-        facts = self._facts(nodes)
-        required = self._positive(facts, self._raw)
-        excluded = self._negative(facts, self._raw)
+        facts, raw = self._facts(nodes), self._raw
+        if loose:
+            patterns = map(raw.any.search, facts.patterns)
+            return facts, [*patterns], [*map(raw.every.search, facts.not_patterns)]
+        required, excluded = facts.required(raw.every), facts.excluded(raw.any)
         if excluded:  # what is not well-formed is read in different ways
-            required.append(self._pool.repeat(self._raw.character))
+            required.append(self._pool.repeat(raw.any_character))
         return facts, required, excluded
 
     def _language(self, facts: _Facts, spelling: _Dialects) -> Expression:
@@ -167,11 +159,11 @@ class Strings:
             fitted = _fit(facts.patterns[0], lengths)
             if fitted is not None:
                 return spelling.every.whole(fitted)
-        parts = self._positive(facts, spelling)
-        trees = [*map(_searched, facts.patterns), *facts.wholes]
+        parts = facts.required(spelling.every)
+        trees = [*(syntax.Sequence(tuple(_parts(p))) for p in facts.patterns), *facts.wholes]
         if not any(map(lengths.admit_all, trees)):
             parts.append(self._of_length(lengths, spelling, alone=not parts))
-        parts += map(pool.complement, self._negative(facts, spelling))
+        parts += map(pool.complement, facts.excluded(spelling.any))
         if facts.not_values:
             texts = (json_text(value)[1:-1] for value in facts.not_values)
             parts.append(pool.complement(pool.one_of(texts)))
@@ -181,18 +173,10 @@ class Strings:
         """Texts within ``lengths``; not ``alone``, where others say what texts are made of."""
         pool = self._pool
         if alone or lengths.high is not None:
-            return pool.repeat(spelling.character, lengths.low, lengths.high)
+            return pool.repeat(spelling.any_character, lengths.low, lengths.high)
         # once it is long enough nothing is left of this part
-        long_enough = pool.repeat(spelling.character, lengths.low, lengths.low)
+        long_enough = pool.repeat(spelling.any_character, lengths.low, lengths.low)
         return pool.concatenate(long_enough, pool.everything)
-
-    def _positive(self, facts: _Facts, spelling: _Dialects) -> list[Expression]:
-        parts = [spelling.every.search(pattern) for pattern in facts.patterns]
-        return parts + [spelling.every.whole(whole) for whole in facts.wholes]
-
-    def _negative(self, facts: _Facts, spelling: _Dialects) -> list[Expression]:
-        parts = [spelling.any.search(pattern) for pattern in facts.not_patterns]
-        return parts + [spelling.any.whole(whole) for whole in facts.not_wholes]
 
     def _matches(self, expression: Expression, value: str) -> bool:
         for byte in value.encode(errors="surrogatepass"):
@@ -217,7 +201,8 @@ class Strings:
                 facts.wholes.append(format_tree)
             if NOT_FORMAT in schema:
                 facts.not_wholes.append(self._loose_format(node, schema[NOT_FORMAT]))
-            facts.not_values.update(_texts(schema.get(NOT_ENUM, ())))
+            not_values = schema.get(NOT_ENUM, ())
+            facts.not_values.update(value for value in not_values if isinstance(value, str))
         return facts
 
     def _parse(
@@ -245,16 +230,8 @@ class Strings:
         return tree
 
 
-def _texts(values: Iterable[object]) -> list[str]:
-    return [value for value in values if isinstance(value, str)]
-
-
-def _searched(pattern: syntax.Node) -> syntax.Node:
-    """Without its anchors, and with any text where there is none: for lengths only."""
-    return syntax.Sequence(tuple(_parts(pattern)))
-
-
 def _parts(pattern: syntax.Node) -> list[syntax.Node]:
+    """Its parts without the anchors at its ends, and any text where there is none."""
     parts: list[syntax.Node] = [pattern]
     if isinstance(pattern, syntax.Sequence):
         parts = list(pattern.parts)

@@ -40,7 +40,7 @@ class Evaluation:
         self.opposite = self
         self.branches = branches
         self._strings = strings
-        self._admits_string = strings.may_admit if loose else strings.admit
+        self._loose = loose
 
     def admits(self, goal: Goal, value: Any) -> bool:
         """Whether ``value`` satisfies all of ``goal``, surely or possibly."""
@@ -69,7 +69,7 @@ class Evaluation:
         if kind == "number":
             return admit_number(branch, value)
         if kind == "string":
-            return self._admits_string(branch, value)
+            return self._strings.admit(branch, value, loose=self._loose)
         if kind == "array":
             return self._admits_array(branch, value)
         if kind == "object":
