@@ -105,12 +105,12 @@ def _lower(pool: ExpressionPool, spec: ConstraintSpec, limits: Limits) -> Expres
             rules = parse_grammar(text, syntax, limits)
             inline = JsonText(pool, limits)
             return grammar.lower(
-                pool, rules, limits, lambda s: SchemaBuilder(s, inline, limits, close=True).build()
+                pool, rules, limits, lambda s: SchemaBuilder(s, inline, close=True).build()
             )
     json = JsonText(pool, limits, Whitespace.named(spec.whitespace))
     if isinstance(spec, JsonObject):
         return json.any_object()
-    return SchemaBuilder(spec.schema, json, limits, close=spec.close_objects).build()
+    return SchemaBuilder(spec.schema, json, close=spec.close_objects).build()
 
 
 def _lower_regex(pool: ExpressionPool, pattern: str, limits: Limits) -> Expression:

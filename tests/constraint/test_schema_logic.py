@@ -425,7 +425,7 @@ def test_the_example_of_the_package_has_the_branches_that_its_docstring_draws() 
         "unevaluatedProperties": False,
     }
     text = JsonText(json_pool(100_000), Limits())
-    builder = SchemaBuilder(schema, text, Limits(), close=False)
+    builder = SchemaBuilder(schema, text, close=False)
     root = builder._document.root
     tea, milk = builder._branches.of((root,))
     n, o = {"type": "object", "properties": {"straw": False}}, {"type": ["object"]}
@@ -435,7 +435,7 @@ def test_the_example_of_the_package_has_the_branches_that_its_docstring_draws() 
         assert list(rest.schema["properties"]) == allowed
         assert rest.schema["additionalProperties"].schema is False
     # Were ``kind`` not required, an object without it would satisfy all three.
-    loose = SchemaBuilder({**schema, "required": []}, text, Limits(), close=False)
+    loose = SchemaBuilder({**schema, "required": []}, text, close=False)
     root = loose._document.root
     exactly_one = loose._branches._exactly_one
     assert exactly_one is not None

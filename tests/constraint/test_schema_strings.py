@@ -41,7 +41,7 @@ PATTERNS = st.sampled_from(
 
 
 def strings() -> Strings:
-    return Strings(JsonText(ExpressionPool(), Limits()), Limits())
+    return Strings(JsonText(ExpressionPool(), Limits()))
 
 
 def walker(*schemas: dict[object, object], content: bool = False) -> Walker:

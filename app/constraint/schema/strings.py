@@ -11,7 +11,6 @@ from app.constraint.json.text import JsonText, json_spelling, json_spelling_or_a
 from app.constraint.language.codepoints import CHARACTERS, Ranges, utf8
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import Expression, ExpressionPool, Kind
-from app.constraint.limits import Limits
 from app.constraint.regex import syntax
 from app.constraint.regex.lookaround import repeats_anchors
 from app.constraint.regex.lowering import Lowering
@@ -80,10 +79,9 @@ class Strings:
     in disguise, and there are fewer states.
     """
 
-    def __init__(self, text: JsonText, limits: Limits) -> None:
+    def __init__(self, text: JsonText) -> None:
         self._text = text
         self._pool = pool = text.pool
-        self._limits = limits
         self._freely = _Dialects(pool, lambda members: json_spelling_or_any(pool, members))
         self._once = _Dialects(pool, lambda members: json_spelling(pool, members))
         self._raw = _Dialects(pool, lambda members: utf8(pool, members))
@@ -212,7 +210,7 @@ class Strings:
         if known is None:
             pointer = node.pointer_to(keyword)
             try:
-                known = self._parsed[pattern] = parse(pattern, self._limits)
+                known = self._parsed[pattern] = parse(pattern, self._text.limits)
             except PatternError as error:
                 raise InvalidSchema(str(error), pointer=pointer) from error
             except PatternNotSupported as error:

@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable
 from functools import cache
 from itertools import product
+from operator import ge
 
 from app.constraint.json.text import JsonText
 from app.constraint.language.expressions import Expression
-from app.constraint.limits import Limits
 from app.constraint.schema.arrays import ArrayShape, Wanted
 from app.constraint.schema.document import Goal
 from app.constraint.schema.logic.negation import negated
@@ -27,6 +27,12 @@ Value = Callable[[Goal], Expression]
 Counts = tuple[int, ...]
 """How many items so far satisfy each of the wanted nodes, up to where more make no difference."""
 
+_Tails = dict[Counts, Expression]
+"""What may follow, by the counts so far."""
+
+_Steps = list[tuple[Counts, Expression]]
+"""The next item, by which of the wanted nodes it counts for: 1 or 0 for each."""
+
 
 class ArrayWriter:
     """Writes the arrays of one shape. ``values`` lists the values of a goal, if it can."""
@@ -34,14 +40,12 @@ class ArrayWriter:
     def __init__(
         self,
         text: JsonText,
-        limits: Limits,
         value: Value,
         values: Callable[[Goal], list[Expression] | None],
         depth: int,
     ) -> None:
         self._text = text
         self._pool = text.pool
-        self._limits = limits
         self._value = value
         self._values = values
         self._depth = depth
@@ -76,28 +80,24 @@ class ArrayWriter:
         return self._begun(tail, may_be_empty=shape.low == 0)
 
     def _begun(self, items: Expression, *, may_be_empty: bool) -> Expression:
-        if items == self._pool.empty:
-            nothing = self._text.whitespace.empty(self._pool, b"[]")
-            return nothing if may_be_empty else items
         return self._text.begun(b"[]", items, may_be_empty=may_be_empty, depth=self._depth)
 
     def _with_wanted(self, shape: ArrayShape) -> Expression:
         """``contains``: the tails behind each index, for all counts of wanted items so far."""
         pool, wanted, high = self._pool, shape.wanted, shape.high
-        caps = [max(w.low, 0 if w.high is None else w.high) for w in wanted]
+        least = [w.low for w in wanted]
+        caps = [max(w.low, w.high or 0) for w in wanted]
         last = high
         if last is None:
             last = max(shape.low, len(shape.prefix), *(w.start for w in wanted), 1)
         size = (last + 1) * math.prod(cap + 1 for cap in caps)
-        if size > self._limits.counted_members or len(wanted) > _MOST_WANTED:
+        if size > self._text.limits.counted_members or len(wanted) > _MOST_WANTED:
             raise ConstraintTooComplex("too many items of contains to count them")
-        counts = list(product(*(range(cap + 1) for cap in caps)))
-        done = [all(w.low <= n for w, n in zip(wanted, so_far, strict=True)) for so_far in counts]
         ends = {
-            so_far: self._end if finished else pool.empty
-            for so_far, finished in zip(counts, done, strict=True)
+            so_far: self._end if all(map(ge, so_far, least)) else pool.empty
+            for so_far in product(*(range(cap + 1) for cap in caps))
         }
-        tails = ends if high is not None else self._loops(shape, last, ends, caps)
+        tails = ends if high is not None else self._loops(shape, last, ends)
         after = cache(lambda so_far, counted: _added(so_far, counted, wanted))
         for index in range(last - 1, -1, -1):
             tails = self._in_front(
@@ -107,11 +107,10 @@ class ArrayWriter:
                 before=self._between if index > 0 else pool.epsilon,
                 ends=ends if index > 0 and shape.low <= index else {},
             )
-        nothing = tuple(0 for _ in wanted)
-        may_be_empty = shape.low == 0 and done[0]
-        return self._begun(tails[nothing] if last > 0 else pool.empty, may_be_empty=may_be_empty)
+        items = tails[(0,) * len(wanted)] if last > 0 else pool.empty
+        return self._begun(items, may_be_empty=shape.low == 0 and not any(least))
 
-    def _steps(self, shape: ArrayShape, index: int) -> list[tuple[Counts, Expression]]:
+    def _steps(self, shape: ArrayShape, index: int) -> _Steps:
         """The items at ``index``, by which of the wanted they count as.
 
         Where there is a greatest count an item that does not count must not satisfy the node.
@@ -133,13 +132,13 @@ class ArrayWriter:
 
     def _in_front(
         self,
-        steps: list[tuple[Counts, Expression]],
-        tails: dict[Counts, Expression],
+        steps: _Steps,
+        tails: _Tails,
         after: Callable[[Counts, Counts], Counts | None],
         *,
         before: Expression,
-        ends: dict[Counts, Expression],
-    ) -> dict[Counts, Expression]:
+        ends: _Tails,
+    ) -> _Tails:
         """The tails with one more item at their beginning, from those behind it.
 
         Most are alike, as it makes no difference which of the wanted items come first.
@@ -158,13 +157,11 @@ class ArrayWriter:
             found[so_far] = known[key]
         return found
 
-    def _loops(
-        self, shape: ArrayShape, index: int, ends: dict[Counts, Expression], caps: list[int]
-    ) -> dict[Counts, Expression]:
+    def _loops(self, shape: ArrayShape, index: int, ends: _Tails) -> _Tails:
         """The tails where every further item is like any other, for all counts, in order."""
         pool, wanted = self._pool, shape.wanted
         steps = self._steps(shape, index)
-        tails: dict[Counts, Expression] = {}
+        tails: _Tails = {}
         for so_far in sorted(ends, reverse=True):
             stays, moves = [], []
             for counted, item in steps:
@@ -188,9 +185,8 @@ class ArrayWriter:
         if high < shape.low:
             return self._pool.empty
         items = self._pool.distinct(tuple(values), self._between, max(shape.low, 1), high)
-        may_be_empty = shape.low == 0
-        ended = self._pool.concatenate(items, self._end)
-        return self._begun(ended, may_be_empty=may_be_empty)
+        items = self._pool.concatenate(items, self._end)
+        return self._begun(items, may_be_empty=shape.low == 0)
 
 
 def _added(so_far: Counts, counted: Counts, wanted: tuple[Wanted, ...]) -> Counts | None:

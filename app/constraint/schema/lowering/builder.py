@@ -7,7 +7,6 @@ from typing import Any
 from app.constraint.cached_method import cached_method
 from app.constraint.json.text import JsonText, json_text
 from app.constraint.language.expressions import Expression
-from app.constraint.limits import Limits
 from app.constraint.schema.arrays import array_shape
 from app.constraint.schema.document import Document, Goal
 from app.constraint.schema.keywords import (
@@ -46,14 +45,14 @@ class SchemaBuilder:
     recursive schemas have no depth limit.
     """
 
-    def __init__(self, schema: Any, text: JsonText, limits: Limits, *, close: bool) -> None:
+    def __init__(self, schema: Any, text: JsonText, *, close: bool) -> None:
         self._text = text
         self._pool = text.pool
-        self._limits = limits
+        self._limits = limits = text.limits
         self._close = close
         self._document = Document(schema, limits)
         self._summaries = Summaries(self._document)
-        self._strings = Strings(text, limits)
+        self._strings = Strings(text)
         loosely = self._loose_evaluation()
         self._branches = Branches(
             self._document,
@@ -156,7 +155,6 @@ class SchemaBuilder:
         if kind == "array":
             writer = ArrayWriter(
                 text,
-                self._limits,
                 lambda goal: self._value(goal, inside),
                 lambda goal: self._finite(goal, inside),
                 depth,
@@ -169,7 +167,6 @@ class SchemaBuilder:
             text,
             self._strings,
             self._free_names,
-            self._limits,
             lambda goal: self._value(goal, inside),
             depth,
         ).write(nodes, shape)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from app.constraint.cached_method import cached_method
 from app.constraint.json.text import JsonText
 from app.constraint.language.expressions import Expression
-from app.constraint.limits import Limits
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import SOME_MEMBER
 from app.constraint.schema.lowering.free_names import FreeNames
@@ -28,6 +27,10 @@ _MOST_WANTED = 4
 
 Missing = int
 """Which of the wanted members are still to come: bit i stands for the i-th."""
+
+
+_Rests = dict[tuple[int, Missing], Expression]
+"""What may follow, by the count of members so far and the wanted members still to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +50,11 @@ class ObjectWriter:
         text: JsonText,
         strings: Strings,
         free_names: FreeNames,
-        limits: Limits,
         value: Value,
         depth: int,
     ) -> None:
         self.pool = text.pool
-        self.limits = limits
+        self.limits = text.limits
         self._text = text
         self._strings = strings
         self._free_names = free_names
@@ -70,19 +72,18 @@ class ObjectWriter:
             raise ConstraintTooComplex("too many negations of what members may be, in one object")
         members = [self._member(nodes, member, wanted) for member in shape.members]
         members = [m for m in members if m.required or m.plain != self.pool.empty or m.claims]
-        free = self._free(nodes, shape) if shape.open else self.pool.empty
         everything = (1 << len(wanted)) - 1
-        last = _Last(self, {} if not shape.open else self._wanted_free(nodes, shape, everything))
+        free = self._free(nodes, shape, 0, 0)
+        blocks = {
+            (missing, block): self._free(nodes, shape, block, missing ^ block)
+            for missing in range(1, everything + 1)
+            for block in _parts(missing)
+        }
         if free == self.pool.empty and not wanted and shape.low > len(members):
             return self.pool.empty
         self._check_counts(nodes, shape, members)
-        items = _Tails(self, members, free, last, shape).build(everything)
-        may_be_empty = (
-            shape.low <= 0 and not everything and not any(member.required for member in members)
-        )
-        if items == self.pool.empty:
-            nothing = self._text.whitespace.empty(self.pool, b"{}")
-            return nothing if may_be_empty else self.pool.empty
+        items = _Tails(self, members, free, blocks, shape).build(everything)
+        may_be_empty = not shape.low and not wanted and not any(m.required for m in members)
         return self._text.begun(b"{}", items, may_be_empty=may_be_empty, depth=self._depth)
 
     def _member(self, nodes: Goal, member: Member, wanted: tuple[Node, ...]) -> _Written:
@@ -102,51 +103,30 @@ class ObjectWriter:
             ):
                 possible |= 1 << bit
         claims = {
-            claimed: written((*member.goal, *_values(wanted, claimed)))
-            for claimed in range(1, possible + 1)
-            if claimed & possible == claimed
+            claimed: there
+            for claimed in _parts(possible)
+            if (there := written((*member.goal, *_values(wanted, claimed)))) != pool.empty
         }
-        claims = {claimed: e for claimed, e in claims.items() if e != pool.empty}
         return _Written(member.required, written(member.goal), claims)
 
-    def _free(self, nodes: Goal, shape: ObjectShape) -> Expression:
-        """A member that has no name of its own."""
+    def _free(self, nodes: Goal, shape: ObjectShape, block: Missing, others: Missing) -> Expression:
+        """A member without a name of its own that is all wanted members of ``block`` at once.
+
+        Its name is not right for the ``others`` that are missing, so that theirs will differ from
+        it: of two members of one name a reader keeps only the last.
+        """
+        if not shape.open:
+            return self.pool.empty
         declared = [member.name for member in shape.members]
+        wanted, unwanted = _chosen(shape.some, block), _chosen(shape.some, others)
+        classes = self._free_names.classes(nodes, declared, wanted, unwanted)
         return self.pool.union(
             [
                 self._text.free_member(names, value)
-                for names, goal in self._free_names.classes(nodes, declared)
-                if (value := self._value(goal)) != self.pool.empty
+                for names, goal in classes
+                if (value := self._value((*goal, *_values(shape.some, block)))) != self.pool.empty
             ]
         )
-
-    def _wanted_free(
-        self, nodes: Goal, shape: ObjectShape, everything: Missing
-    ) -> dict[tuple[Missing, Missing], Expression]:
-        """Free members that each are several of the wanted members at once.
-
-        By all the wanted members that are missing, and those of them that the member is. Its name
-        is not right for the others, so that theirs will differ from it: of two members of one name
-        a reader keeps only the last.
-        """
-        declared = [member.name for member in shape.members]
-        found = {}
-        for missing in range(1, everything + 1):
-            for block in range(1, missing + 1):
-                if block & missing != block:
-                    continue
-                options = []
-                for names, goal in self._free_names.classes(
-                    nodes,
-                    declared,
-                    _chosen(shape.some, block),
-                    _chosen(shape.some, missing ^ block),
-                ):
-                    value = self._value((*goal, *_values(shape.some, block)))
-                    if value != self.pool.empty:
-                        options.append(self._text.free_member(names, value))
-                found[missing, block] = self.pool.union(options)
-        return found
 
     def _check_counts(self, nodes: Goal, shape: ObjectShape, members: list[_Written]) -> None:
         required = sum(member.required for member in members)
@@ -157,38 +137,11 @@ class ObjectWriter:
         raise UnsupportedSchema("minProperties", node.pointer_to("minProperties"), reason)
 
 
-class _Last:
-    """The wanted members that have no name of their own, at the end of an object."""
-
-    def __init__(
-        self, writer: ObjectWriter, blocks: dict[tuple[Missing, Missing], Expression]
-    ) -> None:
-        self._pool = writer.pool
-        self._writer = writer
-        self._blocks = blocks
-
-    def __bool__(self) -> bool:
-        return bool(self._blocks)
-
-    @cached_method
-    def of(self, missing: Missing, count: int) -> Expression:
-        """``count`` members that together are all of the ``missing``, and the end."""
-        pool = self._pool
-        if missing == 0 or count == 0:
-            return self._writer.end if missing == count == 0 else pool.empty
-        options = []
-        for (all_missing, block), member in self._blocks.items():
-            if all_missing == missing:
-                rest = self.of(missing ^ block, count - 1)
-                between = self._writer.between if count > 1 else pool.epsilon
-                options.append(pool.concatenate(member, between, rest))
-        return pool.union(options)
-
-
 class _Tails:
     """What may follow each declared member, by the count of members before it and those missing.
 
-    The count stops at ``cap``, where more make no difference or there are no more members.
+    The count stops at ``cap``, where more make no difference or there are no more members. Of free
+    members only the first is counted towards the least number: two might have the same name.
     """
 
     def __init__(
@@ -196,18 +149,18 @@ class _Tails:
         writer: ObjectWriter,
         members: list[_Written],
         free: Expression,
-        last: _Last,
+        blocks: dict[tuple[Missing, Missing], Expression],
         shape: ObjectShape,
     ) -> None:
         self._pool = writer.pool
         self._writer = writer
         self._members = members
         self._free = free
-        self._last = last
+        self._blocks = blocks
         required = sum(member.required for member in members)
         self._low = shape.low if shape.low > required else min(shape.low, 1)
         self._high = shape.high
-        named_only = free == self._pool.empty and not last
+        named_only = free == self._pool.empty and not blocks
         if shape.high is not None and named_only and shape.high >= len(members):
             self._high = None
         self._cap = max(self._low, 1)
@@ -242,13 +195,7 @@ class _Tails:
                 }
         return pool.union(starts)
 
-    def _after(
-        self,
-        member: _Written,
-        count: int,
-        missing: Missing,
-        tails: dict[tuple[int, Missing], Expression],
-    ) -> Expression:
+    def _after(self, member: _Written, count: int, missing: Missing, tails: _Rests) -> Expression:
         """The tail in front of ``member``, from the tails behind it."""
         pool, between = self._pool, self._writer.between
         behind = tails[count, missing]
@@ -259,12 +206,7 @@ class _Tails:
         return there if member.required else pool.union((there, behind))
 
     def _with(
-        self,
-        member: _Written,
-        count: int,
-        missing: Missing,
-        tails: dict[tuple[int, Missing], Expression],
-        before: Expression,
+        self, member: _Written, count: int, missing: Missing, tails: _Rests, before: Expression
     ) -> Expression:
         """``member`` and what follows it."""
         pool = self._pool
@@ -279,52 +221,63 @@ class _Tails:
         return pool.union(options)
 
     def _ending(self, count: int, missing: Missing) -> Expression:
-        """Free members and the end, after ``count`` members, one or more."""
-        pool, end = self._pool, self._writer.end
-        more = pool.concatenate(self._writer.between, self._free)
-        low, high = self._left(count)
-        if missing:
-            return self._wanted_ending(more, missing, low, high)
-        if low > 1 or (high is not None and high < low):
-            return pool.empty
-        return pool.concatenate(pool.repeat(more, low, high), end)
+        """Free members, those that are missing and the end, after ``count`` members, 1 or more."""
+        pool, between = self._pool, self._writer.between
+        more = pool.concatenate(between, self._free)
+        low = max(self._low - count, 0)
+        if not missing:
+            others = pool.empty if low > 1 else pool.repeat(more, low, self._room(count))
+            return pool.concatenate(others, self._writer.end)
+        options = []
+        for size in range(max(low, 1), missing.bit_count() + 1):
+            others = pool.repeat(more, 0, self._room(count + size))
+            options.append(pool.concatenate(others, between, self._last(missing, size)))
+        return pool.union(options)
 
     def _first_free(self, missing: Missing) -> Expression:
         """Free members, one or more, and the end, where no declared member is."""
-        pool, end = self._pool, self._writer.end
-        more = pool.concatenate(self._writer.between, self._free)
-        low, high = self._left(0)
-        if low > 1 or (high is not None and high < 1):
+        pool, between = self._pool, self._writer.between
+        more = pool.concatenate(between, self._free)
+        if self._low > 1:
             return pool.empty
         if not missing:
-            others = pool.repeat(more, 0, None if high is None else high - 1)
-            return pool.concatenate(self._free, others, end)
+            return pool.concatenate(
+                self._free, pool.repeat(more, 0, self._room(1)), self._writer.end
+            )
         options = []
-        for count in range(1, missing.bit_count() + 1):
-            if high is None or high >= count:
-                last = self._last.of(missing, count)
-                others = pool.repeat(more, 0, None if high is None else max(high - count - 1, 0))
-                after = pool.concatenate(self._free, others, self._writer.between, last)
-                options += [last] if high == count else [last, after]
+        for size in range(1, missing.bit_count() + 1):
+            room = self._room(size)
+            if room is None or room >= 0:
+                last = self._last(missing, size)
+                others = pool.repeat(more, 0, self._room(size + 1))
+                options += [last, pool.concatenate(self._free, others, between, last)]
         return pool.union(options)
 
-    def _wanted_ending(
-        self, more: Expression, missing: Missing, low: int, high: int | None
-    ) -> Expression:
-        """Free members, and then those that are missing."""
-        pool, options = self._pool, []
-        for count in range(1, missing.bit_count() + 1):
-            if low <= count and (high is None or high >= count):
-                some = pool.repeat(more, 0, None if high is None else high - count)
-                last = self._last.of(missing, count)
-                options.append(pool.concatenate(some, self._writer.between, last))
-        return pool.union(options)
+    @cached_method
+    def _last(self, missing: Missing, size: int) -> Expression:
+        """``size`` members without names of their own that together are all of the ``missing``,
+        and the end."""
+        pool = self._pool
+        if missing == 0 or size == 0:
+            return self._writer.end if missing == size == 0 else pool.empty
+        between = self._writer.between if size > 1 else pool.epsilon
+        return pool.union(
+            [
+                pool.concatenate(
+                    self._blocks[missing, block], between, self._last(missing ^ block, size - 1)
+                )
+                for block in _parts(missing)
+            ]
+        )
 
-    def _left(self, count: int) -> tuple[int, int | None]:
-        """How many more members must and may come. Of free ones only the first is counted
-        towards the least number: two might have the same name."""
-        high = None if self._high is None else self._high - count
-        return max(self._low - count, 0), high
+    def _room(self, count: int) -> int | None:
+        """How many members may come after ``count``; None without bound."""
+        return None if self._high is None else self._high - count
+
+
+def _parts(chosen: Missing) -> list[Missing]:
+    """The selections of one or more of those that are ``chosen``."""
+    return [part for part in range(1, chosen + 1) if part & chosen == part]
 
 
 def _chosen(wanted: tuple[Node, ...], chosen: Missing) -> list[Node]:
