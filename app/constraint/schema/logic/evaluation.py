@@ -32,15 +32,18 @@ def admits_type(node: Node, value: Any) -> bool:
 class Evaluation:
     """Checks values, with the same reading of keywords as the builder.
 
-    Says whether a value surely is valid or, if it is ``loose``, whether some validator may take it
-    for valid; ``branches`` must be loose then, too. ``opposite`` is of the other kind.
+    Says whether a value surely is valid or, without a loose one beside it, is itself loose: whether
+    some validator may take it for valid; ``branches`` must be loose then, too.
     """
 
-    def __init__(self, branches: Branches, strings: Strings, *, loose: bool = False) -> None:
-        self.opposite = self
+    def __init__(
+        self, branches: Branches, strings: Strings, loosely: Evaluation | None = None
+    ) -> None:
+        self._loose = loosely is None
+        self._opposite = loosely or self
+        self._opposite._opposite = self
         self.branches = branches
         self._strings = strings
-        self._loose = loose
 
     def admits(self, goal: Goal, value: Any) -> bool:
         """Whether ``value`` satisfies all of ``goal``, surely or possibly."""
@@ -88,7 +91,7 @@ class Evaluation:
                 return False
             if wanted.high is None:
                 continue
-            if sum(self.opposite.admits(goal, item) for item in items) > wanted.high:
+            if sum(self._opposite.admits(goal, item) for item in items) > wanted.high:
                 return False
         return all(self.admits(item_goal(branch, index), item) for index, item in enumerate(value))
 

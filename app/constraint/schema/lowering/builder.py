@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from app.constraint.cached_method import cached_method
@@ -11,7 +12,6 @@ from app.constraint.schema.arrays import array_shape
 from app.constraint.schema.document import Document, Goal
 from app.constraint.schema.keywords import (
     NOT_ENUM,
-    TYPES,
     admits_kind,
     integers_only,
     kinds_of,
@@ -48,33 +48,28 @@ class SchemaBuilder:
     def __init__(self, schema: Any, text: JsonText, *, close: bool) -> None:
         self._text = text
         self._pool = text.pool
-        self._limits = limits = text.limits
+        self._limits = text.limits
         self._close = close
-        self._document = Document(schema, limits)
+        self._document = Document(schema, text.limits)
         self._summaries = Summaries(self._document)
         self._strings = Strings(text)
-        loosely = self._loose_evaluation()
-        self._branches = Branches(
-            self._document,
-            self._summaries,
-            limits,
-            lambda branch: self._emptiness.is_void(branch),
-            loosely.branches.may_be_any,
-        )
-        self._evaluation = Evaluation(self._branches, self._strings)
-        self._evaluation.opposite, loosely.opposite = loosely, self._evaluation
-        self._emptiness = Emptiness(self._branches, self._evaluation, self._strings)
+        self._evaluation = self._evaluate(loosely=self._evaluate())
+        self._branches = self._evaluation.branches
         self._free_names = FreeNames(text, self._strings, self._evaluation, self._contents)
         self._known: dict[_Unit, Expression] = {}
         self._open: set[_Unit] = set()
         self._waiting: list[tuple[_Unit, Expression]] = []
 
-    def _loose_evaluation(self) -> Evaluation:
-        """With branches that leave out nothing which any validator admits."""
+    def _evaluate(self, *, loosely: Evaluation | None = None) -> Evaluation:
+        """Exact with a loose one beside it; loose itself without."""
         branches = Branches(
-            self._document, self._summaries, self._limits, lambda b: emptiness.is_void(b)
+            self._document,
+            self._summaries,
+            self._limits,
+            lambda branch: emptiness.is_void(branch),
+            loosely and loosely.branches.may_be_any,
         )
-        evaluation = Evaluation(branches, self._strings, loose=True)
+        evaluation = Evaluation(branches, self._strings, loosely)
         emptiness = Emptiness(branches, evaluation, self._strings)
         return evaluation
 
@@ -129,16 +124,14 @@ class SchemaBuilder:
         values = [schema["const"]] if "const" in schema else schema["enum"]
         if len(values) > self._limits.choices:
             raise ConstraintTooComplex(f"more than {self._limits.choices} values in an enum")
-        other = tuple(node for node in branch if node is not source)
-        own = (source,) if any(restricts(source, kind) for kind in TYPES) else ()
-        if "const" in schema and "enum" in schema:
-            other, own = branch, ()
+        both = "const" in schema and "enum" in schema
+        other = tuple(node for node in branch if both or node is not source)
         distinct = {identity(value): value for value in reversed(values)}
         return [
             value
             for value in reversed(distinct.values())
             if admits_type(source, value)
-            and self._evaluation.admits_content(own, value)
+            and self._evaluation.admits_content((source,), value)
             and (not other or self._evaluation.branch_admits(other, value))
         ]
 
@@ -151,25 +144,15 @@ class SchemaBuilder:
             return self._numbers(nodes, any(map(integers_only, branch)))
         if kind == "string":
             return self._strings.build(nodes)
-        inside = text.inside(depth)
+        value = partial(self._value, depth=text.inside(depth))
         if kind == "array":
-            writer = ArrayWriter(
-                text,
-                lambda goal: self._value(goal, inside),
-                lambda goal: self._finite(goal, inside),
-                depth,
-            )
-            return writer.write(array_shape(nodes))
+            finite = partial(self._finite, depth=text.inside(depth))
+            return ArrayWriter(text, value, finite, depth).write(array_shape(nodes))
         if not nodes:
             return text.any_object(depth)
         shape = object_shape(nodes, self._strings.key_matches, close=self._close)
-        return ObjectWriter(
-            text,
-            self._strings,
-            self._free_names,
-            lambda goal: self._value(goal, inside),
-            depth,
-        ).write(nodes, shape)
+        writer = ObjectWriter(text, self._strings, self._free_names, value, depth)
+        return writer.write(nodes, shape)
 
     @cached_method
     def _numbers(self, nodes: Goal, whole: bool) -> Expression:
@@ -195,19 +178,14 @@ class SchemaBuilder:
             values = self._listed(branch)
             if values is None:
                 kinds = kinds_of(branch)
-                if not branch or not {"null", "boolean"}.issuperset(kinds):
+                if not {"null", "boolean"}.issuperset(kinds):
                     return None
-                values = [
-                    value
-                    for kind in kinds
-                    for value in _words(kind, tuple(n for n in branch if restricts(n, kind)))
-                ]
+                values = [value for kind in kinds for value in _words(kind, branch)]
             for value in values:
                 found[identity(value)] = self._text.whitespace.written(value, depth)
         if len(found) > self._limits.different_items:
-            raise ConstraintTooComplex(
-                f"uniqueItems over more than {self._limits.different_items} values"
-            )
+            most = self._limits.different_items
+            raise ConstraintTooComplex(f"uniqueItems over more than {most} values")
         return [self._pool.literal(written) for written in found.values()]
 
 
