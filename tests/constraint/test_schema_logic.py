@@ -439,7 +439,7 @@ def test_the_example_of_the_package_has_the_branches_that_its_docstring_draws() 
     root = loose._document.root
     exactly_one = loose._branches._exactly_one
     assert exactly_one is not None
-    first, *_ = exactly_one.of((root,), root.children("oneOf"))
+    first, *_ = exactly_one.of((root,), tuple(root.children("oneOf")))
     assert [(node.pointer, node.aspect) for node in first[1:]] == [
         ("/oneOf/0", ""),
         ("/oneOf/1", "not"),

@@ -2,7 +2,7 @@
 
 Each matches a part of its format that every validator accepts, and nearly all that anyone writes:
 letters such as the T and Z of times are upper case, leap seconds and quoted local parts are left
-out, fractions of seconds have at most nine digits. ``loose_formats`` has the opposite.
+out, fractions of seconds have at most nine digits. ``loose`` has the opposite.
 """
 
 from __future__ import annotations
@@ -92,28 +92,24 @@ _UCS = (
 )
 
 
-def _uri(more: str = "") -> str:
-    """An absolute URI; ``more`` characters may stand outside the authority."""
-    path, query = _path_and_query(more)
+def _uris(more: str = "") -> tuple[str, str]:
+    """Absolute URIs, and references: these or relative ones.
+
+    ``more`` characters may stand outside the authority.
+    """
     character = rf"(?:[{_UNRESERVED}:@{more}]|{_PERCENT})"
-    hierarchy = rf"(?://{_AUTHORITY}{path}|/?(?:{character}+{path})?)"
-    return rf"[A-Za-z][A-Za-z0-9+.-]*:{hierarchy}{query}"
-
-
-def _uri_reference(more: str = "") -> str:
-    """An absolute or a relative one."""
-    path, query = _path_and_query(more)
-    character = rf"(?:[{_UNRESERVED}:@{more}]|{_PERCENT})"
-    without_colon = rf"(?:[{_UNRESERVED}@{more}]|{_PERCENT})+"
-    relative = rf"(?://{_AUTHORITY}{path}|/(?:{character}+{path})?|(?:{without_colon}{path})?)"
-    return rf"(?:{_uri(more)}|{relative}{query})"
-
-
-def _path_and_query(more: str) -> tuple[str, str]:
     path = rf"(?:/(?:[{_UNRESERVED}:@/{more}]|{_PERCENT})*)?"
     characters = rf"(?:[{_UNRESERVED}:@/?{more}]|{_PERCENT})*"
-    return path, rf"(?:\?{characters})?(?:#{characters})?"
+    query = rf"(?:\?{characters})?(?:#{characters})?"
+    hierarchy = rf"(?://{_AUTHORITY}{path}|/?(?:{character}+{path})?)"
+    absolute = rf"[A-Za-z][A-Za-z0-9+.-]*:{hierarchy}{query}"
+    without_colon = rf"(?:[{_UNRESERVED}@{more}]|{_PERCENT})+"
+    relative = rf"(?://{_AUTHORITY}{path}|/(?:{character}+{path})?|(?:{without_colon}{path})?)"
+    return absolute, rf"(?:{absolute}|{relative}{query})"
 
+
+_URI, _URI_REFERENCE = _uris()
+_IRI, _IRI_REFERENCE = _uris(_UCS)
 
 # RFC 6570 section 2; no dots in names and no apostrophes, which some refuse
 _NAME = rf"(?:[A-Za-z0-9_]|{_PERCENT})+"
@@ -135,10 +131,10 @@ PATTERNS: dict[str, str] = {
     "ipv4": _IPV4,
     "ipv6": _IPV6,
     "uuid": r"[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}",
-    "uri": _uri(),
-    "iri": _uri(_UCS),
-    "uri-reference": _uri_reference(),
-    "iri-reference": _uri_reference(_UCS),
+    "uri": _URI,
+    "iri": _IRI,
+    "uri-reference": _URI_REFERENCE,
+    "iri-reference": _IRI_REFERENCE,
     "uri-template": _URI_TEMPLATE,
     "json-pointer": _POINTER,
     "relative-json-pointer": rf"(?:0|[1-9]\d{{0,8}})(?:#|{_POINTER})",

@@ -165,13 +165,9 @@ class Document:
 
         Dynamic references are followed where their target is plain without a dynamic scope.
         """
-        if self.only_refers(node):
-            return [self._resolve(node, "$ref")]
-        return [
-            self._resolve(node, keyword)
-            for keyword in ("$ref", "$dynamicRef", "$recursiveRef")
-            if keyword in node.schema
-        ]
+        alone = self.only_refers(node)
+        keywords = ("$ref",) if alone else ("$ref", "$dynamicRef", "$recursiveRef")
+        return [self._resolve(node, keyword) for keyword in keywords if keyword in node.schema]
 
     @cached_method
     def _resolve(self, node: Node, keyword: str) -> Node:

@@ -5,13 +5,15 @@ In the example the goal R has the branches  R, N, O, T, U  and  R, N, O, M, V.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
+from functools import cache, partial
 
 from app.constraint.cached_method import cached_method
 from app.constraint.limits import Limits
 from app.constraint.schema.document import Document, Goal, Node
 from app.constraint.schema.keywords import FOLLOWED, OWN_ASSERTIONS, check_shapes
-from app.constraint.schema.logic import applicators, unevaluated
+from app.constraint.schema.logic import unevaluated
+from app.constraint.schema.logic.applicators import children_that_hold, disjunctions
 from app.constraint.schema.logic.disjointness import Summaries
 from app.constraint.schema.logic.exactly_one import OWN, ExactlyOne
 from app.constraint.schema.logic.negation import NOT, Alternative, alternatives, negated
@@ -62,25 +64,21 @@ class Branches:
         self._limits = limits
         self._is_void = is_void
         self._exactly_one = may_overlap and ExactlyOne(document, summaries, limits, may_overlap)
-        self._known: dict[Goal, tuple[Branch, ...]] = {}
-        self._checked: set[Node] = set()
+        self._children_that_hold = cache(partial(children_that_hold, document=document))
+        self._negations = cache(partial(alternatives, document=document))
+        self._disjunctions = cache(disjunctions)
         self._watching: set[Node] = set()
         """Nodes that ask what others evaluate, of those looked at."""
         self._steps = 0
 
+    @cached_method
     def of(self, goal: Goal) -> tuple[Branch, ...]:
         """The branches of ``goal``, without repetition, in the order of the schema.
 
         No branch at all means that nothing satisfies the goal.
         """
-        known = self._known.get(goal)
-        if known is None:
-            target = self._target(goal)
-            known = self._known.get(target)
-            if known is None:
-                known = self._known[target] = self._expand(target, self._limits.branches)
-            self._known[goal] = known
-        return known
+        target = self._target(goal)
+        return self._expand(goal, self._limits.branches) if target == goal else self.of(target)
 
     def may_be_any(self, goal: Goal) -> bool:
         """Whether some value may satisfy ``goal``; True where that is not plain."""
@@ -171,7 +169,7 @@ class Branches:
         together: list[Reached] = []
         done, left = branch.done, branch.disjunctions
         if node.aspect == NOT:
-            ways = self._alternatives_of_negation(node)
+            ways = self._negations(node)
             left = (*left, Disjunction((node, 0), ways, above, annotates=False))
         else:
             children = self._children_that_hold(node)
@@ -182,28 +180,16 @@ class Branches:
                     done = add(done, Reached(node, above, reached.annotates))
         return PartialBranch((*together, *branch.pending[1:]), left, done, held)
 
-    @cached_method
-    def _alternatives_of_negation(self, node: Node) -> list[Alternative]:
-        return alternatives(node, self._document)
-
-    @cached_method
-    def _children_that_hold(self, node: Node) -> list[Node]:
-        return applicators.children_that_hold(node, self._document)
-
     def _disjunctions_of(
         self, node: Node, above: frozenset[Node], *, annotates: bool
-    ) -> Iterable[Disjunction]:
+    ) -> list[Disjunction]:
         """Those that the keywords of a node leave."""
         watched = annotates and not self._watching.isdisjoint(above)
         exact = self._exactly_one is not None
         return [
             Disjunction((node, number), ways, above, annotates, exclusive and exact)
-            for number, (ways, exclusive) in enumerate(self._ways_of(node, watched))
+            for number, (ways, exclusive) in enumerate(self._disjunctions(node, watched=watched))
         ]
-
-    @cached_method
-    def _ways_of(self, node: Node, watched: bool) -> list[tuple[list[Alternative], bool]]:
-        return applicators.disjunctions(node, watched=watched)
 
     def _decide(self, branch: PartialBranch) -> list[PartialBranch]:
         """One branch for each alternative of one disjunction: a narrow one, if one is near.
@@ -250,7 +236,7 @@ class Branches:
         context = branch.branch
         if disjunction.exclusive:
             assert self._exactly_one is not None, "nothing is exclusive without it"
-            ways = self._exactly_one.of(context, [way[0] for way in ways])
+            ways = self._exactly_one.of(context, tuple([way[0] for way in ways]))
         if len(branch.disjunctions) == 1:
             return ways
         left = []
@@ -278,11 +264,9 @@ class Branches:
             node = negated(target) if node.aspect == NOT else target
         return False
 
+    @cached_method
     def _check(self, node: Node) -> None:
         """The shapes of keywords, where they are as the schema has them."""
-        if node in self._checked:
-            return
-        self._checked.add(node)
         if node.aspect in ("", NOT):
             check_shapes(node)
         if unevaluated.watches(node):

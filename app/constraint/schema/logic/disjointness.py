@@ -9,7 +9,7 @@ requires that member, no object satisfies two of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,22 +52,6 @@ class Summary:
     """The only values of members, if they are there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """What holds beside two subschemas that are compared."""
-
-    kinds: frozenset[str]
-    required: Collection[str]
-
-
-@dataclass(slots=True)
-class _Conjunction:
-    """Subschemas that hold together; ``complete``: there are no others."""
-
-    nodes: list[Node] = field(default_factory=list)
-    complete: bool = True
-
-
 class Summaries:
     """Summaries of the subschemas of one document, each made once."""
 
@@ -76,24 +60,23 @@ class Summaries:
 
     @cached_method
     def of(self, node: Node) -> Summary:
-        conjunction = self._conjunction(node)
-        kinds = frozenset(kinds_of(conjunction.nodes))
-        summary = Summary(kinds, _whole(conjunction), self._listed(conjunction))
-        for node in conjunction.nodes:
-            summary.required.update(node.schema.get("required", ()))
+        nodes, complete = self._conjunction(node)
+        summary = self.beside(nodes)
+        summary.whole = _whole(nodes) if complete else frozenset()
+        summary.values = self._listed(nodes)
+        for node in nodes:
             for name in node.schema.get("properties", ()):
                 member = self._values_of(node.child("properties", name))
                 if member is not None:
                     summary.members[name] = summary.members.get(name, member) & member
         return summary
 
-    def beside(self, context: Iterable[Node]) -> Beside:
-        """What the own assertions of all nodes of ``context`` say, for ``are_disjoint``."""
-        nodes = list(context)
+    def beside(self, nodes: Sequence[Node]) -> Summary:
+        """What ``type`` and ``required`` of all ``nodes`` say, for ``are_disjoint``."""
         required = {name for node in nodes for name in node.schema.get("required", ())}
-        return Beside(frozenset(kinds_of(nodes)), required)
+        return Summary(frozenset(kinds_of(nodes)), required=required)
 
-    def are_disjoint(self, beside: Beside, left: Node, right: Node) -> bool:
+    def are_disjoint(self, beside: Summary, left: Node, right: Node) -> bool:
         """Whether surely no value satisfies both and what is ``beside`` them."""
         one, other = self.of(left), self.of(right)
         kinds = one.kinds & other.kinds & beside.kinds
@@ -109,7 +92,7 @@ class Summaries:
             for name in one.members.keys() & other.members.keys()
         )
 
-    def rules_out(self, branch: Iterable[Node], node: Node) -> bool:
+    def rules_out(self, branch: Sequence[Node], node: Node) -> bool:
         """Whether what ``branch`` says of a tag makes ``node`` impossible, so ``not node`` holds.
 
         Only where ``node`` does nothing but list values of members that another node of the branch
@@ -143,45 +126,43 @@ class Summaries:
         """The only values of a subschema, where it lists them."""
         if not isinstance(node.schema, dict) or _MAY_LIST.isdisjoint(node.schema):
             return None
-        return self._listed(self._conjunction(node))
+        nodes, _ = self._conjunction(node)
+        return self._listed(nodes)
 
-    def _listed(self, conjunction: _Conjunction) -> frozenset[Hashable] | None:
-        """The only values of ``conjunction``, where it lists them as its draft does."""
+    def _listed(self, nodes: list[Node]) -> frozenset[Hashable] | None:
+        """The only values of ``nodes`` together, where they list them as their draft does."""
         by_const = "const" not in self._document.dialect.unknown
-        values: frozenset[Hashable] | None = None
-        for node in conjunction.nodes:
+        found = []
+        for node in nodes:
             schema = node.schema
-            listed = schema.get("enum")
             if by_const and "const" in schema:
-                listed = [schema["const"]]
-            if isinstance(listed, list):
-                here = frozenset(map(identity, listed))
-                values = here if values is None else values & here
-        return values
+                found.append(frozenset([identity(schema["const"])]))
+            elif "enum" in schema:
+                found.append(frozenset(map(identity, schema["enum"])))
+        return frozenset.intersection(*found) if found else None
 
-    def _conjunction(self, node: Node) -> _Conjunction:
-        """Subschemas that hold wherever ``node`` does."""
-        found = _Conjunction()
+    def _conjunction(self, node: Node) -> tuple[list[Node], bool]:
+        """Subschemas that hold wherever ``node`` does, and whether these are all."""
+        found: list[Node] = []
+        complete = True
         stack = [node]
-        while stack and len(found.nodes) < _MOST_NODES:
+        while stack and len(found) < _MOST_NODES:
             here = stack.pop()
-            if here.schema is True or here in found.nodes:
+            if here.schema is True or here in found:
                 continue
             if here.aspect or not isinstance(here.schema, dict):
-                found.complete = False
+                complete = False
                 continue
             check_shapes(here)
             try:
                 stack.extend(self._document.references(here))
             except ConstraintError:  # reported where the reference is followed to be enforced
-                found.complete = False
+                complete = False
                 continue
-            if self._document.only_refers(here):
-                continue
-            found.nodes.append(here)
-            stack.extend(here.children("allOf"))
-        found.complete &= not stack
-        return found
+            if not self._document.only_refers(here):
+                found.append(here)
+                stack.extend(here.children("allOf"))
+        return found, complete and not stack
 
 
 def _says_only(schema: dict[str, Any], keywords: frozenset[str]) -> bool:
@@ -197,11 +178,9 @@ def _is_tag(schema: Any) -> bool:
     return isinstance(listed, list) and not any(isinstance(one, dict | list) for one in listed)
 
 
-def _whole(conjunction: _Conjunction) -> frozenset[str]:
-    """The types of which surely every value satisfies ``conjunction``."""
-    nodes = conjunction.nodes
-    restricted = any(not _MAY_RESTRICT_ANY.isdisjoint(node.schema) for node in nodes)
-    if restricted or not conjunction.complete:
+def _whole(nodes: list[Node]) -> frozenset[str]:
+    """The types of which surely every value satisfies all ``nodes``."""
+    if any(not _MAY_RESTRICT_ANY.isdisjoint(node.schema) for node in nodes):
         return frozenset()
     return frozenset(
         kind

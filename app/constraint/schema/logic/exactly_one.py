@@ -14,7 +14,7 @@ from app.constraint.cached_method import cached_method
 from app.constraint.limits import Limits
 from app.constraint.schema.document import Document, Goal, Node
 from app.constraint.schema.keywords import TYPES
-from app.constraint.schema.logic.disjointness import Beside, Summaries
+from app.constraint.schema.logic.disjointness import Summaries, Summary
 from app.constraint.schema.logic.negation import Alternative, negated
 from app.constraint.schema.logic.partial_branch import Branch
 from app.core.errors import UnsupportedSchema
@@ -40,19 +40,16 @@ class ExactlyOne:
         self._summaries = summaries
         self._limits = limits
         self._may_overlap = cache(may_overlap)
-        self._pairs: dict[Node, list[tuple[int, int]]] = {}
-        """Pairs of a ``oneOf`` that may overlap, by its first subschema."""
 
-    def of(self, branch: Branch, children: list[Node]) -> list[Alternative]:
+    def of(self, branch: Branch, children: Goal) -> list[Alternative]:
         """Exactly one of ``children`` beside ``branch``: it, and the negations of those that it
         may overlap there."""
-        shared = self._shared_kinds(tuple(children))
-        pairs = self._maybe_overlapping(shared, children)
+        shared = self._shared_kinds(children)
         common = tuple([node.made(OWN + node.aspect, node.schema) for node in branch])
         context = (*common, *shared)
         beside = self._summaries.beside(context)
         others: list[list[Node]] = [[] for _ in children]
-        for left, right in pairs:
+        for left, right in self._maybe_overlapping(children):
             if self._overlap(context, beside, children[left], children[right]):
                 others[left].append(negated(children[right]))
                 others[right].append(negated(children[left]))
@@ -67,24 +64,23 @@ class ExactlyOne:
             return ()
         return (children[0].made("of no type that two admit", {"type": kinds}),)
 
-    def _maybe_overlapping(self, shared: Goal, children: list[Node]) -> list[tuple[int, int]]:
+    @cached_method
+    def _maybe_overlapping(self, children: Goal) -> list[tuple[int, int]]:
         """The pairs that are not plainly disjoint whatever holds beside them."""
-        known = self._pairs.get(children[0])
-        if known is None:
-            beside = self._summaries.beside(shared)
-            known = self._pairs[children[0]] = [
-                (left, right)
-                for right, child in enumerate(children)
-                for left, other in enumerate(children[:right])
-                if not self._summaries.are_disjoint(beside, other, child)
-            ]
-        if len(known) > self._limits.overlaps:
+        beside = self._summaries.beside(self._shared_kinds(children))
+        pairs = [
+            (left, right)
+            for right, child in enumerate(children)
+            for left, other in enumerate(children[:right])
+            if not self._summaries.are_disjoint(beside, other, child)
+        ]
+        if len(pairs) > self._limits.overlaps:
             parent = children[0].pointer.rpartition("/")[0]
             reason = "its alternatives overlap in too many ways"
             raise UnsupportedSchema("oneOf", parent, reason)
-        return known
+        return pairs
 
-    def _overlap(self, context: Goal, beside: Beside, left: Node, right: Node) -> bool:
+    def _overlap(self, context: Goal, beside: Summary, left: Node, right: Node) -> bool:
         """Whether some value may satisfy both; True where that is not plain.
 
         What only a keyword tells apart that the draft does not know overlaps for its validators.

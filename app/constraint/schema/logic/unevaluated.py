@@ -43,11 +43,8 @@ def _properties(owner: Node, scope: list[Node], others: list[Node]) -> list[dict
         return []
     if any("unevaluatedProperties" in node.schema for node in others):
         return []
-    names: dict[str, bool] = {}
-    patterns: dict[str, bool] = {}
-    for node in scope:
-        names.update(dict.fromkeys(node.schema.get("properties", ()), True))
-        patterns.update(dict.fromkeys(node.schema.get("patternProperties", ()), True))
+    names = {name: True for node in scope for name in node.schema.get("properties", ())}
+    patterns = {p: True for node in scope for p in node.schema.get("patternProperties", ())}
     left = owner.child("unevaluatedProperties")
     return [{"properties": names, "patternProperties": patterns, "additionalProperties": left}]
 

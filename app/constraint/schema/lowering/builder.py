@@ -67,7 +67,7 @@ class SchemaBuilder:
             self._summaries,
             self._limits,
             lambda branch: emptiness.is_void(branch),
-            loosely and loosely.branches.may_be_any,
+            loosely.branches.may_be_any if loosely else None,
         )
         evaluation = Evaluation(branches, self._strings, loosely)
         emptiness = Emptiness(branches, evaluation, self._strings)

@@ -8,7 +8,6 @@ have the same goal. A class is a regular language, so ``additionalProperties`` b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 from app.constraint.json.text import JsonText
 from app.constraint.language.derivatives import Derivatives
@@ -21,14 +20,8 @@ from app.constraint.schema.strings import Strings
 from app.core.errors import ConstraintTooComplex
 
 _MOST_CLASSES = 32
-
-
-@dataclass(frozen=True, slots=True)
-class _Class:
-    """Names that match the same patterns: ``parts`` hold together."""
-
-    parts: tuple[Expression, ...]
-    matched: frozenset[str]
+_Classes = dict[frozenset[str], Expression]
+"""The contents of names, by the patterns that they match."""
 
 
 class FreeNames:
@@ -75,17 +68,16 @@ class FreeNames:
         parts = self._common_parts(nodes, declared)
         parts += [part for node in wanted for part in self._right_names(node)]
         parts += [self._wrong_names(node) for node in unwanted]
-        classes = [_Class(tuple(parts), frozenset())]
-        if not classes[0].parts and not patterns:
+        if not parts and not patterns:
             return [(None, _goal(nodes, frozenset()))]
+        classes = {frozenset[str](): self._pool.intersect((self._text.any_content, *parts))}
         for pattern, node in patterns.items():
-            classes = [part for whole in classes for part in self._split(whole, pattern, node)]
+            classes = self._split(classes, pattern, node)
             if len(classes) > _MOST_CLASSES:
                 raise ConstraintTooComplex("too many patterns of names that overlap")
         by_goal: dict[Goal, list[Expression]] = {}
-        for found in classes:
-            content = self._pool.intersect((self._text.any_content, *found.parts))
-            by_goal.setdefault(_goal(nodes, found.matched), []).append(content)
+        for matched, content in classes.items():
+            by_goal.setdefault(_goal(nodes, matched), []).append(content)
         return [(self._pool.union(contents), goal) for goal, contents in by_goal.items()]
 
     def _common_parts(self, nodes: Goal, declared: Sequence[str]) -> list[Expression]:
@@ -108,19 +100,15 @@ class FreeNames:
         right = self._pool.intersect((self._text.any_content, *self._right_names(node)))
         return self._pool.complement(right)
 
-    def _split(self, whole: _Class, pattern: str, node: Node) -> list[_Class]:
-        """The names of a class that match ``pattern`` and those that do not, if there are any."""
+    def _split(self, classes: _Classes, pattern: str, node: Node) -> _Classes:
+        """Each class by whether its names match ``pattern``, without empty ones."""
         inside = self._strings.key_pattern(node, pattern)
         outside = self._strings.key_pattern(node, pattern, matches=False)
-        parts = [
-            _Class((*whole.parts, inside), whole.matched | {pattern}),
-            replace(whole, parts=(*whole.parts, outside)),
-        ]
-        return [part for part in parts if self._is_there(part)]
-
-    def _is_there(self, names: _Class) -> bool:
-        content = self._pool.intersect((self._text.any_content, *names.parts))
-        return self._derivatives.is_alive(content)
+        parts = {}
+        for matched, content in classes.items():
+            parts[matched | {pattern}] = self._pool.intersect((content, inside))
+            parts[matched] = self._pool.intersect((content, outside))
+        return {m: part for m, part in parts.items() if self._derivatives.is_alive(part)}
 
 
 def _property_names(nodes: Goal) -> list[Node]:
