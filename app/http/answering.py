@@ -58,20 +58,15 @@ class AnswerCall:
     """Whether log-probabilities were asked for: to write many takes a second."""
 
 
-class AnswerEndpoint(Endpoint[AnswerCall]):
-    """An endpoint that generates."""
-
-    def __init__(
-        self,
-        path: str,
-        service: GenerationService,
-        config: ApiConfig,
-        parse: Callable[[Mapping[str, Any], Caller], AnswerCall],
-    ) -> None:
-        """``parse`` checks a body: see ``Endpoint``."""
-        super().__init__(
-            path, service, config, parse=parse, respond=functools.partial(_respond, service)
-        )
+def answer_endpoint(
+    path: str,
+    service: GenerationService,
+    config: ApiConfig,
+    parse: Callable[[Mapping[str, Any], Caller], AnswerCall],
+) -> Endpoint[AnswerCall]:
+    """An endpoint that generates. ``parse`` checks a body: see ``Endpoint``."""
+    respond = functools.partial(_respond, service)
+    return Endpoint(path, service, config, parse=parse, respond=respond)
 
 
 async def _respond(service: GenerationService, call: AnswerCall, timeline: Timeline) -> Response:

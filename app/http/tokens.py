@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, ParamSpec
+from typing import Annotated, Any, ClassVar, Literal
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from pydantic import Field, WithJsonSchema
 from pydantic_core import to_json
 
@@ -21,6 +21,7 @@ from app.http.chat.wire import Message, Tool
 from app.http.completions.prompts import check_token_ids
 from app.http.config import ApiConfig
 from app.http.endpoint import Caller, Endpoint
+from app.http.openapi import Shape, tells
 from app.http.requests.template_options import template_options
 from app.http.requests.wire import Body, NotServed, check_model
 from app.serving.service import GenerationService
@@ -33,9 +34,7 @@ LARGE = 1 << 16
 """Tokens from which answers are made one after the other: one of millions takes seconds and 300 MB,
 and nothing queues here."""
 
-P = ParamSpec("P")
-
-
+_ERRORS = (400, 404, 413)
 _NO_EFFECT = frozenset({"request_id", "user"})
 
 
@@ -85,6 +84,17 @@ class DetokenizeRequest(Body):
     ]
 
 
+class Tokenized(Shape):
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class Detokenized(Shape):
+    prompt: str
+
+
 @dataclass(frozen=True, slots=True)
 class _TokenizeCall:
     prompt: Prompt
@@ -113,14 +123,15 @@ def tokens_router(
         respond=tokens.detokenize,
     )
 
-    @router.post(TOKENIZE)
-    async def tokenize(request: Request) -> Response:
-        return await tokenizing.answer(request)
-
-    @router.post(DETOKENIZE)
-    async def detokenize(request: Request) -> Response:
-        return await detokenizing.answer(request)
-
+    told = tells(
+        "The tokens of a text or of a conversation's prompt",
+        Tokenized,
+        bodies=[TokenizeText, TokenizeChat],
+        errors=_ERRORS,
+    )
+    router.post(TOKENIZE, openapi_extra=told)(tokenizing.answer)
+    told = tells("The text of tokens", Detokenized, bodies=[DetokenizeRequest], errors=_ERRORS)
+    router.post(DETOKENIZE, openapi_extra=told)(detokenizing.answer)
     return router
 
 
@@ -151,7 +162,9 @@ class _Tokens:
         tokens = await self._service.tokenize(
             call.prompt, add_special_tokens=call.add_special_tokens
         )
-        return await self._answer(timeline, len(tokens), self._tokenized, tokens, call.strings)
+        return await self._answer(
+            timeline, tokens, lambda: self._tokenized(tokens, strings=call.strings)
+        )
 
     def parse_detokenize(self, body: Mapping[str, Any], caller: Caller) -> Sequence[int]:
         """The tokens, which are the model's. Raises ``InvalidRequest``."""
@@ -161,7 +174,8 @@ class _Tokens:
         return wire.tokens
 
     async def detokenize(self, tokens: Sequence[int], timeline: Timeline) -> Response:
-        return await self._answer(timeline, len(tokens), self._detokenized, tokens)
+        decode = self._service.tokenizer.decode
+        return await self._answer(timeline, tokens, lambda: {"prompt": decode(tokens)})
 
     def _check_model(self, asked: str | None) -> None:
         if asked is not None:
@@ -184,34 +198,22 @@ class _Tokens:
     async def _answer(
         self,
         timeline: Timeline,
-        size: int,
-        content: Callable[P, Any],
-        *args: P.args,
-        **kwargs: P.kwargs,
+        tokens: Sequence[int],
+        content: Callable[[], Any],
     ) -> Response:
-        """The JSON of ``content(*args)``, made on a thread: it may be megabytes.
-
-        ``size`` is in tokens.
-        """
-
-        def made() -> bytes:
-            return to_json(content(*args, **kwargs))
-
-        async with self._large_answers if size > LARGE else contextlib.nullcontext():
-            response = Response(await asyncio.to_thread(made), media_type="application/json")
+        """The JSON of ``content()``, made on a thread: it may be megabytes."""
+        async with self._large_answers if len(tokens) > LARGE else contextlib.nullcontext():
+            data = await asyncio.to_thread(lambda: to_json(content()))
         timeline.end(status=200, finish_reason="stop")
-        return response
+        return Response(data, media_type="application/json")
 
-    def _tokenized(self, tokens: Sequence[int], strings: bool) -> dict[str, Any]:
+    def _tokenized(self, tokens: Sequence[int], *, strings: bool) -> dict[str, Any]:
         return {
             "count": len(tokens),
             "max_model_len": self._config.max_model_len,
             "tokens": tokens,
             "token_strs": self._texts(tokens) if strings else None,
         }
-
-    def _detokenized(self, tokens: Sequence[int]) -> dict[str, Any]:
-        return {"prompt": self._service.tokenizer.decode(tokens)}
 
     def _texts(self, tokens: Sequence[int]) -> list[str]:
         known = {token: self._text(token) for token in set(tokens)}

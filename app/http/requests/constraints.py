@@ -55,7 +55,14 @@ class JsonSchemaResponse(Wire):
     """Extension; None is the server's default."""
 
 
-class RegexResponse(Wire):
+def _either_name(schema: dict[str, Any]) -> None:
+    """A required ``pattern`` may be called ``regex`` instead."""
+    schema["properties"]["regex"] = schema["properties"]["pattern"]
+    schema["required"].remove("pattern")
+    schema["anyOf"] = [{"required": ["pattern"]}, {"required": ["regex"]}]
+
+
+class RegexResponse(Wire, json_schema_extra=_either_name):
     type: Literal["regex"]
     pattern: str = Field(validation_alias=AliasChoices("pattern", "regex"))
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from app.core.errors import InvalidRequest, UnknownModel
 
 _MISSING = object()
+_NOT_SUPPORTED = "Not supported here: only values that ask for nothing are taken."
+_NO_EFFECT = "Taken, and of no effect on what is generated."
 
 _MOST_ERRORS = 1000
 """Errors that are looked through for the one to tell: to list them costs 10 us for each."""
@@ -32,6 +36,19 @@ class Body(Wire):
     """Any other value of these is an error."""
     no_effect: ClassVar[frozenset[str]] = frozenset()
     """Fields that change nothing in what is generated, and may have any value."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """With the fields that are only known."""
+        described = handler(schema)
+        properties = handler.resolve_ref_schema(described)["properties"]
+        for name, values in cls.not_served.items():
+            properties[name] = {"enum": list(values), "description": _NOT_SUPPORTED}
+        for name in sorted(cls.no_effect):
+            properties[name] = {"description": _NO_EFFECT}
+        return described
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Self:
