@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, Tag
 
 from app.http.requests.constraints import ConstraintFields
 from app.http.requests.generation import NO_EFFECT, NOT_SERVED, GenerationFields, StreamOptions
-from app.http.requests.wire import NotServed, Wire, kind_among
+from app.http.requests.wire import NotServed, Wire, type_among
 
 
 class TextPart(Wire, extra="ignore"):
@@ -33,7 +33,7 @@ Part = Annotated[
     Annotated[TextPart, Tag("text")]
     | Annotated[RefusalPart, Tag("refusal")]
     | Annotated[OtherPart, Tag("other")],
-    Discriminator(kind_among("text", "refusal")),
+    Discriminator(type_among("text", "refusal")),
 ]
 
 

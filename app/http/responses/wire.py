@@ -17,7 +17,7 @@ from app.http.requests.constraints import (
     TextResponse,
 )
 from app.http.requests.generation import GenerationFields
-from app.http.requests.wire import NotServed, Wire, kind_among
+from app.http.requests.wire import NotServed, Wire, type_among
 
 MOVED = {
     "functions": "tools",
@@ -63,7 +63,7 @@ Part = Annotated[
     | Annotated[OutputText, Tag("output_text")]
     | Annotated[Refusal, Tag("refusal")]
     | Annotated[Other, Tag("other")],
-    Discriminator(kind_among("input_text", "output_text", "refusal")),
+    Discriminator(type_among("input_text", "output_text", "refusal")),
 ]
 
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -129,7 +129,7 @@ Item = Annotated[
     | Annotated[Reasoning, Tag("reasoning")]
     | Annotated[Other, Tag("other")],
     Discriminator(
-        kind_among(
+        type_among(
             "message", "function_call", "function_call_output", "reasoning", default="message"
         )
     ),
@@ -182,7 +182,7 @@ class FunctionToolParam(Wire):
 
 Tool = Annotated[
     Annotated[FunctionToolParam, Tag("function")] | Annotated[Other, Tag("other")],
-    Discriminator(kind_among("function")),
+    Discriminator(type_among("function")),
 ]
 
 
@@ -203,7 +203,7 @@ ToolChoice = (
         Annotated[NamedTool, Tag("function")]
         | Annotated[AllowedTools, Tag("allowed_tools")]
         | Annotated[Other, Tag("other")],
-        Discriminator(kind_among("function", "allowed_tools")),
+        Discriminator(type_among("function", "allowed_tools")),
     ]
 )
 
