@@ -15,7 +15,7 @@ from app.http.completions.routes import completions_router
 from app.http.config import ApiConfig
 from app.http.errors import install_error_handlers
 from app.http.meta import meta_router
-from app.http.middleware.edges import install_edges
+from app.http.middleware.stack import install_middlewares
 from app.http.openapi import install_openapi
 from app.http.requests.constraints import ConstraintReader
 from app.http.responses.routes import PATH as RESPONSES
@@ -52,5 +52,5 @@ def build_app(
     app.include_router(meta_router(service, config, render_metrics))
     install_error_handlers(app)
     install_openapi(app, config)
-    install_edges(app, config, service, TAKE_ROOM)
+    install_middlewares(app, config, service, TAKE_ROOM)
     return app

@@ -13,9 +13,11 @@ import logging
 import re
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from app.http.errors import error_object
 
 logger = logging.getLogger(__name__)
 
@@ -206,13 +208,7 @@ def _without_upgrade(data: bytes) -> bytes:
 
 
 def _response(status: int, message: str) -> bytes:
-    error: dict[str, Any] = {
-        "message": message,
-        "type": "invalid_request_error",
-        "param": None,
-        "code": None,
-    }
-    body = json.dumps({"error": error}).encode()
+    body = json.dumps(error_object(message)).encode()
     head = (
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
         f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
@@ -21,7 +21,7 @@ from app.http.endpoint import Caller, Endpoint
 from app.http.errors import envelope
 from app.http.openapi import Shape, tells
 from app.http.requests.constraints import ConstraintReader, ResponseFormat
-from app.http.requests.wire import Body
+from app.http.requests.wire import Body, Name
 from app.serving.schema_registry import RegisteredSchema, SchemaRegistry
 from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
@@ -39,7 +39,7 @@ class SchemaRequest(
 
     schema_: Any = Field(default=None, alias="schema")
     strict: bool | None = None
-    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")] | None = None
+    name: Name | None = None
     whitespace: Whitespace | None = None
     """None is the server's default."""
     response_format: ResponseFormat | None = None

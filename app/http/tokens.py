@@ -6,23 +6,20 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from fastapi import APIRouter, Response
-from pydantic import Field, WithJsonSchema
+from pydantic import WithJsonSchema
 from pydantic_core import to_json
 
-from app.answer.prompt import Conversation, Prompt, TextPrompt
+from app.answer.prompt import Prompt, TextPrompt
 from app.core.constraint import Vocabulary
-from app.core.errors import InvalidRequest
-from app.http.chat.messages import template_messages
-from app.http.chat.tools import function_tools
-from app.http.chat.wire import Message, Tool
+from app.http.chat.request import read_conversation
+from app.http.chat.wire import ConversationFields
 from app.http.completions.prompts import check_token_ids
 from app.http.config import ApiConfig
 from app.http.endpoint import Caller, Endpoint
 from app.http.openapi import Shape, tells
-from app.http.requests.template_options import template_options
 from app.http.requests.wire import Body, NotServed, check_model
 from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
@@ -49,7 +46,7 @@ class TokenizeText(Body):
     return_token_strs: bool | None = None
 
 
-class TokenizeChat(Body):
+class TokenizeChat(ConversationFields):
     """The prompt of the chat completion that has these fields."""
 
     not_served: ClassVar[NotServed] = {
@@ -62,13 +59,6 @@ class TokenizeChat(Body):
     }
     no_effect: ClassVar[frozenset[str]] = _NO_EFFECT
 
-    model: str | None = None
-    messages: Annotated[list[Message], Field(min_length=1)]
-    tools: Annotated[list[Tool], Field(max_length=128)] | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
-        None
-    )
-    chat_template_kwargs: dict[str, Any] | None = None
     return_token_strs: bool | None = None
 
 
@@ -150,12 +140,13 @@ class _Tokens:
         """Raises ``InvalidRequest``. What has ``messages`` is a chat, else it is a text."""
         if "messages" not in body:
             text = TokenizeText.read(body)
-            self._check_model(text.model)
+            check_model(text.model, self._config.served_model)
             strings = bool(text.return_token_strs)
             return _TokenizeCall(TextPrompt(text.prompt), text.add_special_tokens, strings)
         chat = TokenizeChat.read(body)
-        self._check_model(chat.model)
-        return _TokenizeCall(self._conversation(chat), False, bool(chat.return_token_strs))
+        check_model(chat.model, self._config.served_model)
+        conversation, _ = read_conversation(chat, self._config)
+        return _TokenizeCall(conversation, False, bool(chat.return_token_strs))
 
     async def tokenize(self, call: _TokenizeCall, timeline: Timeline) -> Response:
         """``token_strs`` are the texts of the tokens, each by itself; null if not asked for."""
@@ -169,31 +160,13 @@ class _Tokens:
     def parse_detokenize(self, body: Mapping[str, Any], caller: Caller) -> Sequence[int]:
         """The tokens, which are the model's. Raises ``InvalidRequest``."""
         wire = DetokenizeRequest.read(body)
-        self._check_model(wire.model)
+        check_model(wire.model, self._config.served_model)
         check_token_ids(wire.tokens, "tokens", self._vocabulary.size)
         return wire.tokens
 
     async def detokenize(self, tokens: Sequence[int], timeline: Timeline) -> Response:
         decode = self._service.tokenizer.decode
         return await self._answer(timeline, tokens, lambda: {"prompt": decode(tokens)})
-
-    def _check_model(self, asked: str | None) -> None:
-        if asked is not None:
-            check_model(asked, self._config.served_model)
-
-    def _conversation(self, chat: TokenizeChat) -> Conversation:
-        """What chat completions make of the same fields."""
-        if len(chat.messages) > self._config.max_messages:
-            raise InvalidRequest(
-                f"there are {len(chat.messages)} messages and the limit is "
-                f"{self._config.max_messages}",
-                param="messages",
-            )
-        return Conversation(
-            template_messages(chat.messages),
-            function_tools(chat.tools),
-            template_options(chat.reasoning_effort, chat.chat_template_kwargs, self._config),
-        )
 
     async def _answer(
         self,

@@ -53,13 +53,16 @@ class ChatChoice(Shape):
     finish_reason: Literal["stop", "length", "tool_calls"]
 
 
-class ChatCompletion(Shape):
+class _Head(Shape):
     id: str
-    object: Literal["chat.completion"]
     created: int
     model: str
     system_fingerprint: str
     service_tier: Literal["default"]
+
+
+class ChatCompletion(_Head):
+    object: Literal["chat.completion"]
     choices: list[ChatChoice]
     usage: Usage
 
@@ -93,12 +96,7 @@ class ChunkChoice(Shape):
     finish_reason: Literal["stop", "length", "tool_calls"] | None
 
 
-class ChatCompletionChunk(Shape):
-    id: str
+class ChatCompletionChunk(_Head):
     object: Literal["chat.completion.chunk"]
-    created: int
-    model: str
-    system_fingerprint: str
-    service_tier: Literal["default"]
     choices: list[ChunkChoice]
     usage: Usage | None = None

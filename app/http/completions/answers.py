@@ -15,23 +15,6 @@ class CompletionLogprobs(Shape):
     top_logprobs: list[dict[str, float]]
 
 
-class CompletionChoice(Shape):
-    index: int
-    text: str
-    logprobs: CompletionLogprobs | None
-    finish_reason: Literal["stop", "length"]
-
-
-class Completion(Shape):
-    id: str
-    object: Literal["text_completion"]
-    created: int
-    model: str
-    system_fingerprint: str
-    choices: list[CompletionChoice]
-    usage: Usage
-
-
 class CompletionChunkChoice(Shape):
     index: int
     text: str
@@ -39,11 +22,23 @@ class CompletionChunkChoice(Shape):
     finish_reason: Literal["stop", "length"] | None
 
 
-class CompletionChunk(Shape):
+class CompletionChoice(CompletionChunkChoice):
+    finish_reason: Literal["stop", "length"]
+
+
+class _Head(Shape):
     id: str
     object: Literal["text_completion"]
     created: int
     model: str
     system_fingerprint: str
+
+
+class Completion(_Head):
+    choices: list[CompletionChoice]
+    usage: Usage
+
+
+class CompletionChunk(_Head):
     choices: list[CompletionChunkChoice]
     usage: Usage | None = None

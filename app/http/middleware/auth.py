@@ -49,10 +49,10 @@ def read_api_keys(keys: Iterable[str], file: str | None) -> ApiKeys:
     found = [(f"API key {number}", key) for number, key in enumerate(keys, start=1)]
     if file is not None:
         found += _from_file(file)
-    for place, key in found:
+    for source, key in found:
         if not (key.isascii() and key.isprintable()) or " " in key:
             raise LeapjsonError(
-                f"{place} cannot be sent in a header: keys are printable ASCII without blanks"
+                f"{source} cannot be sent in a header: keys are printable ASCII without blanks"
             )
     return ApiKeys(key for _, key in found)
 

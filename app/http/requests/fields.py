@@ -1,4 +1,4 @@
-"""JSON objects of requests whose members are read one by one, with the place of what is wrong."""
+"""JSON objects of requests whose members are read one by one, with the path to what is wrong."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from app.http.requests.body import check_size
 class Fields:
     """The members of one JSON object, each of which has to be asked for."""
 
-    def __init__(self, value: Any, place: str) -> None:
+    def __init__(self, value: Any, param: str) -> None:
         if not isinstance(value, dict):
-            raise refusal(place, "it has to be an object")
+            raise refusal(param, "it has to be an object")
         self.value = value
-        self.place = place
+        self.param = param
         self._asked: set[str] = set()
 
     def needed(self, name: str, kind: type | tuple[type, ...] = object) -> Any:
         if name not in self.value:
-            raise refusal(f"{self.place}.{name}", "it is missing")
+            raise refusal(f"{self.param}.{name}", "it is missing")
         return self.optional(name, kind, None)
 
     def optional(self, name: str, kind: type | tuple[type, ...], default: Any) -> Any:
@@ -46,14 +46,14 @@ class Fields:
         return list(texts)
 
     def items(self, name: str) -> list[tuple[Any, str]]:
-        """The members of a list that is not empty, and their places."""
+        """The members of a list that is not empty, and their params."""
         values = self.needed(name, list)
         if not values:
             raise self.wrong(name, "it may not be empty")
-        return [(value, f"{self.place}.{name}[{index}]") for index, value in enumerate(values)]
+        return [(value, f"{self.param}.{name}[{index}]") for index, value in enumerate(values)]
 
     def wrong(self, name: str, reason: str) -> InvalidRequest:
-        return refusal(f"{self.place}.{name}", reason)
+        return refusal(f"{self.param}.{name}", reason)
 
     def finish(self) -> None:
         """Raises ``InvalidRequest`` for a member that nothing asked for."""
@@ -62,17 +62,17 @@ class Fields:
                 raise self.wrong(name, "this server does not know it; leave it out")
 
 
-def parsed(text: str, place: str) -> Any:
+def parsed(text: str, param: str) -> Any:
     """The JSON value that a text inside a body is. Raises ``InvalidRequest`` that names it."""
-    check_size(text.encode(), place)
+    check_size(text.encode(), param)
     try:
         return from_json(text, allow_inf_nan=False)
     except ValueError as error:
-        raise refusal(place, f"it could not be parsed as JSON: {error}") from None
+        raise refusal(param, f"it could not be parsed as JSON: {error}") from None
 
 
-def refusal(place: str, reason: str) -> InvalidRequest:
-    return InvalidRequest(f"{place}: {reason}", param=place)
+def refusal(param: str, reason: str) -> InvalidRequest:
+    return InvalidRequest(f"{param}: {reason}", param=param)
 
 
 def _described(kind: type | tuple[type, ...]) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails
 
@@ -23,6 +23,16 @@ class Wire(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, protected_namespaces=())
 
+
+class Other(Wire, extra="allow"):
+    """An item, a part or a tool whose type is not served: known to be one, and refused by name."""
+
+    type: str
+
+
+Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+Count = Annotated[int, Field(ge=1, lt=2**31)]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 NotServed = Mapping[str, tuple[Any, ...]]
 """Fields that clients know and this server does not have, with the values that ask for nothing."""
@@ -82,9 +92,9 @@ def type_among(*known: str, default: str = "other") -> Callable[[Any], str]:
     return tag
 
 
-def check_model(asked: str, served: str) -> None:
-    """Raises ``UnknownModel``."""
-    if asked != served:
+def check_model(asked: str | None, served: str) -> None:
+    """Raises ``UnknownModel``; None asks for the one that is served."""
+    if asked not in (None, served):
         raise UnknownModel(
             f"the model {asked!r} does not exist here; this server serves {served!r}", param="model"
         )

@@ -20,17 +20,15 @@ from app.http.requests.constraints import (
 )
 from app.http.requests.generation import check_stream_options, generation_request
 from app.http.requests.template_options import template_options
-from app.http.requests.tools import ToolChoice, check_names, tool_use
-from app.http.requests.wire import check_model, unsupported
+from app.http.requests.tools import ToolChoice, function_tools, tool_use
+from app.http.requests.wire import Other, check_model, unsupported
 from app.http.responses.items import template_messages
 from app.http.responses.render import responses_renderer
 from app.http.responses.wire import (
     MOVED,
     AllowedTools,
-    FunctionToolParam,
     JsonSchemaText,
     NamedTool,
-    Other,
     ReasoningOptions,
     ResponsesRequest,
     TextFormat,
@@ -164,17 +162,16 @@ def _format(wire: ResponsesRequest) -> ResponseFormat | None:
 
 def _function_tools(wire: ResponsesRequest) -> list[FunctionTool]:
     """What the prompt shows, in the order given. Raises ``InvalidRequest``."""
-    tools = []
+    functions = []
     for number, tool in enumerate(wire.tools or ()):
-        if not isinstance(tool, FunctionToolParam):
+        if isinstance(tool, Other):
             raise InvalidRequest(
                 f"tools[{number}]: tools of the type {tool.type!r} are not supported; this server "
                 "takes function",
                 param=f"tools[{number}].type",
             )
-        tools.append(FunctionTool(tool.name, tool.description, tool.parameters, tool.strict))
-    check_names(tools, "tools[{}].name")
-    return tools
+        functions.append(tool)
+    return function_tools(functions, "tools[{}].name")
 
 
 def _tool_choice(wire: ResponsesRequest) -> ToolChoice:

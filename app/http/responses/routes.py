@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from app.core.constraint import Vocabulary
 from app.http.answering import answer_endpoint
 from app.http.config import ApiConfig
+from app.http.errors import error_object
 from app.http.openapi import GENERATES, tells
 from app.http.requests.constraints import ConstraintReader
 from app.http.responses.answers import ResponseEvent, ResponseObject
@@ -57,10 +58,4 @@ def responses_router(
 
 async def _not_kept(response_id: str) -> JSONResponse:
     message = f"there is no response {response_id!r}: this server keeps no responses"
-    error = {
-        "message": message,
-        "type": "invalid_request_error",
-        "param": "response_id",
-        "code": None,
-    }
-    return JSONResponse({"error": error}, 404)
+    return JSONResponse(error_object(message, param="response_id"), 404)
