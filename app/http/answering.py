@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from fastapi import Response
 from pydantic_core import to_json
@@ -29,20 +30,24 @@ _SLICE = 32
 """Deltas that are written in one go: with all log-probabilities they take some milliseconds."""
 
 
-class Renderer(Protocol):
+class Renderer(ABC):
     """Writes the answers to one request in an API's words; what it returns is sent as it comes.
 
     That of a whole answer returns all of it in the end.
     """
 
-    def begin(self) -> bytes: ...
+    def begin(self) -> bytes:
+        return b""
 
-    def chunk(self, delta: Delta, /) -> bytes: ...
+    @abstractmethod
+    def chunk(self, delta: Delta) -> bytes: ...
 
+    @abstractmethod
     def end(self) -> bytes: ...
 
-    def fail(self, error: Exception, /) -> bytes:
+    def fail(self, error: Exception) -> bytes:
         """What is said of an error in a stream; that of a whole answer is raised again."""
+        raise error
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,33 +77,23 @@ def answer_endpoint(
 async def _respond(service: GenerationService, call: AnswerCall, timeline: Timeline) -> Response:
     try:
         generation = await service.open(call.request, timeline)
-        parts = _parts(generation, call)
-        if call.stream:
-            await _until_begun(generation)
-            return EventStream(parts, close=generation.close)
         try:
-            body = b"".join([part async for part in parts])
-        finally:
+            output = _output(generation, call)
+            if call.stream:
+                await generation.begun()  # an error that comes first has a status of its own
+                return EventStream(output, close=generation.close)
+            body = b"".join([data async for data in output])
+        except BaseException:
             generation.close()
+            raise
+        generation.close()
         return Response(body, media_type="application/json")
     except RequestError as error:
         raise error.named(call.names) from None
 
 
-async def _until_begun(generation: Generation) -> None:
-    """Wait for the first delta, so that an error that comes first has a status of its own.
-
-    If it does, the generation is closed, as it is when the client leaves.
-    """
-    try:
-        await generation.begun()
-    except BaseException:
-        generation.close()
-        raise
-
-
-async def _parts(generation: Generation, call: AnswerCall) -> AsyncIterator[bytes]:
-    """What is to be sent, in turn; what is ready together is one part."""
+async def _output(generation: Generation, call: AnswerCall) -> AsyncIterator[bytes]:
+    """What is to be sent, in order; what is ready together is sent together."""
     renderer = call.renderer(generation)
     try:
         yield renderer.begin()
@@ -113,7 +108,7 @@ async def _parts(generation: Generation, call: AnswerCall) -> AsyncIterator[byte
 
 
 async def in_slices(batches: AsyncIterator[Sequence[Delta]]) -> AsyncIterator[Sequence[Delta]]:
-    """``batches`` in parts of bounded size, other tasks having their turn in between.
+    """``batches`` in slices of bounded size; between two, other tasks have their turn.
 
     What a slow client has not read yet is one batch, which may be a whole answer.
     """

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic_core import to_json
 
 from app.answer.pieces import Delta
-from app.http.answering import error_event
+from app.http.answering import Renderer, error_event
 from app.http.openapi import Shape
 from app.http.requests.generation import StreamOptions
 from app.serving.generation import Generation
@@ -64,7 +64,7 @@ def _usage(generation: Generation) -> bytes:
     )
 
 
-class ChunkRenderer(ABC):
+class ChunkRenderer(Renderer):
     """A stream of chunks as server-sent events. What is the same in all is serialised once."""
 
     def __init__(
@@ -74,12 +74,6 @@ class ChunkRenderer(ABC):
         self._head = b"data: " + to_json(head)[:-1] + b',"choices":['
         self._generation = generation
         self._options = options or StreamOptions()
-
-    def begin(self) -> bytes:
-        return b""
-
-    @abstractmethod
-    def chunk(self, delta: Delta) -> bytes: ...
 
     def end(self) -> bytes:
         """With the chunk without choices that ``include_usage`` asks for."""
@@ -101,16 +95,13 @@ class ChunkRenderer(ABC):
         return event + (b'],"usage":null}\n\n' if options.include_usage else b"]}\n\n")
 
 
-class WholeRenderer(ABC):
+class WholeRenderer(Renderer):
     """A whole answer as one object."""
 
     def __init__(self, head: Mapping[str, Any], generation: Generation) -> None:
         """``head``: what the object begins with."""
         self._head = head
         self._generation = generation
-
-    def begin(self) -> bytes:
-        return b""
 
     def chunk(self, delta: Delta) -> bytes:
         """Only collects."""
@@ -122,9 +113,6 @@ class WholeRenderer(ABC):
         choices = b",".join([to_json(self._choice(index)) for index in range(self._generation.n)])
         usage = _usage(self._generation)
         return to_json(self._head)[:-1] + b',"choices":[' + choices + b'],"usage":' + usage + b"}"
-
-    def fail(self, error: Exception) -> bytes:
-        raise error
 
     @abstractmethod
     def _add(self, delta: Delta) -> None: ...

@@ -99,20 +99,8 @@ def tokens_router(
     router = APIRouter()
     tokens = _Tokens(service, vocabulary, config)
     tokenizing = Endpoint(
-        TOKENIZE,
-        service,
-        config,
-        parse=tokens.parse_tokenize,
-        respond=tokens.tokenize,
+        TOKENIZE, service, config, parse=tokens.parse_tokenize, respond=tokens.tokenize
     )
-    detokenizing = Endpoint(
-        DETOKENIZE,
-        service,
-        config,
-        parse=tokens.parse_detokenize,
-        respond=tokens.detokenize,
-    )
-
     told = tells(
         "The tokens of a text or of a conversation's prompt",
         Tokenized,
@@ -120,6 +108,9 @@ def tokens_router(
         errors=_ERRORS,
     )
     router.post(TOKENIZE, openapi_extra=told)(tokenizing.answer)
+    detokenizing = Endpoint(
+        DETOKENIZE, service, config, parse=tokens.parse_detokenize, respond=tokens.detokenize
+    )
     told = tells("The text of tokens", Detokenized, bodies=[DetokenizeRequest], errors=_ERRORS)
     router.post(DETOKENIZE, openapi_extra=told)(detokenizing.answer)
     return router
@@ -169,10 +160,7 @@ class _Tokens:
         return await self._answer(timeline, tokens, lambda: {"prompt": decode(tokens)})
 
     async def _answer(
-        self,
-        timeline: Timeline,
-        tokens: Sequence[int],
-        content: Callable[[], Any],
+        self, timeline: Timeline, tokens: Sequence[int], content: Callable[[], Any]
     ) -> Response:
         """The JSON of ``content()``, made on a thread: it may be megabytes."""
         async with self._large_answers if len(tokens) > LARGE else contextlib.nullcontext():

@@ -34,24 +34,21 @@ def chat_renderer(
             "system_fingerprint": config.fingerprint,
             "service_tier": "default",
         }
-        logprobs = _Logprobs(vocabulary if wire.logprobs else None)
+        names = vocabulary if wire.logprobs else None
         if wire.stream:
-            return _Chunks(head, generation, wire.stream_options, logprobs)
-        return _Whole(head, generation, logprobs)
+            return _Chunks(head, generation, wire.stream_options, names)
+        return _Whole(head, generation, names)
 
     return renderer
 
 
-class _Logprobs:
-    """The log-probabilities of content, or null where they were not asked for."""
-
-    def __init__(self, vocabulary: Vocabulary | None) -> None:
-        self._vocabulary = vocabulary
-
-    def of(self, tokens: Sequence[AnswerToken]) -> dict[str, Any] | None:
-        if self._vocabulary is None:
-            return None
-        return {"content": logprob_entries(tokens, self._vocabulary), "refusal": None}
+def _logprobs(
+    tokens: Sequence[AnswerToken], vocabulary: Vocabulary | None
+) -> dict[str, Any] | None:
+    """The log-probabilities of content; without ``vocabulary`` they were not asked for."""
+    if vocabulary is None:
+        return None
+    return {"content": logprob_entries(tokens, vocabulary), "refusal": None}
 
 
 @dataclass(slots=True)
@@ -100,9 +97,11 @@ class _Choice:
 
 
 class _Whole(WholeRenderer):
-    def __init__(self, head: dict[str, Any], generation: Generation, logprobs: _Logprobs) -> None:
+    def __init__(
+        self, head: dict[str, Any], generation: Generation, vocabulary: Vocabulary | None
+    ) -> None:
         super().__init__(head, generation)
-        self._logprobs = logprobs
+        self._vocabulary = vocabulary
         self._choices = [_Choice() for _ in range(generation.n)]
 
     def _add(self, delta: Delta) -> None:
@@ -114,7 +113,7 @@ class _Whole(WholeRenderer):
         return {
             "index": index,
             "message": choice.message(),
-            "logprobs": self._logprobs.of(choice.tokens),
+            "logprobs": _logprobs(choice.tokens, self._vocabulary),
             "finish_reason": choice.finish_reason,
         }
 
@@ -125,10 +124,10 @@ class _Chunks(ChunkRenderer):
         head: dict[str, Any],
         generation: Generation,
         options: StreamOptions | None,
-        logprobs: _Logprobs,
+        vocabulary: Vocabulary | None,
     ) -> None:
         super().__init__(head, generation, options)
-        self._logprobs = logprobs
+        self._vocabulary = vocabulary
 
     def begin(self) -> bytes:
         """Each choice's first chunk: who speaks."""
@@ -142,7 +141,7 @@ class _Chunks(ChunkRenderer):
         """``id`` and ``name`` come once, with a call's first chunk."""
         match piece:
             case Content(text=text, tokens=tokens):
-                logprobs = self._logprobs.of(tokens)
+                logprobs = _logprobs(tokens, self._vocabulary)
                 if not text and not (logprobs and logprobs["content"]):
                     return b""
                 return self._part(index, {"content": text}, logprobs)

@@ -27,10 +27,6 @@ class ApiKeys:
     def __len__(self) -> int:
         return len(self._digests)
 
-    def accept(self, offered: bytes) -> bool:
-        """Whether it is one of the keys."""
-        return self.number(offered) is not None
-
     def number(self, offered: bytes) -> int | None:
         """Which of the keys it is, from 1, or None. Takes as long however close it is to one."""
         digest = _digest(offered)

@@ -21,18 +21,18 @@ class Fields:
         self.param = param
         self._asked: set[str] = set()
 
-    def needed(self, name: str, kind: type | tuple[type, ...] = object) -> Any:
+    def needed(self, name: str, expected: type | tuple[type, ...] = object) -> Any:
         if name not in self.value:
             raise refusal(f"{self.param}.{name}", "it is missing")
-        return self.optional(name, kind, None)
+        return self.optional(name, expected, None)
 
-    def optional(self, name: str, kind: type | tuple[type, ...], default: Any) -> Any:
+    def optional(self, name: str, expected: type | tuple[type, ...], default: Any) -> Any:
         self._asked.add(name)
         value = self.value.get(name, default)
         if name in self.value and (
-            not isinstance(value, kind) or (kind is int and isinstance(value, bool))
+            not isinstance(value, expected) or (expected is int and isinstance(value, bool))
         ):
-            raise self.wrong(name, f"it has to be {_described(kind)}")
+            raise self.wrong(name, f"it has to be {_described(expected)}")
         return value
 
     def texts(self, name: str, default: Sequence[str] | None = None) -> list[str]:
@@ -75,7 +75,7 @@ def refusal(param: str, reason: str) -> InvalidRequest:
     return InvalidRequest(f"{param}: {reason}", param=param)
 
 
-def _described(kind: type | tuple[type, ...]) -> str:
+def _described(expected: type | tuple[type, ...]) -> str:
     names = {str: "text", list: "a list", int: "an integer", bool: "true or false"}
-    kinds = kind if isinstance(kind, tuple) else (kind,)
-    return " or ".join(names.get(each, "null") for each in kinds)
+    types = expected if isinstance(expected, tuple) else (expected,)
+    return " or ".join(names.get(each, "null") for each in types)

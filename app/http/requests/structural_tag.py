@@ -98,11 +98,11 @@ class _TagReader:
     def format(self, value: Any, param: str, ends: Ends) -> Part:
         """The texts of a format, and one of ``ends`` behind each."""
         fields = Fields(value, param)
-        kind = fields.needed("type", str)
-        reader = self._readers.get(kind)
+        type = fields.needed("type", str)
+        reader = self._readers.get(type)
         if reader is None:
             known = ", ".join(self._readers)
-            raise fields.wrong("type", f"{kind!r} cannot be enforced here, only {known}")
+            raise fields.wrong("type", f"{type!r} cannot be enforced here, only {known}")
         if self._depth == _DEEPEST:
             raise refusal(param, f"it is nested deeper than the limit of {_DEEPEST} formats")
         self._spend(_WORK_OF_FORMAT)

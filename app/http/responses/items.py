@@ -67,8 +67,8 @@ class _Conversation:
                 self._append(template_role(role), content=text)
             case FunctionCallOutput():
                 self._add_output(item, param)
-            case Other(type=kind):
-                raise _unsupported_item(kind, param)
+            case Other(type=type):
+                raise _unsupported_item(type, param)
 
     def _append(self, role: str, **fields: Any) -> None:
         self.messages.append({"role": role, **fields})
@@ -119,15 +119,15 @@ class _Conversation:
         self._append("tool", content=text, tool_call_id=item.call_id)
 
 
-def _unsupported_item(kind: str, param: str) -> InvalidRequest:
-    if kind == "item_reference":
+def _unsupported_item(type: str, param: str) -> InvalidRequest:
+    if type == "item_reference":
         message = (
             "an item_reference cannot be followed, as this server keeps no responses; send the "
             "item itself (clients do so where store is set to false)"
         )
     else:
         message = (
-            f"items of the type {kind!r} are not supported; this server takes message, reasoning, "
+            f"items of the type {type!r} are not supported; this server takes message, reasoning, "
             "function_call and function_call_output"
         )
     return InvalidRequest(f"{param}: {message}", param=param)

@@ -72,10 +72,10 @@ class OutputBuilder:
         """The index of an item that would begin now."""
         return len(self.items) + (self._open is not None)
 
-    def _text_item(self, kind: type[_Message] | type[_Reasoning]) -> list[Event]:
-        if isinstance(self._open, kind):
+    def _text_item(self, item: type[_Message] | type[_Reasoning]) -> list[Event]:
+        if isinstance(self._open, item):
             return []
-        return self._begin(kind(self._key, self._next))
+        return self._begin(item(self._key, self._next))
 
     def _begin(self, item: _Item) -> list[Event]:
         events = self._close("completed")

@@ -49,7 +49,7 @@ def responses_renderer(
     return renderer
 
 
-class _Whole:
+class _Whole(Renderer):
     """A whole response as one object."""
 
     def __init__(self, head: dict[str, Any], output: OutputBuilder, generation: Generation) -> None:
@@ -59,18 +59,12 @@ class _Whole:
         self._generation = generation
         self._status: Ended = "completed"
 
-    def begin(self) -> bytes:
-        return b""
-
     def chunk(self, delta: Delta) -> bytes:
         self._add(delta)
         return b""
 
     def end(self) -> bytes:
         return to_json(self._response())
-
-    def fail(self, error: Exception) -> bytes:
-        raise error
 
     def _add(self, delta: Delta) -> list[Event]:
         """The events of ``delta``."""
@@ -134,10 +128,9 @@ class _Events(_Whole):
         return b"".join([self._one(event) for event in events])
 
     def _one(self, event: Event) -> bytes:
-        kind: str = event["type"]
         data = to_json({**event, "sequence_number": self._number})
         self._number += 1
-        return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
+        return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), data)
 
 
 def _usage(usage: Usage) -> dict[str, Any]:

@@ -182,9 +182,9 @@ def _tool_choice(wire: ResponsesRequest) -> ToolChoice:
             return ToolChoice("required", [name], once=True)
         case AllowedTools(mode=mode, tools=tools):
             return ToolChoice(mode, [tool.name for tool in tools])
-        case Other(type=kind):
+        case Other(type=type):
             raise InvalidRequest(
-                f"a tool_choice of the type {kind!r} is not supported; this server takes none, "
+                f"a tool_choice of the type {type!r} is not supported; this server takes none, "
                 "auto, required, function and allowed_tools",
                 param="tool_choice.type",
             )
