@@ -49,7 +49,8 @@ def build_parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="serve a model over HTTP")
     for name, field in Settings.model_fields.items():
         flag = "--" + name.replace("_", "-")
-        text = f"{field.description} (LEAPJSON_{name.upper()}; default: {field.default})"
+        meaning = " ".join((field.description or "").split())
+        text = f"{meaning} (LEAPJSON_{name.upper()}; default: {field.default})"
         text = text.replace("%", "%%")
         if field.annotation is bool:
             serve.add_argument(

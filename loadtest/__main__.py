@@ -28,7 +28,7 @@ from loadtest.peers import NotInstalled
 from loadtest.report import Report, report, write
 from loadtest.tables import ratio_table, summary_table, wrong_answers
 from loadtest.targets import Arm, arm, target
-from loadtest.workloads import DESCRIPTIONS, Workload, WorkloadUnavailableError, workload
+from loadtest.workloads import DESCRIPTIONS, Workload, workload
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 logs=logs,
                 one_at_a_time=options.one_at_a_time,
             )
-    except (ValueError, WorkloadUnavailableError, NotInstalled, RuntimeError) as error:
+    except (ValueError, NotInstalled, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 1
     finished = report(results, _about(plan, arguments, started), baseline)

@@ -18,8 +18,8 @@ from typing import Any
 
 import httpx
 
-from app.demo.corpus import Example, Kind, examples
 from loadtest.server import running_server
+from tools.demo_model.corpus import Example, Kind, examples
 
 KINDS: tuple[Kind, ...] = ("character", "contact", "invoice", "event", "review", "city")
 

@@ -44,7 +44,8 @@ from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate
 from app.model.runner import TorchRunner, load_runner
 from loadtest.model_folder import write_llama_160m
-from loadtest.profile_step import TOKENIZERS, Bench, Mode, vocabulary_size
+from loadtest.profile_step import Bench, Mode, vocabulary_size
+from tools import datasets
 
 BLOCK_SIZE = 16
 CONTEXT = 512
@@ -297,7 +298,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32, 64])
     parser.add_argument("--steps", type=int, default=40, help="counted for each row")
     parser.add_argument("--seconds", type=float, default=400, help="then no further row is begun")
-    parser.add_argument("--tokenizer", type=Path, default=TOKENIZERS / "gpt2")
+    parser.add_argument("--tokenizer", type=Path, default=datasets.GPT2)
     options = parser.parse_args(arguments)
     if options.device == "cpu" and not options.tiny:
         parser.error("the CPU is for trying this out: add --tiny; figures need CUDA")

@@ -20,9 +20,9 @@ from typing import Any
 import httpx
 import jsonschema
 
-from app.demo.corpus import Example, Kind, examples
-from app.demo.evaluate import fields
 from loadtest.server import running_server
+from tools.demo_model.corpus import Example, Kind, examples
+from tools.demo_model.evaluate import agreeing, fields
 
 CLIENTS = 16
 KINDS: tuple[Kind, ...] = (
@@ -110,7 +110,7 @@ def fields_right(pairs: Sequence[Pair]) -> tuple[int, int]:
     for pair in pairs:
         if pair.temperature == 0.0:
             expected, found = fields(pair.example.answer), fields(json.loads(pair.leap.text))
-            right += sum(path in found and found[path] == leaf for path, leaf in expected.items())
+            right += agreeing(expected, found)
             total += len(expected)
     return right, total
 

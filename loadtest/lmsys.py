@@ -23,8 +23,7 @@ from loadtest.server import running_server
 from loadtest.tables import ratio_table, summary_table
 from loadtest.targets import arm, target
 from loadtest.workloads import workload
-
-TOKENIZERS = Path(__file__).resolve().parents[2] / "shared" / "data" / "tokenizers"
+from tools import datasets
 
 
 def answer_length(plan: Plan, logs: Path) -> int:
@@ -67,7 +66,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--requests", type=int, default=8, help="per round, at least 2 a client")
-    parser.add_argument("--tokenizer", type=Path, default=TOKENIZERS / "gpt2")
+    parser.add_argument("--tokenizer", type=Path, default=datasets.GPT2)
     parser.add_argument("--demo", action="store_true", help="the demo model instead")
     parser.add_argument("--out", type=Path, help="folder for CSV, JSON and a page")
     arguments = parser.parse_args()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import shutil
 from pathlib import Path
+
+from tools import datasets
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
@@ -16,16 +16,13 @@ CHAT_TEMPLATE = (
 def write_llama_160m(target: Path, tokenizer: Path) -> None:
     """Write the config of a 160M-parameter Llama and ``tokenizer``'s files into ``target``.
 
-    ``tokenizer`` is a folder with ``tokenizer.json`` (or ``.json.gz``). The hidden size and depth
+    ``tokenizer`` is a folder with ``tokenizer.json``, packed or not. The hidden size and depth
     are those of the public 160M Llama; the feed-forward width makes up for the vocabulary's size.
     """
     target.mkdir(parents=True, exist_ok=True)
-    packed = tokenizer / "tokenizer.json.gz"
-    if packed.exists():
-        (target / "tokenizer.json").write_bytes(gzip.decompress(packed.read_bytes()))
-    else:
-        shutil.copy(tokenizer / "tokenizer.json", target / "tokenizer.json")
-    content = json.loads((target / "tokenizer.json").read_text(encoding="utf-8"))
+    text = datasets.tokenizer_json(tokenizer)
+    (target / "tokenizer.json").write_bytes(text)
+    content = json.loads(text)
     size = max([*content["model"]["vocab"].values(), *(t["id"] for t in content["added_tokens"])])
     end = next(t for t in content["added_tokens"] if t["content"] == "<|endoftext|>")
     config = {

@@ -58,11 +58,11 @@ from app.serving.worker import EngineWorker
 from app.text import HfTokenizer, Vocabulary
 from loadtest.model_folder import write_llama_160m
 from loadtest.tasks import CHARACTER
+from tools import datasets
 
 Mode = Literal["free", "constrained", "no leap"]
 Clock = Callable[[], float]
 
-TOKENIZERS = Path(__file__).resolve().parents[2] / "shared" / "data" / "tokenizers"
 SHEETS = {"type": "array", "items": CHARACTER, "minItems": 3, "maxItems": 3}
 WARM_STEPS = 5
 TABLE_ROWS = 251
@@ -295,12 +295,14 @@ class Bench:
             ignore_eos=mode == "free",
             leap=mode == "constrained",
         )
+        ticket = admission.enter()
+        ticket.take(1)
         generation = Generation(
             request_ids=[request.request_id],
             plans=[
                 AnswerPlan.of(PreparedPrompt(request.prompt), None, None, self._config.chat_format)
             ],
-            ticket=admission.admit(1),
+            ticket=ticket,
             timeline=Timeline(request.request_id, "profile", self.recorder, time.perf_counter),
             abort=worker.abort,
             status_of=lambda error: 500,
@@ -411,7 +413,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cpu-time", action="store_true")
     parser.add_argument("--model", type=Path, help="a folder with weights; else random ones")
     parser.add_argument("--no-model", action="store_true", help="see above; --model has the tokens")
-    parser.add_argument("--tokenizer", type=Path, default=TOKENIZERS / "gpt2")
+    parser.add_argument("--tokenizer", type=Path, default=datasets.GPT2)
     options = parser.parse_args(arguments)
     options.mode = options.mode or ["free", "constrained"]
     return options

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gzip
 import json
 import os
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -29,12 +28,11 @@ from app.constraint import Compiler
 from app.core.constraint import Constraint, ConstraintSpec, JsonSchema, Vocabulary
 from app.core.errors import ConstraintError
 from app.demo import MODEL_PATH
-from app.serving.compile_pool import CompileLimits, CompilePool
-from app.serving.constraints import ConstraintCache
+from app.serving.compiling.cache import ConstraintCache
+from app.serving.compiling.pool import CompileLimits, CompilePool
 from app.text import Vocabulary as TextVocabulary
 from loadtest.schemas import renamed
-
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+from tools import datasets
 
 
 class NoObserver:
@@ -49,8 +47,7 @@ class NoObserver:
 
 def distinct_schemas(path: Path) -> Iterator[Any]:
     """Without end: every schema of the file, then every one with other names, and so on."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        schemas = [json.loads(line)["schema"] for line in lines]
+    schemas = [case["schema"] for case in datasets.maskbench(path)]
     for variant in count():
         for number, schema in enumerate(schemas):
             # Equal schemas occur in the file; their variants are to be distinct as well.
@@ -79,7 +76,8 @@ def resident_bytes() -> int:
 
 
 async def soak(arguments: argparse.Namespace) -> None:
-    vocabulary = TextVocabulary.from_json(read_tokenizer(arguments.tokenizer), arguments.eos)
+    tokenizer = json.loads(datasets.tokenizer_json(arguments.tokenizer))
+    vocabulary = TextVocabulary.from_json(tokenizer, arguments.eos)
     compiler = Compiler(vocabulary)
     pool = CompilePool("app.constraint:compile_program", workers=2, limits=CompileLimits())
     await pool.start()
@@ -124,17 +122,9 @@ async def soak(arguments: argparse.Namespace) -> None:
     await pool.close()
 
 
-def read_tokenizer(path: Path) -> Mapping[str, Any]:
-    """A folder's ``tokenizer.json``, packed or not."""
-    packed = path / "tokenizer.json.gz"
-    data = gzip.decompress(packed.read_bytes()) if packed.exists() else None
-    content: dict[str, Any] = json.loads(data or (path / "tokenizer.json").read_bytes())
-    return content
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--schemas", type=Path, default=SHARED / "maskbench" / "dev.jsonl.gz")
+    parser.add_argument("--schemas", type=Path, default=datasets.MASKBENCH)
     parser.add_argument("--tokenizer", type=Path, default=MODEL_PATH, help="a folder")
     parser.add_argument("--eos", type=int, nargs="+", default=[4], help="ids of end of sequence")
     parser.add_argument("--count", type=int, default=5_000)

@@ -1,13 +1,13 @@
-"""Fixtures for all tests: the data beside the checkout, where it is there."""
+"""What holds for all tests: the environment, and which of them this machine cannot run."""
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
-from collections.abc import Callable
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,24 +16,43 @@ if not Path("/dev/nvidia0").exists():
     # Before anything imports triton: its own library functions are compiled or interpreted then.
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+LIBRARIES: Mapping[str, bool] = {
+    "outlines": sys.version_info < (3, 14),
+    "triton": sys.platform == "linux",
+}
+"""Libraries that are not there for every Python or system, and whether they are for this one."""
+IMPORTED_BY: Mapping[str, Sequence[str]] = {
+    "outlines": ["constraint/test_python_types.py"],
+    "triton": ["model/test_cuda_graphs.py", "model/test_triton_attention.py"],
+}
+collect_ignore = [
+    file for name, files in IMPORTED_BY.items() if not LIBRARIES[name] for file in files
+]
+LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
-@pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """The folder of data shared between checkouts; tests that need it skip where it is absent."""
-    if not SHARED_DATA.is_dir():
-        pytest.skip("needs ../shared/data, which is not here")
-    return SHARED_DATA
+def is_here(name: str) -> bool:
+    """Whether a program, or one of ``LIBRARIES``, can be used."""
+    return LIBRARIES[name] if name in LIBRARIES else shutil.which(name) is not None
 
 
-@pytest.fixture(scope="session")
-def tokenizer_json(shared_data: Path) -> Callable[[str], dict[str, Any]]:
-    """The parsed ``tokenizer.json`` of gpt2, llama3_2 or qwen2_5."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests marked ``needs(...)`` where none of what they name is here."""
+    left_out: dict[pytest.Item, str] = {}
+    for item in items:
+        for marker in item.iter_markers("needs"):
+            if not any(map(is_here, marker.args)):
+                left_out[item] = " or ".join(marker.args)
+    config.stash[LEFT_OUT] = Counter(left_out.values())
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=list(left_out))
 
-    def load(name: str) -> dict[str, Any]:
-        path = shared_data / "tokenizers" / name / "tokenizer.json.gz"
-        content: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
-        return content
 
-    return load
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    for name, number in config.stash.get(LEFT_OUT, Counter()).items():
+        terminalreporter.write_line(f"left out for want of {name}: {number}")
+    for file in collect_ignore:
+        terminalreporter.write_line(f"left out for want of a library: {file}")

@@ -2,8 +2,8 @@
 
 Models, dataclasses and TypedDicts become their JSON Schema; Literal, Enum, numbers, dates, unions
 and containers of those become what Outlines makes of them, and Outlines' terms stand for
-themselves. Outlines is an optional dependency (``pip install leapjson[types]``), imported on use:
-importing it takes about a second. Its disk cache (diskcache, CVE-2025-69872) is never opened.
+themselves. Outlines is imported on use, which takes about a second; there is none for Python 3.14
+yet. It imports diskcache (CVE-2025-69872), whose cache is never opened.
 """
 
 from __future__ import annotations

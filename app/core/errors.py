@@ -14,8 +14,9 @@
     │       └── ConstraintTooComplex a limit on bytes, nodes, states or time was passed
     ├── Unavailable                  not the caller's fault, and worth a retry
     │   ├── QueueFull                HTTP 429 with Retry-After
-    │   ├── Draining                 HTTP 503, the server is shutting down
-    │   └── CompilerStuck            HTTP 503; a compilation got no processor time
+    │   ├── Draining                 HTTP 503; the server shuts down and takes nothing new
+    │   ├── ShutDown                 HTTP 503; the server shut down amid the answer
+    │   └── CompilerStuck            HTTP 503; no compile worker could do its work
     ├── DeadlineExceeded             HTTP 504, not to be retried as it is
     ├── EngineDied                   HTTP 500; the engine's thread ended
     ├── UnsupportedModel             at start-up: this model cannot be served exactly
@@ -248,8 +249,19 @@ class Draining(Unavailable):
     code = "draining"
 
 
+class ShutDown(Unavailable):
+    """The server shut down before the answer was finished; the engine was healthy."""
+
+    code = "shut_down"
+
+
 class CompilerStuck(Unavailable):
-    """A compilation ended without a result, and without having used the time it may take."""
+    """A compilation ended without a result, and without having used the time it may take.
+
+    Or it never began: no worker could be started for it.
+    """
+
+    code = "compiler_stuck"
 
 
 class DeadlineExceeded(LeapjsonError):

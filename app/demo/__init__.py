@@ -1,7 +1,7 @@
-"""The embedded demo model: its corpus, its training, its weights.
+"""The embedded demo model: its weights, and its page, README.md.
 
 `MODEL_PATH` is a folder that `AutoModelForCausalLM.from_pretrained` and
-`AutoTokenizer.from_pretrained` read. README.md says what the model is good for.
+`AutoTokenizer.from_pretrained` read. Corpus, training and evaluation are in tools/demo_model.
 """
 
 from pathlib import Path

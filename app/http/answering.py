@@ -19,6 +19,7 @@ from app.http.config import ApiConfig
 from app.http.endpoint import Caller, Endpoint
 from app.http.errors import envelope
 from app.http.sse import EventStream
+from app.serving.admission import Ticket
 from app.serving.generation import Generation
 from app.serving.request import GenerationRequest
 from app.serving.service import GenerationService
@@ -74,9 +75,11 @@ def answer_endpoint(
     return Endpoint(path, service, config, parse=parse, respond=respond)
 
 
-async def _respond(service: GenerationService, call: AnswerCall, timeline: Timeline) -> Response:
+async def _respond(
+    service: GenerationService, call: AnswerCall, timeline: Timeline, ticket: Ticket
+) -> Response:
     try:
-        generation = await service.open(call.request, timeline)
+        generation = await service.open(call.request, timeline, ticket)
         try:
             output = _output(generation, call)
             if call.stream:

@@ -23,10 +23,10 @@ from app.http.responses.routes import responses_router
 from app.http.schemas import PATH as SCHEMAS
 from app.http.schemas import schemas_router
 from app.http.tokens import tokens_router
-from app.serving.schema_registry import SchemaRegistry
+from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.service import GenerationService
 
-TAKE_ROOM = frozenset({CHAT, COMPLETIONS, RESPONSES, SCHEMAS})
+QUEUED_PATHS = frozenset({CHAT, COMPLETIONS, RESPONSES, SCHEMAS})
 """Where a POST asks for an answer, or for a compilation."""
 
 
@@ -52,5 +52,5 @@ def build_app(
     app.include_router(meta_router(service, config, render_metrics))
     install_error_handlers(app)
     install_openapi(app, config)
-    install_middlewares(app, config, service, TAKE_ROOM)
+    install_middlewares(app, config, service.admission, QUEUED_PATHS)
     return app

@@ -14,8 +14,8 @@ from app.core.errors import LeapjsonError
 from app.http.config import ApiConfig
 from app.http.disconnect import ClientLeft, while_connected
 from app.http.errors import error_response, status_of
-from app.http.middleware.tenants import tenant_of
 from app.http.requests.body import read_body
+from app.serving.admission import Ticket
 from app.serving.generation import CLIENT_LEFT
 from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
@@ -43,7 +43,7 @@ class Endpoint(Generic[Call]):
         config: ApiConfig,
         *,
         parse: Callable[[Mapping[str, Any], Caller], Call],
-        respond: Callable[[Call, Timeline], Coroutine[Any, Any, Response]],
+        respond: Callable[[Call, Timeline, Ticket], Coroutine[Any, Any, Response]],
     ) -> None:
         """``parse`` checks a body; ``respond`` answers.
 
@@ -57,18 +57,20 @@ class Endpoint(Generic[Call]):
         self._respond = respond
 
     async def answer(self, request: Request) -> Response:
-        caller = Caller(request.state.request_id, tenant_of(request.scope))
+        ticket: Ticket = request.state.ticket
+        caller = Caller(request.state.request_id, ticket.tenant)
         timeline = self._service.arrive(caller.request_id, self._path)
         try:
-            with self._service.bodies.reading(caller.tenant) as keep:
-                call = await read_body(
-                    request,
-                    lambda body: self._parse(body, caller),
-                    keep=keep,
-                    max_bytes=self._config.max_body_bytes,
-                    max_nesting=self._config.max_nesting,
-                )
-            return await while_connected(request.receive, self._respond(call, timeline))
+            async with ticket.deadline().holds("the request was not read"):
+                with ticket.reading() as keep:
+                    call = await read_body(
+                        request,
+                        lambda body: self._parse(body, caller),
+                        keep=keep,
+                        max_bytes=self._config.max_body_bytes,
+                        max_nesting=self._config.max_nesting,
+                    )
+            return await while_connected(request.receive, self._respond(call, timeline, ticket))
         except (ClientLeft, ClientDisconnect):
             timeline.end(status=CLIENT_LEFT, finish_reason="abort")
             return Response(status_code=CLIENT_LEFT)

@@ -16,9 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from app.core.errors import (
-    CompilerStuck,
     DeadlineExceeded,
-    Draining,
     EngineDied,
     LeapjsonError,
     QueueFull,
@@ -57,8 +55,7 @@ _TABLE = (  # the first row whose error matches
     _Row(BodyTooLarge, 413, "invalid_request_error"),
     _Row(RequestError, 400, "invalid_request_error"),
     _Row(QueueFull, 429, "rate_limit_error"),
-    _Row(Draining, 503, "server_error"),
-    _Row(CompilerStuck, 503, "server_error", "compiler_stuck"),
+    _Row(Unavailable, 503, "server_error"),
     _Row(DeadlineExceeded, 504, "server_error", "deadline_exceeded"),
     _Row(EngineDied, 500, "server_error", "engine_died"),
     _Row(Exception, 500, "server_error", "internal_error"),

@@ -22,7 +22,8 @@ from app.http.errors import envelope
 from app.http.openapi import Shape, tells
 from app.http.requests.constraints import ConstraintReader, ResponseFormat
 from app.http.requests.wire import Body, Name
-from app.serving.schema_registry import RegisteredSchema, SchemaRegistry
+from app.serving.admission import Ticket
+from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
 from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
 
@@ -60,7 +61,6 @@ class SchemaObject(Shape):
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    tenant: str
     spec: JsonSchema
     name: str | None
     param: str
@@ -77,11 +77,11 @@ def schemas_router(
     router = APIRouter()
 
     def parse(body: Mapping[str, Any], caller: Caller) -> _Call:
-        return _call(body, caller.tenant, config, constraints)
+        return _call(body, config, constraints)
 
-    async def respond(call: _Call, timeline: Timeline) -> Response:
+    async def respond(call: _Call, timeline: Timeline, ticket: Ticket) -> Response:
         try:
-            registered = await registry.register(call.spec, call.name, tenant=call.tenant)
+            registered = await registry.register(call.spec, call.name, ticket)
         except ConstraintError as error:
             raise error.named({"constraint": call.param}) from None
         timeline.end(status=200, finish_reason="stop")
@@ -93,7 +93,7 @@ def schemas_router(
         "Compile a schema ahead, and explain it",
         SchemaObject,
         bodies=[SchemaRequest],
-        errors=(400, 413, 429, 503),
+        errors=(400, 413, 429, 503, 504),
     )
     router.post(PATH, openapi_extra=told)(endpoint.answer)
 
@@ -112,9 +112,7 @@ def schemas_router(
     return router
 
 
-def _call(
-    body: Mapping[str, Any], tenant: str, config: ApiConfig, constraints: ConstraintReader
-) -> _Call:
+def _call(body: Mapping[str, Any], config: ApiConfig, constraints: ConstraintReader) -> _Call:
     asked = SchemaRequest.read(body)
     if ("schema" in body) == (asked.response_format is not None):
         raise InvalidRequest("give either schema or response_format", param="schema")
@@ -124,7 +122,7 @@ def _call(
             close_objects=asked.strict is not False,
             whitespace=asked.whitespace or config.whitespace,
         )
-        return _Call(tenant, spec, asked.name, "schema")
+        return _Call(spec, asked.name, "schema")
     for field in ("strict", "whitespace"):
         if getattr(asked, field) is not None:
             raise InvalidRequest(
@@ -136,7 +134,7 @@ def _call(
             "only formats with a JSON Schema can be named by an id: give one of type json_schema",
             param="response_format.type",
         )
-    return _Call(tenant, found, asked.name, "response_format")
+    return _Call(found, asked.name, "response_format")
 
 
 def _object(registered: RegisteredSchema) -> bytes:

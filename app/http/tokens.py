@@ -21,6 +21,7 @@ from app.http.config import ApiConfig
 from app.http.endpoint import Caller, Endpoint
 from app.http.openapi import Shape, tells
 from app.http.requests.wire import Body, NotServed, check_model
+from app.serving.admission import Ticket
 from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
 
@@ -31,7 +32,7 @@ LARGE = 1 << 16
 """Tokens from which answers are made one after the other: one of millions takes seconds and 300 MB,
 and nothing queues here."""
 
-_ERRORS = (400, 404, 413)
+_ERRORS = (400, 404, 413, 429, 504)
 _NO_EFFECT = frozenset({"request_id", "user"})
 
 
@@ -139,7 +140,7 @@ class _Tokens:
         conversation, _ = read_conversation(chat, self._config)
         return _TokenizeCall(conversation, False, bool(chat.return_token_strs))
 
-    async def tokenize(self, call: _TokenizeCall, timeline: Timeline) -> Response:
+    async def tokenize(self, call: _TokenizeCall, timeline: Timeline, ticket: Ticket) -> Response:
         """``token_strs`` are the texts of the tokens, each by itself; null if not asked for."""
         tokens = await self._service.tokenize(
             call.prompt, add_special_tokens=call.add_special_tokens
@@ -155,7 +156,9 @@ class _Tokens:
         check_token_ids(wire.tokens, "tokens", self._vocabulary.size)
         return wire.tokens
 
-    async def detokenize(self, tokens: Sequence[int], timeline: Timeline) -> Response:
+    async def detokenize(
+        self, tokens: Sequence[int], timeline: Timeline, ticket: Ticket
+    ) -> Response:
         decode = self._service.tokenizer.decode
         return await self._answer(timeline, tokens, lambda: {"prompt": decode(tokens)})
 

@@ -22,9 +22,9 @@ from app.server.preload import Preload, warm
 from app.server.readings import life_readings, readings
 from app.server.settings import Settings
 from app.serving.admission import Admission
-from app.serving.compile_pool import CompilePool
-from app.serving.constraints import ConstraintCache
-from app.serving.schema_registry import SchemaRegistry
+from app.serving.compiling.cache import ConstraintCache
+from app.serving.compiling.pool import CompilePool
+from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.worker import EngineWorker
 from app.telemetry.collector import open_traces
@@ -56,7 +56,7 @@ class Assembly:
             async with asyncio.timeout(0 if self.worker.stalled else seconds):
                 await self.admission.wait_idle()
         except TimeoutError:
-            self.worker.fail_all("the server was shut down before the answer was finished")
+            self.worker.cut_off()
 
 
 def assemble(
@@ -69,9 +69,12 @@ def assemble(
     admission = Admission(
         _places(settings),
         clock=clock,
+        on_rejection=metrics.observe_rejection,
         running=settings.max_running,
         max_queue_tokens=settings.max_queue_tokens,
+        max_body_bytes=settings.max_bodies_bytes,
         tenant_share=settings.tenant_share,
+        request_seconds=settings.request_seconds,
     )
     pool = CompilePool(
         backend.compile_target,
@@ -84,9 +87,9 @@ def assemble(
     async def compile(spec: ConstraintSpec, tenant: str) -> Constraint:
         return backend.link(await pool.compile(spec, tenant))
 
-    async def explain(spec: JsonSchema) -> bytes:
+    async def explain(spec: JsonSchema, tenant: str) -> bytes:
         seconds = min(EXPLAIN_SECONDS, settings.compile_seconds)
-        report: bytes = await pool.run(EXPLAIN_TARGET, spec, seconds=seconds)
+        report: bytes = await pool.run(EXPLAIN_TARGET, spec, tenant, seconds=seconds)
         return report
 
     constraints = ConstraintCache(
@@ -101,9 +104,6 @@ def assemble(
             leap=settings.leap,
             draft=settings.draft,
             tenants_share=settings.share_between_keys or not api_config.api_keys,
-            max_bodies_bytes=settings.max_bodies_bytes,
-            tenant_share=settings.tenant_share,
-            request_seconds=settings.request_seconds,
         ),
         worker=worker,
         admission=admission,
@@ -116,8 +116,6 @@ def assemble(
     schemas = SchemaRegistry(
         constraints=constraints,
         explain=explain,
-        admission=admission,
-        observer=metrics,
         wall_clock=time.time,
         max_bytes=settings.schema_registry_bytes,
     )
@@ -135,6 +133,7 @@ def assemble(
             yield
         finally:
             await worker.stop()
+            await schemas.close()
             await constraints.close()
             await pool.close()
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from app.serving.admission import Admission
-from app.serving.compile_pool import CompilePool
-from app.serving.constraints import ConstraintCache
+from app.serving.compiling.cache import ConstraintCache
+from app.serving.compiling.pool import CompilePool
 from app.serving.ports import Engine
 from app.serving.worker import EngineWorker
 from app.telemetry.metrics import Reading

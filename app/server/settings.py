@@ -15,8 +15,8 @@ from app.demo import MODEL_PATH
 from app.engine.config import EngineConfig
 from app.http.config import Whitespace
 from app.model.config import DeviceName, DTypeName, ModelConfig
-from app.serving.compile_pool import CompileLimits
-from app.serving.compile_worker import PATIENCE
+from app.serving.compiling.pool import CompileLimits
+from app.serving.compiling.worker_process import PATIENCE
 from app.serving.service import UNSAID_TOKENS
 from app.serving.worker import STALL_SECONDS
 from app.telemetry.logs import LogFormat
@@ -37,61 +37,52 @@ class Settings(BaseSettings):
     """Read from ``LEAPJSON_<NAME>`` environment variables; command-line flags come first."""
 
     model_config = SettingsConfigDict(
-        env_prefix="LEAPJSON_", frozen=True, extra="forbid", protected_namespaces=()
+        env_prefix="LEAPJSON_",
+        frozen=True,
+        extra="forbid",
+        protected_namespaces=(),
+        use_attribute_docstrings=True,
     )
 
-    model: Annotated[
-        str, Field(description="Model folder or Hugging Face name; the embedded demo by default.")
-    ] = str(MODEL_PATH)
-    served_model_name: Annotated[
-        str | None, Field(description="Name that requests give; by default the model's own.")
-    ] = None
-    host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535, description="Port; 0 picks a free one.")] = 8000
+    model: str = str(MODEL_PATH)
+    """Model folder or Hugging Face name; the embedded demo by default."""
+    served_model_name: str | None = None
+    """Name that requests give; by default the model's own."""
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    """Port; 0 picks a free one."""
 
-    dtype: Annotated[DTypeName, Field(description="Type of weights and cache.")] = "auto"
-    device: Annotated[DeviceName, Field(description="Where the model runs.")] = "auto"
-    random_weights: Annotated[
-        bool, Field(description="Random weights for a folder that has only a config: benchmarks.")
-    ] = False
-    cpu_threads: Annotated[
-        Count | None,
-        Field(description="CPU threads of a forward pass; by default the cores it may use."),
-    ] = None
-    max_model_len: Annotated[
-        Count | None, Field(description="Tokens of a prompt and its answer together.")
-    ] = None
-    kv_cache_bytes: Annotated[
-        Bytes | None, Field(description="Memory for keys and values, in bytes.")
-    ] = None
-    kv_block_size: Annotated[Count, Field(description="Tokens in a cache block.")] = 16
+    dtype: DTypeName = "auto"
+    """Type of weights and cache."""
+    device: DeviceName = "auto"
+    """Where the model runs."""
+    random_weights: bool = False
+    """Random weights for a folder that has only a config: benchmarks."""
+    cpu_threads: Count | None = None
+    """CPU threads of a forward pass; by default the cores it may use."""
+    max_model_len: Count | None = None
+    """Tokens of a prompt and its answer together."""
+    kv_cache_bytes: Bytes | None = None
+    """Memory for keys and values, in bytes."""
+    kv_block_size: Count = 16
+    """Tokens in a cache block."""
 
-    max_batch_tokens: Annotated[
-        Count | None,
-        Field(description="Tokens computed in one step; by default those of prompts and 512 more."),
-    ] = None
-    max_prefill_tokens: Annotated[
-        Count | None,
-        Field(
-            description="Tokens of prompts computed in one step that running answers wait for; "
-            "by default what suits the device."
-        ),
-    ] = None
-    max_running: Annotated[Count, Field(description="Answers that run at a time.")] = 64
-    leap: Annotated[
-        bool, Field(description="Leap over forced text; false decodes it token by token.")
-    ] = True
+    max_batch_tokens: Count | None = None
+    """Tokens computed in one step; by default those of prompts and 512 more."""
+    max_prefill_tokens: Count | None = None
+    """Tokens of prompts computed in one step that running answers wait for; by default what suits
+    the device."""
+    max_running: Count = 64
+    """Answers that run at a time."""
+    leap: bool = True
+    """Leap over forced text; false decodes it token by token."""
 
-    draft: Annotated[
-        bool,
-        Field(
-            description="Guess how answers go on, and verify it in one pass; the text is the same."
-        ),
-    ] = True
+    draft: bool = True
+    """Guess how answers go on, and verify it in one pass; the text is the same."""
 
-    max_queue: Annotated[
-        int, Field(ge=0, description="Answers that may wait beyond those that run.")
-    ] = 256
+    max_queue: Annotated[int, Field(ge=0)] = 256
+    """Answers that may wait beyond those that run."""
     max_queue_tokens: Annotated[
         Count,
         Field(
@@ -99,60 +90,33 @@ class Settings(BaseSettings):
             f"none counts as {UNSAID_TOKENS}."
         ),
     ] = 1 << 22
-    tenant_share: Annotated[
-        float,
-        Field(
-            ge=0.01,
-            le=1,
-            description="Share of the queue that one API key, or without keys one address, may "
-            "fill. max_queue is that share: others find the rest above it; 1 leaves them none.",
-        ),
-    ] = 0.9
-    request_seconds: Annotated[
-        Seconds,
-        Field(
-            description="Time for a request, from its arrival to its last token, in seconds; the "
-            "most that it may ask for with timeout."
-        ),
-    ] = 3600.0
-    stall_seconds: Annotated[
-        Seconds,
-        Field(
-            description="Time without the end of a step, while there is work, after which the "
-            "engine counts as hung and /health asks for a restart; more than any step takes."
-        ),
-    ] = STALL_SECONDS
-    default_max_tokens: Annotated[
-        Count | None,
-        Field(
-            description="Where a request sets no max_tokens; by default what the context leaves."
-        ),
-    ] = None
-    drain_seconds: Annotated[
-        float, Field(ge=0, description="On SIGTERM, how long running answers may take to end.")
-    ] = 30.0
+    tenant_share: Annotated[float, Field(ge=0.01, le=1)] = 0.9
+    """Share of the queue that one API key, or without keys one address, may fill. max_queue is
+    that share: others find the rest above it; 1 leaves them none."""
+    request_seconds: Seconds = 3600.0
+    """Time for a request, from its arrival to its last token, in seconds; the most that it may ask
+    for with timeout."""
+    stall_seconds: Seconds = STALL_SECONDS
+    """Time without the end of a step, while there is work, after which the engine counts as hung
+    and /health asks for a restart; more than any step takes."""
+    default_max_tokens: Count | None = None
+    """Where a request sets no max_tokens; by default what the context leaves."""
+    drain_seconds: Annotated[float, Field(ge=0)] = 30.0
+    """On SIGTERM, how long running answers may take to end."""
 
-    whitespace: Annotated[
-        Whitespace,
-        Field(
-            description="Form of JSON answers where a request does not say: spaced, compact, "
-            "flexible, or indent:N with N up to 16."
-        ),
-    ] = "spaced"
-    max_integer_digits: Annotated[
-        Digits,
-        Field(description="Digits before the point of numbers that a schema leaves unbounded."),
-    ] = Limits().integer_digits
-    max_fraction_digits: Annotated[
-        Digits, Field(description="Digits after the point of a number.")
-    ] = Limits().fraction_digits
-    schema_cache_bytes: Annotated[
-        Bytes, Field(description="Memory for compiled schemas, in bytes.")
-    ] = 256 * MIB
-    schema_registry_bytes: Annotated[
-        Bytes, Field(description="Memory for schemas kept by id (POST /v1/schemas), in bytes.")
-    ] = 64 * MIB
-    compile_workers: Annotated[Count, Field(description="Processes that compile schemas.")] = 2
+    whitespace: Whitespace = "spaced"
+    """Form of JSON answers where a request does not say: spaced, compact, flexible, or indent:N
+    with N up to 16."""
+    max_integer_digits: Digits = Limits().integer_digits
+    """Digits before the point of numbers that a schema leaves unbounded."""
+    max_fraction_digits: Digits = Limits().fraction_digits
+    """Digits after the point of a number."""
+    schema_cache_bytes: Bytes = 256 * MIB
+    """Memory for compiled schemas, in bytes."""
+    schema_registry_bytes: Bytes = 64 * MIB
+    """Memory for schemas kept by id (POST /v1/schemas), in bytes."""
+    compile_workers: Count = 2
+    """Processes that compile schemas."""
     compile_seconds: Annotated[
         Seconds,
         Field(
@@ -160,89 +124,47 @@ class Settings(BaseSettings):
             f"a request waits {PATIENCE} times as long at most."
         ),
     ] = 10.0
-    compile_memory_bytes: Annotated[
-        Bytes, Field(description="Memory limit for compiling one schema, in bytes.")
-    ] = 1024 * MIB
-    preload: Annotated[
-        tuple[str, ...],
-        NoDecode,
-        Field(
-            description="Python types (module:Type) compiled at start-up; commas between several."
-        ),
-    ] = ()
+    compile_memory_bytes: Bytes = 1024 * MIB
+    """Memory limit for compiling one schema, in bytes."""
+    preload: Annotated[tuple[str, ...], NoDecode] = ()
+    """Python types (module:Type) compiled at start-up; commas between several."""
 
-    max_body_bytes: Annotated[Bytes, Field(description="Size of a request body.")] = 4 * MIB
-    max_bodies_bytes: Annotated[
-        Bytes,
-        Field(
-            description="Size of all request bodies together that are being read; of it, as of "
-            "max_queue, tenant_share leaves others a rest above.",
-            validate_default=True,
-        ),
-    ] = 256 * MIB
-    max_body_nesting: Annotated[
-        int, Field(ge=1, le=190, description="Depth of a request body's JSON.")
-    ] = 100
-    max_n: Annotated[
-        Count,
-        Field(
-            description="Choices of one request (n), at most as many as may run and wait together."
-        ),
-    ] = 16
-    max_messages: Annotated[Count, Field(description="Messages of one request.")] = 1024
+    max_body_bytes: Bytes = 4 * MIB
+    """Size of a request body."""
+    max_bodies_bytes: Annotated[Bytes, Field(validate_default=True)] = 256 * MIB
+    """Size of all request bodies together that are being read; of it, as of max_queue,
+    tenant_share leaves others a rest above."""
+    max_body_nesting: Annotated[int, Field(ge=1, le=190)] = 100
+    """Depth of a request body's JSON."""
+    max_n: Count = 16
+    """Choices of one request (n), at most as many as may run and wait together."""
+    max_messages: Count = 1024
+    """Messages of one request."""
 
-    api_keys: Annotated[
-        tuple[SecretStr, ...] | None,
-        NoDecode,
-        Field(
-            description="Keys of which requests need one, with commas between; by default none. "
-            "Rather in the environment: other users see a flag in the list of processes."
-        ),
-    ] = None
-    api_keys_file: Annotated[
-        str | None,
-        Field(description="File with more such keys, one on each line; # starts a comment."),
-    ] = None
-    share_between_keys: Annotated[
-        bool,
-        Field(
-            description="Share computed prompts and what drafts learn between API keys; by what an "
-            "answer costs, their holders could then find out what others asked."
-        ),
-    ] = False
-    metrics_public: Annotated[
-        bool, Field(description="Serve /metrics without a key, like /health and /ready.")
-    ] = False
-    cors_origins: Annotated[
-        tuple[str, ...],
-        NoDecode,
-        Field(
-            description="Origins (https://example.com) whose pages may call the server, with "
-            "commas between; * is every origin. By default none."
-        ),
-    ] = ()
+    api_keys: Annotated[tuple[SecretStr, ...] | None, NoDecode] = None
+    """Keys of which requests need one, with commas between; by default none. Rather in the
+    environment: other users see a flag in the list of processes."""
+    api_keys_file: str | None = None
+    """File with more such keys, one on each line; # starts a comment."""
+    share_between_keys: bool = False
+    """Share computed prompts and what drafts learn between API keys; by what an answer costs,
+    their holders could then find out what others asked."""
+    metrics_public: bool = False
+    """Serve /metrics without a key, like /health and /ready."""
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    """Origins (https://example.com) whose pages may call the server, with commas between; * is
+    every origin. By default none."""
 
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Field(description="Least level logged.")
-    ] = "info"
-    log_format: Annotated[LogFormat, Field(description="Log lines as JSON or text.")] = "json"
-    log_content: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=100_000,
-            description="Characters of each request, answer and error that the log shows. They may "
-            "be private: by default none.",
-        ),
-    ] = 0
-    otlp_endpoint: Annotated[
-        str | None,
-        Field(
-            pattern=r"^https?://[^/?#\s]",
-            description="Collector that traces go to, by OTLP over HTTP: http://collector:4318. "
-            "By default what OTEL_EXPORTER_OTLP_ENDPOINT says. Needs leapjson[otel].",
-        ),
-    ] = None
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least level logged."""
+    log_format: LogFormat = "json"
+    """Log lines as JSON or text."""
+    log_content: Annotated[int, Field(ge=0, le=100_000)] = 0
+    """Characters of each request, answer and error that the log shows. They may be private: by
+    default none."""
+    otlp_endpoint: Annotated[str | None, Field(pattern=r"^https?://[^/?#\s]")] = None
+    """Collector that traces go to, by OTLP over HTTP: http://collector:4318. By default what
+    OTEL_EXPORTER_OTLP_ENDPOINT says. Needs leapjson[otel]."""
 
     @field_validator("preload", "api_keys", "cors_origins", mode="before")
     @classmethod

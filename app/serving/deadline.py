@@ -22,15 +22,18 @@ class Deadline:
     """Whether the client set it; else it is the server's own."""
 
     @classmethod
-    def after(cls, asked: float | None, longest: float) -> Self:
-        """In ``asked`` seconds from now. Raises ``InvalidRequest`` for more than ``longest``."""
+    def after(cls, asked: float | None, longest: float, *, age: float) -> Self:
+        """``asked`` seconds after a request's arrival, which was ``age`` seconds ago.
+
+        Raises ``InvalidRequest`` for more than ``longest``, which is also the default.
+        """
         if asked is not None and asked > longest:
             raise InvalidRequest(
                 f"timeout is {asked:g} and the limit is {longest:g} s", param="timeout"
             )
         seconds = longest if asked is None else asked
-        now = asyncio.get_running_loop().time()
-        return cls(now + seconds, seconds, asked is not None)
+        arrived = asyncio.get_running_loop().time() - age
+        return cls(arrived + seconds, seconds, asked is not None)
 
     @property
     def left(self) -> float:
@@ -38,13 +41,18 @@ class Deadline:
         return self.moment - asyncio.get_running_loop().time()
 
     def exceeded(self, what: str) -> DeadlineExceeded:
-        """The error of a request of which ``what`` is the case when its time has passed."""
+        """The error of a request whose time has passed; ``what`` says how far it got."""
         whose = "its timeout" if self.asked else "the most that a request may take here"
         return DeadlineExceeded(f"{what} within {self.seconds:g} s, {whose}")
 
     @asynccontextmanager
     async def holds(self, what: str) -> AsyncIterator[None]:
-        """Cancels what is done inside when the time has passed: ``DeadlineExceeded``."""
+        """Cancels what is done inside when the time has passed, and raises ``DeadlineExceeded``.
+
+        If it has passed already nothing is begun.
+        """
+        if self.left <= 0:
+            raise self.exceeded(what)
         limit = asyncio.timeout_at(self.moment)
         try:
             async with limit:

@@ -171,4 +171,4 @@ class Generation:
         if self._expiry is not None:
             self._expiry.cancel()
         self._timeline.end(status=status, finish_reason=finish_reason, error=error)
-        self._ticket.release()
+        self._ticket.leave()

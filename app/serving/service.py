@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.answer.formats import ChatFormat
@@ -12,18 +11,15 @@ from app.answer.plan import AnswerPlan
 from app.answer.prompt import Prompt
 from app.core.constraint import Constraint
 from app.core.errors import (
-    Draining,
     EngineDied,
     InvalidRequest,
     LeapjsonError,
     PromptTooLong,
-    QueueFull,
 )
 from app.core.events import RequestObserver
 from app.core.request import EngineRequest
 from app.serving.admission import Admission, Ticket
-from app.serving.body_room import BodyRoom
-from app.serving.constraints import ConstraintCache
+from app.serving.compiling.cache import ConstraintCache
 from app.serving.deadline import Deadline
 from app.serving.generation import Generation
 from app.serving.ports import Tokenizer
@@ -52,12 +48,6 @@ class ServiceConfig:
     """False turns drafting off for every request."""
     tenants_share: bool = True
     """Whether they use each other's computed prompts and learned drafts."""
-    max_bodies_bytes: int = 256 << 20
-    """Of the request bodies that are read at a time: what one tenant alone may take."""
-    tenant_share: float = 1.0
-    """See ``SharedRoom``."""
-    request_seconds: float = 3600.0
-    """From a request's arrival to its last token, and the longest that it may ask for."""
 
 
 class GenerationService:
@@ -78,7 +68,7 @@ class GenerationService:
     ) -> None:
         self._config = config
         self._worker = worker
-        self._admission = admission
+        self.admission = admission
         self._constraints = constraints
         self._tokenizer = tokenizer
         self._observer = observer
@@ -86,10 +76,6 @@ class GenerationService:
         self._clock = clock
         self._fresh_seed = fresh_seed
         self._prompts = PromptPreparer(tokenizer, config.chat_format)
-        self.bodies = BodyRoom(
-            config.max_bodies_bytes, tenant_share=config.tenant_share, observer=observer
-        )
-        """Room for the bodies of requests while they are read."""
 
     @property
     def fault(self) -> str | None:
@@ -103,7 +89,7 @@ class GenerationService:
     @property
     def draining(self) -> bool:
         """Whether the server shuts down and takes no new requests."""
-        return self._admission.draining
+        return self.admission.draining
 
     def arrive(self, request_id: str, endpoint: str) -> Timeline:
         """Start a request's clock."""
@@ -118,44 +104,25 @@ class GenerationService:
         """The tokens that a request with this prompt would have. Raises ``InvalidRequest``."""
         return (await self._prompts.prepare(prompt, add_special_tokens=add_special_tokens)).tokens
 
-    def expect_room(self, tenant: str) -> None:
-        """Raise ``Unavailable``, as ``open`` would, where not even one answer more has room.
-
-        Asked before a request is read: of an overload's many, reading those that are refused would
-        take the time from those that are answered.
-        """
-        with self._counting_rejections():
-            self._admission.check(1, tenant)
-
-    async def open(self, request: GenerationRequest, timeline: Timeline) -> Generation:
+    async def open(
+        self, request: GenerationRequest, timeline: Timeline, ticket: Ticket
+    ) -> Generation:
         """Start to answer; every reason to refuse is raised here, before anything is answered.
 
         Raises ``RequestError``, ``Unavailable``, ``DeadlineExceeded`` or ``EngineDied``; the caller
         then ends the timeline. The caller closes the generation, which fails by itself when its
-        time has passed. Cancelling the call leaves nothing behind.
+        time has passed, and whose ticket leaves when its answers have ended. Cancelling the call
+        leaves nothing behind but the ticket, which is the caller's.
         """
         self._check_bias(request.sampling.logit_bias)
         if not self._worker.alive:
             raise EngineDied(DEATH_NOTICE)
-        deadline = Deadline.after(request.timeout, self._config.request_seconds)
-        with self._counting_rejections():
-            ticket = self._admission.admit(request.n * len(request.prompts), request.tenant)
-            try:
-                async with deadline.holds("the request was not even in the engine's queue"):
-                    generation = await self._start(request, ticket, timeline, deadline)
-            except BaseException:
-                ticket.release()
-                raise
+        deadline = ticket.deadline(request.timeout)
+        ticket.take(request.n * len(request.prompts))
+        async with deadline.holds("the request was not even in the engine's queue"):
+            generation = await self._start(request, ticket, timeline, deadline)
         generation.expire(deadline)
         return generation
-
-    @contextlib.contextmanager
-    def _counting_rejections(self) -> Iterator[None]:
-        try:
-            yield
-        except (QueueFull, Draining) as error:
-            self._observer.observe_rejection(error.code)
-            raise
 
     async def _start(
         self, request: GenerationRequest, ticket: Ticket, timeline: Timeline, deadline: Deadline

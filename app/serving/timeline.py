@@ -32,21 +32,17 @@ class Timeline:
     _last_token: float | None = None
     _last_chunk: dict[int, float] = field(default_factory=dict)
     _gaps: list[float] = field(default_factory=list)
-    _usage: dict[int, AnswerUsage] = field(default_factory=dict)
+    usage: dict[int, AnswerUsage] = field(default_factory=dict)
+    """The latest counts of each choice that has any."""
     _prompt_tokens: int = 0
     _ended: bool = False
 
     def __post_init__(self) -> None:
         self._arrived = self.clock()
 
-    @property
-    def usage(self) -> dict[int, AnswerUsage]:
-        """The latest counts of each choice that has any."""
-        return self._usage
-
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """Around waiting for a constraint, compiled or found; also where that fails."""
+        """Measures the wait for a constraint, whether it is compiled, found or refused."""
         began = self.clock()
         try:
             yield
@@ -55,7 +51,7 @@ class Timeline:
             self._compiling = (first, self.clock())
 
     def submitted(self, prompt_tokens: int) -> None:
-        """The request goes to the engine, with so many tokens in all its prompts together."""
+        """The request goes to the engine; its prompts have so many tokens together."""
         self._submitted = self.clock()
         self._prompt_tokens = prompt_tokens
 
@@ -71,7 +67,7 @@ class Timeline:
             self._gaps.append(now - self._last_chunk[index])
         self._last_chunk[index] = now
         self._last_token = now
-        self._usage[index] = usage
+        self.usage[index] = usage
 
     def end(self, *, status: int, finish_reason: str, error: Exception | None = None) -> None:
         """Report the request. ``status`` is the HTTP status, 499 for a client that left."""
@@ -84,7 +80,7 @@ class Timeline:
         now = self.clock()
         started = now if self._scheduled is None else self._scheduled
         first = None if self._first_token is None else self._first_token - self._arrived
-        answers = self._usage.values()
+        answers = self.usage.values()
         return RequestStats(
             endpoint=self.endpoint,
             status=status,
@@ -95,7 +91,7 @@ class Timeline:
             e2e_seconds=now - self._arrived,
             inter_token_seconds=self._gaps,
             phases=tuple(self._phases(now)),
-            choices=len(self._usage),
+            choices=len(self.usage),
             prompt_tokens=self._prompt_tokens,
             cached_tokens=max((each.cached_tokens for each in answers), default=0),
             completion_tokens=sum(each.completion_tokens for each in answers),

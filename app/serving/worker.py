@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from app.core.errors import EngineDied, LeapjsonError, RequestError
+from app.core.errors import EngineDied, LeapjsonError, RequestError, ShutDown
 from app.core.events import TokenChunk
 from app.core.request import EngineRequest
 from app.serving.ports import Engine
@@ -29,6 +29,11 @@ from app.serving.ports import Engine
 logger = logging.getLogger(__name__)
 
 DEATH_NOTICE = "the engine died; the server has to be restarted"
+
+CUT_OFF = "the server was shut down before the answer was finished"
+
+SHUT_DOWN_RETRY = 5
+"""Seconds until a request that was cut off may try again: on another server, or after a restart."""
 
 STALL_SECONDS = 120.0
 """A step takes so long at most, unless the thread hangs in it."""
@@ -225,7 +230,7 @@ class EngineWorker:
 
         One that hangs is left behind once ``stall_seconds`` have passed since its last step.
         """
-        self.fail_all("the server stopped before the answer was finished")
+        self.cut_off()
         self._commands.put(_Stop())
         if self._thread is not None:
             left = max(0.0, self._stall_seconds - self.step_age)
@@ -236,8 +241,8 @@ class EngineWorker:
     async def submit(self, requests: Sequence[EngineRequest], inbox: Inbox) -> None:
         """Add all of the requests or none; their chunks go to ``inbox``.
 
-        Raises what the engine raised when it refused one of them, or ``EngineDied``. Cancelling
-        the call aborts the requests.
+        Raises what the engine raised when it refused one of them, ``EngineDied`` or ``ShutDown``.
+        Cancelling the call aborts the requests.
         """
         if not self.alive:
             raise EngineDied(DEATH_NOTICE)
@@ -260,16 +265,22 @@ class EngineWorker:
         if known:
             self._commands.put(_Abort(known))
 
-    def fail_all(self, message: str) -> None:
-        """End every request with ``EngineDied(message)``."""
+    def cut_off(self) -> None:
+        """End every request with ``ShutDown``, or ``EngineDied`` if the engine hangs."""
+        if self.stalled:
+            self._fail_all(lambda: EngineDied(CUT_OFF))
+        else:
+            self._fail_all(lambda: ShutDown(CUT_OFF, retry_after=SHUT_DOWN_RETRY))
+
+    def _fail_all(self, error: Callable[[], LeapjsonError]) -> None:
         inboxes = {id(inbox): inbox for inbox in self._inboxes.values()}
         self.abort(list(self._inboxes))
         submitting, self._submitting = self._submitting, {}
         for added in submitting.values():
             if not added.done():
-                added.set_exception(EngineDied(message))
+                added.set_exception(error())
         for inbox in inboxes.values():
-            inbox.on_failure(EngineDied(message))
+            inbox.on_failure(error())
 
     def _run(self) -> None:
         try:
@@ -308,4 +319,4 @@ class EngineWorker:
 
     def _die(self) -> None:
         self._dead = True
-        self.fail_all(DEATH_NOTICE)
+        self._fail_all(lambda: EngineDied(DEATH_NOTICE))

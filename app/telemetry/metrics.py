@@ -82,7 +82,7 @@ class Metrics:
             exchange.report(stats)
 
     def observe_exchange(self, exchange: Exchange) -> None:
-        """Count a request that the service did not report: refused before it, or none of its."""
+        """Count a request that the service did not report: refused before it, or not for it."""
         if exchange.stats is None:
             self._requests.count(exchange.endpoint, exchange.status, exchange.finish_reason)
 

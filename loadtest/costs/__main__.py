@@ -34,8 +34,8 @@ from loadtest.costs.mask_table import mask_table
 from loadtest.costs.sampler import sampler_table
 from loadtest.costs.stepping import Stepper, Words, has_weights, model_config
 from loadtest.model_folder import write_llama_160m
-from loadtest.profile_step import TOKENIZERS
 from loadtest.server import running_server
+from tools import datasets
 
 ASKED_FOR = ("batch", "schema", "context")
 TABLES = (*ASKED_FOR, "sampler", "linears", "masks")
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "sampler" in wanted:
         show("Sampler", sampler_table(3 if options.quick else 40, options.threads))
     if "masks" in wanted:
-        show("Masks on a GPU", mask_table(4 if options.quick else 160))
+        show("Masks on a GPU", mask_table(options.vocabulary, 4 if options.quick else 160))
     if wanted <= {"sampler", "masks"}:
         return
     with tempfile.TemporaryDirectory() as name:
@@ -135,7 +135,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("table", nargs="*", metavar="TABLE", help="what to measure; batch schema context if none")
     add("--model-folder", type=Path, help="what is measured and served")
-    add("--tokenizer", type=Path, default=TOKENIZERS / "gpt2", help="of the random model")
+    add("--tokenizer", type=Path, default=datasets.GPT2, help="of the random model")
+    add("--vocabulary", type=Path, default=datasets.QWEN2_5, help="of the masks: a tokenizer")
     add("--batch", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64, 128])
     add("--properties", type=int, nargs="+", default=[1, 10, 100, 1_000, 5_000])
     add("--context", type=int, nargs="+", default=[128, 512, 1_024, 1_900])

@@ -5,13 +5,11 @@ Real answers to real schemas are followed token by token, without leaps, some at
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,10 +21,8 @@ from app.core.errors import ConstraintError, RejectedToken
 from app.core.specs import JsonSchema
 from app.model.cuda.mask_table import MaskTable
 from app.text import Vocabulary
-from loadtest.profile_step import TOKENIZERS
-from loadtest.soak import read_tokenizer
 from loadtest.tables import table
-from loadtest.workloads.maskbench import DATA
+from tools import datasets
 
 COLUMNS = ("answers", "steps", "rows", "masks sent", "KiB a step", "if all were sent")
 STREAMS = 16
@@ -34,8 +30,6 @@ EVERY = 7
 """Of the file's schemas: neighbours are of one source."""
 LENGTHS = range(8, 401)
 """Tokens of an answer."""
-LLAMA = TOKENIZERS / "llama3_2"
-END = 128_001
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +50,26 @@ class Followed:
                 return
 
 
-def followed(answers: int) -> tuple[list[Followed], int]:
+def followed(folder: Path, answers: int) -> tuple[list[Followed], int]:
     """So many of MaskBench's schemas with a valid instance each, and the vocabulary's size."""
-    content = read_tokenizer(LLAMA)
-    vocabulary = Vocabulary.from_json(content, [END])
-    tokenizer = Tokenizer.from_str(json.dumps(content))
+    content = datasets.tokenizer_json(folder)
+    tokenizer = Tokenizer.from_buffer(content)
+    parsed = json.loads(content)
+    vocabulary = Vocabulary.from_json(parsed, [parsed["added_tokens"][0]["id"]])
     compiler = Compiler(vocabulary)
 
-    def found(path: Path) -> Iterator[Followed]:
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            for line in islice(lines, 0, None, EVERY):
-                case: dict[str, Any] = json.loads(line)
-                valid = [test["data"] for test in case["tests"] if test["valid"]]
-                text = json.dumps(valid[0], ensure_ascii=False) if valid else ""
-                tokens = tokenizer.encode(text, add_special_tokens=False).ids
-                if len(tokens) in LENGTHS:
-                    try:
-                        yield Followed(compiler.compile(JsonSchema(case["schema"])), tokens)
-                    except ConstraintError:
-                        continue
+    def found() -> Iterator[Followed]:
+        for case in datasets.maskbench()[::EVERY]:
+            valid = [test["data"] for test in case["tests"] if test["valid"]]
+            text = json.dumps(valid[0], ensure_ascii=False) if valid else ""
+            tokens = tokenizer.encode(text, add_special_tokens=False).ids
+            if len(tokens) in LENGTHS:
+                try:
+                    yield Followed(compiler.compile(JsonSchema(case["schema"])), tokens)
+                except ConstraintError:
+                    continue
 
-    return list(islice(found(DATA), answers)), vocabulary.size
+    return list(islice(found(), answers)), vocabulary.size
 
 
 def batches(streams: Sequence[Iterator[Mask]], together: int) -> Iterator[list[Mask]]:
@@ -106,8 +99,8 @@ def counted(name: str, steps: Iterator[list[Mask]], kept: MaskTable, words: int)
     return [name, f"{count:,}", f"{rows:,}", f"{sent:,}", kib(sent), kib(rows)]
 
 
-def mask_table(answers: int) -> str:
-    some, vocabulary = followed(answers)
+def mask_table(folder: Path, answers: int) -> str:
+    some, vocabulary = followed(folder, answers)
     words = -(-vocabulary // 32)
     kept = MaskTable(words, torch.device("cpu"))
     rows = [

@@ -15,7 +15,7 @@ from app.constraint.program import compile_program, everyday_schema
 from app.core.constraint import Constraint, ConstraintSpec
 from app.core.errors import ConstraintError, ConstraintTooComplex
 from app.core.specs import JsonSchema
-from app.serving.constraints import ConstraintCache
+from app.serving.compiling.cache import ConstraintCache
 from loadtest.costs.asking import CHAT, Client, RefusedError
 from loadtest.costs.stepping import Words
 from loadtest.schemas import distinct, strict_object

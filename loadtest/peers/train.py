@@ -23,9 +23,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch.nn import functional
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-from app.demo.corpus import mixture
 from loadtest.model_folder import CHAT_TEMPLATE
 from loadtest.peers.sheets import sheets
+from tools.demo_model.corpus import mixture
 
 END: Final = "<|endoftext|>"
 VOCABULARY: Final = 32_000

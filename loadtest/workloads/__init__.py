@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from loadtest.workloads.base import Nonces, Workload, WorkloadUnavailableError
+from loadtest.workloads.base import Nonces, Workload
 from loadtest.workloads.extraction import LongDocument, ShortTexts
 from loadtest.workloads.lmsys import Coordinates, FreeText, character, city
 from loadtest.workloads.maskbench import maskbench
 from loadtest.workloads.mixed import Mixed
 from loadtest.workloads.tools import ToolCalls
 
-__all__ = ["DESCRIPTIONS", "Nonces", "Workload", "WorkloadUnavailableError", "workload"]
+__all__ = ["DESCRIPTIONS", "Nonces", "Workload", "workload"]
 
 _FREE_TOKENS = 80
 _DOCUMENT_CHARACTERS = 2_000
@@ -70,10 +70,7 @@ DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
 
 
 def workload(asked: str) -> Workload:
-    """The workload of a name.
-
-    Raises ValueError for an unknown one, ``WorkloadUnavailableError`` where its data is missing.
-    """
+    """The workload of a name. Raises ValueError for an unknown one."""
     name, _, argument = asked.partition(":")
     if name in _WITH_ARGUMENT:
         build, default, _ = _WITH_ARGUMENT[name]

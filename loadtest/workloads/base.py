@@ -11,10 +11,6 @@ from loadtest.requests import Request
 DEFAULT_MAX_TOKENS = 512
 
 
-class WorkloadUnavailableError(Exception):
-    """The workload needs data or a package that is not here; the message says which."""
-
-
 class Workload(Protocol):
     """An endless list of requests; the same number always gives the same request."""
 

@@ -8,10 +8,10 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from app.demo.corpus import Example, Kind, examples
 from loadtest.requests import Request, Schema
 from loadtest.schemas import distinct, strict_object
 from loadtest.workloads.base import DEFAULT_MAX_TOKENS
+from tools.demo_model.corpus import Example, Kind, examples
 
 _KINDS: tuple[Kind, ...] = ("contact", "invoice", "event", "review", "city", "notes")
 _PER_KIND = 200

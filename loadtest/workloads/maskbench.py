@@ -6,19 +6,17 @@ that require a name they do not describe in the same place.
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from loadtest.requests import Request, Schema
 from loadtest.schemas import renamed
-from loadtest.workloads.base import DEFAULT_MAX_TOKENS, WorkloadUnavailableError
+from loadtest.workloads.base import DEFAULT_MAX_TOKENS
+from tools import datasets
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "maskbench" / "dev.jsonl.gz"
 _THROUGH_NAMES = re.compile(r'"\$ref": "#[^"]*/properties/')
 _STRIDE = 997
 """A prime: neighbours in the file are of one source, and a run shall see all sources."""
@@ -44,12 +42,8 @@ class MaskBench:
         )
 
 
-def maskbench(name: str, path: Path = DATA, *, constrained: bool = True) -> MaskBench:
-    """Raises ``WorkloadUnavailableError`` where the data is not at hand."""
-    if not path.exists():
-        raise WorkloadUnavailableError(f"the workload {name} needs {path}")
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        schemas = [json.loads(line)["schema"] for line in lines]
+def maskbench(name: str, *, constrained: bool = True) -> MaskBench:
+    schemas = [case["schema"] for case in datasets.maskbench()]
     return MaskBench(name, [schema for schema in schemas if _can_be_renamed(schema)], constrained)
 
 

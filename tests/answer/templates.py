@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
+from tools import datasets
+
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -114,6 +118,26 @@ MISTRAL_CALL_ID = MAGISTRAL.replace("+ '[ARGS]'", "+ '[CALL_ID]' + tool['id'] + 
     "[THINK]Your thoughts[/THINK]", ""
 )
 
+LLAMA_3 = """\
+{%- if date_string is not defined %}{% set date_string = '1 Jan 2025' %}{% endif %}
+{%- if tools_in_user_message is not defined %}{% set tools_in_user_message = true %}{% endif %}
+{%- macro offer() %}Call a function as {"name": its name, "parameters": an object}:
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}{% endmacro %}
+{%- for message in messages %}
+{{- '<|start_header_id|>' + (message.role if message.role != 'tool' else 'ipython') }}
+{{- '<|end_header_id|>\n' }}
+{%- if loop.first %}Today: {{ date_string }}
+{% if tools and not tools_in_user_message %}{{ offer() }}{% endif %}{% endif %}
+{%- if loop.index0 == 1 and tools and tools_in_user_message %}{{ offer() }}{% endif %}
+{%- if message.tool_calls %}
+{%- if message.tool_calls | length > 1 %}{{ raise_exception('only single tool-calls') }}{% endif %}
+{%- set call = message.tool_calls[0].function %}
+{{- '{"name": "' + call.name + '", "parameters": ' + call.arguments | tojson + '}' }}
+{%- else %}{{ message.content }}{% endif %}
+{{- '<|eot_id|>' }}
+{%- endfor %}"""
+
 USER_AND_ASSISTANT = """\
 {%- for message in messages %}
 {%- if loop.first and message.role == 'system' %}
@@ -130,3 +154,16 @@ USER_AND_ASSISTANT = """\
 
 QWEN3_CODER = "<tool_call>\n<function=name>\n<parameter=p>{{ call.arguments }}</tool_call>"
 GLM = "<tool_call>{name}\n<arg_key>k</arg_key>\n<arg_value>v</arg_value></tool_call></think>"
+
+
+def of_tokenizer(name: str) -> str:
+    """The chat template beside a real tokenizer."""
+    config = json.loads((datasets.tokenizers()[name] / "tokenizer_config.json").read_bytes())
+    return str(config["chat_template"])
+
+
+REAL = {
+    "like llama": LLAMA_3,
+    **{name: of_tokenizer(name) for name in datasets.tokenizers() if name != "gpt2"},
+}
+"""The templates as models have them; Llama's own may not be at hand (see ``datasets``)."""

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from app.answer.formats import HERMES, LLAMA, MISTRAL, PLAIN, ReasoningFormat, ToolFormat, detect
@@ -31,13 +28,13 @@ def test_a_template_tells_its_format_by_its_marks(
     assert (found.tools, found.reasoning, found.has_template) == (tools, reasoning, True)
 
 
-def test_the_real_templates_of_qwen_and_llama_are_known(shared_data: Path) -> None:
-    def template(name: str) -> str:
-        path = shared_data / "tokenizers" / name / "tokenizer_config.json"
-        return str(json.loads(path.read_text())["chat_template"])
+def test_the_real_template_of_qwen_is_known() -> None:
+    assert detect(templates.REAL["qwen2_5"], ()).tools == HERMES
 
-    assert detect(template("qwen2_5"), ()).tools == HERMES
-    llama = detect(template("llama3_2"), ())
+
+@pytest.mark.parametrize("name", [name for name in templates.REAL if "llama" in name])
+def test_the_template_of_llama_is_known_and_what_it_takes(name: str) -> None:
+    llama = detect(templates.REAL[name], ())
     assert llama.tools == LLAMA
     assert not llama.tools.parallel
     assert {"tools", "date_string", "tools_in_user_message"} <= llama.variables

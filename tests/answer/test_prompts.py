@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -145,15 +144,14 @@ def test_two_messages_of_the_user_stay_two_where_no_result_is_between() -> None:
     assert prepared(templates.CHATML, messages, ()).messages == messages
 
 
-@pytest.mark.parametrize("name", ["qwen2_5", "llama3_2"])
-def test_the_real_templates_take_what_is_prepared(name: str, shared_data: Path) -> None:
-    path = shared_data / "tokenizers" / name / "tokenizer_config.json"
-    template = json.loads(path.read_text())["chat_template"]
+@pytest.mark.parametrize("name", templates.REAL)
+def test_the_real_templates_take_what_is_prepared(name: str) -> None:
+    template = templates.REAL[name]
     text = rendered(template, prepared(template, exchange(call())))
     assert '{"city": "Ulm"}' in text
     assert "Tells the weather." in text
     assert "rain 0" in text
-    if name == "llama3_2":
+    if "llama" in name:
         with pytest.raises(jinja2.TemplateError, match="single tool-calls"):
             rendered(template, prepared(template, exchange(call("1"), call("2"))))
 

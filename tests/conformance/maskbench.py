@@ -20,9 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.conformance import peers, shared, trials, workers
-from tests.conformance.shared import Case
-from tests.conformance.trials import Judge, Trial
+from tests.conformance import peers, tokenizers, trials, workers
+from tests.conformance.trials import Judge, Trial, dumps
+from tools import datasets
+from tools.datasets import Case
 
 LANGUAGE = "language"
 """The judge that knows no vocabulary."""
@@ -30,7 +31,7 @@ LANGUAGE = "language"
 
 def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
-    cases = shared.maskbench(options.data, options.count, options.seed)
+    cases = datasets.maskbench(options.data, options.count, options.seed)
     judges = _judges(options)
     found: dict[str, list[Trial]] = {name: [Trial("missing")] * len(cases) for name in judges}
     start = time.monotonic()
@@ -54,12 +55,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.maskbench")
-    parser.add_argument("data", nargs="?", type=Path, default=shared.MASKBENCH)
+    parser.add_argument("data", nargs="?", type=Path, default=datasets.MASKBENCH)
     parser.add_argument("--count", type=int, help="schemas, drawn by --seed (default: all)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--engines", nargs="+", choices=peers.ENGINES, default=["leapjson"])
     parser.add_argument("--seconds", type=float, default=10.0, help="limit a schema and engine")
-    parser.add_argument("--tokenizer", choices=shared.TOKENIZERS, default="llama3_2")
+    parser.add_argument("--tokenizer", choices=datasets.tokenizers(), default="qwen2_5")
     parser.add_argument("--no-masks", action="store_true", help="our language alone, by bytes")
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--show", type=int, default=20, help="problems of each kind to print")
@@ -70,7 +71,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 def _judges(options: argparse.Namespace) -> dict[str, Judge]:
     judges: dict[str, Judge] = {}
     if not options.no_masks:
-        tokenizer = shared.tokenizer(options.tokenizer)
+        tokenizer = tokenizers.tokenizer(options.tokenizer)
         for name in options.engines:
             engine = peers.ENGINES[name](tokenizer)
             warm = {"schema": {"type": "string"}, "tests": [{"data": "a", "valid": True}]}
@@ -169,7 +170,7 @@ def _print_problems(name: str, cases: list[Case], column: list[Trial], show: int
         for kind in ("invalid_accepted", "valid_rejected"):
             for place in getattr(trial, kind):
                 order = " (in this key order)" if place in trial.other_order else ""
-                note(kind + order, case, shared.dumps(case["tests"][place]["data"]))
+                note(kind + order, case, dumps(case["tests"][place]["data"]))
         for text in trial.wrong_samples:
             note("wrong sample", case, text)
         if trial.keyword in ("invalid_schema", "schema_too_complex", "unsatisfiable_schema"):

@@ -17,7 +17,7 @@ import numpy as np
 from app.constraint import Compiler, JsonSchema
 from app.core.constraint import Mask
 from app.core.errors import ConstraintError, UnsatisfiableSchema, UnsupportedSchema
-from tests.conformance.shared import SharedTokenizer
+from tests.conformance.tokenizers import RealTokenizer
 
 
 class Refused(Exception):
@@ -54,7 +54,7 @@ class Engine(Protocol):
 class Leapjson:
     """This project."""
 
-    def __init__(self, tokenizer: SharedTokenizer) -> None:
+    def __init__(self, tokenizer: RealTokenizer) -> None:
         self._compiler = Compiler(tokenizer.vocabulary)
 
     def compile(self, schema: Any) -> Callable[[], Matcher]:
@@ -71,7 +71,7 @@ class Leapjson:
 class Llguidance:
     """llguidance: its default strictness, its slices for JSON."""
 
-    def __init__(self, tokenizer: SharedTokenizer) -> None:
+    def __init__(self, tokenizer: RealTokenizer) -> None:
         self._library = import_module("llguidance")
         self._tokenizer = self._library.LLTokenizer(
             tokenizer.json,
@@ -120,7 +120,7 @@ class Xgrammar:
     The library is no dependency of this project; ``ImportError`` where it is not installed.
     """
 
-    def __init__(self, tokenizer: SharedTokenizer, *, strict: bool) -> None:
+    def __init__(self, tokenizer: RealTokenizer, *, strict: bool) -> None:
         self._library = import_module("xgrammar")
         self._strict = strict
         vocabulary = json.loads(tokenizer.json)
@@ -166,7 +166,7 @@ class _XgrammarMatcher:
             raise EngineFailed("a token of the mask was not accepted")
 
 
-ENGINES: dict[str, Callable[[SharedTokenizer], Engine]] = {
+ENGINES: dict[str, Callable[[RealTokenizer], Engine]] = {
     "leapjson": Leapjson,
     "llguidance": Llguidance,
     "xgrammar": lambda tokenizer: Xgrammar(tokenizer, strict=True),

@@ -12,17 +12,18 @@ import json
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from app.core.constraint import JsonSchema
 from app.core.errors import ConstraintError, UnsatisfiableSchema
-from tests.conformance import shared, suite_report
+from tests.conformance import suite_report
 from tests.conformance.trials import validator_of
 from tests.conformance.verdicts import Verdict, judge, refusal
 from tests.constraint.walks import Walker
+from tools import datasets
 
 DRAFTS = {
     "draft7": "http://json-schema.org/draft-07/schema#",
@@ -44,25 +45,22 @@ class Record:
     """Instances that are neither right nor refused: (verdict, where and what)."""
 
 
-def run(folder: Path, drafts: list[str], *, optional: bool = False) -> list[Record]:
+def run(
+    drafts: Iterable[str], *, optional: bool = False, archive: Path = datasets.SUITE
+) -> list[Record]:
     """The records of all files, in order."""
+    suite = datasets.official_suite(archive)
     return [
-        _judge_file(draft, path, folder / draft)
+        _judge_file(draft, name, cases)
         for draft in drafts
-        for path in _files(folder / draft, optional)
+        for name, cases in suite[draft].items()
+        if name.startswith("optional/") == optional
     ]
 
 
-def _files(folder: Path, optional: bool) -> Iterator[Path]:
-    if not optional:
-        yield from sorted(folder.glob("*.json"))
-    else:
-        yield from sorted((folder / "optional").rglob("*.json"))
-
-
-def _judge_file(draft: str, path: Path, folder: Path) -> Record:
-    record = Record(draft, str(path.relative_to(folder).with_suffix("")))
-    for case in json.loads(path.read_text()):
+def _judge_file(draft: str, name: str, cases: list[dict[str, Any]]) -> Record:
+    record = Record(draft, name)
+    for case in cases:
         _judge_case(record, case)
     return record
 
@@ -112,13 +110,13 @@ def _wrong_samples(schema: Any, walker: Walker) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.suite")
-    parser.add_argument("--data", type=Path, default=shared.SUITE, help="the folder tests/")
+    parser.add_argument("--data", type=Path, default=datasets.SUITE, help="an archive of tests/")
     parser.add_argument("--write", type=Path, help="write the table of keywords here")
     parser.add_argument("--optional", action="store_true", help="list the optional part's cases")
     options = parser.parse_args(arguments)
-    drafts = [draft for draft in DRAFTS if (options.data / draft).is_dir()]
-    required = run(options.data, drafts)
-    optional = run(options.data, drafts, optional=True)
+    drafts = [draft for draft in DRAFTS if draft in datasets.official_suite(options.data)]
+    required = run(drafts, archive=options.data)
+    optional = run(drafts, optional=True, archive=options.data)
     for record in required + (optional if options.optional else []):
         for keyword, what in record.refused:
             print(f"refused   {record.draft} {record.keyword}: {what} (by {keyword})")

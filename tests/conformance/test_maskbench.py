@@ -1,18 +1,18 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.conformance import shared, trials
+from tests.conformance import trials
 from tests.conformance.peers import Leapjson
+from tests.conformance.tokenizers import tokenizer
 from tests.conformance.trials import Trial
+from tools import datasets
 
 
 @pytest.fixture(scope="module")
-def sample(shared_data: Path) -> list[shared.Case]:
+def sample() -> list[datasets.Case]:
     """Every sixtieth schema."""
-    return shared.maskbench(shared_data / "maskbench" / "dev.jsonl.gz")[::60]
+    return datasets.maskbench()[::60]
 
 
 def trouble(trial: Trial) -> str:
@@ -21,16 +21,17 @@ def trouble(trial: Trial) -> str:
     return ""
 
 
-def test_a_sample_of_maskbench_is_sound(sample: list[shared.Case]) -> None:
+def test_a_sample_of_maskbench_is_sound(sample: list[datasets.Case]) -> None:
     found = {case["id"]: trouble(trials.by_bytes(case)) for case in sample}
     assert {name: text for name, text in found.items() if text} == {}
 
 
-def test_a_sample_of_maskbench_is_followed_by_masks(sample: list[shared.Case]) -> None:
-    tokenizer = shared.tokenizer("llama3_2")
-    engine = Leapjson(tokenizer)
+@pytest.mark.parametrize("name", [name for name in datasets.tokenizers() if name != "gpt2"])
+def test_a_sample_of_maskbench_is_followed_by_masks(name: str, sample: list[datasets.Case]) -> None:
+    real = tokenizer(name)
+    engine = Leapjson(real)
     for case in sample[::4]:
-        trial = trials.with_masks(engine, tokenizer, case)
+        trial = trials.with_masks(engine, real, case)
         assert trouble(trial) == "", case["id"]
         bytes_say = trials.by_bytes(case)
         assert trial.outcome == bytes_say.outcome

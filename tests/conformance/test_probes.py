@@ -3,17 +3,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from app.core.constraint import JsonSchema
 from app.core.errors import ConstraintError, UnsatisfiableSchema, UnsupportedSchema
-from tests.conformance import shared
 from tests.conformance.verdicts import Verdict, accepts, judge
 from tests.constraint.walks import Walker
-
-PROBES: list[dict[str, Any]] = (
-    json.loads(shared.PROBES.read_text()) if shared.PROBES.exists() else []
-)
+from tools import datasets
 
 
 def wrong_texts(probe: dict[str, Any]) -> list[str]:
@@ -45,10 +39,9 @@ def _repeats_a_key(text: str) -> bool:
     return any(repeated)
 
 
-@pytest.mark.skipif(not PROBES, reason="needs ../shared/data/keyword_probes.json")
 def test_every_probed_keyword_is_right_or_refused_by_name() -> None:
     wrong, refused = {}, {}
-    for probe in PROBES:
+    for probe in datasets.keyword_probes():
         try:
             texts = wrong_texts(probe)
         except UnsupportedSchema as error:

@@ -32,9 +32,9 @@ from app.constraint.expressions import Expression
 from app.constraint.state import AutomatonState, CompiledConstraint
 from app.core.constraint import Mask, Vocabulary
 from app.core.errors import ConstraintError
-from tests.conformance import shared
+from tests.conformance.tokenizers import tokenizer
 from tests.conformance.trials import validator_of
-from tests.e2e.schemas import random_schema
+from tools import datasets
 
 WALKS = 10
 """Walks over one schema, so that later ones meet memoised masks."""
@@ -184,13 +184,6 @@ def walks(
     return report
 
 
-def schema_pool(seed: int, size: int) -> list[Any]:
-    """Schemas of MaskBench where it is, random ones where it is not."""
-    if shared.MASKBENCH.exists():
-        return [case["schema"] for case in shared.maskbench(count=size, seed=seed)]
-    return [random_schema(random.Random(place)) for place in range(seed, seed + size)]
-
-
 @dataclass(frozen=True, slots=True)
 class _Task:
     tokenizer: str
@@ -202,7 +195,7 @@ class _Task:
 
 @lru_cache(maxsize=3)
 def _tools(name: str) -> tuple[Vocabulary, Compiler, BruteForce]:
-    vocabulary = shared.tokenizer(name).vocabulary
+    vocabulary = tokenizer(name).vocabulary
     return vocabulary, Compiler(vocabulary), BruteForce(vocabulary)
 
 
@@ -233,17 +226,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.walks")
     parser.add_argument("--count", type=int, default=10_000, help="walks")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--tokenizers", nargs="+", choices=shared.TOKENIZERS)
+    parser.add_argument("--tokenizers", nargs="+", choices=datasets.tokenizers())
     parser.add_argument("--masks", action="store_true", help="compare masks with brute force")
     parser.add_argument("--seconds", type=int, default=60, help="limit for one schema")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args(arguments)
-    names = options.tokenizers or shared.TOKENIZERS
-    schemas = schema_pool(options.seed, options.count // WALKS * 3 // 2)
+    names = options.tokenizers or list(datasets.tokenizers())
+    cases = datasets.maskbench(count=options.count // WALKS * 3 // 2, seed=options.seed)
     tasks = (
         _Task(
             tokenizer=names[place % len(names)],
-            schema=schemas[place % len(schemas)],
+            schema=cases[place % len(cases)]["schema"],
             seed=options.seed + place,
             masks=options.masks,
             seconds=options.seconds,

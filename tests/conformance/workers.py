@@ -15,8 +15,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from typing import Any
 
-from tests.conformance.shared import Case
 from tests.conformance.trials import Judge, Trial
+from tools.datasets import Case
 
 
 @dataclass

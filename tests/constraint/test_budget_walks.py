@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import pytest
 
 from app.constraint import Compiler
 from app.text import Vocabulary
-from tests.conformance import shared
+from tests.conformance.tokenizers import tokenizer
 from tests.conformance.walks import BruteForce, Report, walks
 from tests.e2e.schemas import random_schema
+from tools import datasets
 
 PIECES = [
     b'{"', b'": ', b'", "', b'"}', b'": "', b"na", b"name", b"12", b"[]", b'["', b'"]', b", ",
@@ -38,10 +38,10 @@ def test_every_walk_over_random_schemas_ends_valid_within_its_budget() -> None:
     assert total.counts["masks compared"] == 90
 
 
-@pytest.mark.parametrize("name", shared.TOKENIZERS)
-def test_walks_over_maskbench_end_valid_within_their_budget(name: str, shared_data: Path) -> None:
-    cases = shared.maskbench(shared_data / "maskbench" / "dev.jsonl.gz", count=12, seed=len(name))
-    vocabulary = shared.tokenizer(name).vocabulary
+@pytest.mark.parametrize("name", datasets.tokenizers())
+def test_walks_over_maskbench_end_valid_within_their_budget(name: str) -> None:
+    cases = datasets.maskbench(count=12, seed=len(name))
+    vocabulary = tokenizer(name).vocabulary
     compiler, check = Compiler(vocabulary), BruteForce(vocabulary)
     total = Report()
     for seed, case in enumerate(cases):

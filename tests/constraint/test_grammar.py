@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+import lark
+import llguidance
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -234,7 +236,6 @@ LARK_GRAMMARS = {
 
 @pytest.mark.parametrize("name", LARK_GRAMMARS)
 def test_texts_of_a_lark_grammar_parse_in_lark(name: str) -> None:
-    lark = pytest.importorskip("lark")
     text = LARK_GRAMMARS[name]
     parser = lark.Lark(text, parser="earley", lexer="dynamic_complete")
     walker = Walker.of(Grammar(text, syntax="lark"))
@@ -264,7 +265,6 @@ def lark_texts(
 def test_a_lark_grammar_takes_the_texts_that_lark_takes(
     name: str, alphabet: str, longest: int
 ) -> None:
-    lark = pytest.importorskip("lark")
     parser = lark.Lark(LARK_GRAMMARS[name], parser="earley", lexer="dynamic_complete")
     walker = Walker.of(Grammar(LARK_GRAMMARS[name]))
     for text, taken in lark_texts(parser, alphabet, longest, lark.exceptions.LarkError):
@@ -299,7 +299,6 @@ def test_an_inline_schema_is_followed_between_the_rest() -> None:
 def test_common_terminals_are_texts_that_lark_reads_as_them() -> None:
     from app.constraint.grammar.common import COMMON
 
-    lark = pytest.importorskip("lark")
     for name in COMMON:
         text = f"start: {name}\n%import common.{name}"
         parser = lark.Lark(text, parser="earley", lexer="dynamic_complete")
@@ -461,7 +460,6 @@ def test_an_unknown_syntax_is_refused() -> None:
 
 
 def test_lark_texts_are_taken_by_llguidance() -> None:
-    llguidance = pytest.importorskip("llguidance")
     tokenizer = llguidance.LLTokenizer("byte")
     for name in ("arithmetic", "indirect", "json"):
         text = LARK_GRAMMARS[name]

@@ -15,6 +15,7 @@ from app.constraint.state import AutomatonState
 from app.core.constraint import ConstraintSpec, Mask
 from app.core.errors import ConstraintTooComplex, RejectedToken, WorkPending
 from app.text import Vocabulary
+from tools import datasets
 
 PERSON: dict[str, Any] = {
     "type": "object",
@@ -139,11 +140,9 @@ def test_every_walk_ends_whole_within_any_budget_that_suffices(
         assert check.is_complete
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama3_2", "qwen2_5"])
-def test_masks_equal_brute_force_on_real_vocabularies(
-    name: str, tokenizer_json: Callable[[str], dict[str, Any]]
-) -> None:
-    content = tokenizer_json(name)
+@pytest.mark.parametrize("name", datasets.tokenizers())
+def test_masks_equal_brute_force_on_real_vocabularies(name: str) -> None:
+    content = json.loads(datasets.tokenizer_json(datasets.tokenizers()[name]))
     vocabulary = Vocabulary.from_json(content, eos_ids=[content["added_tokens"][0]["id"]])
     constraint = Compiler(vocabulary).compile(JsonSchema(PERSON))
     rng = random.Random(name)

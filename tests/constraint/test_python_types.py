@@ -4,12 +4,15 @@ import dataclasses
 import datetime
 import enum
 import json
+import os
 import random
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, Literal
 
+import outlines.types
 import pytest
 from openai.lib._parsing._completions import type_to_response_format_param
 from pydantic import BaseModel, Field, TypeAdapter
@@ -21,7 +24,7 @@ from app.core.constraint import Choice, Grammar, JsonSchema, Regex
 from app.core.errors import InvalidSchema, UnsupportedSchema
 from tests.constraint.walks import Walker
 
-terms = pytest.importorskip("outlines.types")
+terms: Any = outlines.types  # its annotations do not know that a text can be added to a term
 
 
 class Colour(enum.Enum):
@@ -137,6 +140,23 @@ def test_outlines_is_imported_on_use_alone() -> None:
     script = (
         "import sys; from app.constraint import compile_program, JsonSchema;"
         "compile_program(JsonSchema({'type': 'null'}));"
-        "assert 'outlines' not in sys.modules and 'pydantic' not in sys.modules"
+        "assert 'outlines' not in sys.modules and 'pydantic' not in sys.modules;"
+        "from app.constraint import from_python_type; from pydantic import BaseModel;"
+        "from_python_type(type('A', (BaseModel,), {'__annotations__': {'b': int}}), strict=True);"
+        "assert 'outlines' not in sys.modules and 'diskcache' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_converting_types_opens_no_cache_of_pickles(tmp_path: Path) -> None:
+    """CVE-2025-69872: who can write diskcache's folder runs code where it is read."""
+    script = (
+        "import datetime, typing; from app.constraint import compile_program, from_python_type;"
+        "from outlines import caching, types;"
+        "kinds = typing.Literal['a', 1], datetime.date, types.email, types.CFG('start: \"a\"');"
+        "[compile_program(from_python_type(kind)) for kind in kinds];"
+        "assert caching.get_cache.cache_info().currsize == 0"
+    )
+    environment = {**os.environ, "OUTLINES_CACHE_DIR": str(tmp_path / "cache")}
+    subprocess.run([sys.executable, "-c", script], check=True, env=environment)
+    assert not list(tmp_path.iterdir())

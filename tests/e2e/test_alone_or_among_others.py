@@ -15,14 +15,14 @@ import pytest
 from app.constraint import Compiler, JsonSchema
 from app.core.request import EngineRequest, SamplingParams
 from app.demo import MODEL_PATH
-from app.demo.corpus import Example, Kind, examples
-from app.demo.tokenizer import conversation
 from app.engine import Engine
 from app.model.config import ModelConfig
 from app.model.loading import eos_token_ids
 from app.model.runner import load_runner
 from app.text import HfTokenizer, Vocabulary
 from tests.engine.harness import Answer, answer_of, answers_of
+from tools.demo_model.corpus import Example, Kind, examples
+from tools.demo_model.tokenizer import conversation
 
 KINDS: tuple[Kind, ...] = ("contact", "city", "event", "review", "talk")
 TOGETHER = 32

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
-import shutil
 import signal
 import subprocess
 import time
@@ -30,6 +30,21 @@ REVIEW = (
 )
 
 
+WATCH = """
+import pathlib
+import sys
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("outlines", "outlines_core", "diskcache"):
+            pathlib.Path(__file__).with_name("imported").write_text(name)
+
+sys.meta_path.insert(0, Watch())
+pathlib.Path(__file__).with_name("watching").touch()
+"""
+"""Python runs it first in the server and in its compile workers."""
+
+
 class Contact(BaseModel):
     name: str
     email: str
@@ -37,10 +52,20 @@ class Contact(BaseModel):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def imports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the server and its compile workers note what they import: see ``WATCH``."""
+    folder = tmp_path_factory.mktemp("imports")
+    (folder / "sitecustomize.py").write_text(WATCH)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(imports: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("server") / "log"
-    with running_server(None, log, {"DTYPE": "float32"}) as server:
-        yield server
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(imports), prepend=os.pathsep)
+        with running_server(None, log, {"DTYPE": "float32"}) as server:
+            yield server
 
 
 @pytest.fixture
@@ -191,16 +216,26 @@ def test_a_budget_is_kept_by_finishing_or_on_request_by_cutting(client: openai.O
     assert ask(3, on_budget="truncate")[1] == "length"
 
 
+def test_answers_to_a_schema_are_served_without_outlines_and_its_cache_of_pickles(
+    server: Server, client: openai.OpenAI, imports: Path
+) -> None:
+    """CVE-2025-69872: diskcache reads pickles from a folder."""
+    parsed = client.chat.completions.parse(
+        model=MODEL, messages=[{"role": "user", "content": REVIEW}], response_format=Contact
+    )
+    assert parsed.choices[0].message.parsed is not None
+    assert imports.joinpath("watching").exists()
+    assert not imports.joinpath("imported").exists(), imports.joinpath("imported").read_text()
+
+
+@pytest.mark.needs("curl")
 def test_curl_gets_an_answer(server: Server) -> None:
-    curl = shutil.which("curl")
-    if curl is None:
-        pytest.skip("needs curl")
     body = {
         "model": MODEL,
         "messages": [{"role": "user", "content": "Is it raining?"}],
         "response_format": {"type": "choice", "choices": ["yes", "no"]},
     }
-    command = [curl, "-sS", f"{server.url}/v1/chat/completions", "-d", json.dumps(body)]
+    command = ["curl", "-sS", f"{server.url}/v1/chat/completions", "-d", json.dumps(body)]
     output = subprocess.run(
         [*command, "-H", "content-type: application/json"], capture_output=True, check=True
     ).stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -52,6 +52,46 @@ async def test_a_deadline_before_the_first_chunk_is_504_and_not_to_be_retried(
         await until(lambda: not bench.engine.has_work)
     assert bench.admission.live == 0
     assert [stats.status for stats in bench.observer.requests] == [504]
+
+
+async def slowly(body: dict[str, Any], pause: Coroutine[Any, Any, object]) -> AsyncIterator[bytes]:
+    data = json.dumps(body).encode()
+    yield data[:-1]
+    await pause
+    yield data[-1:]
+
+
+@each_endpoint
+async def test_the_time_that_a_body_takes_to_come_counts(path: str) -> None:
+    bench = Bench()
+    async with client_of(bench) as client:
+        body = slowly(SAY[path] | {"timeout": 0.01}, asyncio.sleep(0.05))
+        error = error_of(await client.post(path, content=body), 504)
+        assert "within 0.01 s, its timeout" in error["message"]
+    assert bench.engine.added == []
+    assert bench.admission.live == 0
+
+
+@pytest.mark.parametrize("path", [*SAY, "/v1/schemas", "/tokenize"])
+async def test_a_body_that_does_not_come_to_its_end_is_waited_for_no_longer(path: str) -> None:
+    bench = Bench(request_seconds=0.01)
+    async with client_of(bench) as client:
+        content = slowly({}, asyncio.Event().wait())
+        error = error_of(await client.post(path, content=content), 504)
+    assert error["message"].startswith("the request was not read within 0.01 s, the most that")
+    assert bench.admission.body_bytes == 0
+    assert [stats.status for stats in bench.observer.requests] == [504]
+
+
+async def test_registering_a_schema_has_a_deadline() -> None:
+    async def never(spec: object, tenant: str) -> None:
+        await asyncio.Event().wait()
+
+    bench = Bench(compile=never, request_seconds=0.05)
+    async with client_of(bench) as client:
+        response = await client.post("/v1/schemas", json={"schema": {}})
+    assert "not compiled and explained" in error_of(response, 504)["message"]
+    assert bench.admission.live == 0
 
 
 @asynccontextmanager
@@ -133,10 +173,10 @@ async def test_the_sdk_asks_once_when_its_time_has_passed() -> None:
 async def test_too_many_tokens_that_wait_are_429_with_retry_after(path: str) -> None:
     bench = Bench(max_queue_tokens=100)
     async with client_of(bench) as client:
-        held = bench.admission.admit(1)
+        held = bench.held(1)
         held.claim(100, 10)
         response = await client.post(path, json=SAY[path])
-        held.release()
+        held.leave()
     assert error_of(response, 429)["code"] == "queue_tokens_full"
     assert 1 <= int(response.headers["retry-after"]) <= 120
     assert bench.observer.rejections == ["queue_tokens_full"]

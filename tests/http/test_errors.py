@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator
@@ -276,7 +277,7 @@ async def test_where_nothing_has_room_a_request_is_refused_unread(path: str) -> 
     bench = Bench(capacity=1)
     async with client_of(bench) as client:
         bench.engine.gate.clear()
-        held = await bench.service.open(ask(), bench.service.arrive("r", "/test"))
+        held = await bench.open(ask())
         for body in (b"{", b"x" * CONFIG.max_body_bytes * 2):
             refused(await client.post(path, content=body), 429)
         assert (await client.post("/tokenize", json={"model": "demo", "prompt": "hi"})).is_success
@@ -287,7 +288,7 @@ async def test_where_nothing_has_room_a_request_is_refused_unread(path: str) -> 
 
 async def test_who_may_not_ask_does_not_learn_that_there_is_no_room() -> None:
     bench = Bench(capacity=1)
-    bench.admission.admit(1, "key 1")
+    bench.held(1, "key 1")
     async with client_of(bench, replace(CONFIG, api_keys=ApiKeys(["first"]))) as client:
         refused(await client.post(CHAT, json=chat()), 401)
         response = await client.post(CHAT, json=chat(), headers={"authorization": "Bearer first"})
@@ -297,7 +298,7 @@ async def test_who_may_not_ask_does_not_learn_that_there_is_no_room() -> None:
 
 async def test_a_page_may_read_that_there_is_no_room() -> None:
     bench = Bench(capacity=1)
-    bench.admission.admit(1, "127.0.0.1")
+    bench.held(1, "127.0.0.1")
     origin = "https://page.example"
     async with client_of(bench, replace(CONFIG, cors_origins=(origin,))) as client:
         response = await client.post(CHAT, json=chat(), headers={"origin": origin})
@@ -310,7 +311,7 @@ async def test_a_full_queue_is_429_with_retry_after() -> None:
     bench = Bench(capacity=1)
     async with client_of(bench) as client:
         bench.engine.gate.clear()
-        held = await bench.service.open(ask(), bench.service.arrive("r", "/test"))
+        held = await bench.open(ask())
         response = await client.post(CHAT, json=chat())
         error = refused(response, 429)
         assert 1 <= int(response.headers["retry-after"]) <= 120
@@ -328,6 +329,26 @@ async def test_a_draining_server_is_503_with_retry_after_and_not_ready() -> None
         assert int(response.headers["retry-after"]) >= 1
         assert (await client.get("/ready")).status_code == 503
         assert (await client.get("/health")).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_the_end_of_a_drain_cuts_off_is_503_of_its_own_code(
+    stream: bool,
+) -> None:
+    bench = Bench()
+    bench.engine.gate.clear()
+    async with client_of(bench) as client:
+        asked = asyncio.ensure_future(client.post(CHAT, json=chat(stream=stream)))
+        await until(lambda: bench.engine.added)
+        bench.admission.drain()
+        bench.worker.cut_off()
+        response = await asked
+        assert refused(response, 503)["code"] == "shut_down"
+        assert response.headers["retry-after"] == "5"
+        assert (await client.get("/health")).status_code == 200
+    (stats,) = bench.observer.requests
+    assert (stats.status, stats.error) == (503, "ShutDown")
+    assert bench.observer.rejections == []
 
 
 async def test_a_dead_engine_is_500_not_ready_and_not_healthy() -> None:

@@ -118,7 +118,7 @@ async def test_a_page_of_an_allowed_origin_may_ask_and_read_the_headers() -> Non
         assert "x-stainless-os" in preflight.headers["access-control-allow-headers"]
         assert preflight.headers["x-request-id"].startswith("req_")
         key = {"authorization": "Bearer key", "origin": PAGE}
-        bench.admission.admit(1)
+        bench.held(1)
         for body, headers, status in (
             (chat(), key, 200),
             (chat(stream=True), key, 200),

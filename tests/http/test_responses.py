@@ -410,8 +410,8 @@ async def test_errors_name_the_fields_of_this_endpoint() -> None:
 async def test_a_full_queue_says_when_to_come_back() -> None:
     bench = Bench(capacity=1)
     async with client_of(bench) as client:
-        ticket = bench.admission.admit(1)
+        ticket = bench.held(1)
         answer = await client.post(PATH, json=asking())
-        ticket.release()
+        ticket.leave()
     assert (answer.status_code, answer.json()["error"]["code"]) == (429, "queue_full")
     assert int(answer.headers["retry-after"]) > 0

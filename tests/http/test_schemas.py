@@ -134,9 +134,9 @@ async def test_an_id_that_is_not_known_is_a_400_in_a_request_and_a_404_in_a_path
 async def test_a_full_queue_and_a_large_body_are_told_as_anywhere() -> None:
     bench = Bench(capacity=1)
     async with client_of(bench) as client:
-        ticket = bench.admission.admit(1)
+        ticket = bench.held(1)
         full = await client.post(PATH, json={"schema": SCHEMA})
-        ticket.release()
+        ticket.leave()
         large = await client.post(PATH, json={"schema": {"title": "x" * 30_000}})
     assert (full.status_code, large.status_code) == (429, 413)
     assert int(full.headers["retry-after"]) >= 1

@@ -73,7 +73,7 @@ async def test_a_tenant_that_fills_the_queue_keeps_nobody_else_out(
     bench = Bench(capacity=9, tenant_share=0.9)
     async with client_of(bench, replace(CONFIG, api_keys=keys)) as client:
         for _ in range(9):
-            bench.admission.admit(1, "key 1")
+            bench.held(1, "key 1")
         for key, status in (("first", 429), ("second", 200)):
             headers = {"authorization": f"Bearer {key}"}
             response = await client.post(path, json=body, headers=headers)

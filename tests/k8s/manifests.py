@@ -19,6 +19,8 @@ K8S = Path(__file__).resolve().parents[2] / "k8s"
 OVERLAYS = ("cpu", "gpu", "keda", "gateway")
 KUBERNETES = ("1.35", "1.37")
 """The oldest that has all fields, and the newest with schemas here."""
+NEEDS_KUSTOMIZE = pytest.mark.needs("kustomize", "kubectl")
+"""On tests that ask for what is ``built``."""
 _SCHEMAS = Path(__file__).with_name("schemas")
 
 Object = dict[str, Any]
@@ -60,13 +62,8 @@ def one(kind: str, name: str, some: Sequence[Object]) -> Object:
 
 @cache
 def built(overlay: str) -> Sequence[Object]:
-    """What is applied. Skips the test where neither kubectl nor kustomize is installed."""
-    if shutil.which("kustomize"):
-        command = ["kustomize", "build"]
-    elif shutil.which("kubectl"):
-        command = ["kubectl", "kustomize"]
-    else:
-        pytest.skip("neither kustomize nor kubectl is installed")
+    """What is applied, by kustomize or else by kubectl."""
+    command = ["kustomize", "build"] if shutil.which("kustomize") else ["kubectl", "kustomize"]
     done = subprocess.run(
         [*command, str(K8S / "overlays" / overlay)], capture_output=True, text=True, check=False
     )

@@ -15,7 +15,17 @@ from app.server.serve import FLUSH_SECONDS
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
 from loadtest.autoscale.rules import hpa, keda
-from tests.k8s.manifests import K8S, OVERLAYS, Object, built, documents, literals, objects, one
+from tests.k8s.manifests import (
+    K8S,
+    NEEDS_KUSTOMIZE,
+    OVERLAYS,
+    Object,
+    built,
+    documents,
+    literals,
+    objects,
+    one,
+)
 from tests.server.backend import backend
 from tests.serving.fakes import FakeEngine
 
@@ -119,6 +129,7 @@ def test_a_pod_has_time_to_drain_before_it_is_killed(every: list[Object]) -> Non
         assert policy["periodSeconds"] >= drain, "the next pod goes when the last one is gone"
 
 
+@NEEDS_KUSTOMIZE
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_a_rollout_waits_as_long_as_a_pod_may_take_to_start(overlay: str) -> None:
     deployment = one("Deployment", "leapjson", built(overlay))
@@ -174,6 +185,7 @@ def test_keda_scales_as_the_autoscaler_does() -> None:
     assert theirs.least >= 1, "at 0 replicas nobody measures a queue"
 
 
+@NEEDS_KUSTOMIZE
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_thresholds_are_shares_of_the_answers_that_run_at_a_time(overlay: str) -> None:
     some = built(overlay)
@@ -293,6 +305,7 @@ def test_what_the_image_writes_to_is_writable(every: list[Object]) -> None:
         assert environment[name] == image[name]
 
 
+@NEEDS_KUSTOMIZE
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_every_pod_meets_the_restricted_security_standard(overlay: str) -> None:
     some = built(overlay)

@@ -7,9 +7,20 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.k8s.manifests import K8S, OVERLAYS, built, check, documents, kustomizations, objects, one
+from tests.k8s.manifests import (
+    K8S,
+    NEEDS_KUSTOMIZE,
+    OVERLAYS,
+    built,
+    check,
+    documents,
+    kustomizations,
+    objects,
+    one,
+)
 
 
+@NEEDS_KUSTOMIZE
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_what_an_overlay_builds_is_valid(overlay: str) -> None:
     some = built(overlay)
@@ -20,6 +31,7 @@ def test_what_an_overlay_builds_is_valid(overlay: str) -> None:
     }
 
 
+@NEEDS_KUSTOMIZE
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_what_an_overlay_builds_is_in_one_namespace(overlay: str) -> None:
     for each in built(overlay):
@@ -29,6 +41,7 @@ def test_what_an_overlay_builds_is_in_one_namespace(overlay: str) -> None:
             assert subject["namespace"] == "leapjson"
 
 
+@NEEDS_KUSTOMIZE
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_no_image_is_left_without_a_tag(overlay: str) -> None:
     for each in built(overlay):

@@ -11,17 +11,14 @@ import pytest
 from loadtest.dialects import DIALECTS, UnsupportedConstraintError
 from loadtest.requests import Pattern, Request, Schema
 from loadtest.schemas import distinct
-from loadtest.workloads import DESCRIPTIONS, Nonces, Workload, WorkloadUnavailableError, workload
+from loadtest.workloads import DESCRIPTIONS, Nonces, Workload, workload
 
 NAMES = [name.removesuffix("[:N]") for name in DESCRIPTIONS]
 
 
 @cache
 def built(name: str) -> Workload:
-    try:
-        return workload(name)
-    except WorkloadUnavailableError as error:
-        pytest.skip(str(error))
+    return workload(name)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("triton", reason="CUDA graphs need triton's kernel, which is not installed")
-
 from app.core.request import SamplingParams
 from app.core.step import SampleRow, Span, StepPlan
 from app.model.attention import AttentionOptions, AttentionRoute, probe_layers

@@ -11,8 +11,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-pytest.importorskip("triton", reason="the CUDA kernel needs triton, which is not installed")
-
 from app.core.step import Span, StepPlan
 from app.model.attention import AttentionOptions
 from app.model.cpu.attention import CpuAttention

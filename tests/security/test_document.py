@@ -18,9 +18,9 @@ from app.http.chat.wire import ChatCompletionRequest
 from app.http.completions.wire import CompletionRequest
 from app.http.connection import ConnectionLimits
 from app.server.settings import Settings
-from app.serving.compile_pool import CompileLimits
-from app.serving.constraints import ConstraintCache
-from app.serving.schema_registry import SchemaRegistry
+from app.serving.compiling.cache import ConstraintCache
+from app.serving.compiling.pool import CompileLimits
+from app.serving.compiling.schema_registry import SchemaRegistry
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")

@@ -172,7 +172,9 @@ async def test_what_does_not_end_in_the_drain_time_is_told_so() -> None:
         response, lines = await open_stream(client, "long")
         server.send_signal(signal.SIGTERM)
         seen = [line async for line in lines if line]
-        assert "shut down" in json.loads(seen[-1].removeprefix("data: "))["error"]["message"]
+        error = json.loads(seen[-1].removeprefix("data: "))["error"]
+        assert "shut down" in error["message"]
+        assert (error["type"], error["code"]) == ("server_error", "shut_down")
         await response.aclose()
 
 

@@ -111,18 +111,19 @@ def test_types_are_named_in_the_environment_or_by_repeated_flags(
     assert [settings.preload for settings in seen] == [("a:B", "c:D"), ("e:F", "g:H")]
 
 
+@pytest.mark.needs("outlines")
 def test_types_are_found_from_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "shapes_of_test.py").write_text("class A:\n    import decimal as B\n    C = 'x'\n")
     monkeypatch.chdir(tmp_path)
     before = list(sys.path)
-    pytest.importorskip("outlines")
     (loaded,) = load_types(["shapes_of_test:A.C"], Limits())
     assert (loaded.name, loaded.spec) == ("shapes_of_test:A.C", from_python_type("x"))
     assert sys.path == before
 
 
+@pytest.mark.needs("outlines")
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -140,7 +141,6 @@ def test_a_type_that_cannot_be_used_ends_the_start_with_its_name(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    pytest.importorskip("outlines")
     (tmp_path / "broken_of_test.py").write_text("1 / 0\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(LeapjsonError, match=reason):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from app.core.constraint import Regex
+from app.core.constraint import JsonSchema, Regex
 from app.core.errors import UnsupportedSchema
 
 _SEEN: list[str] = []
@@ -39,9 +42,18 @@ def compile(spec: Regex, *arguments: Any) -> Any:
             return bytes(1 << 21)
         case "arguments":
             return arguments
+        case "size":
+            return SimpleNamespace(nbytes=1)
         case "chatty":
             print("printed by a library")
     return ("compiled", spec.pattern, os.getpid())
+
+
+def wait_for_file(spec: JsonSchema, *arguments: Any) -> bytes:
+    """Done once there is the file that the schema names."""
+    while not Path(spec.schema["const"]).exists():
+        time.sleep(0.01)
+    return b"{}"
 
 
 def _descend(depth: int) -> int:

@@ -19,10 +19,11 @@ from app.core.events import AnswerToken, AnswerUsage, RequestStats, TokenChunk
 from app.core.request import EngineRequest
 from app.core.step import TokenLogprob
 from app.http.errors import status_of
-from app.serving.admission import Admission
-from app.serving.constraints import ConstraintCache
+from app.serving.admission import Admission, Ticket
+from app.serving.compiling.cache import ConstraintCache
+from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
+from app.serving.generation import Generation
 from app.serving.request import GenerationRequest
-from app.serving.schema_registry import SchemaRegistry
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.worker import EngineWorker
 from tests.fakes import ByteVocabulary
@@ -223,8 +224,11 @@ class Bench:
         self.admission = Admission(
             capacity,
             clock=time.perf_counter,
+            on_rejection=self.observer.observe_rejection,
             max_queue_tokens=max_queue_tokens,
+            max_body_bytes=max_bodies_bytes,
             tenant_share=tenant_share,
+            request_seconds=request_seconds,
         )
         self.constraints = ConstraintCache(
             compile or self._compile,
@@ -235,8 +239,6 @@ class Bench:
         self.schemas = SchemaRegistry(
             constraints=self.constraints,
             explain=self._explain,
-            admission=self.admission,
-            observer=self.observer,
             wall_clock=lambda: 1700000001.5,
             max_bytes=max_schema_bytes,
         )
@@ -246,9 +248,6 @@ class Bench:
                 vocabulary_size=300,
                 chat_format=chat_format,
                 default_max_tokens=default_max_tokens,
-                request_seconds=request_seconds,
-                max_bodies_bytes=max_bodies_bytes,
-                tenant_share=tenant_share,
             ),
             worker=self.worker,
             admission=self.admission,
@@ -260,7 +259,7 @@ class Bench:
             fresh_seed=lambda: 7,
         )
 
-    async def _explain(self, spec: JsonSchema) -> bytes:
+    async def _explain(self, spec: JsonSchema, tenant: str) -> bytes:
         self.explained.append(spec)
         if self.explain_error is not None:
             raise self.explain_error
@@ -282,11 +281,33 @@ class Bench:
             await self.worker.stop()
             await self.constraints.close()
 
+    def held(self, answers: int = 1, tenant: str = "") -> Ticket:
+        """A request that has so many places."""
+        ticket = self.admission.enter(tenant)
+        ticket.take(answers)
+        return ticket
+
+    async def open(self, request: GenerationRequest) -> Generation:
+        """A generation, which is the caller's to close."""
+        ticket = self.admission.enter(request.tenant)
+        timeline = self.service.arrive(request.request_id, "/test")
+        try:
+            return await self.service.open(request, timeline, ticket)
+        except BaseException:
+            ticket.leave()
+            raise
+
+    async def register(self, spec: JsonSchema, name: str | None = None) -> RegisteredSchema:
+        ticket = self.admission.enter()
+        try:
+            return await self.schemas.register(spec, name, ticket)
+        finally:
+            ticket.leave()
+
     async def texts(self, request: GenerationRequest) -> list[str]:
         """The texts of all choices of a request."""
-        timeline = self.service.arrive(request.request_id, "/test")
-        generation = await self.service.open(request, timeline)
         texts = [""] * request.n
+        generation = await self.open(request)
         try:
             async for batch in generation.batches():
                 for chunk in batch:

@@ -3,12 +3,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.errors import Draining, QueueFull
+from app.core.errors import Draining, InvalidRequest, QueueFull
 from app.serving.admission import Admission, Ticket
 
 
@@ -19,15 +20,22 @@ class Clock:
         return self.now
 
 
+def admitted(admission: Admission, size: int = 1, tenant: str = "") -> Ticket:
+    """A request with places for so many answers."""
+    ticket = Ticket(admission, tenant, arrived=0.0)
+    ticket.take(size)
+    return ticket
+
+
 def refusal(admission: Admission, size: int = 1, tenant: str = "") -> QueueFull:
     with pytest.raises(QueueFull) as caught:
-        admission.admit(size, tenant)
+        admitted(admission, size, tenant)
     return caught.value
 
 
 def started(admission: Admission, tenant: str = "", tokens: int = 1) -> Ticket:
     """One answer that runs."""
-    ticket = admission.admit(1, tenant)
+    ticket = admitted(admission, 1, tenant)
     ticket.claim(tokens, 3600)
     ticket.start()
     return ticket
@@ -35,38 +43,119 @@ def started(admission: Admission, tenant: str = "", tokens: int = 1) -> Ticket:
 
 def test_answers_are_admitted_up_to_the_capacity() -> None:
     admission = Admission(3, clock=Clock())
-    first = admission.admit(2)
-    admission.admit(1)
+    first = admitted(admission, 2)
+    admitted(admission, 1)
     error = refusal(admission)
     assert "3 answers are queued or running and the limit is 3" in error.message
     assert error.code == "queue_full"
-    first.release()
-    admission.admit(2)
+    first.leave()
+    admitted(admission, 2)
 
 
 def test_a_ticket_gives_its_room_back_once() -> None:
     admission = Admission(3, clock=Clock())
-    ticket = admission.admit(2)
-    admission.admit(1)
-    ticket.release()
-    ticket.release()
+    ticket = admitted(admission, 2)
+    admitted(admission, 1)
+    ticket.leave()
+    ticket.leave()
     assert admission.live == 1
+
+
+def test_entering_takes_nothing() -> None:
+    admission = Admission(1, clock=Clock())
+    tickets = [admission.enter() for _ in range(100)]
+    assert admission.live == 0
+    tickets[0].take(1)
+    with pytest.raises(QueueFull):
+        tickets[1].take(1)
+    with pytest.raises(QueueFull):
+        admission.enter()
+    for ticket in tickets:
+        ticket.leave()
+    admission.enter()
+
+
+def test_what_never_queues_enters_a_full_and_a_draining_server() -> None:
+    admission = Admission(1, clock=Clock())
+    admitted(admission)
+    admission.drain()
+    with pytest.raises(Draining):
+        admission.enter()
+    with admission.enter(queues=False).reading() as keep:
+        keep(10)
+        assert admission.body_bytes == 10
+    assert admission.body_bytes == 0
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_a_ticket_that_leaves_gives_back_whatever_it_holds(steps: int) -> None:
+    admission = Admission(2, clock=Clock(), max_queue_tokens=50, max_body_bytes=50)
+    ticket = admission.enter()
+    with ticket.reading() as keep:
+        moves: list[Callable[[], object]] = [
+            lambda: keep(50),
+            lambda: ticket.take(2),
+            lambda: ticket.claim(50, 10),
+            ticket.start,
+        ]
+        for move in moves[:steps]:
+            move()
+        ticket.leave()
+        assert admission.live == admission.body_bytes == 0
+        ticket.start()
+    again = admission.enter()
+    with again.reading() as keep:
+        keep(50)
+    again.take(2)
+    again.claim(50, 10)
+
+
+def test_every_refusal_is_told_once_with_its_code() -> None:
+    told: list[str] = []
+    admission = Admission(
+        3, clock=Clock(), on_rejection=told.append, max_queue_tokens=10, max_body_bytes=5
+    )
+    ticket = admission.enter()
+    with pytest.raises(QueueFull), ticket.reading() as keep:
+        keep(6)
+    ticket.take(1)
+    ticket.claim(10, 10)
+    other = admitted(admission, 2)
+    with pytest.raises(QueueFull):
+        other.claim(1, 10)
+    with pytest.raises(QueueFull):
+        admission.enter()
+    admission.drain()
+    with pytest.raises(Draining):
+        admission.enter()
+    assert told == ["bodies_full", "queue_tokens_full", "queue_full", "draining"]
+
+
+async def test_the_deadline_counts_from_the_arrival() -> None:
+    clock = Clock()
+    ticket = Admission(1, clock=clock, request_seconds=60).enter()
+    clock.now = 25.0
+    assert ticket.deadline().left == pytest.approx(35, abs=1)
+    assert ticket.deadline(30).left == pytest.approx(5, abs=1)
+    assert ticket.deadline(20).left < 0
+    with pytest.raises(InvalidRequest, match="the limit is 60 s"):
+        ticket.deadline(61)
 
 
 def test_one_tenant_alone_has_all_the_room_there_is_said_to_be() -> None:
     for capacity in range(1, 70):
         admission = Admission(capacity, clock=Clock(), tenant_share=0.9)
         for _ in range(capacity):
-            admission.admit(1, "a")
+            admitted(admission, 1, "a")
         assert refusal(admission, tenant="a").code == "queue_full"
 
 
 def test_a_tenant_that_fills_the_queue_leaves_room_for_others() -> None:
     admission = Admission(320, clock=Clock(), tenant_share=0.9)
     for _ in range(320):
-        admission.admit(1, "a")
+        admitted(admission, 1, "a")
     for number in range(20):
-        admission.admit(1, f"b{number}")
+        admitted(admission, 1, f"b{number}")
     refusal(admission, tenant="a")
 
 
@@ -74,9 +163,9 @@ def test_a_tenant_that_fills_the_queue_leaves_room_for_others() -> None:
 def test_in_the_smallest_queue_too_there_is_room_for_another_tenant(capacity: int) -> None:
     admission = Admission(capacity, clock=Clock(), tenant_share=0.9)
     for _ in range(capacity):
-        admission.admit(1, "a")
+        admitted(admission, 1, "a")
     refusal(admission, tenant="a")
-    admission.admit(1, "b")
+    admitted(admission, 1, "b")
 
 
 def test_many_tenants_that_ask_for_all_they_can_get_leave_room_for_one_more() -> None:
@@ -85,25 +174,25 @@ def test_many_tenants_that_ask_for_all_they_can_get_leave_room_for_one_more() ->
     for turn in range(1000):
         tenant = f"t{turn % 25}"
         try:
-            admission.admit(1, tenant)
+            admitted(admission, 1, tenant)
             held[tenant] = held.get(tenant, 0) + 1
         except QueueFull:
             continue
     assert max(held.values()) - min(held.values()) <= 1
     assert min(held.values()) > 10
-    admission.admit(1, "newcomer")
+    admitted(admission, 1, "newcomer")
 
 
 def test_without_a_share_the_room_is_for_whoever_comes_first() -> None:
     admission = Admission(10, clock=Clock(), tenant_share=1.0)
     for _ in range(10):
-        admission.admit(1, "a")
+        admitted(admission, 1, "a")
     refusal(admission, tenant="b")
 
 
 def test_tokens_that_wait_are_bounded_and_those_that_run_are_not() -> None:
     admission = Admission(100, clock=Clock(), max_queue_tokens=1000)
-    first, second, third = (admission.admit(1) for _ in range(3))
+    first, second, third = (admitted(admission, 1) for _ in range(3))
     first.claim(600, 10)
     second.claim(400, 10)
     with pytest.raises(QueueFull, match=r"1000 tokens wait.*these would be 1 more") as caught:
@@ -111,25 +200,25 @@ def test_tokens_that_wait_are_bounded_and_those_that_run_are_not() -> None:
     assert caught.value.code == "queue_tokens_full"
     second.start()
     third.claim(400, 10)
-    first.release()
-    admission.admit(1).claim(600, 10)
+    first.leave()
+    admitted(admission, 1).claim(600, 10)
 
 
 def test_a_request_of_any_length_is_taken_where_none_waits() -> None:
     admission = Admission(100, clock=Clock(), max_queue_tokens=10)
-    ticket = admission.admit(1)
+    ticket = admitted(admission, 1)
     ticket.claim(5000, 10)
     with pytest.raises(QueueFull):
-        admission.admit(1).claim(1, 10)
+        admitted(admission, 1).claim(1, 10)
     ticket.start()
-    admission.admit(1).claim(5000, 10)
+    admitted(admission, 1).claim(5000, 10)
 
 
 def test_of_several_choices_each_stops_waiting_by_itself() -> None:
     admission = Admission(100, clock=Clock(), max_queue_tokens=90)
-    ticket = admission.admit(3)
+    ticket = admitted(admission, 3)
     ticket.claim(90, 10)
-    other = admission.admit(1)
+    other = admitted(admission, 1)
     ticket.start()
     with pytest.raises(QueueFull):
         other.claim(31, 10)
@@ -141,7 +230,7 @@ def test_the_retry_time_follows_the_drain_rate() -> None:
     admission = Admission(10, clock=clock)
     tickets = [started(admission) for _ in range(10)]
     for ticket in tickets[:5]:
-        ticket.release()
+        ticket.leave()
         clock.now += 2
     # Five left in ten seconds: one each two seconds.
     assert refusal(admission, 6).retry_after == 2
@@ -153,7 +242,7 @@ def test_the_retry_time_is_between_1_and_120_seconds() -> None:
     admission = Admission(1000, clock=clock)
     tickets = [started(admission) for _ in range(1000)]
     assert refusal(admission, 1).retry_after == 30
-    tickets[0].release()
+    tickets[0].leave()
     assert refusal(admission, 2).retry_after == 1
     clock.now = 29
     assert refusal(admission, 900).retry_after == 120
@@ -165,11 +254,11 @@ def test_time_in_which_nobody_waited_says_nothing_of_how_fast_answers_are_made()
     for _ in range(100):  # an idle server: one answer in ten seconds, for which nobody waits
         ticket = started(admission)
         clock.now += 10
-        ticket.release()
+        ticket.leave()
     tickets = [started(admission) for _ in range(12)]
     for ticket in tickets[:6]:
         clock.now += 0.5
-        ticket.release()
+        ticket.leave()
     assert refusal(admission, 10).retry_after == 2
 
 
@@ -178,9 +267,9 @@ def test_what_left_before_it_ran_says_nothing_of_how_fast_answers_are_made() -> 
     admission = Admission(10, clock=clock)
     tickets = [started(admission) for _ in range(9)]
     for _ in range(1000):  # refused for its schema, or its client left
-        admission.admit(1).release()
+        admitted(admission, 1).leave()
         clock.now += 0.01
-    tickets[0].release()
+    tickets[0].leave()
     assert refusal(admission, 8).retry_after > 50
 
 
@@ -189,7 +278,7 @@ def test_a_burst_that_is_refused_is_told_to_come_back_one_after_the_other() -> N
     admission = Admission(100, clock=clock)
     tickets = [started(admission) for _ in range(100)]
     for ticket in tickets[:50]:  # ten in a second
-        ticket.release()
+        ticket.leave()
         clock.now += 0.1
     for _ in range(50):
         started(admission)
@@ -206,15 +295,15 @@ def test_a_request_that_would_start_too_late_is_refused_at_once() -> None:
     admission = Admission(100, clock=clock, running=10)
     running = [started(admission, tokens=100) for _ in range(10)]
     for _ in range(40):
-        admission.admit(1).claim(100, 3600)
+        admitted(admission, 1).claim(100, 3600)
     for _ in range(10):  # one each second
         clock.now += 1
-        running.pop(0).release()
+        running.pop(0).leave()
         running.append(started(admission, tokens=100))
     with pytest.raises(QueueFull, match="about 40 s until it starts, and 30 s are left") as caught:
-        admission.admit(1).claim(100, 30)
+        admitted(admission, 1).claim(100, 30)
     assert (caught.value.code, caught.value.retry_after) == ("wait_too_long", 10)
-    admission.admit(1).claim(100, 50)
+    admitted(admission, 1).claim(100, 50)
 
 
 def test_a_tenant_that_has_little_waiting_is_expected_to_start_soon() -> None:
@@ -222,19 +311,19 @@ def test_a_tenant_that_has_little_waiting_is_expected_to_start_soon() -> None:
     admission = Admission(100, clock=clock, running=10)
     running = [started(admission, "a", tokens=100) for _ in range(10)]
     for _ in range(40):
-        admission.admit(1, "a").claim(100, 3600)
+        admitted(admission, 1, "a").claim(100, 3600)
     for _ in range(10):
         clock.now += 1
-        running.pop(0).release()
+        running.pop(0).leave()
         running.append(started(admission, "a", tokens=100))
-    admission.admit(1, "b").claim(100, 5)
+    admitted(admission, 1, "b").claim(100, 5)
 
 
 def test_nothing_is_refused_for_a_wait_that_nobody_can_foretell() -> None:
     clock = Clock()
     admission = Admission(100, clock=clock, running=1)
     for _ in range(50):
-        admission.admit(1).claim(100, 0.001)
+        admitted(admission, 1).claim(100, 0.001)
 
 
 MOVES = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 5), st.integers(0, 3)))
@@ -249,12 +338,12 @@ def test_when_all_is_released_nothing_is_held(
     tickets: list[Ticket] = []
     for tenant, size, action in moves:
         if action == 0 and tickets:
-            tickets.pop(size % len(tickets)).release()
+            tickets.pop(size % len(tickets)).leave()
         elif action == 1 and tickets:
             tickets[size % len(tickets)].start()
         else:
             try:
-                ticket = admission.admit(size, tenant)
+                ticket = admitted(admission, size, tenant)
             except QueueFull:
                 continue
             tickets.append(ticket)
@@ -262,12 +351,12 @@ def test_when_all_is_released_nothing_is_held(
                 ticket.claim(20 * size, 10)
             except QueueFull:
                 tickets.remove(ticket)
-                ticket.release()
-        assert admission.live == sum(ticket.size for ticket in tickets) <= 20 / share + 2
+                ticket.leave()
+        assert admission.live == sum(ticket.answers for ticket in tickets) <= 20 / share + 2
     for ticket in tickets:
-        ticket.release()
+        ticket.leave()
     assert admission.live == 0
-    whole = admission.admit(20, "d")
+    whole = admitted(admission, 20, "d")
     whole.claim(200, 10)
 
 
@@ -284,12 +373,12 @@ def test_under_overload_those_who_come_back_when_told_find_room(overload: float)
     while arrivals or ends:
         if ends and (not arrivals or ends[0][0] <= arrivals[0][0]):
             clock.now, _, ticket = heapq.heappop(ends)
-            ticket.release()
+            ticket.leave()
             served += 1
         else:
             clock.now, tries = heapq.heappop(arrivals)
             try:
-                ticket = admission.admit(1)
+                ticket = admitted(admission, 1)
                 ticket.claim(100, 3600)
                 waiting.append(ticket)
             except QueueFull as error:
@@ -307,12 +396,12 @@ def test_under_overload_those_who_come_back_when_told_find_room(overload: float)
 
 async def test_draining_refuses_new_requests_and_waits_for_the_rest() -> None:
     admission = Admission(3, clock=Clock())
-    ticket = admission.admit(1)
+    ticket = admitted(admission, 1)
     admission.drain()
     with pytest.raises(Draining):
-        admission.admit(1)
+        admitted(admission, 1)
     waiting = asyncio.create_task(admission.wait_idle())
     await asyncio.sleep(0)
     assert not waiting.done()
-    ticket.release()
+    ticket.leave()
     await waiting

@@ -3,8 +3,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,9 @@ from app.core.errors import (
     LeapjsonError,
     UnsupportedSchema,
 )
-from app.serving.compile_pool import CompileLimits, CompilePool
+from app.serving.compiling.cache import ConstraintCache
+from app.serving.compiling.pool import CompileLimits, CompilePool
+from tests.serving.fakes import RecordingObserver
 
 TOO_SLOW = (ConstraintTooComplex, CompilerStuck)
 """The second where the machine is too busy for a worker to use up its processor time."""
@@ -205,6 +209,30 @@ async def test_a_cancelled_compilation_frees_its_worker(pool: CompilePool) -> No
         task.cancel()
     await asyncio.gather(*stuck, return_exceptions=True)
     assert (await compiled(pool, "a"))[1] == "a"
+
+
+@pytest.mark.parametrize("fault", ["ends", "hangs", "is missing"])
+async def test_a_worker_that_cannot_start_again_is_no_fault_of_the_schema(
+    fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    if fault != "is missing":
+        python.write_text("#!/bin/sh\n" + ("exec sleep 60" if fault == "hangs" else "exit 1"))
+        python.chmod(0o700)
+    observer = RecordingObserver()
+    async with started(LIMITS, workers=1) as pool:
+        cache: Any = ConstraintCache(pool.compile, max_bytes=1, observer=observer, clock=lambda: 0)
+        process = (await compiled(pool, "a"))[2]
+        with monkeypatch.context() as broken:
+            broken.setattr(sys, "executable", str(python))
+            broken.setattr(pool, "_limits", replace(LIMITS, start_seconds=0.1))
+            os.kill(process, signal.SIGKILL)
+            for _ in range(2):
+                with pytest.raises(CompilerStuck, match="no compile worker") as caught:
+                    await cache.get(Regex("size"))
+                assert caught.value.retry_after == 5
+        assert (await cache.get(Regex("size"))).nbytes == 1
+    assert [result for _, result in observer.compilations] == ["error", "error", "ok"]
 
 
 async def test_a_worker_that_cannot_start_fails_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from app.core.constraint import ConstraintSpec, JsonSchema, Regex
 from app.core.errors import ConstraintTooComplex, UnsupportedSchema
-from app.serving.constraints import ConstraintCache
+from app.serving.compiling.cache import ConstraintCache
 from tests.serving.fakes import FakeConstraint, RecordingObserver
 
 

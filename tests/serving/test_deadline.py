@@ -31,7 +31,7 @@ async def test_what_no_step_has_taken_up_in_time_ends_and_leaves_nothing() -> No
 
 async def test_what_waits_for_its_turn_is_told_that_it_never_came() -> None:
     async with Bench(FakeEngine(slots=0)).running() as bench:
-        generation = await bench.service.open(ask(n=2), bench.service.arrive("r", "/test"))
+        generation = await bench.open(ask(n=2))
         generation.expire(now())
         with pytest.raises(DeadlineExceeded, match="no answer began within 5 s, its timeout"):
             await generation.begun()
@@ -66,8 +66,7 @@ async def test_compiling_counts() -> None:
 async def test_what_came_in_time_is_told_before_the_error() -> None:
     async with Bench(FakeEngine(lambda request: [b"a", b"b"])).running() as bench:
         bench.engine.pause_at = 1
-        timeline = bench.service.arrive("r", "/test")
-        generation = await bench.service.open(ask(), timeline)
+        generation = await bench.open(ask())
         await generation.begun()
         generation.expire(now())
         await until(lambda: generation._failure)
@@ -83,8 +82,7 @@ async def test_what_came_in_time_is_told_before_the_error() -> None:
 async def test_an_answer_that_has_ended_is_past_its_deadline() -> None:
     async with Bench().running() as bench:
         assert await bench.texts(ask(timeout=3000)) == ["Hello"]
-        timeline = bench.service.arrive("again", "/test")
-        generation = await bench.service.open(ask("again"), timeline)
+        generation = await bench.open(ask("again"))
         texts = [text_of(chunk) async for batch in generation.batches() for chunk in batch]
         generation.expire(now())
         await asyncio.sleep(0)

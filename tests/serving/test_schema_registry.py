@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from app.core.constraint import JsonSchema
 from app.core.errors import (
     ConstraintTooComplex,
+    DeadlineExceeded,
     Draining,
     InvalidRequest,
     LeapjsonError,
@@ -20,9 +22,9 @@ from app.core.errors import (
     UnknownSchema,
     UnsupportedSchema,
 )
-from app.serving.compile_pool import CompileLimits, CompilePool
-from app.serving.schema_registry import SchemaRegistry
-from tests.serving.fakes import Bench
+from app.serving.compiling.pool import CompileLimits, CompilePool
+from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
+from tests.serving.fakes import Bench, until
 
 EXPLAIN = "app.constraint.explain.report:explain_schema"
 
@@ -32,7 +34,7 @@ def spec(number: int, **fields: Any) -> JsonSchema:
 
 
 async def test_an_id_follows_from_the_schema_and_the_form_of_its_answers_alone() -> None:
-    first, second = Bench().schemas, Bench().schemas
+    first, second = Bench(), Bench()
     ids = []
     for each in (spec(1), spec(2), spec(1, close_objects=True), spec(1, whitespace="compact")):
         registered = await first.register(each, "a name")
@@ -44,7 +46,7 @@ async def test_an_id_follows_from_the_schema_and_the_form_of_its_answers_alone()
 
 async def test_a_registered_schema_is_compiled_as_requests_ask_for_it() -> None:
     bench = Bench()
-    registered = await bench.schemas.register(spec(1))
+    registered = await bench.register(spec(1))
     assert bench.schemas.schema(registered.id) == spec(1)
     await bench.constraints.get(bench.schemas.schema(registered.id))
     assert (bench.constraints.misses, bench.constraints.hits) == (1, 1)
@@ -52,7 +54,7 @@ async def test_a_registered_schema_is_compiled_as_requests_ask_for_it() -> None:
 
 async def test_a_schema_is_explained_once_however_often_it_is_registered() -> None:
     bench = Bench()
-    found = await asyncio.gather(*(bench.schemas.register(spec(1), f"n{i}") for i in range(5)))
+    found = await asyncio.gather(*(bench.register(spec(1), f"n{i}") for i in range(5)))
     assert len(bench.explained) == len(bench.compiled) == len(bench.schemas) == 1
     assert {each.id for each in found} == {found[0].id}
     assert {each.created for each in found} == {1700000001}
@@ -61,46 +63,44 @@ async def test_a_schema_is_explained_once_however_often_it_is_registered() -> No
 
 async def test_the_least_recently_used_schema_is_forgotten_and_told_how_to_come_back() -> None:
     bench = Bench()
-    registry = SchemaRegistry(
+    registry = bench.schemas = SchemaRegistry(
         constraints=bench.constraints,
         explain=bench._explain,
-        admission=bench.admission,
-        observer=bench.observer,
         wall_clock=lambda: 0.0,
         max_bytes=10_000,
         max_schemas=3,
     )
-    ids = [(await registry.register(spec(number))).id for number in range(3)]
+    ids = [(await bench.register(spec(number))).id for number in range(3)]
     registry.schema(ids[0])
-    await registry.register(spec(3))
+    await bench.register(spec(3))
     assert registry.schema(ids[0]) == spec(0)
     with pytest.raises(UnknownSchema, match="register it again"):
         registry.schema(ids[1])
-    assert (await registry.register(spec(1))).id == ids[1]
+    assert (await bench.register(spec(1))).id == ids[1]
 
 
 async def test_memory_is_bounded_whatever_is_registered() -> None:
     bench = Bench(max_schema_bytes=20_000)
     for number in range(200):
-        await bench.schemas.register(JsonSchema({"enum": list(range(number % 40))}))
+        await bench.register(JsonSchema({"enum": list(range(number % 40))}))
         assert bench.schemas.nbytes <= 20_000
     assert 1 < len(bench.schemas) < 40
     with pytest.raises(InvalidRequest, match="too large to be kept"):
-        await bench.schemas.register(JsonSchema({"enum": list(range(1000))}))
+        await bench.register(JsonSchema({"enum": list(range(1000))}))
 
 
 async def test_a_schema_that_is_refused_is_not_kept() -> None:
     bench = Bench()
     bench.compile_error = UnsupportedSchema("format", "/a")
     with pytest.raises(UnsupportedSchema):
-        await bench.schemas.register(spec(1))
+        await bench.register(spec(1))
     assert len(bench.schemas) == bench.admission.live == len(bench.explained) == 0
 
 
 async def test_a_schema_too_complex_to_explain_is_usable_all_the_same() -> None:
     bench = Bench()
     bench.explain_error = ConstraintTooComplex("time: more than 5 s")
-    registered = await bench.schemas.register(spec(1))
+    registered = await bench.register(spec(1))
     report = json.loads(registered.explanation)
     assert report["error"]["code"] == "schema_too_complex"
     assert bench.schemas.schema(registered.id) == spec(1)
@@ -108,16 +108,60 @@ async def test_a_schema_too_complex_to_explain_is_usable_all_the_same() -> None:
 
 async def test_registrations_take_places_in_the_queue() -> None:
     bench = Bench(capacity=1)
-    ticket = bench.admission.admit(1)
+    ticket = bench.held(1)
     with pytest.raises(QueueFull):
-        await bench.schemas.register(spec(1))
-    ticket.release()
-    await bench.schemas.register(spec(1))
+        await bench.register(spec(1))
+    ticket.leave()
+    await bench.register(spec(1))
     bench.admission.drain()
     with pytest.raises(Draining):
-        await bench.schemas.register(spec(2))
+        await bench.register(spec(2))
     assert bench.observer.rejections == ["queue_full", "draining"]
     assert bench.admission.live == 0
+
+
+async def test_a_registration_has_the_deadline_of_a_request() -> None:
+    async def never(spec: Any, tenant: str) -> Any:
+        await asyncio.Event().wait()
+
+    slow_to_compile = Bench(compile=never, request_seconds=0.01)
+    slow_to_explain = Bench(request_seconds=0.01)
+    slow_to_explain.schemas._explain = never
+    for bench in (slow_to_compile, slow_to_explain):
+        with pytest.raises(DeadlineExceeded, match=r"not compiled and explained within 0\.01 s"):
+            await bench.register(spec(1))
+        await bench.schemas.close()
+        await bench.constraints.close()
+        assert bench.admission.live == 0
+
+
+class SlowToHash(str):
+    """When it is hashed for the second time, ``meanwhile`` happens on another thread."""
+
+    meanwhile: threading.Thread
+    hashed = 0
+
+    def __hash__(self) -> int:
+        self.hashed += 1
+        if self.hashed == 2:
+            self.meanwhile.start()
+            self.meanwhile.join(0.1)  # it may have to wait for who looks this up
+        return super().__hash__()
+
+    __eq__ = str.__eq__
+
+
+def test_an_id_is_looked_up_while_another_thread_forgets_it() -> None:
+    registry = Bench().schemas
+    registry._max_schemas = 1
+    one, other = (RegisteredSchema(f"schema_{i}", 0, None, spec(i), b"", 1) for i in range(2))
+    registry._keep(one)
+    looked_up = SlowToHash(one.id)
+    looked_up.meanwhile = threading.Thread(target=registry._keep, args=(other,))
+    assert registry.find(looked_up) is one
+    looked_up.meanwhile.join()
+    with pytest.raises(UnknownSchema):
+        registry.find(one.id)
 
 
 @pytest.fixture
@@ -151,6 +195,42 @@ async def test_the_report_comes_from_a_worker_bounded_in_time_and_size() -> None
             await pool.run(EXPLAIN, long, seconds=0.5)
         assert json.loads(await pool.run(EXPLAIN, JsonSchema(small), seconds=60)) == report
     finally:
+        await pool.close()
+
+
+@pytest.mark.usefixtures("_workers_find_the_tests")
+async def test_a_client_that_leaves_while_its_schema_is_explained_costs_no_worker(
+    tmp_path: Path,
+) -> None:
+    target = "tests.serving.compile_targets:wait_for_file"
+    pool = CompilePool(target, workers=1, limits=CompileLimits(seconds=60))
+    await pool.start()
+    bench = Bench()
+    began: list[JsonSchema] = []
+
+    async def explain(spec: JsonSchema, tenant: str) -> bytes:
+        began.append(spec)
+        report: bytes = await pool.run(target, spec, tenant, seconds=60)
+        return report
+
+    bench.schemas._explain = explain
+    try:
+        files = [JsonSchema({"const": str(tmp_path / name)}) for name in "abc"]
+        leaving = [asyncio.create_task(bench.register(each)) for each in files]
+        await until(lambda: began)
+        for task in leaving:
+            task.cancel()
+        await asyncio.wait(leaving)
+        assert bench.admission.live == 0
+        staying = asyncio.create_task(bench.register(files[1]))
+        for name in "ab":
+            (tmp_path / name).touch()
+        await staying
+        assert began == files[:2], "who left before the turn came has nothing explained"
+        assert len(bench.schemas) == 2
+        assert pool.restarts == 0
+    finally:
+        await bench.schemas.close()
         await pool.close()
 
 

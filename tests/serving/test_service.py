@@ -18,6 +18,7 @@ from app.core.errors import (
     LeapjsonError,
     PromptTooLong,
     QueueFull,
+    ShutDown,
     UnsupportedSchema,
 )
 from app.core.request import EngineRequest, SamplingParams
@@ -40,8 +41,7 @@ async def test_an_opening_is_told_while_its_step_still_runs() -> None:
     async with Bench(FakeEngine(lambda request: [b"a", b"b"])).running() as bench:
         bench.engine.gate.clear()
         bench.engine.opened.append("r-0")
-        timeline = bench.service.arrive("r", "/test")
-        generation = await bench.service.open(ask("r"), timeline)
+        generation = await bench.open(ask("r"))
         batches = aiter(generation.batches())
         assert [text_of(chunk) for chunk in await anext(batches)] == ["a"]
         bench.engine.gate.set()
@@ -160,8 +160,7 @@ async def test_leaving_while_the_schema_compiles_leaves_nothing_behind() -> None
 async def test_closing_a_generation_aborts_its_choices() -> None:
     async with Bench().running() as bench:
         bench.engine.gate.clear()
-        timeline = bench.service.arrive("r", "/test")
-        generation = await bench.service.open(ask(n=2), timeline)
+        generation = await bench.open(ask(n=2))
         generation.close()
         await until(lambda: bench.engine.aborted == ["r-0", "r-1"])
         assert bench.admission.live == 0
@@ -170,7 +169,7 @@ async def test_closing_a_generation_aborts_its_choices() -> None:
 
 async def test_a_slow_reader_gets_everything_at_once_and_keeps_no_room() -> None:
     async with Bench(FakeEngine(lambda r: [b"a", b"b", b"c"])).running() as bench:
-        generation = await bench.service.open(ask(), bench.service.arrive("r", "/test"))
+        generation = await bench.open(ask())
         await until(lambda: bench.admission.live == 0)
         batches = [batch async for batch in generation.batches()]
         assert [[text_of(chunk) for chunk in batch] for batch in batches] == [["a", "b", "c"]]
@@ -182,7 +181,7 @@ async def test_a_reader_in_no_hurry_gets_everything_in_larger_batches() -> None:
     pieces = [b"%d " % number for number in range(70)]
     async with Bench(FakeEngine(lambda r: list(pieces))).running() as bench:
         bench.engine.gate.clear()
-        generation = await bench.service.open(ask(), bench.service.arrive("r", "/test"))
+        generation = await bench.open(ask())
 
         async def read() -> list[Sequence[Delta]]:
             return [batch async for batch in generation.batches(at_least=32)]
@@ -275,7 +274,7 @@ async def test_stopping_the_worker_answers_whoever_still_waits() -> None:
         waiting = asyncio.create_task(bench.texts(ask()))
         await until(lambda: bench.engine.added)
         await bench.worker.stop()
-        with pytest.raises(EngineDied, match="server stopped"):
+        with pytest.raises(ShutDown, match="server was shut down"):
             await waiting
 
 

@@ -167,7 +167,7 @@ def test_every_alert_is_tried_both_ways() -> None:
     assert {case["alertname"] for case in cases if not case.get("exp_alerts")} == names
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian: prometheus)")
+@pytest.mark.needs("promtool")  # Debian: prometheus
 def test_prometheus_takes_the_rules_and_they_fire_when_they_should_and_not_otherwise(
     tmp_path: Path,
 ) -> None:

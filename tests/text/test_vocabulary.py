@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from tokenizers import Tokenizer
 
 from app.core.errors import UnsupportedModel
 from app.text import Vocabulary
+from tools import datasets
 
 SENTENCES = ["Hello, world!", '{"naïve": "東京 🗼", "n": 12.5}', "tabs\tand\n\nlines  ", "ß—“”"]
 
@@ -58,14 +58,12 @@ def test_a_vocabulary_that_cannot_spell_every_byte_is_refused() -> None:
         Vocabulary.from_json(byte_level({"a": 0, "b": 1})).check_bytes()
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama3_2", "qwen2_5"])
-def test_the_bytes_of_encoded_text_are_the_text(
-    name: str, tokenizer_json: Callable[[str], dict[str, Any]]
-) -> None:
-    content = tokenizer_json(name)
-    vocabulary = Vocabulary.from_json(content)
+@pytest.mark.parametrize("name", datasets.tokenizers())
+def test_the_bytes_of_encoded_text_are_the_text(name: str) -> None:
+    text = datasets.tokenizer_json(datasets.tokenizers()[name])
+    vocabulary = Vocabulary.from_json(json.loads(text))
     vocabulary.check_bytes()
-    tokenizer = Tokenizer.from_buffer(json.dumps(content).encode())
+    tokenizer = Tokenizer.from_buffer(text)
     for sentence in SENTENCES:
         ids = tokenizer.encode(sentence, add_special_tokens=False).ids
         assert b"".join(vocabulary.token_bytes[i] or b"" for i in ids) == sentence.encode()

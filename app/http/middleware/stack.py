@@ -15,10 +15,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.http.config import ApiConfig
 from app.http.errors import error_response
-from app.http.middleware.admission import RoomFirst
+from app.http.middleware.admission import AdmissionMiddleware
 from app.http.middleware.auth import METRICS_PATH, OPEN_PATHS, BearerAuth
 from app.http.middleware.origins import CrossOrigin, LocalPages
-from app.serving.service import GenerationService
+from app.serving.admission import Admission
 
 logger = logging.getLogger(__name__)
 
@@ -27,15 +27,15 @@ EXPOSED = ("x-request-id", "openai-processing-ms", "retry-after", "x-should-retr
 
 
 def install_middlewares(
-    app: FastAPI, config: ApiConfig, service: GenerationService, take_room: frozenset[str]
+    app: FastAPI, config: ApiConfig, admission: Admission, queued_paths: frozenset[str]
 ) -> None:
-    """Put around ``app``: headers, CORS, unplanned errors, keys or pages, room, HEAD.
+    """Put around ``app``: headers, CORS, unplanned errors, keys or pages, admission, HEAD.
 
     CORS is outside of whatever may refuse, so that a page sees why it was refused; a preflight
-    carries no key and needs none. A POST to ``take_room`` is refused where there is no room.
+    carries no key and needs none. A POST to one of ``queued_paths`` takes places in the queue.
     """
     app.add_middleware(HeadRequests)  # the one that is added last is the outermost
-    app.add_middleware(RoomFirst, service=service, paths=take_room)
+    app.add_middleware(AdmissionMiddleware, admission=admission, queued_paths=queued_paths)
     if config.api_keys:
         public = OPEN_PATHS | ({METRICS_PATH} if config.metrics_public else set())
         app.add_middleware(BearerAuth, keys=config.api_keys, open_paths=public)

@@ -1,0 +1,1 @@
+"""Constraints: compiled in processes of their own, each once, and kept."""

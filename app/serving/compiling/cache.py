@@ -1,0 +1,205 @@
+"""Compiled constraints, kept by last use and bounded by bytes; each compiled once."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from app.core.constraint import (
+    Choice,
+    Constraint,
+    ConstraintSpec,
+    Grammar,
+    JsonObject,
+    JsonSchema,
+    Regex,
+    Structure,
+)
+from app.core.errors import ConstraintError
+from app.core.events import RequestObserver
+
+KINDS: dict[type, str] = {
+    JsonSchema: "schema",
+    JsonObject: "object",
+    Regex: "regex",
+    Choice: "choice",
+    Grammar: "grammar",
+    Structure: "structure",
+}
+
+
+@dataclass(slots=True)
+class _Entry:
+    constraint: Constraint
+    nbytes: int
+    """As last measured: a constraint grows while its states are visited."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    error: ConstraintError
+    expires: float
+
+
+class ConstraintCache:
+    """An LRU of compiled constraints in front of ``compile``. Event loop's thread only.
+
+    Concurrent requests for one specification wait for one compilation, which goes on when a
+    waiting client leaves. Failures are remembered too, for ``failure_seconds`` and at most
+    ``max_failures`` of them: a schema that takes too long is not tried again for every retry.
+
+    Constraints grow while their states are visited: each is measured when it is inserted and
+    whenever it is asked for, and all of them before any is evicted. An evicted one stays alive for
+    the requests that use it. One that has outgrown the whole cache is compiled afresh when it is
+    asked for again.
+    """
+
+    def __init__(
+        self,
+        compile: Callable[[ConstraintSpec, str], Awaitable[Constraint]],
+        *,
+        max_bytes: int,
+        observer: RequestObserver,
+        clock: Callable[[], float],
+        max_failures: int = 256,
+        failure_seconds: float = 300.0,
+    ) -> None:
+        self._compile = compile
+        self._max_bytes = max_bytes
+        self._observer = observer
+        self._clock = clock
+        self._max_failures = max_failures
+        self._failure_seconds = failure_seconds
+        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
+        self._failures: OrderedDict[bytes, _Failure] = OrderedDict()
+        self._compiling: dict[bytes, asyncio.Task[Constraint]] = {}
+        self.nbytes = 0
+        self.hits = 0
+        self.misses = 0
+        self.evictions = 0
+        self.waiting = 0
+        """Requests that wait for a compilation."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def num_states(self) -> int:
+        """States that the kept constraints have visited. Cost: the constraints."""
+        return sum(entry.constraint.num_states for entry in self._entries.values())
+
+    @property
+    def num_masks(self) -> int:
+        """Masks that the kept constraints hold. Cost: the constraints."""
+        return sum(entry.constraint.num_masks for entry in self._entries.values())
+
+    async def get(self, spec: ConstraintSpec, tenant: str = "") -> Constraint:
+        """The compiled constraint; raises ``ConstraintError`` if it cannot be compiled.
+
+        ``compile`` is given the ``tenant``, so that tenants may take turns.
+        """
+        key = hashlib.blake2b(spec.cache_key().encode(), digest_size=16).digest()
+        entry = self._entries.get(key)
+        if entry is not None:
+            self._measure(entry)
+            if not self._outgrown(entry):
+                self.hits += 1
+                self._entries.move_to_end(key)
+                self._evict(keep=key)
+                return entry.constraint
+            self._drop(key)
+        failure = self._failures.get(key)
+        if failure is not None and self._clock() < failure.expires:
+            self.hits += 1
+            raise _fresh(failure.error)
+        task = self._compiling.get(key)
+        if task is None:
+            self.misses += 1
+            task = asyncio.create_task(self._compile_and_store(key, spec, tenant))
+            self._compiling[key] = task
+            task.add_done_callback(lambda done: self._compiled(key, done))
+        else:
+            self.hits += 1
+        self.waiting += 1
+        try:
+            return await asyncio.shield(task)
+        except ConstraintError as error:
+            raise _fresh(error) from None
+        finally:
+            self.waiting -= 1
+
+    async def close(self) -> None:
+        """Cancel the compilations that still run."""
+        tasks = list(self._compiling.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _compile_and_store(self, key: bytes, spec: ConstraintSpec, tenant: str) -> Constraint:
+        kind = KINDS[type(spec)]
+        started = self._clock()
+        try:
+            constraint = await self._compile(spec, tenant)
+        except ConstraintError as error:
+            self._remember_failure(key, error)
+            self._observer.observe_compile(kind, error.code, self._clock() - started)
+            raise
+        except Exception:
+            self._observer.observe_compile(kind, "error", self._clock() - started)
+            raise
+        self._observer.observe_compile(kind, "ok", self._clock() - started)
+        entry = _Entry(constraint, 0)
+        self._entries[key] = entry
+        for each in self._entries.values():
+            self._measure(each)
+        self._evict(keep=key)
+        return constraint
+
+    def _compiled(self, key: bytes, task: asyncio.Task[Constraint]) -> None:
+        del self._compiling[key]
+        if not task.cancelled():
+            task.exception()  # retrieved, also when every waiting client has left
+
+    def _measure(self, entry: _Entry) -> None:
+        now = entry.constraint.nbytes
+        self.nbytes += now - entry.nbytes
+        entry.nbytes = now
+
+    def _evict(self, *, keep: bytes) -> None:
+        """Drop entries until the bound holds; ``keep`` stays in any case.
+
+        Those that are over the bound by themselves go first, or all the others would go for them;
+        then the least recently used.
+        """
+        if self.nbytes <= self._max_bytes:
+            return
+        for key in [key for key, entry in self._entries.items() if self._outgrown(entry)]:
+            if key != keep:
+                self._drop(key)
+        while self.nbytes > self._max_bytes:
+            oldest = next(iter(self._entries))
+            if oldest == keep:
+                return
+            self._drop(oldest)
+
+    def _outgrown(self, entry: _Entry) -> bool:
+        return entry.nbytes > self._max_bytes
+
+    def _drop(self, key: bytes) -> None:
+        self.nbytes -= self._entries.pop(key).nbytes
+        self.evictions += 1
+
+    def _remember_failure(self, key: bytes, error: ConstraintError) -> None:
+        self._failures[key] = _Failure(_fresh(error), self._clock() + self._failure_seconds)
+        self._failures.move_to_end(key)
+        if len(self._failures) > self._max_failures:
+            self._failures.popitem(last=False)
+
+
+def _fresh(error: ConstraintError) -> ConstraintError:
+    """A copy without a traceback: one exception raised for many requests would grow."""
+    return copy.copy(error).with_traceback(None)

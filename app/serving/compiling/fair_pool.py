@@ -1,0 +1,57 @@
+"""A pool whose things are acquired by tenants in turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from app.engine.fair_queue import FairQueue
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiter(Generic[T]):
+    tenant: str
+    acquired: asyncio.Future[T]
+
+
+class FairPool(Generic[T]):
+    """A few things, each used by one at a time, and a queue that is fair in time of use.
+
+    Used on the event loop's thread alone. Memory: what is free and who waits.
+    """
+
+    def __init__(self) -> None:
+        self._free: deque[T] = deque()
+        self._queue: FairQueue[_Waiter[T]] = FairQueue(lambda waiter: waiter.tenant)
+
+    async def acquire(self, tenant: str) -> T:
+        """One of the things, as soon as one is free and it is this tenant's turn."""
+        if self._free:
+            return self._free.popleft()
+        waiter: _Waiter[T] = _Waiter(tenant, asyncio.get_running_loop().create_future())
+        self._queue.push(waiter)
+        try:
+            return await waiter.acquired
+        except asyncio.CancelledError:
+            if waiter in self._queue:
+                self._queue.remove(waiter)
+            elif not waiter.acquired.cancelled():
+                self.release(waiter.acquired.result())
+            raise
+
+    def release(self, thing: T) -> None:
+        """Add a thing, or give it back; the next in turn gets it."""
+        while (waiter := self._queue.next()) is not None:
+            self._queue.take(waiter)
+            if not waiter.acquired.done():
+                waiter.acquired.set_result(thing)
+                return
+        self._free.append(thing)
+
+    def charge(self, tenant: str, seconds: float) -> None:
+        """Count so much use; whoever has used less of late goes first."""
+        self._queue.charge(tenant, round(1000 * seconds))

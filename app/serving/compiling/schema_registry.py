@@ -1,0 +1,161 @@
+"""Schemas that were compiled ahead, by ids that follow from what they say."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from app.core.constraint import JsonSchema
+from app.core.errors import (
+    ConstraintTooComplex,
+    InvalidRequest,
+    UnknownSchema,
+)
+from app.serving.admission import Ticket
+from app.serving.compiling.cache import ConstraintCache
+
+Explain = Callable[[JsonSchema, str], Awaitable[bytes]]
+"""From a schema and the tenant that asks to a report as JSON; raises ``ConstraintError``."""
+
+_PARSED = 32
+"""Bytes of memory that a byte of JSON takes once it is parsed: of ``{"":{}}``, in CPython."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema under its id."""
+
+    id: str
+    created: int
+    """When it was registered first, in seconds since the epoch."""
+    name: str | None
+    """What the latest registration called it."""
+    spec: JsonSchema
+    explanation: bytes
+    """The report on it, as JSON."""
+    nbytes: int
+
+
+class SchemaRegistry:
+    """Compiles schemas ahead and keeps what requests need to name them.
+
+    Used on the event loop's thread, except for ``find`` and ``schema``: a large body is parsed,
+    and the ids in it are looked up, on another one.
+
+    Bounded by ``max_bytes`` and ``max_schemas``; the least recently used goes first. An id is a
+    hash of the schema and of how its answers are written, so that it is the same on every replica
+    and after a restart; what was forgotten is registered again under the same id.
+    """
+
+    def __init__(
+        self,
+        *,
+        constraints: ConstraintCache,
+        explain: Explain,
+        wall_clock: Callable[[], float],
+        max_bytes: int,
+        max_schemas: int = 1024,
+    ) -> None:
+        self._constraints = constraints
+        self._explain = explain
+        self._wall_clock = wall_clock
+        self._max_bytes = max_bytes
+        self._max_schemas = max_schemas
+        self._schemas: OrderedDict[str, RegisteredSchema] = OrderedDict()
+        self._lock = threading.Lock()
+        """Held where ``_schemas`` is changed, and never for long."""
+        # One at a time: the other compile workers are for the schemas of answers.
+        self._explaining = asyncio.Semaphore(1)
+        self._explanation: asyncio.Task[RegisteredSchema] | None = None
+        self.nbytes = 0
+
+    def __len__(self) -> int:
+        return len(self._schemas)
+
+    async def register(
+        self, spec: JsonSchema, name: str | None, ticket: Ticket
+    ) -> RegisteredSchema:
+        """Compile ``spec``, explain it and keep it under its id.
+
+        Takes a place in the queue like an answer. Raises ``ConstraintError`` as a request with
+        this schema would, ``InvalidRequest`` if it is too large to be kept, ``Unavailable`` and
+        ``DeadlineExceeded``. If the call is cancelled, what a compile worker has begun goes on.
+        """
+        key = spec.cache_key().encode()
+        size = _PARSED * len(key)
+        if size > self._max_bytes:
+            raise InvalidRequest(
+                "this schema is too large to be kept under an id; send it with each request",
+                param="schema",
+            )
+        ticket.take(1)
+        async with ticket.deadline().holds("the schema was not compiled and explained"):
+            await self._constraints.get(spec, ticket.tenant)
+            await self._explaining.acquire()
+            # Shielded: a cancelled job costs a worker that all share, and its restart costs more
+            # than the job. There is no more than one, so that nobody gains by leaving.
+            task = asyncio.create_task(self._explained(key, spec, name, size, ticket.tenant))
+            task.add_done_callback(self._explanation_ended)
+            self._explanation = task
+            return await asyncio.shield(task)
+
+    def find(self, schema_id: str) -> RegisteredSchema:
+        """Raises ``UnknownSchema``. Counts as a use. Any thread may call it."""
+        with self._lock:
+            registered = self._schemas.get(schema_id)
+            if registered is not None:
+                self._schemas.move_to_end(schema_id)
+                return registered
+        raise UnknownSchema(
+            f"no schema is kept under the id {schema_id[:64]!r}; register it again with "
+            "POST /v1/schemas, which gives it the same id"
+        )
+
+    def schema(self, schema_id: str) -> JsonSchema:
+        """The schema of a request that names it by its id: see ``find``."""
+        return self.find(schema_id).spec
+
+    async def close(self) -> None:
+        """Cancel the explanation that still runs."""
+        if self._explanation is not None:
+            self._explanation.cancel()
+            await asyncio.wait({self._explanation})
+
+    async def _explained(
+        self, key: bytes, spec: JsonSchema, name: str | None, size: int, tenant: str
+    ) -> RegisteredSchema:
+        schema_id = "schema_" + hashlib.blake2b(key, digest_size=16).hexdigest()
+        if schema_id in self._schemas:
+            return self._keep(replace(self._schemas[schema_id], name=name))
+        try:
+            explanation = await self._explain(spec, tenant)
+        except ConstraintTooComplex as error:
+            # It compiles, which is what requests need: that there is no report is reported.
+            problem = {"error": {"message": str(error), "code": error.code}}
+            explanation = json.dumps(problem).encode()
+        created = int(self._wall_clock())
+        nbytes = size + len(explanation)
+        return self._keep(RegisteredSchema(schema_id, created, name, spec, explanation, nbytes))
+
+    def _explanation_ended(self, task: asyncio.Task[RegisteredSchema]) -> None:
+        self._explanation = None
+        self._explaining.release()
+        if not task.cancelled():
+            task.exception()  # retrieved, also when the client has left
+
+    def _keep(self, registered: RegisteredSchema) -> RegisteredSchema:
+        with self._lock:
+            known = self._schemas.pop(registered.id, None)
+            self.nbytes += registered.nbytes - (known.nbytes if known else 0)
+            self._schemas[registered.id] = registered
+            while len(self._schemas) > 1 and (
+                self.nbytes > self._max_bytes or len(self._schemas) > self._max_schemas
+            ):
+                _, oldest = self._schemas.popitem(last=False)
+                self.nbytes -= oldest.nbytes
+        return registered
