@@ -264,6 +264,10 @@ def items(*found: Any) -> dict[str, Any]:
             "text.format.syntax",
         ),
         ({"text": {"format": {"type": "choice", "choice": {}}}}, "text.format.choices"),
+        (
+            {"text": {"format": {"type": "choice", "choice": [], "choices": ["a", 1]}}},
+            "text.format.choices[1]",
+        ),
         ({"chat_template_kwargs": {"x": 1}}, "chat_template_kwargs.x"),
     ],
 )

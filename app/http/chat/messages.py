@@ -8,6 +8,7 @@ from typing import Any
 from app.core.errors import InvalidRequest
 from app.http.chat.wire import Message
 from app.http.requests.messages import joined_text, template_call, template_role
+from app.http.requests.wire import missing
 
 
 def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -26,9 +27,7 @@ def _check(message: Message, param: str, called: set[str]) -> None:
     """What a role needs and what it cannot have."""
     assistant = message.role == "assistant"
     if message.content is None and not assistant:
-        raise InvalidRequest(
-            f"Missing required parameter: '{param}.content'.", param=f"{param}.content"
-        )
+        raise missing(f"{param}.content")
     if message.content is None and not message.tool_calls and message.refusal is None:
         raise InvalidRequest(
             f"{param}: an assistant's message needs content or tool_calls", param=f"{param}.content"
@@ -42,9 +41,7 @@ def _check(message: Message, param: str, called: set[str]) -> None:
     if message.role != "tool":
         return
     if message.tool_call_id is None:
-        raise InvalidRequest(
-            f"Missing required parameter: '{param}.tool_call_id'.", param=f"{param}.tool_call_id"
-        )
+        raise missing(f"{param}.tool_call_id")
     if message.tool_call_id not in called:
         raise InvalidRequest(
             f"{param}: no assistant's message before this one has a tool call with the id "

@@ -46,12 +46,7 @@ def chat_call(
         caller,
         [conversation],
         content=content.spec,
-        tools=tool_use(
-            tools,
-            choice,
-            parallel=wire.parallel_tool_calls is not False,
-            whitespace=config.whitespace,
-        ),
+        tools=tool_use(tools, choice, wire.parallel_tool_calls, config.whitespace),
         n=wire.n or 1,
         max_tokens=wire.max_completion_tokens or wire.max_tokens,
         logprobs=(wire.top_logprobs or 0) if wire.logprobs else None,

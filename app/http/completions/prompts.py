@@ -7,6 +7,7 @@ from typing import Any
 
 from app.answer.prompt import Prompt, TextPrompt, TokenPrompt
 from app.core.errors import InvalidRequest
+from app.http.requests.wire import missing, refusal
 
 _EXPECTED = "a text, a list of texts, a list of token ids, or a list of lists of token ids"
 _SLICE = 1 << 16
@@ -19,7 +20,7 @@ def read_prompts(prompt: Any, *, n: int, max_choices: int, vocabulary_size: int)
     Raises ``InvalidRequest`` that names the prompt; takes time linear in the number of tokens.
     """
     if prompt is None:
-        raise InvalidRequest("Missing required parameter: 'prompt'.", param="prompt")
+        raise missing("prompt")
     if isinstance(prompt, str):
         prompt = [prompt]
     if not isinstance(prompt, list) or not prompt:
@@ -74,6 +75,6 @@ def _check_number(prompts: int, n: int, max_choices: int) -> None:
 
 def _token_prompt(tokens: Any, param: str, vocabulary_size: int) -> TokenPrompt:
     if not isinstance(tokens, list) or not tokens:
-        raise InvalidRequest(f"{param}: prompt has to be {_EXPECTED}", param=param)
+        raise refusal(param, f"prompt has to be {_EXPECTED}")
     check_token_ids(tokens, param, vocabulary_size)
     return TokenPrompt(tokens)

@@ -9,6 +9,7 @@ from pydantic_core import from_json
 
 from app.core.errors import InvalidRequest
 from app.http.requests.body import check_size
+from app.http.requests.wire import refusal
 
 
 class Fields:
@@ -69,10 +70,6 @@ def parsed(text: str, param: str) -> Any:
         return from_json(text, allow_inf_nan=False)
     except ValueError as error:
         raise refusal(param, f"it could not be parsed as JSON: {error}") from None
-
-
-def refusal(param: str, reason: str) -> InvalidRequest:
-    return InvalidRequest(f"{param}: {reason}", param=param)
 
 
 def _described(expected: type | tuple[type, ...]) -> str:

@@ -6,9 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from app.core.errors import InvalidRequest
-from app.http.requests.fields import parsed, refusal
-from app.http.requests.wire import Other, Wire
+from app.http.requests.fields import parsed
+from app.http.requests.wire import Other, Wire, refusal
 
 
 class TextPart(Wire):
@@ -31,11 +30,8 @@ def joined_text(content: str | Sequence[TextPart | RefusalPart | Other], param: 
     texts = []
     for number, part in enumerate(content):
         if isinstance(part, Other):
-            raise InvalidRequest(
-                f"{param}[{number}]: parts of the type {part.type!r} are not supported; this "
-                "server takes text",
-                param=f"{param}[{number}]",
-            )
+            reason = f"parts of the type {part.type!r} are not supported; this server takes text"
+            raise refusal(f"{param}[{number}]", reason)
         texts.append(part.text if isinstance(part, TextPart) else part.refusal)
     return "\n".join(texts)
 

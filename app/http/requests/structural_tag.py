@@ -21,7 +21,8 @@ from app.core.structure import (
     Structure,
     text_before,
 )
-from app.http.requests.fields import Fields, parsed, refusal
+from app.http.requests.fields import Fields, parsed
+from app.http.requests.wire import refusal
 
 _DEEPEST = 64
 """Formats inside formats."""

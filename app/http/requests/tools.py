@@ -30,7 +30,7 @@ class ToolChoice:
 
 
 def tool_use(
-    tools: Sequence[FunctionTool], choice: ToolChoice, *, parallel: bool, whitespace: str
+    tools: Sequence[FunctionTool], choice: ToolChoice, parallel: bool | None, whitespace: str
 ) -> ToolUse | None:
     """None where no call can be made. Raises ``InvalidRequest``."""
     if not tools:
@@ -41,7 +41,7 @@ def tool_use(
         return None
     if choice.names is not None:
         tools = _named(tools, choice.names)
-    return ToolUse(tuple(tools), choice.mode, parallel and not choice.once, whitespace)
+    return ToolUse(tuple(tools), choice.mode, parallel is not False and not choice.once, whitespace)
 
 
 def function_tools(functions: Iterable[FunctionDefinition], param: str) -> list[FunctionTool]:

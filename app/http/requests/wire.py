@@ -111,10 +111,23 @@ def complaint(error: ValidationError, body: Mapping[str, Any]) -> InvalidRequest
     detail = max(details, key=lambda each: (len(each["loc"]), not each["type"].endswith("_type")))
     param = _param(detail, body)
     if detail["type"] == "missing":
-        return InvalidRequest(f"Missing required parameter: {param!r}.", param=param)
+        return missing(param)
     if detail["type"] == "extra_forbidden":
         return _unrecognized(param)
-    return InvalidRequest(f"{param}: {detail['msg']}", param=param or None)
+    return refusal(param, detail["msg"])
+
+
+def refusal(param: str, reason: str) -> InvalidRequest:
+    """Of the field ``param``."""
+    return InvalidRequest(f"{param}: {reason}", param=param)
+
+
+def missing(param: str) -> InvalidRequest:
+    return InvalidRequest(f"Missing required parameter: {param!r}.", param=param)
+
+
+def unsupported(param: str) -> InvalidRequest:
+    return InvalidRequest(f"{param} is not supported by this server; leave it out", param=param)
 
 
 def _unrecognized(param: str) -> InvalidRequest:
@@ -123,24 +136,25 @@ def _unrecognized(param: str) -> InvalidRequest:
 
 def _param(detail: ErrorDetails, body: Mapping[str, Any]) -> str:
     """``("messages", 0, "content", "str")`` as ``messages[0].content``."""
-    steps, missing = list(detail["loc"]), ""
+    steps, last = list(detail["loc"]), ""
     if detail["type"] == "missing":
-        missing = f".{steps.pop()}"  # the input is the object that lacks it
+        last = f".{steps.pop()}"  # the input is the object that lacks it
     found = _path(body, steps, lambda value: value is detail["input"])
     if found is None:  # a key of an object is wrong, which is no value in the body
         found = _path(body, steps, lambda value: True)
-    return f"{found}{missing}".removeprefix(".")
+    return f"{found}{last}".removeprefix(".")
 
 
 def _path(value: Any, steps: Sequence[str | int], ends: Callable[[Any], bool]) -> str | None:
-    """The steps that lead from ``value`` to one that ``ends``; the others name unions' branches.
+    """The path of those ``steps`` that lead from ``value`` to one that ``ends`` accepts.
 
-    A branch may have the name of a field (json_schema), so that where a path leads tells them.
+    The other steps name branches of unions. A branch may have the name of a field (json_schema),
+    so only where a path ends tells which of the two a step is.
     """
     if not steps:
         return "" if ends(value) else None
     step, rest = steps[0], steps[1:]
-    in_list = isinstance(value, list) and isinstance(step, int)
+    in_list = isinstance(value, list) and isinstance(step, int) and step < len(value)
     if in_list or (isinstance(value, dict) and step in value):
         path = _path(value[step], rest, ends)
         if path is not None:
@@ -154,7 +168,3 @@ def _check_not_served(body: Mapping[str, Any], not_served: NotServed) -> None:
         # 0 == False in Python, so types are compared too.
         if name in body and (type(body[name]), body[name]) not in [(type(v), v) for v in values]:
             raise unsupported(name)
-
-
-def unsupported(param: str) -> InvalidRequest:
-    return InvalidRequest(f"{param} is not supported by this server; leave it out", param=param)

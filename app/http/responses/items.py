@@ -7,7 +7,7 @@ from typing import Any
 
 from app.core.errors import InvalidRequest
 from app.http.requests.messages import joined_text, template_call, template_role
-from app.http.requests.wire import Other
+from app.http.requests.wire import Other, refusal
 from app.http.responses.wire import (
     FunctionCall,
     FunctionCallOutput,
@@ -130,4 +130,4 @@ def _unsupported_item(type: str, param: str) -> InvalidRequest:
             f"items of the type {type!r} are not supported; this server takes message, reasoning, "
             "function_call and function_call_output"
         )
-    return InvalidRequest(f"{param}: {message}", param=param)
+    return refusal(param, message)

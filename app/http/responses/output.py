@@ -162,6 +162,12 @@ class _TextItem(_Item):
     def _content(self, status: str) -> list[dict[str, Any]]:
         return [] if status == "in_progress" else [self.part()]
 
+    def _extra(self, logprobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return {"content_index": 0}
+
+    def _done(self) -> Event:
+        return self._event(f"{self.stem}.done", content_index=0, text=self.text)
+
     def _of_part(self, step: str) -> Event:
         return self._event(f"response.content_part.{step}", content_index=0, part=self.part())
 
@@ -195,9 +201,7 @@ class _Message(_TextItem):
         return {"content_index": 0, "logprobs": logprobs}
 
     def _done(self) -> Event:
-        return self._event(
-            f"{self.stem}.done", content_index=0, text=self.text, logprobs=self._logprobs
-        )
+        return {**super()._done(), "logprobs": self._logprobs}
 
 
 class _Reasoning(_TextItem):
@@ -218,12 +222,6 @@ class _Reasoning(_TextItem):
 
     def part(self) -> dict[str, Any]:
         return {"type": "reasoning_text", "text": self.text}
-
-    def _extra(self, logprobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        return {"content_index": 0}
-
-    def _done(self) -> Event:
-        return self._event(f"{self.stem}.done", content_index=0, text=self.text)
 
 
 class _Call(_Item):

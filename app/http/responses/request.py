@@ -21,7 +21,7 @@ from app.http.requests.constraints import (
 from app.http.requests.generation import check_stream_options, generation_request
 from app.http.requests.template_options import template_options
 from app.http.requests.tools import ToolChoice, function_tools, tool_use
-from app.http.requests.wire import Other, check_model, unsupported
+from app.http.requests.wire import Other, check_model, missing, refusal, unsupported
 from app.http.responses.items import template_messages
 from app.http.responses.render import responses_renderer
 from app.http.responses.wire import (
@@ -67,12 +67,7 @@ def responses_call(
         caller,
         [conversation],
         content=content.spec,
-        tools=tool_use(
-            tools,
-            choice,
-            parallel=wire.parallel_tool_calls is not False,
-            whitespace=config.whitespace,
-        ),
+        tools=tool_use(tools, choice, wire.parallel_tool_calls, config.whitespace),
         max_tokens=wire.max_output_tokens,
         logprobs=(wire.top_logprobs or 0) if logprobs else None,
     )
@@ -120,10 +115,10 @@ def _check(wire: ResponsesRequest, config: ApiConfig) -> None:
 def _check_reasoning(reasoning: ReasoningOptions) -> None:
     for name in ("summary", "generate_summary"):
         if getattr(reasoning, name) not in (None, "auto"):
-            raise InvalidRequest(
-                f"reasoning.{name}: this server makes no summaries, it shows the reasoning itself; "
-                "leave it out or send 'auto'",
-                param=f"reasoning.{name}",
+            raise refusal(
+                f"reasoning.{name}",
+                "this server makes no summaries, it shows the reasoning itself; leave it out or "
+                "send 'auto'",
             )
     if reasoning.context not in (None, "auto"):
         raise unsupported("reasoning.context")
@@ -139,9 +134,7 @@ def _format(wire: ResponsesRequest) -> ResponseFormat | None:
     inner = None
     if asked.schema_ is not None:
         if asked.name is None:
-            raise InvalidRequest(
-                "Missing required parameter: 'text.format.name'.", param="text.format.name"
-            )
+            raise missing("text.format.name")
         inner = JsonSchemaFormat(
             name=asked.name,
             schema=asked.schema_,
@@ -149,9 +142,7 @@ def _format(wire: ResponsesRequest) -> ResponseFormat | None:
             strict=asked.strict,
         )
     elif asked.schema_id is None:
-        raise InvalidRequest(
-            "Missing required parameter: 'text.format.schema'.", param="text.format.schema"
-        )
+        raise missing("text.format.schema")
     return JsonSchemaResponse(
         type="json_schema",
         json_schema=inner,
