@@ -32,9 +32,9 @@ _SLICE = 32
 
 
 class Renderer(ABC):
-    """Writes the answers to one request in an API's words; what it returns is sent as it comes.
+    """Writes the answers to one request in an API's words; what it returns is sent at once.
 
-    That of a whole answer returns all of it in the end.
+    The renderer of a whole answer returns all of it from ``end``.
     """
 
     def begin(self) -> bytes:
@@ -47,7 +47,7 @@ class Renderer(ABC):
     def end(self) -> bytes: ...
 
     def fail(self, error: Exception) -> bytes:
-        """What is said of an error in a stream; that of a whole answer is raised again."""
+        """The bytes that tell of an error in a stream. For a whole answer it is raised again."""
         raise error
 
 
@@ -57,11 +57,11 @@ class AnswerCall:
 
     request: GenerationRequest
     names: Mapping[Role, str]
-    """What this API calls the fields that errors name by their role."""
+    """This API's names of the fields that errors name by their role."""
     renderer: Callable[[Generation], Renderer]
     stream: bool
     logprobs: bool
-    """Whether log-probabilities were asked for: to write many takes a second."""
+    """Whether log-probabilities were asked for: writing many of them takes a second."""
 
 
 def answer_endpoint(

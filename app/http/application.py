@@ -27,7 +27,7 @@ from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.service import GenerationService
 
 QUEUED_PATHS = frozenset({CHAT, COMPLETIONS, RESPONSES, SCHEMAS})
-"""Where a POST asks for an answer, or for a compilation."""
+"""Paths where a POST asks for an answer, or for a compilation."""
 
 
 def build_app(

@@ -76,7 +76,7 @@ class ChunkRenderer(Renderer):
         self._options = options or StreamOptions()
 
     def end(self) -> bytes:
-        """With the chunk without choices that ``include_usage`` asks for."""
+        """The stream's end; before it the chunk with the usage, if that is asked for."""
         if not self._options.include_usage:
             return _DONE
         usage = _usage(self._generation)
@@ -86,7 +86,7 @@ class ChunkRenderer(Renderer):
         return error_event(error)
 
     def _event(self, choice: Mapping[str, Any]) -> bytes:
-        """One chunk. It has ``usage`` where any has it: null, or the counts so far on wish."""
+        """One chunk. If any has ``usage``, all have: null, or the counts so far."""
         options = self._options
         event = self._head + to_json(choice)
         if options.continuous_usage_stats:

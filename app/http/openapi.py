@@ -150,7 +150,7 @@ def _error(status: int) -> Json:
 
 
 def _event(data: type[BaseModel]) -> Json:
-    """An event of a stream: before OpenAPI 3.2 that is what the schema of a stream tells of."""
+    """An event of a stream: before OpenAPI 3.2 the schema of a stream is that of its events."""
     parsed = {
         "contentMediaType": "application/json",
         "contentSchema": {"anyOf": [data, ErrorEnvelope]},
@@ -167,7 +167,7 @@ def _event(data: type[BaseModel]) -> Json:
 
 
 def _models(value: Any) -> Iterator[type[BaseModel]]:
-    """The models that stand in ``value``."""
+    """The models in ``value``."""
     if isinstance(value, type):
         yield value
     elif isinstance(value, dict | list):

@@ -29,7 +29,7 @@ TOKENIZE = "/tokenize"
 DETOKENIZE = "/detokenize"
 
 LARGE = 1 << 16
-"""Tokens from which answers are made one after the other: one of millions takes seconds and 300 MB,
+"""Answers of more tokens are made one after the other: one of millions takes seconds and 300 MB,
 and nothing queues here."""
 
 _ERRORS = (400, 404, 413, 429, 504)
@@ -96,7 +96,7 @@ class _TokenizeCall:
 def tokens_router(
     service: GenerationService, vocabulary: Vocabulary, config: ApiConfig
 ) -> APIRouter:
-    """The routes of both. Neither queues: no model runs."""
+    """Both routes. Neither queues, as no model runs."""
     router = APIRouter()
     tokens = _Tokens(service, vocabulary, config)
     tokenizing = Endpoint(
@@ -129,7 +129,7 @@ class _Tokens:
         self._large_answers = asyncio.Semaphore(1)
 
     def parse_tokenize(self, body: Mapping[str, Any], caller: Caller) -> _TokenizeCall:
-        """Raises ``InvalidRequest``. What has ``messages`` is a chat, else it is a text."""
+        """A chat if there are ``messages``, else a text. Raises ``InvalidRequest``."""
         if "messages" not in body:
             text = TokenizeText.read(body)
             check_model(text.model, self._config.served_model)
@@ -150,7 +150,7 @@ class _Tokens:
         )
 
     def parse_detokenize(self, body: Mapping[str, Any], caller: Caller) -> Sequence[int]:
-        """The tokens, which are the model's. Raises ``InvalidRequest``."""
+        """The tokens. Raises ``InvalidRequest`` for one that the model does not have."""
         wire = DetokenizeRequest.read(body)
         check_model(wire.model, self._config.served_model)
         check_token_ids(wire.tokens, "tokens", self._vocabulary.size)

@@ -56,7 +56,7 @@ class _Choice:
     content: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     calls: list[tuple[CallStart, list[str]]] = field(default_factory=list)
-    """Each with the parts of its arguments."""
+    """Each with the pieces of its arguments."""
     tokens: list[AnswerToken] = field(default_factory=list)
     finish_reason: str | None = None
 
@@ -130,7 +130,7 @@ class _Chunks(ChunkRenderer):
         self._vocabulary = vocabulary
 
     def begin(self) -> bytes:
-        """Each choice's first chunk: who speaks."""
+        """Each choice's first chunk, which has the role."""
         introduction = {"role": "assistant", "content": "", "refusal": None}
         return b"".join([self._part(i, introduction) for i in range(self._generation.n)])
 

@@ -67,7 +67,7 @@ def chat_call(
 def read_conversation(
     wire: ConversationFields, config: ApiConfig, *, show_tools: bool = True
 ) -> tuple[Conversation, list[FunctionTool]]:
-    """What is shown to the model, and all tools. Raises ``InvalidRequest``."""
+    """What the prompt shows, and all tools of the request. Raises ``InvalidRequest``."""
     if len(wire.messages) > config.max_messages:
         raise InvalidRequest(
             f"there are {len(wire.messages)} messages and the limit is {config.max_messages}",

@@ -98,7 +98,7 @@ class _Chunks(ChunkRenderer):
         )
 
     def chunk(self, delta: Delta) -> bytes:
-        """b"" where the answer holds back all it has."""
+        """b"" where there is nothing to send yet."""
         choice = _Choice()
         choice.add(delta)
         logprobs = None

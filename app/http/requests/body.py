@@ -53,9 +53,9 @@ async def read_body(
 
 
 def _check_page(request: Request) -> None:
-    """Text of a form is what a page may send to any server without asking (Fetch standard, CORS).
+    """Refuse what any web page may send without a preflight: a form (Fetch standard, CORS).
 
-    A server on somebody's own machine would answer every page that they look at.
+    Else a server on somebody's own machine would answer every page that they visit.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if "origin" in request.headers and media_type != "application/json":
@@ -118,7 +118,7 @@ def _too_large(max_bytes: int) -> BodyTooLarge:
 
 
 def _check(body: dict[str, Any], max_nesting: int) -> None:
-    """Depth and finite numbers, level by level: recursion is what deep input would break."""
+    """Check depth and numbers level by level: deep input would break a recursion."""
     level: list[Any] = [body]
     depth = 0
     while level:

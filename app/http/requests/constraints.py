@@ -1,4 +1,4 @@
-"""Every way in which a request may name its constraint, and the one that it did.
+"""Every way in which a request may name its constraint, and which one it used.
 
 OpenAI's ``response_format``, vLLM's ``structured_outputs`` (and its older ``guided_*``), SGLang's
 ``regex``, ``ebnf`` and ``json_schema``, llama.cpp's ``grammar`` and ``json_schema``.
@@ -22,7 +22,7 @@ from app.http.requests.structural_tag import structure
 from app.http.requests.wire import Name, Wire
 
 SchemaById = Callable[[str], JsonSchema]
-"""The schema that was compiled ahead under an id; raises ``InvalidRequest`` if there is none."""
+"""The schema that was compiled ahead under an id. Raises ``UnknownSchema`` if there is none."""
 
 _LONGEST_WHITESPACE_PATTERN = 64
 
@@ -73,7 +73,7 @@ class ChoiceResponse(Wire):
 
 
 class GrammarResponse(Wire):
-    """``syntax`` is found by itself: a line ``name ::= ...`` makes it GBNF, else it is Lark."""
+    """``auto``: a line ``name ::= ...`` makes it GBNF, else it is Lark."""
 
     type: Literal["grammar"]
     grammar: str
@@ -102,7 +102,7 @@ ResponseFormat = Annotated[
 
 
 class StructuredOutputs(Wire):
-    """vLLM's ``StructuredOutputsParams``: one kind of constraint, and how white space is set."""
+    """vLLM's ``StructuredOutputsParams``: one constraint, and how white space is set."""
 
     json_: str | dict[str, Any] | bool | None = Field(default=None, alias="json")
     regex: str | None = None
@@ -158,7 +158,7 @@ _EXTENSIONS = {
     "grammar": "grammar",
     "json_schema": "json",
 }
-"""What the fields hold that name one constraint each."""
+"""What each field of ``ExtensionFields`` holds; ``structured_outputs`` has several."""
 _STRUCTURED_OUTPUTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 
 
@@ -198,7 +198,7 @@ class ConstraintReader:
     def response_format(
         self, asked: ResponseFormat | None, param: str = "response_format"
     ) -> ConstraintSpec | None:
-        """What the field ``param`` asks for."""
+        """The constraint that the field ``param`` asks for."""
         match asked:
             case JsonObjectResponse(schema_=schema, whitespace=whitespace):
                 form = whitespace or self._whitespace

@@ -13,7 +13,7 @@ from app.http.requests.wire import refusal
 
 
 class Fields:
-    """The members of one JSON object, each of which has to be asked for."""
+    """The members of one JSON object. One that the reader does not ask for is an error."""
 
     def __init__(self, value: Any, param: str) -> None:
         if not isinstance(value, dict):
@@ -47,7 +47,7 @@ class Fields:
         return list(texts)
 
     def items(self, name: str) -> list[tuple[Any, str]]:
-        """The members of a list that is not empty, and their params."""
+        """The members of a list that is not empty, and the path of each."""
         values = self.needed(name, list)
         if not values:
             raise self.wrong(name, "it may not be empty")
@@ -64,7 +64,7 @@ class Fields:
 
 
 def parsed(text: str, param: str) -> Any:
-    """The JSON value that a text inside a body is. Raises ``InvalidRequest`` that names it."""
+    """The value of JSON that is sent as text, in the field ``param``. Raises ``InvalidRequest``."""
     check_size(text.encode(), param)
     try:
         return from_json(text, allow_inf_nan=False)

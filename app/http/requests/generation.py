@@ -41,7 +41,7 @@ NOT_SERVED: NotServed = {
     "truncate_prompt_tokens": (None,),
     "use_beam_search": (None, False),
 }
-"""What clients of OpenAI, vLLM and SGLang know of chat completions and completions alike."""
+"""Fields of both chat completions and completions, as OpenAI, vLLM and SGLang have them."""
 
 NO_EFFECT = frozenset(
     {
@@ -53,7 +53,7 @@ NO_EFFECT = frozenset(
         "user",
     }
 )
-"""Labels, and hints about caches, that these two endpoints take alike."""
+"""Labels, and hints about caches, that both endpoints take."""
 
 _LONGEST_STOP = 1024
 """Characters of a stop string, which is compared with the end of the answer at every token."""

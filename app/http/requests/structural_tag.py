@@ -64,7 +64,7 @@ def structure(value: Any, whitespace: str, param: str = "structural_tag") -> Str
 
 
 class _TagReader:
-    """Reads formats. What follows a format is told to it: free text ends where that first occurs.
+    """Reads formats. Each is given what follows it: free text ends where that first occurs.
 
     Work is counted, as marks are compared with each other and ends are written behind every
     format that may be the last: a request may not take long.
@@ -75,9 +75,9 @@ class _TagReader:
         self._depth = 0
         self._left = _MOST_WORK
         self._stops: tuple[str, ...] = ()
-        """The ends of the tag around: no free text inside it holds one."""
+        """The ends of the tag that is read: no free text inside it holds one."""
         self._written_twice = 0
-        """Formats around of which the tags are written twice: as the first, and as those after."""
+        """Enclosing formats whose tags are written twice: as the first, and as those after it."""
         self._readers: dict[str, Callable[[Fields, Ends], Part]] = {
             "const_string": self._const_string,
             "json_schema": self._json_schema,
@@ -202,7 +202,7 @@ class _TagReader:
         return self._followed(Series((Literal(begin), rest)), ends)
 
     def _tag_parts(self, fields: Fields) -> tuple[str, Part]:
-        """How a tag begins, and what follows that to its end."""
+        """A tag's beginning, and what follows up to its end."""
         begin = fields.needed("begin")
         if not isinstance(begin, str):
             raise fields.wrong("begin", "it has to be text; tokens cannot be named")
@@ -216,7 +216,7 @@ class _TagReader:
         return begin, content
 
     def _tags(self, fields: Fields) -> list[tuple[str, str, Part]]:
-        """The beginnings of tags, their params, and what follows them."""
+        """The beginnings of tags, where they are in the request, and what follows them."""
         tags = []
         for value, param in fields.items("tags"):
             tag = Fields(value, param)

@@ -1,4 +1,4 @@
-"""Which functions an answer may call, in terms that every endpoint's requests come down to."""
+"""Which functions an answer may call, whichever API asks."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ToolChoice:
 
     mode: Literal["none", "auto", "required"] = "auto"
     names: Sequence[str] | None = None
-    """The functions that it leaves; None: all."""
+    """The functions that may be called; None: all."""
     once: bool = False
-    """Whether there is one call at most, whatever ``parallel_tool_calls`` says."""
+    """Whether there is at most one call, whatever ``parallel_tool_calls`` says."""
 
 
 def tool_use(

@@ -15,7 +15,7 @@ _NOT_SUPPORTED = "Not supported here: only values that ask for nothing are taken
 _NO_EFFECT = "Taken, and of no effect on what is generated."
 
 _MOST_ERRORS = 1000
-"""Errors that are looked through for the one to tell: to list them costs 10 us for each."""
+"""Errors among which the one to report is sought: listing them takes 10 us each."""
 
 
 class Wire(BaseModel):
@@ -39,7 +39,7 @@ NotServed = Mapping[str, tuple[Any, ...]]
 
 
 class Body(Wire):
-    """A whole request: the fields that this server acts on, and those that it only knows."""
+    """A whole request: the fields that this server acts on, and others that it accepts."""
 
     not_served: ClassVar[NotServed] = {}
     """Any other value of these is an error."""
@@ -50,7 +50,7 @@ class Body(Wire):
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """With the fields that are only known."""
+        """With the fields of ``not_served`` and ``no_effect``."""
         described = handler(schema)
         properties = handler.resolve_ref_schema(described)["properties"]
         for name, values in cls.not_served.items():
@@ -80,7 +80,7 @@ class Body(Wire):
 
 
 def type_among(*known: str, default: str = "other") -> Callable[[Any], str]:
-    """Reads the tag of a union's member, its ``type``; ``other`` for one that is not ``known``.
+    """A function that reads the ``type`` of a union's member; ``other`` if it is not ``known``.
 
     ``default`` is for members that have no type.
     """
@@ -101,7 +101,7 @@ def check_model(asked: str | None, served: str) -> None:
 
 
 def complaint(error: ValidationError, body: Mapping[str, Any]) -> InvalidRequest:
-    """The first field that is wrong, in OpenAI's words where it has words for it."""
+    """The error for the first field that is wrong, in OpenAI's words where it has some."""
     if error.error_count() > _MOST_ERRORS:
         return InvalidRequest(f"the body has {error.error_count()} members that are wrong")
     details = error.errors(include_url=False, include_context=False)
@@ -118,7 +118,7 @@ def complaint(error: ValidationError, body: Mapping[str, Any]) -> InvalidRequest
 
 
 def refusal(param: str, reason: str) -> InvalidRequest:
-    """Of the field ``param``."""
+    """The field ``param`` is wrong."""
     return InvalidRequest(f"{param}: {reason}", param=param)
 
 

@@ -1,4 +1,4 @@
-"""``POST /v1/responses``, without state: no response is kept, so none is gone back to.
+"""``POST /v1/responses``, without state: no response is kept, so no request can refer to one.
 
 wire        the request as it is sent
 items       its input, as the chat template takes it

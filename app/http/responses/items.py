@@ -30,7 +30,7 @@ def template_messages(
 
 
 def _instructed(instructions: str | None, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """With the instructions in front, in one message with a system's that stands there already.
+    """``messages`` after the instructions, which join a system message that is first.
 
     Many templates take one such message alone, and clients send both (pydantic-ai does).
     """
@@ -43,7 +43,7 @@ def _instructed(instructions: str | None, messages: list[dict[str, Any]]) -> lis
 
 
 class _Conversation:
-    """Items that follow one another become the assistant's one message that they once were::
+    """Adjacent items of the assistant become the one message that they once were::
 
     reasoning  message  function_call  function_call  |  function_call_output  |  message
     """

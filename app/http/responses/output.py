@@ -30,7 +30,7 @@ Ended = Literal["completed", "incomplete"]
 
 
 class OutputBuilder:
-    """The output of one response. What its events say joins to what its items hold."""
+    """The output of one response. The texts of its events, joined, are those of its items."""
 
     def __init__(self, key: str, vocabulary: Vocabulary | None) -> None:
         """``key`` is part of the items' ids. ``vocabulary``: log-probabilities are asked for."""
@@ -103,7 +103,7 @@ class _Item(ABC):
     """One item while it comes."""
 
     stem: str
-    """What the names of the events begin with that bring its text."""
+    """The beginning of the names of events that bring its text."""
 
     def __init__(self, prefix: str, key: str, index: int) -> None:
         self._id = f"{prefix}_{key}_{index}"

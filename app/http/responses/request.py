@@ -36,7 +36,7 @@ from app.http.responses.wire import (
 
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED = "reasoning.encrypted_content"
-"""Asks for reasoning in a form that may be sent back. Here it comes as it is, which may be."""
+"""Asks for reasoning that can be sent back. Here it always can, as it is not encrypted."""
 
 
 def responses_call(
@@ -93,7 +93,7 @@ def _check_moved(body: Mapping[str, Any]) -> None:
 
 
 def _check(wire: ResponsesRequest, config: ApiConfig) -> None:
-    """Bounds, and what fields ask of one another."""
+    """Bounds, and fields that need or exclude one another."""
     if not isinstance(wire.input, str) and len(wire.input) > config.max_messages:
         raise InvalidRequest(
             f"there are {len(wire.input)} items and the limit is {config.max_messages}",

@@ -1,4 +1,4 @@
-"""``/v1/responses``: to create one, and to hear that none is kept."""
+"""``/v1/responses``: to create one; the routes of stored responses say that none is kept."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ Item = Annotated[
 
 
 class JsonSchemaText(Wire):
-    """Chat completions have the same one level deeper."""
+    """The same as in chat completions, which have it one level deeper."""
 
     type: Literal["json_schema"]
     name: Name | None = None
@@ -251,7 +251,7 @@ class ResponsesRequest(GenerationFields, ExtensionFields):
     parallel_tool_calls: bool | None = None
     max_output_tokens: Count | None = None
     max_tool_calls: Count | None = None
-    """Of calls that the server makes itself: there are none, so every limit is kept."""
+    """Bounds the calls that the server makes itself: it makes none."""
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     include: Annotated[list[str], Field(max_length=32)] | None = None
     reasoning: ReasoningOptions | None = None
