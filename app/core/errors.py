@@ -28,6 +28,7 @@ The status codes themselves are assigned in one place, ``app.http.errors``.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Literal, Self
 
@@ -65,8 +66,7 @@ class RequestError(LeapjsonError):
 
         A copy, as one error may be raised to several requests that wait for one schema.
         """
-        named = type(self).__new__(type(self))
-        named.__dict__.update(self.__dict__)
+        named = copy.copy(self)
         if self.role is not None:
             named.param = names.get(self.role, self.role)
             named.message = self._message(named.param)
@@ -76,6 +76,10 @@ class RequestError(LeapjsonError):
     def _message(self, field: str) -> str:
         """The message where the field at fault is called ``field``."""
         return self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """For copies and pickles: subclasses take arguments of their own."""
+        return _rebuilt, (type(self), self.args, self.__dict__)
 
 
 class InvalidRequest(RequestError):
@@ -157,10 +161,6 @@ class ConstraintError(RequestError):
             self.args = (self.message,)
         return self
 
-    def _rebuilt(self, **arguments: str) -> tuple[object, ...]:
-        """What pickle makes it again from."""
-        return (_rebuild, (type(self), self.subject, arguments))
-
 
 class InvalidSchema(ConstraintError):
     """What was sent is not a JSON Schema, or not a regular expression or grammar.
@@ -173,9 +173,6 @@ class InvalidSchema(ConstraintError):
         super().__init__(f"{message} (at {pointer or 'the root'})")
         self.reason = message
         self.pointer = pointer
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return self._rebuilt(message=self.reason, pointer=self.pointer)
 
 
 class UnsupportedSchema(ConstraintError):
@@ -196,9 +193,6 @@ class UnsupportedSchema(ConstraintError):
         self.pointer = pointer
         self.reason = reason
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return self._rebuilt(keyword=self.keyword, pointer=self.pointer, reason=self.reason)
-
 
 class UnsatisfiableSchema(ConstraintError):
     """No JSON value satisfies the schema, so no answer could ever be given."""
@@ -209,9 +203,6 @@ class UnsatisfiableSchema(ConstraintError):
         super().__init__(message)
         self.reason = message
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return self._rebuilt(message=self.reason)
-
 
 class ConstraintTooComplex(ConstraintError):
     """Compiling passed a limit. ``limit`` says which one and its value."""
@@ -221,9 +212,6 @@ class ConstraintTooComplex(ConstraintError):
     def __init__(self, limit: str) -> None:
         super().__init__(f"the constraint is too complex: {limit}")
         self.limit = limit
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return self._rebuilt(limit=self.limit)
 
 
 class Unavailable(LeapjsonError):
@@ -284,7 +272,10 @@ class RejectedToken(LeapjsonError):
     """A token (or bytes) outside the language was pushed into a ``ConstraintState``."""
 
 
-def _rebuild(
-    error: type[ConstraintError], subject: str, arguments: dict[str, str]
-) -> ConstraintError:
-    return error(**arguments).about(subject)
+def _rebuilt(
+    kind: type[RequestError], args: tuple[object, ...], state: dict[str, object]
+) -> object:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error
