@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fastapi import Response
+from fastapi import APIRouter, Response
 from pydantic_core import to_json
 
 from app.answer.pieces import Delta
@@ -64,15 +64,22 @@ class AnswerCall:
     """Whether log-probabilities were asked for: writing many of them takes a second."""
 
 
-def answer_endpoint(
+def answer_router(
     path: str,
+    operation: dict[str, Any],
     service: GenerationService,
     config: ApiConfig,
     parse: Callable[[Mapping[str, Any], Caller], AnswerCall],
-) -> Endpoint[AnswerCall]:
-    """An endpoint that generates. ``parse`` checks a body: see ``Endpoint``."""
+) -> APIRouter:
+    """The router of a route that generates.
+
+    ``operation`` is what it tells of itself; ``parse`` checks a body: see ``Endpoint``.
+    """
     respond = functools.partial(_respond, service)
-    return Endpoint(path, service, config, parse=parse, respond=respond)
+    endpoint = Endpoint(path, service, config, parse=parse, respond=respond)
+    router = APIRouter()
+    router.post(path, openapi_extra=operation)(endpoint.answer)
+    return router
 
 
 async def _respond(

@@ -44,13 +44,17 @@ def build_app(
         title="Leapjson", version=config.version, lifespan=lifespan, redirect_slashes=False
     )
     constraints = ConstraintReader(config.whitespace, schemas.schema)
-    app.include_router(chat_router(service, vocabulary, config, constraints))
-    app.include_router(completions_router(service, vocabulary, config, constraints))
-    app.include_router(responses_router(service, vocabulary, config, constraints))
-    app.include_router(tokens_router(service, vocabulary, config))
-    app.include_router(schemas_router(schemas, service, config, constraints))
-    app.include_router(meta_router(service, config, render_metrics))
+    routers = (
+        chat_router(service, vocabulary, config, constraints),
+        completions_router(service, vocabulary, config, constraints),
+        responses_router(service, vocabulary, config, constraints),
+        tokens_router(service, vocabulary, config),
+        schemas_router(schemas, service, config, constraints),
+        meta_router(service, config, render_metrics),
+    )
+    for router in routers:
+        app.include_router(router)
     install_error_handlers(app)
-    install_openapi(app, config)
+    install_openapi(app, routers, config)
     install_middlewares(app, config, service.admission, QUEUED_PATHS)
     return app

@@ -76,12 +76,12 @@ def meta_router(
         return JSONResponse({"status": reason or "ready"}, 503 if reason else 200)
 
     text = {"text/plain": {"schema": {"type": "string"}}}
-    told = tells(
+    operation = tells(
         "Metrics in Prometheus' text format",
         others={200: {"description": "The metrics", "content": text}},
     )
 
-    @router.get(METRICS_PATH, openapi_extra=told)
+    @router.get(METRICS_PATH, openapi_extra=operation)
     async def metrics() -> Response:
         content, content_type = render_metrics()
         return Response(content, media_type=content_type)

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Literal
 
-from fastapi import FastAPI
-from fastapi.routing import iter_route_contexts
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from pydantic_core import core_schema
@@ -86,21 +86,21 @@ def response(model: type[BaseModel], description: str) -> Json:
     return {"description": description, "content": {"application/json": {"schema": model}}}
 
 
-def install_openapi(app: FastAPI, config: ApiConfig) -> None:
-    """Make ``/openapi.json`` tell what the routes do. It is put together when first asked for."""
+def install_openapi(app: FastAPI, routers: Sequence[APIRouter], config: ApiConfig) -> None:
+    """Make ``/openapi.json`` say what the routes tell; it is put together when first asked for."""
 
     def openapi() -> Json:
         if app.openapi_schema is None:
-            app.openapi_schema = _document(app, config)
+            app.openapi_schema = _document(app, routers, config)
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _document(app: FastAPI, config: ApiConfig) -> Json:
+def _document(app: FastAPI, routers: Sequence[APIRouter], config: ApiConfig) -> Json:
     """The document (OpenAPI 3.1) of a server with these settings."""
     paths: dict[str, Json] = {}
-    for path, method, operation in _operations(app):
+    for path, method, operation in _operations(routers):
         name = path.partition("{")[2].partition("}")[0]
         steps = path.removeprefix("/v1").strip("/").replace("{", "").replace("}", "")
         described = {**operation, "operationId": "_".join([method, *steps.split("/")])}
@@ -126,13 +126,12 @@ def _document(app: FastAPI, config: ApiConfig) -> Json:
     return document
 
 
-def _operations(app: FastAPI) -> Iterator[tuple[str, str, Json]]:
+def _operations(routers: Sequence[APIRouter]) -> Iterator[tuple[str, str, Json]]:
     """Path, method and operation of every route that tells something."""
-    for route in iter_route_contexts(app.routes):
-        operation = getattr(route.original_route, "openapi_extra", None)
-        if operation is not None:
-            for method in route.methods or ():
-                yield (route.path_format or "").replace(":path", ""), method.lower(), operation
+    for route in (route for router in routers for route in router.routes):
+        if isinstance(route, APIRoute) and route.openapi_extra is not None:
+            for method in route.methods:
+                yield route.path_format, method.lower(), route.openapi_extra
 
 
 def _path_parameter(name: str) -> Json:

@@ -89,13 +89,13 @@ def schemas_router(
 
     endpoint = Endpoint(PATH, service, config, parse=parse, respond=respond)
 
-    told = tells(
+    operation = tells(
         "Compile a schema ahead, and explain it",
         SchemaObject,
         bodies=[SchemaRequest],
         errors=(400, 413, 429, 503, 504),
     )
-    router.post(PATH, openapi_extra=told)(endpoint.answer)
+    router.post(PATH, openapi_extra=operation)(endpoint.answer)
 
     @router.get(
         PATH + "/{schema_id}",

@@ -102,18 +102,18 @@ def tokens_router(
     tokenizing = Endpoint(
         TOKENIZE, service, config, parse=tokens.parse_tokenize, respond=tokens.tokenize
     )
-    told = tells(
+    operation = tells(
         "The tokens of a text or of a conversation's prompt",
         Tokenized,
         bodies=[TokenizeText, TokenizeChat],
         errors=_ERRORS,
     )
-    router.post(TOKENIZE, openapi_extra=told)(tokenizing.answer)
+    router.post(TOKENIZE, openapi_extra=operation)(tokenizing.answer)
     detokenizing = Endpoint(
         DETOKENIZE, service, config, parse=tokens.parse_detokenize, respond=tokens.detokenize
     )
-    told = tells("The text of tokens", Detokenized, bodies=[DetokenizeRequest], errors=_ERRORS)
-    router.post(DETOKENIZE, openapi_extra=told)(detokenizing.answer)
+    operation = tells("The text of tokens", Detokenized, bodies=[DetokenizeRequest], errors=_ERRORS)
+    router.post(DETOKENIZE, openapi_extra=operation)(detokenizing.answer)
     return router
 
 

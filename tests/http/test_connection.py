@@ -210,7 +210,7 @@ async def test_an_answer_is_dropped_that_is_not_read_for_a_minute(
     connection.pause_writing()
     for number, size in enumerate(unsent):
         transport.unsent = size
-        connection.look(1000 + 40.0 * number)
+        connection.check(1000 + 40.0 * number)
     assert transport.aborted is dropped
     connection.connection_lost(None)
 

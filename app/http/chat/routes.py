@@ -7,7 +7,7 @@ import functools
 from fastapi import APIRouter
 
 from app.core.constraint import Vocabulary
-from app.http.answering import answer_endpoint
+from app.http.answering import answer_router
 from app.http.chat.answers import ChatCompletion, ChatCompletionChunk
 from app.http.chat.request import chat_call
 from app.http.chat.wire import ChatCompletionRequest
@@ -29,13 +29,11 @@ def chat_router(
     parse = functools.partial(
         chat_call, config=config, constraints=constraints, vocabulary=vocabulary
     )
-    router = APIRouter()
-    told = tells(
+    operation = tells(
         "Answer a conversation",
         ChatCompletion,
         event=ChatCompletionChunk,
         bodies=[ChatCompletionRequest],
         errors=GENERATES,
     )
-    router.post(PATH, openapi_extra=told)(answer_endpoint(PATH, service, config, parse).answer)
-    return router
+    return answer_router(PATH, operation, service, config, parse)

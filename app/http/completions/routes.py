@@ -7,7 +7,7 @@ import functools
 from fastapi import APIRouter
 
 from app.core.constraint import Vocabulary
-from app.http.answering import answer_endpoint
+from app.http.answering import answer_router
 from app.http.completions.answers import Completion, CompletionChunk
 from app.http.completions.logprobs import token_name
 from app.http.completions.request import completion_call
@@ -34,13 +34,11 @@ def completions_router(
         vocabulary_size=vocabulary.size,
         token_name=token_name(vocabulary, service.tokenizer),
     )
-    router = APIRouter()
-    told = tells(
+    operation = tells(
         "Continue a text",
         Completion,
         event=CompletionChunk,
         bodies=[CompletionRequest],
         errors=GENERATES,
     )
-    router.post(PATH, openapi_extra=told)(answer_endpoint(PATH, service, config, parse).answer)
-    return router
+    return answer_router(PATH, operation, service, config, parse)

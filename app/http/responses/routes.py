@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from app.core.constraint import Vocabulary
-from app.http.answering import answer_endpoint
+from app.http.answering import answer_router
 from app.http.config import ApiConfig
 from app.http.errors import error_object
 from app.http.openapi import GENERATES, tells
@@ -31,15 +31,14 @@ def responses_router(
     parse = functools.partial(
         responses_call, config=config, constraints=constraints, vocabulary=vocabulary
     )
-    router = APIRouter()
-    told = tells(
+    operation = tells(
         "Answer a list of items",
         ResponseObject,
         event=ResponseEvent,
         bodies=[ResponsesRequest],
         errors=GENERATES,
     )
-    router.post(PATH, openapi_extra=told)(answer_endpoint(PATH, service, config, parse).answer)
+    router = answer_router(PATH, operation, service, config, parse)
 
     for method, path, summary in (
         ("GET", "", "No response is kept"),
