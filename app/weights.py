@@ -1,4 +1,4 @@
-"""Which weights a server runs, told without reading all of them."""
+"""A short identity of the weights that a server runs, found without reading all of them."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 
 from loadtest.server import running_server
+from loadtest.tables import heading, table_row
 from tools.demo_model.corpus import Example, Kind, examples
 
 KINDS: tuple[Kind, ...] = ("character", "contact", "invoice", "event", "review", "city")
@@ -83,11 +84,13 @@ async def replies(
     return list(await asyncio.gather(*(one(*each) for each in enumerate(tasks))))
 
 
+COLUMNS = (
+    "kind", "temperature", "same text", "tokens", "leapt", "drafted", "passes", "without", "fewer",
+)  # fmt: skip
+
+
 async def report(url: str, count: int, clients: int) -> None:
-    print(
-        "| kind | temperature | same text | tokens | leapt | drafted | passes | without | fewer |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
+    print(heading(COLUMNS))
     async with httpx.AsyncClient(base_url=url, timeout=600) as client:
         for kind in KINDS:
             tasks = list(examples(kind, 2 * count, 5, "held_out"))
@@ -108,10 +111,9 @@ def _row(kind: str, temperature: float, on: list[Reply], off: list[Reply]) -> st
     tokens, passes = sum(r.tokens for r in on) / count, sum(r.passes for r in on) / count
     without = sum(r.passes for r in off) / count
     leapt, drafted = sum(r.leapt for r in on) / count, sum(r.drafted for r in on) / count
-    return (
-        f"| {kind} | {temperature} | {same}/{count} | {tokens:.1f} | {leapt:.1f} | {drafted:.1f} "
-        f"| {passes:.1f} | {without:.1f} | {tokens / passes:.1f}x |"
-    )
+    figures = (tokens, leapt, drafted, passes, without)
+    cells = (f"{figure:.1f}" for figure in figures)
+    return table_row((kind, temperature, f"{same}/{count}", *cells, f"{tokens / passes:.1f}x"))
 
 
 def _value(metrics: str, name: str) -> float:

@@ -38,14 +38,27 @@ from app.core.request import SamplingParams
 from app.core.step import SampleRow, Span, StepPlan
 from app.model.attention import AttentionOptions
 from app.model.config import ModelConfig
-from app.model.cpu.attention import CpuAttention
-from app.model.forward import StepAttention
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate
-from app.model.runner import TorchRunner, load_runner
+from app.model.runner import TorchRunner, load_runner, step_attention
 from loadtest.model_folder import write_llama_160m
 from loadtest.profile_step import Bench, Mode, vocabulary_size
+from loadtest.tables import heading, table_row
 from tools import datasets
+
+TITLES = (
+    "batch",
+    "answers",
+    "forward ms",
+    "over floor",
+    "runner's step ms",
+    "engine's step ms",
+    "host's share",
+    "tokens a step",
+    "ms a token of one answer",
+)
+NOTHING = [""] * 6
+"""The rest of a row that says why nothing was measured."""
 
 BLOCK_SIZE = 16
 CONTEXT = 512
@@ -117,20 +130,12 @@ def check_kernel(shape: Shape, device: torch.device, dtype: torch.dtype) -> floa
     worst = 0.0
     for window in (None, 64):
         options = AttentionOptions(shape.head_dim**-0.5, window, None, None)
-        attention = _attention(storage, group, device)
+        attention = step_attention(storage, group)
         attention.begin(step)
         found = attention.attend(0, query, key, value, options)
         difference = found.float() - plainly(query, storage, step, options)
         worst = max(worst, float(difference.abs().max()))
     return worst
-
-
-def _attention(storage: KvStorage, group: int, device: torch.device) -> StepAttention:
-    if device.type == "cpu":
-        return CpuAttention(storage)
-    from app.model.cuda.triton_attention import TritonAttention
-
-    return TritonAttention(storage, group)
 
 
 def plainly(
@@ -256,16 +261,14 @@ class Report:
         )
         floor = weight_bytes(shape) * (2 if self._options.tiny else 1) / speed
         print(f"### {shape.name}\n\n{runner.description}\nfloor: {1e3 * floor:.2f} ms a step\n")
-        titles = "batch | answers | forward ms | over floor | runner's step ms | engine's step ms "
-        print(f"| {titles}| host's share | tokens a step | ms a token of one answer |")
-        print("|" + "---|" * 9)
+        print(heading(TITLES))
         bench = Bench(folder, runner, most=max(self._options.batch), clock=time.perf_counter)
         for batch in self._options.batch:
             forward, step = runner_alone(runner, batch, self._device)
             modes: tuple[Mode, ...] = ("free", "no leap", "constrained")
             for mode in modes:
                 if time.monotonic() > self._end:
-                    print(f"| {batch} | {mode} | no time left |||||||")
+                    print(table_row((batch, mode, "no time left", *NOTHING)))
                     continue
                 print(self._row(bench, batch, mode, forward, step, floor), flush=True)
         print()
@@ -277,16 +280,23 @@ class Report:
         asyncio.run(bench.measure(batch, mode, self._options.steps, 1))
         steps = asyncio.run(bench.measure(batch, mode, self._options.steps, 1))
         if not steps:
-            return f"| {batch} | {mode} | no step decoded all answers |||||||"
+            return table_row((batch, mode, "no step decoded all answers", *NOTHING))
         whole = statistics.median(each.whole for each in steps)
         idle = statistics.median(each.idle for each in steps)
         gained = statistics.mean(each.gained for each in steps)
-        cells = (
-            f"{batch} | {mode} | {1e3 * forward:.2f} | {forward / floor:.2f} | {1e3 * step:.2f}",
-            f"{1e3 * whole:.2f} | {idle / whole:.1%} | {gained:.1f}",
-            f"{1e3 * batch * whole / gained:.2f}",
+        return table_row(
+            (
+                batch,
+                mode,
+                f"{1e3 * forward:.2f}",
+                f"{forward / floor:.2f}",
+                f"{1e3 * step:.2f}",
+                f"{1e3 * whole:.2f}",
+                f"{idle / whole:.1%}",
+                f"{gained:.1f}",
+                f"{1e3 * batch * whole / gained:.2f}",
+            )
         )
-        return "| " + " | ".join(cells) + " |"
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:

@@ -27,8 +27,10 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from loadtest.faults.report import quantile
 from loadtest.hostile_schemas import Attack, hostile, huge
 from loadtest.server import running_server
+from loadtest.tables import table
 from loadtest.tasks import task
 
 PATH = "/v1/chat/completions"
@@ -193,35 +195,37 @@ async def measure(
 
 
 def report(measurement: Measurement) -> str:
-    lines = [
-        "| | gaps | median ms | 99% ms | longest ms |",
-        "|---|---|---|---|---|",
-        _row("alone", measurement.quiet),
-        _row(f"attacked for {measurement.attack_seconds:.1f} s", measurement.attacked),
-    ]
+    attacked = f"attacked for {measurement.attack_seconds:.1f} s"
     median = statistics.median(measurement.attacked) / statistics.median(measurement.quiet)
-    slow = _percentile(measurement.attacked, 0.99) / _percentile(measurement.quiet, 0.99)
-    lines += [f"| ratio | | {median:.2f} | {slow:.2f} | |", ""]
-    lines += ["| attack | sent | answers | slowest s |", "|---|---|---|---|"]
+    slow = quantile(measurement.attacked, 0.99) / quantile(measurement.quiet, 0.99)
+    gaps = [
+        _row("alone", measurement.quiet),
+        _row(attacked, measurement.attacked),
+        ("ratio", "", f"{median:.2f}", f"{slow:.2f}", ""),
+    ]
+    rows = []
     groups: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in measurement.outcomes:
         groups["huge" if outcome.name.startswith("huge ") else outcome.name].append(outcome)
     for name, group in groups.items():
         answers = sorted({f"{outcome.status} {outcome.code}" for outcome in group})
         slowest = max(outcome.seconds for outcome in group)
-        lines.append(f"| {name} | {len(group)} | {', '.join(answers)} | {slowest:.2f} |")
+        rows.append((name, len(group), ", ".join(answers), f"{slowest:.2f}"))
     unclear = [each for each in measurement.outcomes if each.status == 0 or each.status >= 500]
-    lines += ["", f"{len(measurement.outcomes)} attacks, {len(unclear)} without a clear answer"]
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            table(("", "gaps", "median ms", "99% ms", "longest ms"), gaps),
+            "",
+            table(("attack", "sent", "answers", "slowest s"), rows),
+            "",
+            f"{len(measurement.outcomes)} attacks, {len(unclear)} without a clear answer",
+        ]
+    )
 
 
-def _row(name: str, gaps: Sequence[float]) -> str:
-    figures = (statistics.median(gaps), _percentile(gaps, 0.99), max(gaps))
-    return f"| {name} | {len(gaps)} | " + " | ".join(f"{1e3 * f:.1f}" for f in figures) + " |"
-
-
-def _percentile(gaps: Sequence[float], share: float) -> float:
-    return sorted(gaps)[int(share * (len(gaps) - 1))]
+def _row(name: str, gaps: Sequence[float]) -> Sequence[object]:
+    figures = (statistics.median(gaps), quantile(gaps, 0.99), max(gaps))
+    return name, len(gaps), *(f"{1e3 * each:.1f}" for each in figures)
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ import httpx
 import jsonschema
 
 from loadtest.server import running_server
+from loadtest.tables import table
 from tools.demo_model.corpus import Example, Kind, examples
 from tools.demo_model.evaluate import agreeing, fields
 
@@ -115,12 +116,15 @@ def fields_right(pairs: Sequence[Pair]) -> tuple[int, int]:
     return right, total
 
 
+COLUMNS = (
+    "temperature", "answers", "same text", "same JSON", "tokens an answer", "passes, leap",
+    "passes, no leap",
+)  # fmt: skip
+KIND_COLUMNS = ("kind", "fields exactly right, leap, temperature 0")
+
+
 def report(pairs: Sequence[Pair]) -> str:
-    lines = [
-        "| temperature | answers | same text | same JSON | tokens an answer | passes, leap "
-        "| passes, no leap |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    by_temperature = []
     for temperature in (0.0, 0.8):
         some = [pair for pair in pairs if pair.temperature == temperature]
         texts = sum(pair.same_text for pair in some) / len(some)
@@ -128,25 +132,30 @@ def report(pairs: Sequence[Pair]) -> str:
         tokens = sum(pair.plain.completion_tokens for pair in some) / len(some)
         leap = sum(pair.leap.forward_passes for pair in some) / len(some)
         plain = sum(pair.plain.forward_passes for pair in some) / len(some)
-        lines.append(
-            f"| {temperature} | {len(some)} | {texts:.1%} | {objects:.1%} | {tokens:.1f} "
-            f"| {leap:.1f} | {plain:.1f} |"
+        shares, figures = (texts, objects), (tokens, leap, plain)
+        by_temperature.append(
+            (
+                temperature,
+                len(some),
+                *(f"{share:.1%}" for share in shares),
+                *(f"{figure:.1f}" for figure in figures),
+            )
         )
-    lines += ["", "| kind | fields exactly right, leap, temperature 0 |", "|---|---|"]
+    by_kind: list[tuple[str, str]] = []
     for kind in KINDS:
         right, total = fields_right([p for p in pairs if p.example.kind == kind])
         if kind != "character":  # made up, so no field is right or wrong
-            lines.append(f"| {kind} | {right / total:.1%} of {total} |")
+            by_kind.append((kind, f"{right / total:.1%} of {total}"))
     extractions = [pair for pair in pairs if pair.example.kind != "character"]
     right, total = fields_right(extractions)
-    lines.append(f"| all {len(extractions) // 2} extractions | {right / total:.1%} of {total} |")
+    by_kind.append((f"all {len(extractions) // 2} extractions", f"{right / total:.1%} of {total}"))
     different = [pair for pair in pairs if not pair.same_text]
-    lines += [
+    shown = [
         f"\n{pair.example.kind} at temperature {pair.temperature}:"
         f"\n  leap    {pair.leap.text}\n  no leap {pair.plain.text}"
         for pair in different
     ]
-    return "\n".join(lines)
+    return "\n".join([table(COLUMNS, by_temperature), "", table(KIND_COLUMNS, by_kind), *shown])
 
 
 def main() -> None:

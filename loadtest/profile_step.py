@@ -47,16 +47,17 @@ from app.http.chat.wire import ChatCompletionRequest
 from app.http.config import ApiConfig
 from app.http.endpoint import Caller
 from app.model.config import DTypeName, ModelConfig
+from app.model.cpu.sampling import CpuSampler
 from app.model.inputs import lay_out
 from app.model.loading import eos_token_ids
 from app.model.runner import load_runner
-from app.model.sampling import CpuSampler
 from app.serving.admission import Admission
 from app.serving.generation import Generation
 from app.serving.timeline import Timeline
 from app.serving.worker import EngineWorker
 from app.text import HfTokenizer, Vocabulary
 from loadtest.model_folder import write_llama_160m
+from loadtest.tables import heading, table_row
 from loadtest.tasks import CHARACTER
 from tools import datasets
 
@@ -325,6 +326,18 @@ def vocabulary_size(model: Path) -> int:
 COLUMNS = ("forward", "inputs", "plan", "masks", "sampling", "commit", "hand_over", "host", "loop")
 
 
+TITLES = (
+    "batch",
+    "answers",
+    "tokens",
+    "gained",
+    "step ms",
+    *(name.replace("_", "-") for name in COLUMNS),
+    "host share",
+    "host us/answer",
+)
+
+
 def row(batch: int, mode: Mode, steps: Sequence[Step]) -> str:
     """One line of the table, from medians; the host's share is of the whole step."""
 
@@ -333,8 +346,8 @@ def row(batch: int, mode: Mode, steps: Sequence[Step]) -> str:
 
     whole = median(step.whole for step in steps)
     host = median(step.host for step in steps)
-    cells: list[str] = [
-        str(batch),
+    cells = [
+        batch,
         mode,
         f"{median(step.tokens for step in steps):.0f}",
         f"{statistics.mean(step.gained for step in steps):.0f}",
@@ -343,21 +356,7 @@ def row(batch: int, mode: Mode, steps: Sequence[Step]) -> str:
         f"{host / whole:.1%}",
         f"{1e6 * host / batch:.0f}",
     ]
-    return "| " + " | ".join(cells) + " |"
-
-
-def heading() -> str:
-    titles = [
-        "batch",
-        "answers",
-        "tokens",
-        "gained",
-        "step ms",
-        *(name.replace("_", "-") for name in COLUMNS),
-        "host share",
-        "host us/answer",
-    ]
-    return "| " + " | ".join(titles) + " |\n|" + "---|" * len(titles)
+    return table_row(cells)
 
 
 async def profile(bench: Bench, options: argparse.Namespace) -> None:
@@ -374,9 +373,9 @@ async def profile(bench: Bench, options: argparse.Namespace) -> None:
                 seed += 1000
                 steps = await bench.measure(batch, mode, options.steps, seed)
                 found.setdefault((batch, mode), []).extend(steps)
-    print(heading())
+    print(heading(TITLES))
     for (batch, mode), steps in found.items():
-        print(row(batch, mode, steps) if steps else f"| {batch} | {mode} | no full step |")
+        print(row(batch, mode, steps) if steps else table_row((batch, mode, "no full step")))
 
 
 def prepare(options: argparse.Namespace, model: Path) -> Runner:

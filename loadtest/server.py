@@ -46,12 +46,24 @@ def running_server(
     if model is not None:
         environment["LEAPJSON_MODEL"] = str(model)
     environment.update({f"LEAPJSON_{name}": value for name, value in settings.items()})
+    url = f"http://127.0.0.1:{port}"
+    with running_process(command, environment, log, f"{url}/ready", timeout) as process:
+        yield Server(url, process)
+
+
+@contextmanager
+def running_process(
+    command: Sequence[str], environment: Mapping[str, str], log: Path, ready: str, timeout: float
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A server's process while the block runs, from when the page ``ready`` answers 200.
+
+    Its output goes to ``log``. Raises RuntimeError with the end of it after ``timeout`` seconds.
+    """
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
-    url = f"http://127.0.0.1:{port}"
     try:
-        _wait_until_ready(process, url, log, timeout)
-        yield Server(url, process)
+        _wait_until_ready(process, ready, log, timeout)
+        yield process
     finally:
         process.terminate()
         try:
@@ -62,14 +74,15 @@ def running_server(
 
 
 def _wait_until_ready(
-    process: subprocess.Popen[bytes], url: str, log: Path, timeout: float
+    process: subprocess.Popen[bytes], ready: str, log: Path, timeout: float
 ) -> None:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            if httpx.get(f"{url}/ready").status_code == 200:
+            if httpx.get(ready).status_code == 200:
                 return
         except httpx.TransportError:
             pass
         time.sleep(0.1)
-    raise RuntimeError(f"the server did not become ready:\n{log.read_text()[-2000:]}")
+    text = log.read_text(errors="replace")
+    raise RuntimeError(f"the server did not become ready:\n{text[-3000:]}")

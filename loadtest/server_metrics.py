@@ -44,6 +44,16 @@ def parse_counts(text: str) -> dict[str, float]:
     return counts
 
 
+def metric_value(text: str, name: str, **labels: str) -> float:
+    """The sum of a metric's samples that have these labels; 0.0 where there are none."""
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    )
+
+
 def difference(before: Counts, after: Counts) -> dict[str, float]:
     """What was counted in between; what was not is left out. Nothing where one was not read."""
     if not before:

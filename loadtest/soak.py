@@ -31,8 +31,14 @@ from app.demo import MODEL_PATH
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.pool import CompileLimits, CompilePool
 from app.text import Vocabulary as TextVocabulary
+from loadtest.faults.watch import resident
 from loadtest.schemas import renamed
+from loadtest.tables import heading, table_row
 from tools import datasets
+
+COLUMNS = (
+    "schemas", "seconds", "resident MiB", "cache MiB", "kept", "evicted", "states", "masks",
+)  # fmt: skip
 
 
 class NoObserver:
@@ -69,12 +75,6 @@ def walk(constraint: Constraint, vocabulary: Vocabulary, tokens: int, rng: rando
     return tokens
 
 
-def resident_bytes() -> int:
-    """Memory of this process that is in RAM."""
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 async def soak(arguments: argparse.Namespace) -> None:
     tokenizer = json.loads(datasets.tokenizer_json(arguments.tokenizer))
     vocabulary = TextVocabulary.from_json(tokenizer, arguments.eos)
@@ -93,9 +93,8 @@ async def soak(arguments: argparse.Namespace) -> None:
     )
     results: Counter[str] = Counter()
     rng = random.Random(0)
-    print("| schemas | seconds | resident MiB | cache MiB | kept | evicted | states | masks |")
-    print("|---|---|---|---|---|---|---|---|")
-    started, most = time.perf_counter(), 0
+    print(heading(COLUMNS))
+    started, most = time.perf_counter(), 0.0
     schemas = islice(distinct_schemas(arguments.schemas), arguments.count)
     for number, schema in enumerate(schemas, start=1):
         try:
@@ -104,20 +103,20 @@ async def soak(arguments: argparse.Namespace) -> None:
             results["walked"] += 1
         except ConstraintError as error:
             results[error.code] += 1
-        most = max(most, resident_bytes())
+        most = max(most, resident(os.getpid()))
         if number % arguments.every == 0 or number == 1:
             row = (
                 number,
                 round(time.perf_counter() - started),
-                resident_bytes() >> 20,
+                round(resident(os.getpid())),
                 cache.nbytes >> 20,
                 len(cache),
                 cache.evictions,
                 cache.num_states,
                 cache.num_masks,
             )
-            print("| " + " | ".join(map(str, row)) + " |", flush=True)
-    print(f"\nmost resident: {most >> 20} MiB; {dict(results)}")
+            print(table_row(row), flush=True)
+    print(f"\nmost resident: {most:.0f} MiB; {dict(results)}")
     await cache.close()
     await pool.close()
 

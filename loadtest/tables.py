@@ -77,10 +77,17 @@ def ratio_cells(each: Comparison) -> list[str]:
     ]
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join(lines)
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    return "\n".join([heading(columns), *map(table_row, rows)])
+
+
+def heading(columns: Sequence[str]) -> str:
+    """The first two lines of a table whose rows come one by one."""
+    return f"{table_row(columns)}\n|{'---|' * len(columns)}"
+
+
+def table_row(cells: Iterable[object]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def _time(times: Distribution | None, percentile: str, scale: float, digits: int) -> str:

@@ -6,30 +6,18 @@ import argparse
 import json
 from typing import Any
 
-from app.cli.specification import (
-    BAD_CONSTRAINT,
-    UnusableInput,
-    compile_or_complain,
-    complain,
-    read_bytes,
-    read_specification,
-)
+from app.cli.specification import read_bytes, read_specification, reports_errors
 from app.constraint.explain.check import Checker, Verdict
 from app.constraint.explain.spelling import spell_bytes
+from app.constraint.program import compile_program
 
 
+@reports_errors
 def run(options: argparse.Namespace) -> int:
     """The exit status."""
-    try:
-        constrained = read_specification(options)
-        texts = {name: read_bytes(name) for name in options.instance}
-    except UnusableInput as error:
-        complain(str(error), as_json=options.json)
-        return BAD_CONSTRAINT
-    program = compile_or_complain(constrained, as_json=options.json)
-    if program is None:
-        return BAD_CONSTRAINT
-    checker = Checker(program, constrained.schema)
+    constrained = read_specification(options)
+    texts = {name: read_bytes(name) for name in options.instance}
+    checker = Checker(compile_program(constrained.spec, constrained.limits), constrained.schema)
     reports: list[dict[str, Any]] = []
     for name, text in texts.items():
         text = text.removesuffix(b"\n").removesuffix(b"\r")

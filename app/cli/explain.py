@@ -8,21 +8,14 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from app.cli.specification import (
-    BAD_CONSTRAINT,
-    Constrained,
-    UnusableInput,
-    complain,
-    print_bad_constraint,
-    read_specification,
-)
+from app.cli.specification import Constrained, UnusableInput, read_specification, reports_errors
 from app.constraint.explain.graph import Graph, explore
 from app.constraint.explain.keywords import KeywordUse, keyword_uses
 from app.constraint.explain.report import graph_facts, keyword_facts, length_facts
 from app.constraint.explain.spelling import spell_bytes
 from app.constraint.explain.svg import draw
 from app.constraint.program import compile_program
-from app.core.errors import ConstraintError, UnsupportedModel, UnsupportedSchema
+from app.core.errors import UnsupportedModel, UnsupportedSchema
 
 _SHOWN = 200
 """Characters of a text in the report."""
@@ -30,22 +23,16 @@ _WAYS = 60
 """Lines that list ways."""
 
 
+@reports_errors
 def run(options: argparse.Namespace) -> int:
     """The exit status."""
+    constrained = read_specification(options)
     try:
-        constrained = read_specification(options)
         report = _report(constrained, options)
-    except UnusableInput as error:
-        complain(str(error), as_json=options.json)
-        return BAD_CONSTRAINT
-    except RecursionError:
-        complain("the schema is nested too deeply", as_json=options.json)
-        return BAD_CONSTRAINT
-    except ConstraintError as error:
-        if isinstance(error, UnsupportedSchema) and not options.json:
+    except UnsupportedSchema as error:
+        if not options.json:
             print("\n".join(_keyword_lines(keyword_uses(constrained.schema, error))))
-        print_bad_constraint(error, as_json=options.json)
-        return BAD_CONSTRAINT
+        raise
     if options.json:
         print(json.dumps(report, ensure_ascii=False, indent=2))
     return 0

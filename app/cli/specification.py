@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.constraint.limits import Limits
-from app.constraint.program import Program, compile_program
 from app.core.constraint import ConstraintSpec, Grammar, JsonSchema, Regex
 from app.core.errors import ConstraintError
 from app.server.settings import Settings
@@ -70,32 +71,29 @@ def _configured_limits() -> Limits:
         raise UnusableInput(f"LEAPJSON_{name}: {first['msg']}") from None
 
 
-def compile_or_complain(constrained: Constrained, *, as_json: bool) -> Program | None:
-    """The program; None after an error was printed."""
-    try:
-        return compile_program(constrained.spec, constrained.limits)
-    except ConstraintError as error:
-        print_bad_constraint(error, as_json=as_json)
-    except RecursionError:
-        complain("the schema is nested too deeply", as_json=as_json)
-    return None
+def reports_errors(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """Makes a command report faulty input and return ``BAD_CONSTRAINT``, where it would raise."""
 
+    @functools.wraps(run)
+    def reporting(options: argparse.Namespace) -> int:
+        details: dict[str, str] = {}
+        try:
+            return run(options)
+        except UnusableInput as error:
+            message = str(error)
+        except RecursionError:
+            message = "the schema is nested too deeply"
+        except ConstraintError as error:
+            message = str(error)
+            found = {name: getattr(error, name, None) for name in ("code", "keyword", "pointer")}
+            details = {name: value for name, value in found.items() if isinstance(value, str)}
+        if options.json:  # for scripts, which read standard output
+            print(json.dumps({"error": {"message": message, **details}}))
+        else:
+            print(f"leapjson: {message}", file=sys.stderr)
+        return BAD_CONSTRAINT
 
-def print_bad_constraint(error: ConstraintError, *, as_json: bool) -> None:
-    details = {
-        name: getattr(error, name)
-        for name in ("keyword", "pointer")
-        if isinstance(getattr(error, name, None), str)
-    }
-    complain(str(error), as_json=as_json, code=error.code, **details)
-
-
-def complain(message: str, *, as_json: bool, **details: str) -> None:
-    """An error, on standard error for people and on standard output for scripts."""
-    if as_json:
-        print(json.dumps({"error": {"message": message, **details}}))
-    else:
-        print(f"leapjson: {message}", file=sys.stderr)
+    return reporting
 
 
 def read_bytes(name: str) -> bytes:

@@ -79,7 +79,7 @@ def layer_count(config: PretrainedConfig) -> int:
     return int(config.get_text_config().num_hidden_layers)
 
 
-def settle(model: PreTrainedModel, max_model_len: int | None) -> None:
+def remove_batch_effects(model: PreTrainedModel, max_model_len: int | None) -> None:
     """Remove what would make a row depend on the rest of its batch, or stall a device.
 
     Rotary embeddings that choose their frequencies by the longest position in the batch

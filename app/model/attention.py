@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 
 from app.core.errors import UnsupportedModel
@@ -33,19 +34,14 @@ class AttentionOptions:
     """Keys at most ``window - 1`` positions back are seen; None: all."""
     softcap: float | None
     """Scores are squashed to ``softcap * tanh(score / softcap)``; None: as they are."""
-    sinks: torch.Tensor | None
+    sinks: Tensor | None
     """Shape [Hq]: a score that takes part in the softmax and has no value; None: no sink."""
 
 
 class LayerAttention(Protocol):
     def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        options: AttentionOptions,
-    ) -> torch.Tensor:
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
+    ) -> Tensor:
         """Query [Hq, T, D], key and value [Hk, T, D] of the new tokens -> [T, Hq, Dv]."""
 
 
@@ -56,11 +52,11 @@ class AttentionRoute:
         self.name = f"leapjson_paged_{uuid.uuid4().hex}"
         self.target: LayerAttention | None = None
         self.options: dict[int, AttentionOptions] = {}
-        """What each layer that has come by asks for."""
+        """By layer, what its last forward pass asked for."""
         # transformers keeps the function for ever; a weak reference lets the cache be freed.
         route = weakref.ref(self)
 
-        def attend(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, None]:
+        def attend(*args: Any, **kwargs: Any) -> tuple[Tensor, None]:
             owner = route()
             assert owner is not None, "the runner of this model is gone"
             return owner._attend(*args, **kwargs), None
@@ -70,17 +66,17 @@ class AttentionRoute:
     def _attend(
         self,
         module: Any,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None = None,
         scaling: float | None = None,
         sliding_window: int | None = None,
         softcap: float | None = None,
-        s_aux: torch.Tensor | None = None,
-        position_bias: torch.Tensor | None = None,
+        s_aux: Tensor | None = None,
+        position_bias: Tensor | None = None,
         **_: Any,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         if attention_mask is not None or position_bias is not None:
             raise UnsupportedModel(f"{type(module).__name__} builds an attention mask of its own")
         assert self.target is not None, "no step has begun"
@@ -103,13 +99,8 @@ class _ShapeProbe:
         self.shapes: dict[int, LayerShape] = {}
 
     def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        options: AttentionOptions,
-    ) -> torch.Tensor:
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
+    ) -> Tensor:
         if layer in self.shapes:
             raise UnsupportedModel(f"layer {layer} runs attention twice in one forward pass")
         self.shapes[layer] = LayerShape(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from app.model.attention import AttentionRoute, LayerAttention
@@ -28,7 +29,7 @@ class RaggedForward:
         self._device = model.device
 
     @torch.inference_mode()
-    def run(self, step: StepArrays) -> torch.Tensor:
+    def run(self, step: StepArrays) -> Tensor:
         """Logits of ``step.logits_rows``: [R, width], in the model's dtype, on its device.
 
         Writes keys and values of all the step's tokens. On CUDA it returns before they are done.
@@ -40,9 +41,7 @@ class RaggedForward:
             self._to_device(step.logits_rows),
         )
 
-    def compute(
-        self, token_ids: torch.Tensor, positions: torch.Tensor, logits_rows: torch.Tensor | int
-    ) -> torch.Tensor:
+    def compute(self, token_ids: Tensor, positions: Tensor, logits_rows: Tensor | int) -> Tensor:
         """The bare pass for the step the attention has begun; ids and positions are [1, T].
 
         ``logits_rows`` 0 gives logits for all T rows.
@@ -57,9 +56,8 @@ class RaggedForward:
             )
         finally:
             self._route.target = None
-        logits: torch.Tensor = out.logits[0]
+        logits: Tensor = out.logits[0]
         return logits
 
-    def _to_device(self, values: Ints) -> torch.Tensor:
-        host = torch.from_numpy(values)
-        return host if self._device.type == "cpu" else host.to(self._device, non_blocking=True)
+    def _to_device(self, values: Ints) -> Tensor:
+        return torch.from_numpy(values).to(self._device, non_blocking=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from app.core.errors import UnsupportedModel
 
@@ -43,8 +44,8 @@ class KvStorage:
     block_size: int
     num_blocks: int
     """Blocks the engine may use; the spare block is one more."""
-    keys: Mapping[int, torch.Tensor]
-    values: Mapping[int, torch.Tensor]
+    keys: Mapping[int, Tensor]
+    values: Mapping[int, Tensor]
 
     @property
     def spare_block(self) -> int:
@@ -78,7 +79,7 @@ def blocks_within(budget: int, shapes: Mapping[int, LayerShape], block_size: int
     return count
 
 
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     # torch writes its zeros, which takes a second for every few gigabytes; numpy asks the

@@ -17,7 +17,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from app.core.errors import UnsupportedModel
-from app.model.architecture import check_config, check_forward, settle
+from app.model.architecture import check_config, check_forward, remove_batch_effects
 from app.model.config import DeviceName, DTypeName, ModelConfig
 
 _RANDOM_SEED = 0
@@ -66,7 +66,7 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
     except _LOAD_ERRORS as error:
         raise UnsupportedModel(f"cannot load {config.model}: {error}") from error
     check_forward(model)
-    settle(model, config.max_model_len)
+    remove_batch_effects(model, config.max_model_len)
     ready: PreTrainedModel = model.requires_grad_(False).eval().to(device)
     return ready
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from app.core.constraint import Mask
@@ -19,12 +20,13 @@ from app.model.cpu.attention import CpuAttention
 from app.model.cpu.cores import granted_cores
 from app.model.cpu.layers import can_fuse, fuse
 from app.model.cpu.packed_linear import can_pack, pack_linears
-from app.model.cuda.device_sampling import DeviceSampler
+from app.model.cpu.sampling import CpuSampler
+from app.model.cuda.sampling import DeviceSampler
 from app.model.forward import RaggedForward, StepAttention
 from app.model.inputs import lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate, blocks_within
 from app.model.loading import choose_device, choose_dtype, load_model
-from app.model.sampling import CpuSampler, Sampler
+from app.model.sampling import Sampler
 from app.model.self_check import check_ragged_step, make_case, rounding_noise, whole_logits
 
 if TYPE_CHECKING:
@@ -76,25 +78,11 @@ class TorchRunner:
         self._forward = forward
         self._graphs = graphs
         self._sampler = sampler
-        self._storage = storage
-        self._description = description
-        self._launched: tuple[StepPlan, torch.Tensor] | None = None
-
-    @property
-    def block_size(self) -> int:
-        return self._storage.block_size
-
-    @property
-    def num_blocks(self) -> int:
-        return self._storage.num_blocks
-
-    @property
-    def max_model_len(self) -> int:
-        return self._description.max_model_len
-
-    @property
-    def description(self) -> RunnerDescription:
-        return self._description
+        self.description = description
+        self.block_size = storage.block_size
+        self.num_blocks = storage.num_blocks
+        self.max_model_len = description.max_model_len
+        self._launched: tuple[StepPlan, Tensor] | None = None
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> None:
@@ -124,15 +112,16 @@ def load_runner(config: ModelConfig) -> TorchRunner:
     model = load_model(config, device, dtype)
     route = AttentionRoute()
     shapes = probe_layers(model, route)
+    group = max(shape.group for shape in shapes.values())
     parameters = model.num_parameters()
-    packed = _prepare(model, route, shapes, config, dtype)
+    packed = _prepare(model, route, shapes, group, config)
 
     vocab_size = _vocab_size(model, config.vocab_size)
     num_blocks = blocks_within(_cache_bytes(config, device), shapes, config.block_size)
     cache_tokens = num_blocks * config.block_size
     max_model_len = _max_model_len(model, config, cache_tokens)
     storage = allocate(shapes, num_blocks=num_blocks, block_size=config.block_size, device=device)
-    attention = _attention(storage, shapes, device)
+    attention = step_attention(storage, group)
     forward = RaggedForward(model, route, attention)
     graphs = _graphs(forward, attention, storage, config, max_model_len)
     return TorchRunner(
@@ -158,8 +147,8 @@ def _prepare(
     model: PreTrainedModel,
     route: AttentionRoute,
     shapes: dict[int, LayerShape],
+    group: int,
     config: ModelConfig,
-    dtype: torch.dtype,
 ) -> int:
     """Pack weights where that pays and run the self-check; returns how many were packed.
 
@@ -172,26 +161,25 @@ def _prepare(
     noise = rounding_noise(model, case, expected) if fusing else None
     if fusing:
         packed = fuse(model, route)
-    elif config.pack_linears and can_pack(dtype, model.device):
+    elif config.pack_linears and can_pack(model.dtype, model.device):
         packed = pack_linears(model)
     else:
         packed = 0
     model.set_attn_implementation(route.name)
     storage = allocate(shapes, num_blocks=case.blocks, block_size=block_size, device=model.device)
-    forward = RaggedForward(model, route, _attention(storage, shapes, model.device))
+    forward = RaggedForward(model, route, step_attention(storage, group))
     check_ragged_step(model, forward, case, block_size, expected, noise)
     return packed
 
 
-def _attention(
-    storage: KvStorage, shapes: dict[int, LayerShape], device: torch.device
-) -> StepAttention:
-    if device.type == "cpu":
+def step_attention(storage: KvStorage, group: int) -> StepAttention:
+    """Attention on the storage's device; ``group`` is G, query heads for each key head, at most."""
+    if next(iter(storage.keys.values())).device.type == "cpu":
         return CpuAttention(storage)
     # Imported where it is needed: triton is there with CUDA builds of torch only.
-    from app.model.cuda.triton_attention import TritonAttention
+    from app.model.cuda.attention import TritonAttention
 
-    return TritonAttention(storage, max(shape.group for shape in shapes.values()))
+    return TritonAttention(storage, group)
 
 
 def _graphs(
@@ -203,16 +191,13 @@ def _graphs(
 ) -> CudaGraphs | None:
     if isinstance(attention, CpuAttention) or not config.cuda_graphs:
         return None
+    from app.model.cuda.attention import TritonAttention
     from app.model.cuda.graphs import CudaGraphs
-    from app.model.cuda.triton_attention import TritonAttention
 
     assert isinstance(attention, TritonAttention)
+    most = config.max_graph_sequences
     graphs = CudaGraphs(
-        forward,
-        attention,
-        storage,
-        max_sequences=config.max_graph_sequences,
-        max_model_len=max_model_len,
+        forward, attention, storage, max_sequences=most, max_model_len=max_model_len
     )
     graphs.capture()
     return graphs

@@ -1,39 +1,37 @@
-"""Drawing one token from each row of logits, on the CPU.
+"""What the samplers of both devices share: their border, and the rules they read from a row.
 
 The order of operations is that of ``SamplingParams``. Randomness is a counter: a row's 64-bit
 key gives every mask word and every token a number of its own, and with them they race (see
-``sampling_kernels``). So a draw is a function of the row's logits, mask, parameters and key
+``cpu.kernels.sampling``). So a draw is a function of the row's logits, mask, parameters and key
 alone, and hardly ever of the logits' last bits, which depend on who else is in the batch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from app.core.constraint import Mask
 from app.core.request import SamplingParams
-from app.core.step import SampledToken, SampleRow, TokenLogprob
-from app.model.cpu import sampling_kernels as kernels
-from app.model.cpu.compiled import as_numpy, spreading
-from app.model.cpu.sampling_kernels import Bits, Floats, Longs
+from app.core.step import SampledToken, SampleRow
+from app.model.inputs import Ints
 
-_LOG2_E = 1.0 / math.log(2.0)
-_SPREAD_WORDS = 1 << 13
-"""Mask words that allow some token from which rows are shared out: some 0.3 ms of one thread."""
-_SORTED_WHOLE = 1024
-"""Up to this many values, sorting them is quicker than going over all the buckets."""
+LOG2_E = 1.0 / math.log(2.0)
 
 
 class Sampler(Protocol):
     def sample(
-        self, logits: torch.Tensor, rows: Sequence[SampleRow], masks: Sequence[Mask | None]
+        self, logits: Tensor, rows: Sequence[SampleRow], masks: Sequence[Mask | None]
     ) -> list[SampledToken]:
-        """One token for each row of logits [R, width]; ``masks`` as in ``Runner.sample``."""
+        """One token for each row of logits [R, width]; ``masks`` as in ``Runner.sample``.
+
+        float32 logits may be changed in place. Raises ``ValueError`` where a mask allows no token.
+        """
 
 
 def full_mask(vocab_size: int) -> Mask:
@@ -44,235 +42,35 @@ def full_mask(vocab_size: int) -> Mask:
     return mask
 
 
-class CpuSampler:
-    """Samples with compiled loops; keeps scratch memory, so one thread at a time.
+def is_filtered(params: SamplingParams) -> bool:
+    """Whether only the likeliest of the allowed tokens may be drawn."""
+    return params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
 
-    Rows without filters, penalties, bias and logprobs are drawn in one call, on several threads
-    where there is enough to do; the others one by one. Cost for a row of 128k logits, one core:
-    0.1 ms greedy, 0.25 ms with a temperature, a few us where the mask allows few tokens; top_k
-    and top_p sort what they may keep.
+
+def repeated_tokens(row: SampleRow) -> Ints:
+    """The tokens that the row's repetition penalty falls on: those of prompt and answer.
+
+    Source: Keskar et al., CTRL, 2019.
     """
-
-    def __init__(self, vocab_size: int) -> None:
-        self._size = vocab_size
-        self._everything = full_mask(vocab_size)
-        self._wide = np.empty((1, vocab_size), dtype=np.float32)
-        self._totals = np.empty((1, len(self._everything)), dtype=np.int64)
-        self._ids: Longs = np.empty(vocab_size, dtype=np.int64)
-        self._weights: Longs = np.empty(vocab_size, dtype=np.int64)
-        self._ranking = _Ranking(vocab_size)
-
-    def warm_up(self, dtype: torch.dtype) -> None:
-        """Compile the loops for logits of that type now rather than in the first request.
-
-        Arrays that may be written and those that may not are compiled for separately.
-        """
-        frozen = full_mask(self._size)
-        frozen.flags.writeable = False
-        narrow = SamplingParams(top_k=2, top_p=0.9, logprobs=1)
-        biased = SamplingParams(logit_bias={0: 1.0})
-        params = (SamplingParams(), narrow, biased)
-        for mask in (frozen, None):
-            rows = [SampleRow(0, 0, each, key=0) for each in params]
-            self.sample(torch.zeros(3, self._size, dtype=dtype), rows, [mask] * 3)
-
-    def sample(
-        self, logits: torch.Tensor, rows: Sequence[SampleRow], masks: Sequence[Mask | None]
-    ) -> list[SampledToken]:
-        """One token for each row of ``logits`` [R, width]; float32 ones may be changed in place.
-
-        Raises ``ValueError`` where a mask allows no token.
-        """
-        assert len(logits) == len(rows) == len(masks), "one mask and one row of logits each"
-        given = [self._everything if mask is None else mask for mask in masks]
-        plain = [index for index, row in enumerate(rows) if _is_plain(row.params)]
-        drawn: dict[int, SampledToken] = {}
-        if plain:
-            tokens = self._draw_plain(
-                logits if len(plain) == len(rows) else logits[plain],
-                [rows[index] for index in plain],
-                [given[index] for index in plain],
-            )
-            drawn = {i: SampledToken(token) for i, token in zip(plain, tokens, strict=True)}
-        for index, row in enumerate(rows):
-            if index not in drawn:
-                values: Floats = logits[index].float().numpy()
-                drawn[index] = self._sample_row(values, row, given[index])
-        return [drawn[index] for index in range(len(rows))]
-
-    def _draw_plain(
-        self, logits: torch.Tensor, rows: Sequence[SampleRow], given: Sequence[Mask]
-    ) -> list[int]:
-        masks: Bits = np.stack(given)
-        out: Longs = np.empty(len(rows), dtype=np.int64)
-        much = len(rows) > 1 and int(np.count_nonzero(masks)) > _SPREAD_WORDS
-        with spreading(much) as threads:
-            if threads > len(self._totals):  # kept, as fresh pages cost more than the loops
-                self._wide = np.empty((threads, self._size), dtype=np.float32)
-                self._totals = np.empty((threads, masks.shape[1]), dtype=np.int64)
-            kernels.draw_rows(
-                as_numpy(logits),
-                masks,
-                self._size,
-                np.array([_sharpness(row.params) for row in rows]),
-                np.array([row.key for row in rows], dtype=np.uint64),
-                self._wide[:threads],
-                self._totals[:threads],
-                out,
-            )
-        if out.min() < 0:
-            raise ValueError("a mask allows no token")
-        tokens: list[int] = out.tolist()
-        return tokens
-
-    def _sample_row(self, logits: Floats, row: SampleRow, mask: Mask) -> SampledToken:
-        params = row.params
-        adjust(logits, row)
-        ceiling = kernels.highest(logits, mask, self._size)
-        best = kernels.first_at(logits, mask, self._size, ceiling)
-        if best < 0:
-            raise ValueError("a mask allows no token")
-        if params.temperature <= 0.0 or not math.isfinite(ceiling):
-            token = best
-        elif params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0:
-            token = self._draw_among_likeliest(logits, row, mask, ceiling, best)
-        else:
-            token = self._draw(logits, row, mask, ceiling, best)
-        if params.logprobs is None:
-            return SampledToken(token_id=token)
-        return self._with_logprobs(token, logits, mask, params.logprobs)
-
-    def _draw(self, logits: Floats, row: SampleRow, mask: Mask, ceiling: float, best: int) -> int:
-        sharpness, totals = _sharpness(row.params), self._totals[0]
-        total = kernels.weigh_words(logits, mask, self._size, ceiling, sharpness, totals)
-        if total == 0:  # a temperature so small that dividing by it overflows
-            return best
-        key = np.uint64(row.key)
-        word = kernels.race_words(totals, key)
-        return kernels.race_in_word(logits, mask, self._size, ceiling, sharpness, word, key)
-
-    def _draw_among_likeliest(
-        self, logits: Floats, row: SampleRow, mask: Mask, ceiling: float, best: int
-    ) -> int:
-        ids = self._allowed(mask)
-        values = logits[ids] + np.float32(0.0)  # so that -0.0 ranks as 0.0 does
-        sharpness = _sharpness(row.params)
-        weights = self._weights[: len(ids)]
-        total = kernels.weigh(values, ceiling, sharpness, weights)
-        if total == 0:
-            return best
-        kept = self._ranking.keep(values, weights, total, row.params)
-        return kernels.race_among(ids[kept], weights[kept], np.uint64(row.key))
-
-    def _with_logprobs(
-        self, token: int, logits: Floats, mask: Mask, alternatives: int
-    ) -> SampledToken:
-        ids = self._allowed(mask)
-        values = logits[ids] + np.float32(0.0)
-        top = self._ranking.greatest(values, alternatives)
-        logprobs = values.astype(np.float64) - float(values.max())
-        logprobs -= math.log(np.exp(logprobs).sum())
-        return SampledToken(
-            token_id=token,
-            logprob=float(logprobs[np.searchsorted(ids, token)]),
-            top=tuple(TokenLogprob(int(ids[i]), float(logprobs[i])) for i in top),
-        )
-
-    def _allowed(self, mask: Mask) -> Longs:
-        return self._ids[: kernels.allowed_ids(mask, self._size, self._ids)]
+    history = row.history if row.params.repetition_penalty != 1.0 else ()
+    return np.unique(np.asarray(history, dtype=np.int64))
 
 
-def _is_plain(params: SamplingParams) -> bool:
-    """Whether a row's logits and mask are all that its draw looks at."""
-    return (
-        params.top_p >= 1.0
-        and params.top_k <= 0
-        and params.min_p <= 0.0
-        and params.logprobs is None
-        and not params.logit_bias
-        and not params.has_penalties
-    )
+def offsets(row: SampleRow) -> Iterator[tuple[Ints, NDArray[np.float64]]]:
+    """What is added to the logits of which tokens: penalties, then logit bias.
 
-
-def _sharpness(params: SamplingParams) -> float:
-    """Of the distribution: octaves of weight for each unit of a logit; 0 stands for greedy."""
-    return _LOG2_E / params.temperature if params.temperature > 0.0 else 0.0
-
-
-def adjust(logits: Floats, row: SampleRow) -> None:
-    """Apply penalties and logit bias to one row, in place.
-
-    Repetition (Keskar et al., CTRL, 2019) counts prompt and answer, frequency and presence the
-    answer alone, as OpenAI defines them.
+    Frequency and presence penalty count the answer alone, as OpenAI defines them.
     """
     params = row.params
     if params.has_penalties and len(row.history):
-        history = np.asarray(row.history, dtype=np.int64)
-        if params.repetition_penalty != 1.0:
-            seen = np.unique(history)
-            value = logits[seen]
-            penalty = np.float32(params.repetition_penalty)
-            logits[seen] = np.where(value > 0, value / penalty, value * penalty)
-        tokens, counts = np.unique(history[row.answer_start :], return_counts=True)
-        logits[tokens] -= (params.frequency_penalty * counts + params.presence_penalty).astype(
-            np.float32
+        answer = np.asarray(row.history[row.answer_start :], dtype=np.int64)
+        tokens, counts = np.unique(answer, return_counts=True)
+        yield (
+            tokens,
+            -(params.frequency_penalty * counts.astype(np.float64) + params.presence_penalty),
         )
-    for token, bias in params.logit_bias.items():
-        logits[token] += np.float32(bias)
-
-
-class _Ranking:
-    """Finds the greatest of many values without sorting all of them.
-
-    A pass over the values finds the bucket in which the last one wanted lies; only that bucket
-    is sorted. Equal values rank by position.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._scratch: Longs = np.empty((2, kernels.BUCKETS), dtype=np.int64)
-        self._above: Longs = np.empty(size, dtype=np.int64)
-        self._within: Longs = np.empty(size, dtype=np.int64)
-        self._zeros: Longs = np.zeros(size, dtype=np.int64)
-
-    def keep(self, values: Floats, weights: Longs, total: int, params: SamplingParams) -> Longs:
-        """Positions that top_k, then top_p, then min_p leave, in ascending order; at least one.
-
-        ``weights`` and their sum, ``total``, are those of all ``values``.
-        """
-        kept: Longs = np.arange(len(values))
-        if 0 < params.top_k < len(values):
-            kept = np.sort(self.greatest(values, params.top_k))
-            total = int(weights[kept].sum())
-        if params.top_p < 1.0:
-            needed = max(1, math.ceil(params.top_p * total))
-            kept = kept[self._heaviest(values[kept], weights[kept], needed)]
-        if params.min_p > 0.0:
-            left = weights[kept]
-            kept = kept[left >= params.min_p * left.max()]
-        return kept
-
-    def greatest(self, values: Floats, count: int) -> Longs:
-        """Positions of the ``count`` greatest values, the greatest first."""
-        if count == 0:
-            return self._above[:0]
-        above, within = self._split(values, self._zeros[: len(values)], count, 1)
-        found = np.concatenate([above, within])
-        return found[np.argsort(-values[found], kind="stable")][:count]
-
-    def _heaviest(self, values: Floats, weights: Longs, needed: int) -> Longs:
-        """Positions of the greatest values that together weigh ``needed``, in ascending order.
-
-        They are as few as can be, and at least one.
-        """
-        above, within = self._split(values, weights, len(values), needed)
-        sums = np.cumsum(weights[within]) + weights[above].sum()
-        return np.sort(np.concatenate([above, within[: int(np.searchsorted(sums, needed)) + 1]]))
-
-    def _split(self, values: Floats, weights: Longs, most: int, needed: int) -> tuple[Longs, Longs]:
-        """Positions surely wanted, in order; and those of which the first few are, ranked."""
-        if len(values) <= _SORTED_WHOLE:
-            return self._above[:0], np.argsort(-values, kind="stable")
-        edge = kernels.boundary(values, weights, most, needed, self._scratch)
-        n_above, n_within = kernels.split(values, edge, self._above, self._within)
-        within = self._within[:n_within]
-        return self._above[:n_above], within[np.argsort(-values[within], kind="stable")]
+    if params.logit_bias:
+        yield (
+            np.fromiter(params.logit_bias.keys(), dtype=np.int64),
+            np.fromiter(params.logit_bias.values(), dtype=np.float64),
+        )

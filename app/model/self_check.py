@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
@@ -79,7 +80,7 @@ def make_case(vocab_size: int, block_size: int) -> CheckCase:
 
 
 @torch.inference_mode()
-def whole_logits(model: PreTrainedModel, case: CheckCase, attention: str) -> torch.Tensor:
+def whole_logits(model: PreTrainedModel, case: CheckCase, attention: str) -> Tensor:
     """What the plain model says at the compared rows: [rows, width], float32.
 
     Each sequence is computed in one piece. Leaves the model set to ``attention``, one of
@@ -102,7 +103,7 @@ def check_ragged_step(
     forward: RaggedForward,
     case: CheckCase,
     block_size: int,
-    expected: torch.Tensor,
+    expected: Tensor,
     noise: float | None = None,
 ) -> None:
     """Run ``case`` and compare. Raises ``UnsupportedModel`` where a row differs too much.
@@ -127,7 +128,7 @@ def check_ragged_step(
         )
 
 
-def rounding_noise(model: PreTrainedModel, case: CheckCase, expected: torch.Tensor) -> float:
+def rounding_noise(model: PreTrainedModel, case: CheckCase, expected: Tensor) -> float:
     """How far two of transformers' own attentions are apart in half precision.
 
     Some models (Gemma 4) multiply rounding errors; nobody can come nearer to them than this.
@@ -141,7 +142,7 @@ def rounding_noise(model: PreTrainedModel, case: CheckCase, expected: torch.Tens
         model.set_attn_implementation(route)
 
 
-def worst_error(logits: torch.Tensor, expected: torch.Tensor) -> float:
+def worst_error(logits: Tensor, expected: Tensor) -> float:
     """Largest relative error of a row, both centred: what all tokens share says nothing."""
     rows, wanted = logits.float(), expected.float()
     rows = rows - rows.mean(-1, keepdim=True)

@@ -46,16 +46,15 @@ def _wanted(endpoint: str | None) -> bool:
         return False
     if endpoint is not None:
         return True
-    names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-    if not any(variables.get(name) for name in names):
-        return False
+
+    def of_traces(name: str) -> str | None:
+        """The variable for traces, else the one for all signals."""
+        own = variables.get(f"OTEL_EXPORTER_OTLP_TRACES_{name}")
+        return own or variables.get(f"OTEL_EXPORTER_OTLP_{name}")
+
     exporter = variables.get("OTEL_TRACES_EXPORTER") or "otlp"
-    protocol = (
-        variables.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
-        or variables.get("OTEL_EXPORTER_OTLP_PROTOCOL")
-        or "http/protobuf"
-    )
-    if exporter == "none":
+    protocol = of_traces("PROTOCOL") or "http/protobuf"
+    if not of_traces("ENDPOINT") or exporter == "none":
         return False
     if exporter != "otlp" or protocol != "http/protobuf":
         logger.warning(

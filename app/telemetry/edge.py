@@ -27,6 +27,11 @@ logger = logging.getLogger("leapjson.access")
 
 PROBES = frozenset({"/health", "/ready", "/metrics"})
 """Asked for every few seconds: logged at the level debug, and never traced."""
+_COUNTS = (
+    "choices", "prompt_tokens", "cached_tokens", "completion_tokens", "leapt_tokens",
+    "drafted_tokens", "forward_passes",
+)  # fmt: skip
+"""Fields of ``RequestStats`` that the log line shows."""
 _LARGEST_ERROR = 1 << 16
 """Bytes of an error's body that is looked at for its code."""
 
@@ -68,32 +73,32 @@ class RequestTelemetry:
         if scope["type"] == "http":
             await self._answer(scope, receive, send)
         elif scope["type"] == "lifespan" and self._traces is not None:
-            await self._app(scope, receive, self._closing(self._traces, send))
+            await self._app(scope, receive, _closing(self._traces, send))
         else:
             await self._app(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        names = self._names
+        names, traces = self._names, self._traces
         exchange = Exchange(scope, names.method(scope["method"]), names.endpoint(scope["path"]))
-        traced = self._traces is not None and exchange.endpoint not in PROBES
-        span = self._traces.start(exchange) if self._traces is not None and traced else None
-        transcript = _Transcript(self._content) if self._content else None
-        if transcript is not None:
-            receive = transcript.receiving(receive)
+        traced = traces is not None and exchange.endpoint not in PROBES
+        span = traces.start(exchange) if traces is not None and traced else None
+        bodies = _Bodies(self._content) if self._content else None
+        if bodies is not None:
+            receive = bodies.keeping(receive)
         token = current_exchange.set(exchange)
         try:
-            await self._app(scope, receive, self._watching(exchange, transcript, send))
+            await self._app(scope, receive, self._watching(exchange, bodies, send))
         except BaseException as error:
             exchange.error = type(error).__name__
             raise
         finally:
             self._metrics.observe_exchange(exchange)
-            _log(exchange, transcript)
-            if span is not None and self._traces is not None:
-                self._traces.finish(span, exchange)
+            _log(exchange, bodies)
+            if span is not None and traces is not None:
+                traces.finish(span, exchange)
             current_exchange.reset(token)
 
-    def _watching(self, exchange: Exchange, transcript: _Transcript | None, send: Send) -> Send:
+    def _watching(self, exchange: Exchange, bodies: _Bodies | None, send: Send) -> Send:
         async def watched(message: Message) -> None:
             if message["type"] == "http.response.start":
                 exchange.sent_status = message["status"]
@@ -102,8 +107,8 @@ class RequestTelemetry:
                 body = message.get("body", b"")
                 if exchange.status >= 400 and exchange.code is None:
                     self._read_error(exchange, body)
-                if transcript is not None:
-                    transcript.sent(body)
+                if bodies is not None:
+                    bodies.keep("answer", body)
             await send(message)
 
         return watched
@@ -117,43 +122,36 @@ class RequestTelemetry:
         if error.get("param") is not None:
             exchange.param = self._names.param(error["param"])
 
-    @staticmethod
-    def _closing(traces: Traces, send: Send) -> Send:
-        async def closing(message: Message) -> None:
-            if message["type"].startswith("lifespan.shutdown."):
-                await traces.close()
-            await send(message)
 
-        return closing
+def _closing(traces: Traces, send: Send) -> Send:
+    async def closing(message: Message) -> None:
+        if message["type"].startswith("lifespan.shutdown."):
+            await traces.close()
+        await send(message)
+
+    return closing
 
 
-class _Transcript:
-    """The beginnings of both bodies, for who asked to see them in the log."""
+class _Bodies:
+    """The beginnings of both bodies, where the settings ask for them in the log."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
-        self._request = bytearray()
-        self._answer = bytearray()
+        self._kept = {"request": b"", "answer": b""}
 
-    def receiving(self, receive: Receive) -> Receive:
+    def keeping(self, receive: Receive) -> Receive:
         async def received() -> Message:
             message = await receive()
-            self._keep(self._request, message.get("body", b""))
+            self.keep("request", message.get("body", b""))
             return message
 
         return received
 
-    def sent(self, body: bytes) -> None:
-        self._keep(self._answer, body)
+    def keep(self, name: str, part: bytes) -> None:
+        self._kept[name] += part[: self._longest - len(self._kept[name])]
 
-    def _keep(self, kept: bytearray, part: bytes) -> None:
-        kept += part[: self._longest - len(kept)]
-
-    def content(self, path: str) -> dict[str, str]:
-        request, answer = (
-            bytes(part).decode(errors="replace") for part in (self._request, self._answer)
-        )
-        return {"path": path, "request": request, "answer": answer}
+    def content(self) -> dict[str, str]:
+        return {name: kept.decode(errors="replace") for name, kept in self._kept.items()}
 
 
 def _is_stream(start: Message) -> bool:
@@ -163,7 +161,7 @@ def _is_stream(start: Message) -> bool:
     )
 
 
-def _log(exchange: Exchange, transcript: _Transcript | None) -> None:
+def _log(exchange: Exchange, bodies: _Bodies | None) -> None:
     level = _level(exchange)
     if not logger.isEnabledFor(level):
         return
@@ -181,8 +179,8 @@ def _log(exchange: Exchange, transcript: _Transcript | None) -> None:
             fields[name] = value
     if exchange.stats is not None and exchange.stats.choices:
         fields |= _measured(exchange.stats)
-    if transcript is not None:
-        fields["content"] = transcript.content(exchange.scope["path"])
+    if bodies is not None:
+        fields["content"] = {"path": exchange.scope["path"], **bodies.content()}
     logger.log(level, "request", extra=fields)
 
 
@@ -199,12 +197,4 @@ def _measured(stats: RequestStats) -> Mapping[str, Any]:
     times = {f"{phase.name}_seconds": round(phase.seconds, 6) for phase in stats.phases}
     if stats.time_to_first_token is not None:
         times["first_token_seconds"] = round(stats.time_to_first_token, 6)
-    return times | {
-        "choices": stats.choices,
-        "prompt_tokens": stats.prompt_tokens,
-        "cached_tokens": stats.cached_tokens,
-        "completion_tokens": stats.completion_tokens,
-        "leapt_tokens": stats.leapt_tokens,
-        "drafted_tokens": stats.drafted_tokens,
-        "forward_passes": stats.forward_passes,
-    }
+    return times | {name: getattr(stats, name) for name in _COUNTS}

@@ -1,4 +1,4 @@
-"""The metrics of section 6 of the design, in a registry of their own.
+"""The server's metrics, in a registry of their own; docs/operations.md says what they are for.
 
 Events count through ``StepObserver`` and ``RequestObserver``; what is a state rather than an
 event (queue lengths, sizes, the cache's own counts) is read when Prometheus asks.
@@ -7,9 +7,10 @@ event (queue lengths, sizes, the cache's own counts) is read when Prometheus ask
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from operator import attrgetter
 
 from prometheus_client import (
     CollectorRegistry,
@@ -32,6 +33,75 @@ PREFIX = "leapjson_"
 _LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _SHORT = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3)
 _TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+
+_COUNTERS: dict[str, tuple[str, ...]] = {
+    "tokens_total": (
+        "Tokens by where they came from: prompts computed, prompts found in the prefix cache, "
+        "sampled, leapt (forced by the schema), drafted and accepted.",
+        "source",
+    ),
+    "tokens_skipped_total": ("Answer tokens that came without a sampled row of their own.",),
+    "draft_tokens_total": ("Drafted tokens that a draw decided on; see tokens_total{drafted}.",),
+    "forward_passes_saved_total": (
+        "Draws that an answer took beside another one of the same pass.",
+    ),
+    "forward_passes_total": ("Forward passes of the model.",),
+    "preemptions_total": ("Sequences that lost their cache blocks.",),
+    "prefix_cache_queries_total": ("Full prompt blocks looked up in the prefix cache.",),
+    "prefix_cache_hits_total": ("Of those, the ones that were found.",),
+    "budget_closed_total": ("Answers steered to their end by their token budget.",),
+    "requests_total": (
+        "Requests that ended, those refused at the door included; status 499 is a client that "
+        "left.",
+        "endpoint",
+        "status",
+        "finish_reason",
+    ),
+    "admission_rejections_total": ("Requests that were not admitted.", "reason"),
+    "connection_refusals_total": (
+        "Connections closed for what came on them: 400, no HTTP; 408, too slowly; 431, too large "
+        "a head.",
+        "status",
+    ),
+}
+"""The help text of each, and the names of its labels."""
+
+_HISTOGRAMS: dict[str, tuple[Sequence[float], str, *tuple[str, ...]]] = {
+    "mask_seconds": (_SHORT, "Filling the masks of a step."),
+    "step_seconds": (_SHORT, "A step of the engine, by phase.", "phase"),
+    "step_tokens": (_TOKENS, "Tokens computed in a step."),
+    "schema_compile_seconds": (
+        _LATENCY, "Compiling a constraint, waiting for a worker included.", "kind", "result",
+    ),
+    "time_to_first_token_seconds": (_LATENCY, "From arrival to the first chunk."),
+    "inter_token_latency_seconds": (_LATENCY, "Between the chunks of a choice."),
+    "e2e_request_latency_seconds": (_LATENCY, "From arrival to the last chunk."),
+    "request_queue_time_seconds": (_LATENCY, "From arrival until a step took the request up."),
+    "request_prefill_seconds": (
+        _LATENCY, "From when a step took the request up to the first chunk.",
+    ),
+    "request_decode_seconds": (_LATENCY, "From the first chunk to the last."),
+}  # fmt: skip
+"""The buckets of each, its help text, and the names of its labels."""
+
+_STEP_COUNTS = {
+    "prompt_tokens": ("tokens_total", "prompt"),
+    "cached_tokens": ("tokens_total", "cached"),
+    "sampled_tokens": ("tokens_total", "sampled"),
+    "leapt_tokens": ("tokens_total", "leapt"),
+    "drafted_tokens": ("tokens_total", "drafted"),
+    "skipped_tokens": ("tokens_skipped_total",),
+    "proposed_tokens": ("draft_tokens_total",),
+    "passes_saved": ("forward_passes_saved_total",),
+    "preemptions": ("preemptions_total",),
+    "prefix_queries": ("prefix_cache_queries_total",),
+    "prefix_hits": ("prefix_cache_hits_total",),
+    "budget_closed": ("budget_closed_total",),
+}
+"""By field of ``StepStats``: the counter that it is added to, and the values of its labels."""
+
+_PHASES = ("plan", "launch", "mask", "sample", "commit")
+"""Of a step: ``step_seconds`` has a series for each, ``StepStats`` a field ``..._seconds``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,24 +137,75 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._steps = _StepMetrics(self.registry)
-        self._requests = _RequestMetrics(self.registry)
-        self.observe_step = self._steps.observe
-        self.observe_rejection = self._requests.observe_rejection
-        self.observe_compile = self._requests.observe_compile
-        self.observe_connection_refusal = self._requests.observe_connection_refusal
+        self._counters = {
+            name: Counter(PREFIX + name, text, labels, registry=self.registry)
+            for name, (text, *labels) in _COUNTERS.items()
+        }
+        self._histograms = {
+            name: Histogram(PREFIX + name, text, labels, buckets=buckets, registry=self.registry)
+            for name, (buckets, text, *labels) in _HISTOGRAMS.items()
+        }
+        # Steps are frequent: what they count is looked up once. So are the refusals' three series,
+        # which are there from the start.
+        self._read_counts = attrgetter(*_STEP_COUNTS)
+        self._step_counts = [self._series(*row).inc for row in _STEP_COUNTS.values()]
+        self._read_phases = attrgetter(*(f"{phase}_seconds" for phase in _PHASES))
+        phases = self._histograms["step_seconds"]
+        self._step_phases = [phases.labels(phase).observe for phase in _PHASES]
+        self._refusals = {
+            status: self._series("connection_refusals_total", str(status))
+            for status in (400, 408, 431)
+        }
+
+    def _series(self, name: str, *labels: str) -> Counter:
+        counter = self._counters[name]
+        return counter.labels(*labels) if labels else counter
+
+    def observe_step(self, stats: StepStats) -> None:
+        for count, amount in zip(self._step_counts, self._read_counts(stats), strict=True):
+            count(amount)
+        for observe, seconds in zip(self._step_phases, self._read_phases(stats), strict=True):
+            observe(seconds)
+        self._histograms["mask_seconds"].observe(stats.mask_seconds)
+        if stats.batch_tokens:
+            self._counters["forward_passes_total"].inc()
+            self._histograms["step_tokens"].observe(stats.batch_tokens)
 
     def observe_request(self, stats: RequestStats) -> None:
         """Count a request that got to the service, and tell its ``Exchange``, where it has one."""
-        self._requests.observe(stats)
+        self._count_request(stats.endpoint, stats.status, stats.finish_reason)
         exchange = current_exchange.get()
         if exchange is not None:
             exchange.report(stats)
+        if stats.time_to_first_token is None:
+            return  # refused or abandoned before its first token: its times would say nothing
+        histograms = self._histograms
+        histograms["time_to_first_token_seconds"].observe(stats.time_to_first_token)
+        histograms["e2e_request_latency_seconds"].observe(stats.e2e_seconds)
+        histograms["request_queue_time_seconds"].observe(stats.queue_seconds)
+        observe_gap = histograms["inter_token_latency_seconds"].observe
+        for gap in stats.inter_token_seconds:
+            observe_gap(gap)
+        for phase in stats.phases:
+            if phase.name in ("prefill", "decode"):
+                histograms[f"request_{phase.name}_seconds"].observe(phase.seconds)
 
     def observe_exchange(self, exchange: Exchange) -> None:
-        """Count a request that the service did not report: refused before it, or not for it."""
+        """Count a request that the service did not report: a refusal before it, a probe, a 404."""
         if exchange.stats is None:
-            self._requests.count(exchange.endpoint, exchange.status, exchange.finish_reason)
+            self._count_request(exchange.endpoint, exchange.status, exchange.finish_reason)
+
+    def _count_request(self, endpoint: str, status: int, finish_reason: str) -> None:
+        self._series("requests_total", endpoint, str(status), finish_reason).inc()
+
+    def observe_rejection(self, reason: str) -> None:
+        self._series("admission_rejections_total", reason).inc()
+
+    def observe_connection_refusal(self, status: int) -> None:
+        self._refusals[status].inc()
+
+    def observe_compile(self, kind: str, result: str, seconds: float) -> None:
+        self._histograms["schema_compile_seconds"].labels(kind, result).observe(seconds)
 
     def describe(self, model: str) -> None:
         """Report what runs here. Call once."""
@@ -94,9 +215,8 @@ class Metrics:
             ["version", "python", "torch", "model"],
             registry=self.registry,
         )
-        gauge.labels(_version("leapjson"), platform.python_version(), _version("torch"), model).set(
-            1
-        )
+        labels = _version("leapjson"), platform.python_version(), _version("torch"), model
+        gauge.labels(*labels).set(1)
 
     def watch(self, readings: Iterable[Reading]) -> None:
         """Report these values, too, from now on."""
@@ -112,154 +232,3 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "none"
-
-
-class _StepMetrics:
-    """What steps of the engine count. Label children are looked up once: steps are frequent."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, text: str) -> Counter:
-            return Counter(PREFIX + name, text, registry=registry)
-
-        tokens = Counter(
-            PREFIX + "tokens_total",
-            "Tokens by where they came from: prompts computed, prompts found in the prefix "
-            "cache, sampled, leapt (forced by the schema), drafted and accepted.",
-            ["source"],
-            registry=registry,
-        )
-        self._prompt, self._cached, self._sampled, self._leapt, self._drafted = (
-            tokens.labels(source) for source in ("prompt", "cached", "sampled", "leapt", "drafted")
-        )
-        self._skipped = counter(
-            "tokens_skipped_total", "Answer tokens that came without a sampled row of their own."
-        )
-        self._proposed = counter(
-            "draft_tokens_total",
-            "Drafted tokens that a draw decided on; see tokens_total{drafted}.",
-        )
-        self._saved = counter(
-            "forward_passes_saved_total",
-            "Draws that an answer took beside another one of the same pass.",
-        )
-        self._passes = counter("forward_passes_total", "Forward passes of the model.")
-        self._preemptions = counter("preemptions_total", "Sequences that lost their cache blocks.")
-        self._queries = counter(
-            "prefix_cache_queries_total", "Full prompt blocks looked up in the prefix cache."
-        )
-        self._hits = counter("prefix_cache_hits_total", "Of those, the ones that were found.")
-        self._budget_closed = counter(
-            "budget_closed_total", "Answers steered to their end by their token budget."
-        )
-        self._mask = Histogram(
-            PREFIX + "mask_seconds", "Filling the masks of a step.", buckets=_SHORT,
-            registry=registry,
-        )  # fmt: skip
-        phases = Histogram(
-            PREFIX + "step_seconds", "A step of the engine, by phase.", ["phase"], buckets=_SHORT,
-            registry=registry,
-        )  # fmt: skip
-        self._plan, self._launch, self._masking, self._sample, self._commit = (
-            phases.labels(phase) for phase in ("plan", "launch", "mask", "sample", "commit")
-        )
-        self._tokens = Histogram(
-            PREFIX + "step_tokens", "Tokens computed in a step.", buckets=_TOKENS,
-            registry=registry,
-        )  # fmt: skip
-
-    def observe(self, stats: StepStats) -> None:
-        self._prompt.inc(stats.prompt_tokens)
-        self._cached.inc(stats.cached_tokens)
-        self._sampled.inc(stats.sampled_tokens)
-        self._leapt.inc(stats.leapt_tokens)
-        self._drafted.inc(stats.drafted_tokens)
-        self._proposed.inc(stats.proposed_tokens)
-        self._saved.inc(stats.passes_saved)
-        self._skipped.inc(stats.skipped_tokens)
-        if stats.batch_tokens:
-            self._passes.inc()
-            self._tokens.observe(stats.batch_tokens)
-        self._preemptions.inc(stats.preemptions)
-        self._queries.inc(stats.prefix_queries)
-        self._hits.inc(stats.prefix_hits)
-        self._budget_closed.inc(stats.budget_closed)
-        self._mask.observe(stats.mask_seconds)
-        self._plan.observe(stats.plan_seconds)
-        self._launch.observe(stats.launch_seconds)
-        self._masking.observe(stats.mask_seconds)
-        self._sample.observe(stats.sample_seconds)
-        self._commit.observe(stats.commit_seconds)
-
-
-class _RequestMetrics:
-    """What requests, rejections and compilations count."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        def latency(name: str, text: str) -> Histogram:
-            return Histogram(PREFIX + name, text, buckets=_LATENCY, registry=registry)
-
-        self._requests = Counter(
-            PREFIX + "requests_total",
-            "Requests that ended, those refused at the door included; status 499 is a client "
-            "that left.",
-            ["endpoint", "status", "finish_reason"],
-            registry=registry,
-        )
-        self._rejections = Counter(
-            PREFIX + "admission_rejections_total",
-            "Requests that were not admitted.",
-            ["reason"],
-            registry=registry,
-        )
-        refusals = Counter(
-            PREFIX + "connection_refusals_total",
-            "Connections closed for what came on them: 400, no HTTP; 408, too slowly; 431, too "
-            "large a head.",
-            ["status"],
-            registry=registry,
-        )
-        self._connections = {status: refusals.labels(str(status)) for status in (400, 408, 431)}
-        self._compile = Histogram(
-            PREFIX + "schema_compile_seconds",
-            "Compiling a constraint, waiting for a worker included.",
-            ["kind", "result"],
-            buckets=_LATENCY,
-            registry=registry,
-        )
-        self._first = latency("time_to_first_token_seconds", "From arrival to the first chunk.")
-        self._gap = latency("inter_token_latency_seconds", "Between the chunks of a choice.")
-        self._whole = latency("e2e_request_latency_seconds", "From arrival to the last chunk.")
-        self._queue = latency(
-            "request_queue_time_seconds", "From arrival until a step took the request up."
-        )
-        self._prefill = latency(
-            "request_prefill_seconds", "From when a step took the request up to the first chunk."
-        )
-        self._decode = latency("request_decode_seconds", "From the first chunk to the last.")
-
-    def count(self, endpoint: str, status: int, finish_reason: str) -> None:
-        self._requests.labels(endpoint, str(status), finish_reason).inc()
-
-    def observe(self, stats: RequestStats) -> None:
-        self.count(stats.endpoint, stats.status, stats.finish_reason)
-        if stats.time_to_first_token is None:
-            return  # refused or abandoned before its first token: its times would say nothing
-        self._first.observe(stats.time_to_first_token)
-        self._whole.observe(stats.e2e_seconds)
-        self._queue.observe(stats.queue_seconds)
-        for gap in stats.inter_token_seconds:
-            self._gap.observe(gap)
-        for phase in stats.phases:
-            if phase.name == "prefill":
-                self._prefill.observe(phase.seconds)
-            elif phase.name == "decode":
-                self._decode.observe(phase.seconds)
-
-    def observe_rejection(self, reason: str) -> None:
-        self._rejections.labels(reason).inc()
-
-    def observe_connection_refusal(self, status: int) -> None:
-        self._connections[status].inc()
-
-    def observe_compile(self, kind: str, result: str, seconds: float) -> None:
-        self._compile.labels(kind, result).observe(seconds)

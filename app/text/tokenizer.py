@@ -13,6 +13,7 @@ from tokenizers import Tokenizer as FastTokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from app.core.errors import InvalidRequest, UnsupportedModel
+from app.text.vocabulary import tokenizer_json
 
 _SENTINEL = "\n"
 """Put before text whose tokenizer would add a space at the start; taken off again."""
@@ -38,12 +39,10 @@ class HfTokenizer:
     """A fast Hugging Face tokenizer, for prompts and for re-tokenizing answers. Thread-safe."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        backend = getattr(tokenizer, "backend_tokenizer", None)
-        if backend is None:
-            raise UnsupportedModel("the tokenizer is not a fast one (it has no tokenizer.json)")
+        own_json = tokenizer_json(tokenizer)
         self.hf = tokenizer
-        self._prompts = FastTokenizer.from_str(backend.to_str())
-        self._answers = FastTokenizer.from_str(backend.to_str())
+        self._prompts = FastTokenizer.from_str(own_json)
+        self._answers = FastTokenizer.from_str(own_json)
         for own in (self._prompts, self._answers):
             own.no_truncation()
             own.no_padding()
@@ -65,13 +64,13 @@ class HfTokenizer:
 
     @property
     def chat_template(self) -> str | None:
-        """The chat template as it stands; several of them one after the other."""
+        """The chat template; several of them are put one after the other."""
         template = self.hf.chat_template
         return "\n".join(template.values()) if isinstance(template, dict) else template
 
     @property
     def special_tokens(self) -> frozenset[str]:
-        """Texts of the tokens that are no text of their own."""
+        """The names of the special tokens, as they are spelled in text."""
         added = self._prompts.get_added_tokens_decoder().values()
         return frozenset(token.content for token in added if token.special)
 
@@ -159,8 +158,7 @@ class HfTokenizer:
     def _encode_plain(self, text: str) -> list[int]:
         if not self._sentinel_ids:
             return self._encode_answer(text)
-        ids = self._encode_answer(_SENTINEL + text)
-        return ids[len(self._sentinel_ids) :]
+        return self._encode_answer(_SENTINEL + text)[len(self._sentinel_ids) :]
 
     def _encode_answer(self, text: str) -> list[int]:
         ids: list[int] = self._answers.encode(text, add_special_tokens=False).ids

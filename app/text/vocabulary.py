@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from app.core.errors import UnsupportedModel
 
@@ -27,10 +27,11 @@ class Vocabulary:
     """
 
     def __init__(self, token_bytes: Iterable[bytes | None], eos_ids: Iterable[int]) -> None:
-        self._token_bytes = tuple(token_bytes)
-        self._eos_ids = frozenset(eos_ids)
-        if not all(0 <= eos < len(self._token_bytes) for eos in self._eos_ids):
-            raise ValueError(f"end-of-sequence ids {sorted(self._eos_ids)} are not all token ids")
+        self.token_bytes: Final = tuple(token_bytes)
+        self.eos_ids: Final = frozenset(eos_ids)
+        self.size: Final = len(self.token_bytes)
+        if not all(0 <= eos < self.size for eos in self.eos_ids):
+            raise ValueError(f"end-of-sequence ids {sorted(self.eos_ids)} are not all token ids")
 
     @classmethod
     def from_file(cls, path: str | Path, eos_ids: Iterable[int] = ()) -> Vocabulary:
@@ -45,14 +46,11 @@ class Vocabulary:
         writable: Collection[str] = (),
     ) -> Vocabulary:
         """The vocabulary of a fast Hugging Face tokenizer; its own end of sequence is added."""
-        backend = getattr(tokenizer, "backend_tokenizer", None)
-        if backend is None:
-            raise UnsupportedModel("the tokenizer is not a fast one (it has no tokenizer.json)")
         ends = set(eos_ids)
         own_eos = getattr(tokenizer, "eos_token_id", None)
         if isinstance(own_eos, int):
             ends.add(own_eos)
-        return cls.from_json(json.loads(backend.to_str()), ends, writable)
+        return cls.from_json(json.loads(tokenizer_json(tokenizer)), ends, writable)
 
     @classmethod
     def from_json(
@@ -77,24 +75,12 @@ class Vocabulary:
             table[token["id"]] = token["content"].encode() if spelled else None
         return cls(table, ends)
 
-    @property
-    def size(self) -> int:
-        return len(self._token_bytes)
-
-    @property
-    def eos_ids(self) -> frozenset[int]:
-        return self._eos_ids
-
-    @property
-    def token_bytes(self) -> tuple[bytes | None, ...]:
-        return self._token_bytes
-
     def check_bytes(self) -> None:
         """Raises ``UnsupportedModel`` if a byte of text has no token of its own.
 
         Law 2 rests on it: whatever bytes an answer still needs, tokens can spell them.
         """
-        alone = {token[0] for token in self._token_bytes if token is not None and len(token) == 1}
+        alone = {token[0] for token in self.token_bytes if token is not None and len(token) == 1}
         missing = [byte for byte in _TEXT_BYTES if byte not in alone]
         if missing:
             shown = ", ".join(f"0x{byte:02X}" for byte in missing[:8])
@@ -102,6 +88,15 @@ class Vocabulary:
                 f"the tokenizer has no token for {len(missing)} single bytes ({shown} ...), "
                 "so an answer could not always be finished"
             )
+
+
+def tokenizer_json(tokenizer: PreTrainedTokenizerBase) -> str:
+    """The ``tokenizer.json`` of a fast tokenizer. Raises ``UnsupportedModel`` for others."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise UnsupportedModel("the tokenizer is not a fast one (it has no tokenizer.json)")
+    text: str = backend.to_str()
+    return text
 
 
 def _entries(model: Mapping[str, Any]) -> dict[str, int]:

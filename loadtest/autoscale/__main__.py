@@ -18,7 +18,9 @@ from loadtest.autoscale.figure import figure
 from loadtest.autoscale.recording import RECORDED, read, write
 from loadtest.autoscale.report import Outcome, capacity, cluster, outcome, recorded_loads
 from loadtest.autoscale.rules import hpa, keda, queue_alone
+from loadtest.tables import table
 
+COLUMNS = ("rule", "slowest reaction, s", "decisions", "taken back", "pod-hours", "refused")
 FIGURE = Path(__file__).resolve().parents[2] / "docs/autoscaling.svg"
 
 
@@ -38,28 +40,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recording = read()
     surroundings, loads = cluster(recording), recorded_loads(recording)
     outcomes = [outcome(rule, surroundings, loads) for rule in (hpa(), keda(), queue_alone(hpa()))]
-    print(table(outcomes))
+    print(outcome_table(outcomes))
     server = capacity(surroundings.service)
     FIGURE.write_text(figure(outcomes[0], outcomes[-1], server), encoding="utf-8")
     print(f"\nwritten: {FIGURE}", file=sys.stderr)
     return 0
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
+def outcome_table(outcomes: Sequence[Outcome]) -> str:
     """In Markdown."""
-    rows = [
-        "| rule | slowest reaction, s | decisions | taken back | pod-hours | refused |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for each in outcomes:
         arrived = sum(moment.arrivals for moment in each.run.moments)
         hours = sum(moment.replicas for moment in each.run.moments) / 3600
         slowest = max(each.reactions, default=0)
-        rows.append(
-            f"| {each.rule.name} | {slowest} | {len(each.run.changes)} | {len(each.flaps)} "
-            f"| {hours:.1f} | {each.run.refused / arrived:.2%} |"
-        )
-    return "\n".join(rows)
+        changes, flaps = len(each.run.changes), len(each.flaps)
+        refused = f"{each.run.refused / arrived:.2%}"
+        rows.append((each.rule.name, slowest, changes, flaps, f"{hours:.1f}", refused))
+    return table(COLUMNS, rows)
 
 
 if __name__ == "__main__":

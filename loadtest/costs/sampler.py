@@ -12,7 +12,8 @@ import torch
 from app.core.constraint import Mask
 from app.core.request import SamplingParams
 from app.core.step import SampleRow
-from app.model.sampling import CpuSampler, full_mask
+from app.model.cpu.sampling import CpuSampler
+from app.model.sampling import full_mask
 from loadtest.tables import table
 
 COLUMNS = ("sampler", "nearly all tokens allowed, ms", "few tokens allowed, ms")

@@ -37,8 +37,9 @@ from loadtest.faults import (
     slow_clients,
     soak,
 )
-from loadtest.faults.report import HEADING, Report, table, write_json
+from loadtest.faults.report import COLUMNS, Report, fault_table, write_json
 from loadtest.faults.setting import Setting
+from loadtest.tables import heading
 
 FAULTS: dict[str, Callable[[Setting, Report], Coroutine[Any, Any, None]]] = {
     "disconnects": disconnects.run,
@@ -87,7 +88,7 @@ def main() -> int:
     options = _options()
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     reports = []
-    print(HEADING, flush=True)
+    print(heading(COLUMNS), flush=True)
     with tempfile.TemporaryDirectory(prefix="leapjson-faults-") as folder:
         for name in options.names:
             report = Report(name)
@@ -104,7 +105,7 @@ def main() -> int:
     if options.out is not None:
         machine = {"cpus": os.cpu_count(), "platform": platform.platform(), "python": sys.version}
         write_json(options.out, reports, machine | {"scale": options.scale})
-        options.out.with_suffix(".md").write_text(table(reports) + "\n", encoding="utf-8")
+        options.out.with_suffix(".md").write_text(fault_table(reports) + "\n", encoding="utf-8")
     return 0 if all(report.held for report in reports) else 1
 
 

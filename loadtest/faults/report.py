@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from loadtest.tables import table, table_row
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -43,24 +45,23 @@ class Report:
 
     def _add(self, row: Row) -> None:
         self.rows.append(row)
-        print(_line(self.fault, row), flush=True)
+        print(table_row(_cells(self.fault, row)), flush=True)
 
 
 def _text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _line(fault: str, row: Row) -> str:
+COLUMNS = ("fault", "what", "measured", "had to be", "held")
+
+
+def fault_table(reports: Sequence[Report]) -> str:
+    return table(COLUMNS, [_cells(each.fault, row) for each in reports for row in each.rows])
+
+
+def _cells(fault: str, row: Row) -> Sequence[str]:
     verdict = "" if not row.bound else "yes" if row.held else "NO"
-    return f"| {fault} | {row.what} | {row.measured} | {row.bound} | {verdict} |"
-
-
-HEADING = "| fault | what | measured | had to be | held |\n|---|---|---|---|---|"
-
-
-def table(reports: Sequence[Report]) -> str:
-    lines = [_line(report.fault, row) for report in reports for row in report.rows]
-    return "\n".join([HEADING, *lines])
+    return fault, row.what, row.measured, row.bound, verdict
 
 
 def write_json(path: Path, reports: Sequence[Report], machine: dict[str, Any]) -> None:

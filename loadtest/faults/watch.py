@@ -16,6 +16,7 @@ import jsonschema
 
 from loadtest.faults.client import BrokenAnswerError, ask, chat, content, json_schema, streamed
 from loadtest.faults.report import Report, quantile
+from loadtest.server_metrics import metric_value
 from loadtest.tasks import task
 
 MIB = 1 << 20
@@ -25,14 +26,7 @@ SETTLE_SECONDS = 60.0
 async def metric(url: str, name: str, **labels: str) -> float:
     """The sum of a metric's samples that have these labels."""
     _, exposition = await ask(url, None, path="/metrics")
-    wanted = [f'{key}="{value}"' for key, value in labels.items()]
-    values = [
-        float(line.rsplit(" ", 1)[1])
-        for line in exposition.decode().splitlines()
-        if line.split("{")[0].split(" ")[0] == f"leapjson_{name}"
-        and all(each in line for each in wanted)
-    ]
-    return sum(values)
+    return metric_value(exposition.decode(), f"leapjson_{name}", **labels)
 
 
 BUSY = ("num_requests_running", "num_requests_waiting", "num_requests_compiling")

@@ -7,8 +7,8 @@
 ``python -m loadtest.peers train`` the model that all of them serve.
 """
 
+from loadtest.installing import NotInstalled
 from loadtest.peers.catalogue import PEERS
-from loadtest.peers.environments import NotInstalled
 from loadtest.peers.peer import MODEL_NAME, Peer
 
 __all__ = ["MODEL_NAME", "PEERS", "NotInstalled", "Peer"]

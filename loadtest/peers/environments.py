@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+
+from loadtest.installing import NotInstalled, run
 
 HERE: Final = Path(__file__).resolve().parent
 FOLDER: Final = HERE.parents[1] / ".peers"
 REQUIREMENTS: Final = HERE / "requirements"
-INSTALL_SECONDS: Final = 3600
 QUIET: Final = {
     "DO_NOT_TRACK": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -44,10 +44,6 @@ _UNWANTED: Final = ("torchvision", "torchaudio", "torchcodec")
 and whatever finds them beside the CPU's fails at their import."""
 
 
-class NotInstalled(Exception):
-    """A peer's packages cannot be had, or are not there yet; the message says why."""
-
-
 def install(name: str) -> Path:
     """The environment ``name``; made where it is not there or its pins have changed.
 
@@ -57,10 +53,10 @@ def install(name: str) -> Path:
     if is_installed(name):
         return folder
     shutil.rmtree(folder, ignore_errors=True)
-    _run([sys.executable, "-m", "venv", str(folder)])
+    run([sys.executable, "-m", "venv", str(folder)])
     python = str(folder / "bin" / "python")
-    _run([python, "-m", "pip", "install", "-q", "-r", str(_requirements(name))])
-    _run([python, "-m", "pip", "uninstall", "-q", "-y", *_UNWANTED])
+    run([python, "-m", "pip", "install", "-q", "-r", str(_requirements(name))])
+    run([python, "-m", "pip", "uninstall", "-q", "-y", *_UNWANTED])
     if name == "llama-cpp":
         _build_llama_cpp(folder)
     (folder / ".installed").write_text(_digest(name))
@@ -81,11 +77,6 @@ def variables(threads: int, more: Mapping[str, str]) -> dict[str, str]:
     return {**kept, **QUIET, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1", **more}
 
 
-def run(arguments: Sequence[str], seconds: float = INSTALL_SECONDS) -> None:
-    """Run a command to its end. Raises ``NotInstalled`` with the last of its output."""
-    _run(arguments, seconds=seconds)
-
-
 def _build_llama_cpp(folder: Path) -> None:
     """Unpack and compile llama.cpp's server; needs cmake and a C++ compiler. 10 CPU minutes."""
     for tool in ("cmake", "c++"):
@@ -93,15 +84,15 @@ def _build_llama_cpp(folder: Path) -> None:
             raise NotInstalled(f"{tool} is needed to compile llama.cpp")
     pip = [str(folder / "bin" / "python"), "-m", "pip", "download", "-q", "--no-deps"]
     package = LLAMA_CPP_SOURCE.partition("==")[0]
-    _run([*pip, "--no-binary", package, "-d", str(folder), LLAMA_CPP_SOURCE])
+    run([*pip, "--no-binary", package, "-d", str(folder), LLAMA_CPP_SOURCE])
     archive = next(folder.glob("*.tar.gz"))
     with tarfile.open(archive) as content:
         content.extractall(folder, filter="data")
     archive.unlink()
     source = next(folder.glob("*/vendor/llama.cpp"))
     build = folder / "build"
-    _run(["cmake", "-S", str(source), "-B", str(build), *_LLAMA_CPP_OPTIONS])
-    _run(["cmake", "--build", str(build), "--target", "llama-server", "-j", str(os.cpu_count())])
+    run(["cmake", "-S", str(source), "-B", str(build), *_LLAMA_CPP_OPTIONS])
+    run(["cmake", "--build", str(build), "--target", "llama-server", "-j", str(os.cpu_count())])
 
 
 def _requirements(name: str) -> Path:
@@ -116,15 +107,3 @@ def _digest(name: str) -> str:
     if name == "llama-cpp":
         content += " ".join((LLAMA_CPP_SOURCE, *_LLAMA_CPP_OPTIONS)).encode()
     return hashlib.sha256(content).hexdigest()
-
-
-def _run(arguments: Sequence[str], seconds: float = INSTALL_SECONDS) -> None:
-    try:
-        done = subprocess.run(
-            arguments, capture_output=True, text=True, timeout=seconds, check=False
-        )
-    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
-        raise NotInstalled(str(error)) from error
-    if done.returncode:
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        raise NotInstalled("\n".join(lines[-5:]) or f"status {done.returncode}")

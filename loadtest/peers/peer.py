@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import httpx
-
+from loadtest.installing import NotInstalled, run
 from loadtest.peers import environments
-from loadtest.peers.environments import FOLDER, HERE, NotInstalled
-from loadtest.server import free_port
+from loadtest.peers.environments import FOLDER, HERE
+from loadtest.server import free_port, running_process
 
 MODEL_NAME: Final = "peer"
 """The name under which every peer serves the model."""
@@ -92,24 +89,11 @@ class Peer:
         converted = self._converted(model.resolve())
         port = free_port()
         launch = Launch(FOLDER / self.environment, converted, port, threads)
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                self.command(launch),
-                env=environments.variables(threads, self.variables(launch)),
-                stdout=output,
-                stderr=output,
-            )
+        command = self.command(launch)
+        variables = environments.variables(threads, self.variables(launch))
         url = f"http://127.0.0.1:{port}"
-        try:
-            _wait_until_ready(process, url, log, timeout)
+        with running_process(command, variables, log, f"{url}/health", timeout):
             yield url
-        finally:
-            process.terminate()
-            try:
-                process.wait(40)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
 
     def _converted(self, model: Path) -> Path:
         """The model in the peer's format; converted where the weights are newer."""
@@ -120,20 +104,5 @@ class Peer:
         if not target.exists() or target.stat().st_mtime < weights.stat().st_mtime:
             python = FOLDER / self.environment / "bin" / "python"
             script = SCRIPTS / self.conversion.script
-            environments.run([str(python), str(script), str(model), str(target)])
+            run([str(python), str(script), str(model), str(target)])
         return target
-
-
-def _wait_until_ready(
-    process: subprocess.Popen[bytes], url: str, log: Path, timeout: float
-) -> None:
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            if httpx.get(f"{url}/health").status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.2)
-    text = log.read_text(errors="replace")
-    raise RuntimeError(f"the peer did not become ready:\n{text[-3000:]}")

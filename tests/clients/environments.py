@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+from loadtest.installing import run
 from tests.clients.catalogue import HERE, Client
 
 FOLDER = HERE.parents[1] / ".clients"
-INSTALL_SECONDS = 1200
 QUIET = {
     "AGENTS_DISABLE_TRACING": "1",
     "ANONYMIZED_TELEMETRY": "False",
@@ -30,14 +29,10 @@ QUIET = {
 """No client reports anything to anybody, nor writes beside its script."""
 
 
-class NotInstalled(Exception):
-    """A client's packages cannot be had; the message is the installer's last words."""
-
-
 def install(client: Client) -> Path:
     """The client's environment; made where it is not there or its pins have changed.
 
-    Raises ``NotInstalled``.
+    Raises ``NotInstalled`` with the installer's last words.
     """
     folder = FOLDER / client.name
     stamp = folder / ".installed"
@@ -80,24 +75,12 @@ def _digest(client: Client) -> str:
 
 
 def _install(client: Client, folder: Path) -> None:
-    _run([sys.executable, "-m", "venv", str(folder)])
+    run([sys.executable, "-m", "venv", str(folder)])
     requirements = str(client.path / client.requirements)
-    _run([str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "-r", requirements])
+    run([str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "-r", requirements])
 
 
 def _install_node(client: Client, folder: Path) -> None:
     for name in ("package.json", "package-lock.json"):
         shutil.copy(client.path / name, folder)
-    _run(["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error", "--prefix", str(folder)])
-
-
-def _run(arguments: list[str]) -> None:
-    try:
-        done = subprocess.run(
-            arguments, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
-        )
-    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
-        raise NotInstalled(str(error)) from error
-    if done.returncode:
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        raise NotInstalled(lines[-1] if lines else f"status {done.returncode}")
+    run(["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error", "--prefix", str(folder)])

@@ -13,9 +13,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from loadtest.installing import NotInstalled
 from loadtest.server import running_server
 from tests.clients.catalogue import CLIENTS, FEATURES, HERE, Client
-from tests.clients.environments import FOLDER, NotInstalled, command, install, variables
+from tests.clients.environments import FOLDER, command, install, variables
 from tests.clients.recorder import recording
 from tests.clients.table import Outcome, Report, page
 

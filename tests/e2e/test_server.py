@@ -21,6 +21,7 @@ import pytest
 from pydantic import BaseModel
 
 from loadtest.server import Server, running_server
+from loadtest.server_metrics import metric_value
 from tests.e2e.schemas import random_schema
 
 MODEL = "leapjson-demo"
@@ -76,10 +77,9 @@ def client(server: Server) -> Iterator[openai.OpenAI]:
 
 def metric(server: Server, name: str) -> float:
     """The sum of a metric's samples."""
-    lines = httpx.get(f"{server.url}/metrics").text.splitlines()
-    values = [line.rsplit(" ", 1)[1] for line in lines if line.split("{")[0].split(" ")[0] == name]
-    assert values, f"no metric {name}"
-    return sum(map(float, values))
+    text = httpx.get(f"{server.url}/metrics").text
+    assert f"\n{name}" in text, f"no metric {name}"
+    return metric_value(text, name)
 
 
 def wait_for(server: Server, name: str, value: float) -> None:

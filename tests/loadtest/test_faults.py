@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.faults.fuzz_cases import KINDS, case
-from loadtest.faults.report import Report, quantile, table, write_json
+from loadtest.faults.report import Report, fault_table, quantile, write_json
 from loadtest.faults.soak import gradient
 
 
@@ -26,7 +26,7 @@ def test_a_report_fails_with_one_of_its_rows_and_says_which(
     before = report.held
     report.equal("lost", 1, 0)
     assert (before, report.held) == (True, False)
-    assert "| a fault | lost | 1 | = 0 | NO |" in table([report])
+    assert "| a fault | lost | 1 | = 0 | NO |" in fault_table([report])
     assert "| a fault | seconds | 1.235 |  |  |" in capsys.readouterr().out
     write_json(tmp_path / "figures.json", [report], {"cpus": 2})
     written = json.loads((tmp_path / "figures.json").read_text())

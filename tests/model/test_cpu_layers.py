@@ -16,8 +16,8 @@ from app.core.request import SamplingParams
 from app.core.step import SampleRow, Span, StepPlan
 from app.model.attention import AttentionRoute, probe_layers
 from app.model.config import ModelConfig
-from app.model.cpu import panels
 from app.model.cpu.attention import CpuAttention
+from app.model.cpu.kernels import panels
 from app.model.cpu.layers import FusedLayer, PanelLinear, can_fuse, fuse
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out

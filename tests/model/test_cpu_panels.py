@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from app.model.cpu import panels
+from app.model.cpu.kernels import panels
 from app.model.cpu.layers import CpuTeam, PanelLinear
 
 pytestmark = pytest.mark.skipif(not panels.runs_here(), reason="needs AVX512-BF16 on Linux")

@@ -19,7 +19,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from app.model.cpu import panels, team
+from app.model.cpu.kernels import panels, team
 from app.model.cpu.layers import CpuTeam, PanelLinear
 
 pytestmark = pytest.mark.skipif(not panels.runs_here(), reason="needs AVX512-BF16 on Linux")

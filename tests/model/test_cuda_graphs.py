@@ -12,8 +12,8 @@ from app.core.request import SamplingParams
 from app.core.step import SampleRow, Span, StepPlan
 from app.model.attention import AttentionOptions, AttentionRoute, probe_layers
 from app.model.cpu.attention import CpuAttention
+from app.model.cuda.attention import attend_paged, upload
 from app.model.cuda.graphs import Bucket, GraphInputs, choose_bucket, make_buckets, pad
-from app.model.cuda.triton_attention import attend_paged, upload
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import allocate
@@ -114,8 +114,8 @@ def test_a_graphs_buffer_tells_the_kernel_the_same_as_a_fresh_step() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="replaying a graph needs a GPU")
 def test_replayed_steps_give_the_logits_of_plain_steps(tmp_path: Path) -> None:
+    from app.model.cuda.attention import TritonAttention
     from app.model.cuda.graphs import CudaGraphs
-    from app.model.cuda.triton_attention import TritonAttention
 
     device = torch.device("cuda")
     model = eager_model(save_config(tmp_path, "llama")).to(device)  # type: ignore[arg-type]

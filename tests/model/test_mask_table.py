@@ -15,9 +15,10 @@ from app.constraint import Compiler, JsonSchema
 from app.core.constraint import Mask
 from app.core.request import SamplingParams
 from app.core.step import SampleRow
-from app.model.cuda.device_sampling import DeviceSampler
+from app.model.cpu.sampling import CpuSampler
 from app.model.cuda.mask_table import MASK_TABLE_BYTES, MaskTable
-from app.model.sampling import CpuSampler, Sampler
+from app.model.cuda.sampling import DeviceSampler
+from app.model.sampling import Sampler
 from app.text import Vocabulary
 from tests.model import naive_sampling as naive
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from app.core.constraint import Mask
 from app.core.request import SamplingParams
 from app.core.step import SampledToken, SampleRow
-from app.model.cpu import sampling_kernels as kernels
-from app.model.cuda.device_sampling import DeviceSampler
-from app.model.sampling import CpuSampler, Sampler, full_mask
+from app.model.cpu.kernels import sampling as kernels
+from app.model.cpu.sampling import CpuSampler
+from app.model.cuda.sampling import DeviceSampler
+from app.model.sampling import Sampler, full_mask
 from tests.model import naive_sampling as naive
 
 VOCAB = 75

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
@@ -27,27 +28,17 @@ class LosesTheCache(CpuAttention):
     """Sees only the tokens of its own step."""
 
     def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        options: AttentionOptions,
-    ) -> torch.Tensor:
-        for pool in (*self._storage.keys.values(), *self._storage.values.values()):
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
+    ) -> Tensor:
+        for pool in (*self.storage.keys.values(), *self.storage.values.values()):
             pool[: pool.shape[0] // 2] = 0
         return super().attend(layer, query, key, value, options)
 
 
 class ForgetsTheScale(CpuAttention):
     def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        options: AttentionOptions,
-    ) -> torch.Tensor:
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
+    ) -> Tensor:
         return super().attend(layer, query * 1.5, key, value, options)
 
 

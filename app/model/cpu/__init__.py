@@ -1,1 +1,6 @@
-"""The forward pass on a CPU with AVX512-BF16: own loops, on threads that stay awake for it."""
+"""Attention, decoder layers and sampling on the CPU.
+
+``attention`` and ``sampling`` run on every CPU. ``layers`` replaces decoder layers where the CPU
+has AVX512-BF16, ``packed_linear`` lays out the weights of single linears where it has AMX.
+``cores`` counts the threads that pay. The loops they call, compiled, are in ``kernels``.
+"""

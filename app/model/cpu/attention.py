@@ -1,7 +1,7 @@
 """Attention of a step on the CPU: short spans by compiled loops, long ones by torch.
 
 Decodes, leaps and drafts are short: their keys and values are read where they lie
-(``attention_kernels``). For one token each of 32 sequences torch's fused kernel takes 10 ms a layer
+(``kernels.attention``). For one token each of 32 sequences torch's fused kernel takes 10 ms a layer
 in bfloat16, the loops 0.7 ms (12 heads, 112 positions, one core). From some 16 tokens of a span on
 torch is quicker; a long span is gathered and attended to alone::
 
@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
 
 from app.model.attention import AttentionOptions
-from app.model.cpu import attention_kernels as kernels
-from app.model.cpu.compiled import as_numpy, spreading
+from app.model.cpu.kernels import attention as kernels
+from app.model.cpu.kernels.compiled import as_numpy, spreading
 from app.model.inputs import Ints, SpanLayout, StepArrays
 from app.model.kv_storage import KvStorage
 
@@ -42,8 +43,8 @@ class ShortSpans:
 @dataclass(frozen=True, slots=True)
 class _LongSpan:
     rows: slice
-    blocks: torch.Tensor
-    mask: torch.Tensor
+    blocks: Tensor
+    mask: Tensor
     """What is added to the scores: [tokens, positions]."""
 
 
@@ -51,16 +52,12 @@ class CpuAttention:
     """Attends over the cache. Used by one thread."""
 
     def __init__(self, storage: KvStorage) -> None:
-        self._storage = storage
+        self.storage = storage
         self.slots: Ints = np.empty(0, dtype=np.int64)
         """Of the step's tokens."""
         self.short = _short_spans(())
         self._long: list[SpanLayout] = []
         self._long_by_window: dict[int | None, list[_LongSpan]] = {}
-
-    @property
-    def storage(self) -> KvStorage:
-        return self._storage
 
     def begin(self, step: StepArrays) -> None:
         """Set the step that the following calls of ``attend`` belong to."""
@@ -70,78 +67,56 @@ class CpuAttention:
         self._long_by_window.clear()
 
     def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        options: AttentionOptions,
-    ) -> torch.Tensor:
-        keys, values = self._storage.keys[layer], self._storage.values[layer]
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
+    ) -> Tensor:
+        keys, values = self.storage.keys[layer], self.storage.values[layer]
         kernels.write(_by_token(key), self.slots, as_numpy(keys))
         kernels.write(_by_token(value), self.slots, as_numpy(values))
         out = query.new_empty(query.shape[1], query.shape[0], value.shape[2])
         if len(self.short.spans):
-            self._attend_short(query, keys, values, options, out)
+            work = self.short.positions * query.shape[0] * query.shape[2]
+            with spreading(work > _SPREAD_WORK) as threads:
+                kernels.attend(
+                    _by_token(query), as_numpy(keys), as_numpy(values),
+                    self.short.spans, self.short.blocks, self.storage.block_size,
+                    min(threads, keys.shape[1]), threads > 1,
+                    options.scale, options.window or 0, options.softcap or 0.0,
+                    _NO_SINKS if options.sinks is None else options.sinks.float().numpy(),
+                    as_numpy(out),
+                )  # fmt: skip
         self.attend_long(layer, query, options, out)
         return out
 
     def attend_long(
-        self, layer: int, query: torch.Tensor, options: AttentionOptions, out: torch.Tensor
+        self, layer: int, query: Tensor, options: AttentionOptions, out: Tensor
     ) -> None:
         """Fill the long spans' rows of ``out`` [T, Hq, Dv]; keys and values are written already."""
         for span in self._long_spans(query.dtype, options.window):
             out[span.rows] = _attend_long(
                 span,
                 query[:, span.rows],
-                self._gather(self._storage.keys[layer], span.blocks),
-                self._gather(self._storage.values[layer], span.blocks),
+                self._gather(self.storage.keys[layer], span.blocks),
+                self._gather(self.storage.values[layer], span.blocks),
                 options,
             )
 
-    def _attend_short(
-        self,
-        query: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        options: AttentionOptions,
-        out: torch.Tensor,
-    ) -> None:
-        work = self.short.positions * query.shape[0] * query.shape[2]
-        with spreading(work > _SPREAD_WORK) as threads:
-            kernels.attend(
-                _by_token(query),
-                as_numpy(keys),
-                as_numpy(values),
-                self.short.spans,
-                self.short.blocks,
-                self._storage.block_size,
-                min(threads, keys.shape[1]),
-                threads > 1,
-                options.scale,
-                options.window or 0,
-                options.softcap or 0.0,
-                _NO_SINKS if options.sinks is None else options.sinks.float().numpy(),
-                as_numpy(out),
-            )
-
-    def _gather(self, pool: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
+    def _gather(self, pool: Tensor, blocks: Tensor) -> Tensor:
         """Keys or values of a span: [Hk, 1, L, D], a view on [L, Hk, D]."""
         _, heads, dim = pool.shape
-        found = pool.view(-1, self._storage.block_size * heads * dim).index_select(0, blocks)
+        found = pool.view(-1, self.storage.block_size * heads * dim).index_select(0, blocks)
         return found.view(-1, heads, dim).transpose(0, 1).unsqueeze(1)
 
     def _long_spans(self, dtype: torch.dtype, window: int | None) -> list[_LongSpan]:
         """Made by the first layer of each width of window, and kept for the others."""
         spans = self._long_by_window.get(window)
         if spans is None:
-            size = self._storage.block_size
+            size = self.storage.block_size
             spans = [_long_span(span, window, size, dtype) for span in self._long]
             self._long_by_window[window] = spans
         return spans
 
 
-def _by_token(rows: torch.Tensor) -> kernels.Rows:
+def _by_token(rows: Tensor) -> kernels.Rows:
     """[heads, T, D] as the loops take it: [T, heads, D] without gaps, as most models have it."""
     return as_numpy(rows.transpose(0, 1).contiguous())
 
@@ -178,12 +153,8 @@ def _long_span(
 
 
 def _attend_long(
-    span: _LongSpan,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    options: AttentionOptions,
-) -> torch.Tensor:
+    span: _LongSpan, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
+) -> Tensor:
     """Query [Hq, q, D] over key and value [Hk, 1, L, D] -> [q, Hq, Dv].
 
     The G heads are a batch over keys seen through a view, with one mask for all.
@@ -201,12 +172,8 @@ def _attend_long(
 
 
 def _attend_exactly(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor,
-    options: AttentionOptions,
-) -> torch.Tensor:
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: AttentionOptions
+) -> Tensor:
     """Softcap and sinks, which the fused kernel does not know: the same, step by step."""
     scores = (query @ key.transpose(2, 3)).float() * options.scale
     if options.softcap is not None:

@@ -1,4 +1,4 @@
-"""transformers' decoder layers of the Llama kind, replaced by the jobs of ``cpu.jobs``.
+"""transformers' decoder layers of the Llama kind, replaced by ``kernels.jobs``.
 
 One layer of transformers is some forty operations of torch. Each is over before a second core has
 woken up for it, and a decoding step has little more to do: of the 34 ms of a step of one answer
@@ -13,19 +13,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.activations import SiLUActivation
 
 from app.model.attention import AttentionRoute
-from app.model.cpu import jobs, panels, team
 from app.model.cpu.attention import CpuAttention
+from app.model.cpu.kernels import jobs, panels, team
+from app.model.cpu.packed_linear import replace_modules
 from app.model.inputs import Ints
 from app.model.kv_storage import KvStorage
 from app.model.loading import cpu_has_amx
 
 _KNOWN = {"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer"}
-"""All are: norm, attention with rotary positions, norm, gated SiLU; Qwen 3 norms heads too."""
+"""All are: RMSNorm, attention with RoPE, RMSNorm, SwiGLU; Qwen 3 norms heads too."""
+_LAYER_LINEARS = 7
 
 
 class CpuTeam:
@@ -37,21 +39,14 @@ class CpuTeam:
         self.jobs["run"] = jobs.entry()
         self.layers = np.zeros(max(layers, 1), dtype=jobs.LAYER)
         self.steps = np.zeros(1, dtype=jobs.STEP)
-        shared = (self.board, self.jobs, self.layers, self.steps)
-        helpers = [
+        self.jobs["layers"], self.jobs["step"] = self.layers.ctypes.data, self.steps.ctypes.data
+        self.shared: tuple[Any, Any] = (self.board, self.jobs)
+        for number in range(1, threads):
             threading.Thread(
-                target=jobs.help_out, args=shared, name=f"leapjson-pass-{number}", daemon=True
-            )
-            for number in range(1, threads)
-        ]
-        for helper in helpers:
-            helper.start()
-        # The helpers hold the arrays, and nothing of this object.
+                target=jobs.help_out, args=self.shared, name=f"leapjson-pass-{number}", daemon=True
+            ).start()
+        # The helpers hold what is shared, and nothing else of this object.
         weakref.finalize(self, team.close, self.board)
-
-    @property
-    def shared(self) -> tuple[Any, Any, Any, Any]:
-        return self.board, self.jobs, self.layers, self.steps
 
 
 class PanelLinear(nn.Module):
@@ -65,7 +60,7 @@ class PanelLinear(nn.Module):
         self._panels = panels.pack(linear.weight.detach())
         self._bias = linear.bias
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         x = x.contiguous()
         out = x.new_empty(*x.shape[:-1], self.out_features)
         jobs.product(
@@ -85,23 +80,22 @@ class FusedLayer(nn.Module):
     """Same result as ``layer``, whose weights it replaces by panels."""
 
     def __init__(
-        self, layer: Any, number: int, route: AttentionRoute, workers: CpuTeam, room: _Room
+        self, layer: Any, route: AttentionRoute, workers: CpuTeam, workspace: _Workspace
     ) -> None:
         super().__init__()
         self.attention_type = getattr(layer, "attention_type", None)
-        self._number = number
+        self._number = number = layer.self_attn.layer_idx
         self._route = route
         self._team = workers
-        self._room = room
-        self._kept: list[torch.Tensor] = []
+        self._workspace = workspace
+        self._kept: list[Tensor] = []
         attention, mlp = layer.self_attn, layer.mlp
         options = route.options[number]
         heads = (attention.q_proj, attention.k_proj, attention.v_proj)
         q_norm, k_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
-        inner = mlp.gate_proj.out_features
         values = {
             "hidden": attention.q_proj.in_features,
-            "inner": inner,
+            "intermediate": mlp.gate_proj.out_features,
             "heads": attention.q_proj.out_features // attention.head_dim,
             "kv_heads": attention.k_proj.out_features // attention.head_dim,
             "dim": attention.head_dim,
@@ -113,13 +107,13 @@ class FusedLayer(nn.Module):
             "k_norm": self._keep(None if k_norm is None else k_norm.weight),
             "out": self._keep(panels.pack(attention.o_proj.weight)),
             "out_bias": self._keep(attention.o_proj.bias),
-            "inner_norm": self._keep(layer.post_attention_layernorm.weight),
-            "gate_up": self._keep(_in_turn(mlp.gate_proj.weight, mlp.up_proj.weight)),
-            "gate_up_bias": self._keep(_biases_in_turn(mlp.gate_proj.bias, mlp.up_proj.bias)),
+            "mlp_norm": self._keep(layer.post_attention_layernorm.weight),
+            "gate_up": self._keep(_interleaved(mlp.gate_proj.weight, mlp.up_proj.weight)),
+            "gate_up_bias": self._keep(_interleaved_biases(mlp.gate_proj.bias, mlp.up_proj.bias)),
             "down": self._keep(panels.pack(mlp.down_proj.weight)),
             "down_bias": self._keep(mlp.down_proj.bias),
             "eps": layer.input_layernorm.variance_epsilon,
-            "inner_eps": layer.post_attention_layernorm.variance_epsilon,
+            "mlp_eps": layer.post_attention_layernorm.variance_epsilon,
             "head_eps": 0.0 if q_norm is None else q_norm.variance_epsilon,
             "scale": options.scale,
         }
@@ -127,7 +121,7 @@ class FusedLayer(nn.Module):
             workers.layers[number][name] = value
         self._options = options
 
-    def _keep(self, tensor: torch.Tensor | None) -> int:
+    def _keep(self, tensor: Tensor | None) -> int:
         """The address of a tensor that lives as long as this layer; 0 for none."""
         if tensor is None:
             return 0
@@ -136,26 +130,23 @@ class FusedLayer(nn.Module):
         return kept.data_ptr()
 
     def forward(
-        self,
-        hidden_states: torch.Tensor,
-        *_: Any,
-        position_embeddings: tuple[torch.Tensor, torch.Tensor],
-        **__: Any,
-    ) -> torch.Tensor:
+        self, hidden_states: Tensor, *_: Any, position_embeddings: tuple[Tensor, Tensor], **__: Any
+    ) -> Tensor:
         """[1, T, H] -> the same tensor, with this layer's results in it."""
         attention = self._route.target
         assert isinstance(attention, CpuAttention), "no step has begun"
+        workspace = self._workspace
         if self._number == 0:
             hidden_states = hidden_states.contiguous()
-            self._room.begin(hidden_states, position_embeddings, attention)
+            workspace.begin(hidden_states, position_embeddings, attention)
         jobs.first_half(*self._team.shared, self._number)
-        attention.attend_long(self._number, self._room.queries, self._options, self._room.attended)
+        attention.attend_long(self._number, workspace.queries, self._options, workspace.attended)
         jobs.second_half(*self._team.shared, self._number)
         return hidden_states
 
 
-class _Room:
-    """Where a step's intermediate values lie; all layers use the same, one after the other."""
+class _Workspace:
+    """Memory for a step's intermediate values; all layers use it, one after the other."""
 
     def __init__(self, workers: CpuTeam) -> None:
         self._team = workers
@@ -169,10 +160,7 @@ class _Room:
         """[T, Hq, D]."""
 
     def begin(
-        self,
-        hidden: torch.Tensor,
-        position_embeddings: tuple[torch.Tensor, torch.Tensor],
-        attention: CpuAttention,
+        self, hidden: Tensor, position_embeddings: tuple[Tensor, Tensor], attention: CpuAttention
     ) -> None:
         layer = self._team.layers[0]
         tokens = hidden.shape[1]
@@ -190,7 +178,7 @@ class _Room:
             self._normed.data_ptr(),
             heads.data_ptr(),
             self.attended.data_ptr(),
-            self._inner.data_ptr(),
+            self._intermediate.data_ptr(),
             cos.data_ptr(),
             sin.data_ptr(),
             cos.shape[-1],
@@ -223,14 +211,14 @@ class _Room:
         self._normed = torch.empty(size * int(layer["hidden"]), dtype=torch.bfloat16)
         self._heads = torch.empty(size * (heads + 2 * keys) * dim, dtype=torch.bfloat16)
         self._attended = torch.empty(size * heads * dim, dtype=torch.bfloat16)
-        self._inner = torch.empty(size * int(layer["inner"]), dtype=torch.bfloat16)
+        self._intermediate = torch.empty(size * int(layer["intermediate"]), dtype=torch.bfloat16)
 
 
-def _address(tensor: torch.Tensor | None) -> int:
+def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def _joined_bias(parts: tuple[nn.Linear, ...]) -> torch.Tensor | None:
+def _joined_bias(parts: tuple[nn.Linear, ...]) -> Tensor | None:
     if all(part.bias is None for part in parts):
         return None
     return torch.cat(
@@ -241,12 +229,12 @@ def _joined_bias(parts: tuple[nn.Linear, ...]) -> torch.Tensor | None:
     )
 
 
-def _in_turn(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+def _interleaved(gate: Tensor, up: Tensor) -> Tensor:
     """Panels of both, one of the gate's before each of the other's."""
     return torch.stack([panels.pack(gate), panels.pack(up)], dim=1)
 
 
-def _biases_in_turn(gate: torch.Tensor | None, up: torch.Tensor | None) -> torch.Tensor | None:
+def _interleaved_biases(gate: Tensor | None, up: Tensor | None) -> Tensor | None:
     if gate is None or up is None:
         return None
     padding = (0, -len(gate) % panels.WIDTH)
@@ -255,8 +243,10 @@ def _biases_in_turn(gate: torch.Tensor | None, up: torch.Tensor | None) -> torch
 
 
 def can_fuse(model: PreTrainedModel) -> bool:
-    """Whether these loops are the best there is for the model: not beside AMX, which multiplies
-    many rows several times as fast as the instructions they are made of."""
+    """Whether these loops are the fastest way to run the model.
+
+    With AMX they are not: it multiplies many rows several times as fast as AVX512-BF16.
+    """
     if model.device.type != "cpu" or model.dtype != torch.bfloat16:
         return False
     return panels.runs_here() and not cpu_has_amx()
@@ -265,49 +255,35 @@ def can_fuse(model: PreTrainedModel) -> bool:
 def fuse(model: PreTrainedModel, route: AttentionRoute) -> int:
     """Replace what can be of ``model``: layers of a known kind, then every plain linear layer.
 
-    Weights are freed as they are packed, but those that another module still holds. Returns how
-    many linear layers there were in what was replaced. ``route`` must have seen a pass.
+    Returns how many linear layers there were in what was replaced. ``route`` must have seen a
+    pass.
     """
-    found = [
-        (name, module)
-        for name, module in model.named_modules()
-        if type(module).__name__ in _KNOWN and _is_plain(module)
-    ]
-    workers = CpuTeam(torch.get_num_threads(), len(found))
-    room = _Room(workers)
+    fused = sum(map(_is_plain, model.modules()))
+    workers = CpuTeam(torch.get_num_threads(), fused)
     replaced = 0
-    whole = len(found) == len(route.options)
-    while whole and found:
-        name, layer = found.pop()
-        _replace(model, name, FusedLayer(layer, layer.self_attn.layer_idx, route, workers, room))
-        replaced += 7
-        del layer
-    linears = [
-        (name, module)
-        for name, module in model.named_modules()
-        if type(module) is nn.Linear and _has_panels(module)
-    ]
-    while linears:
-        name, linear = linears.pop()
-        _replace(model, name, PanelLinear(linear, workers))
-        replaced += 1
-        del linear
-    return replaced
-
-
-def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
-    parent, _, leaf = name.rpartition(".")
-    setattr(model.get_submodule(parent), leaf, module)
-
-
-def _has_panels(linear: nn.Linear) -> bool:
-    return linear.weight.dtype == torch.bfloat16 and linear.in_features % 2 == 0
-
-
-def _is_plain(layer: Any) -> bool:
-    linears = [layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj]
-    linears += [layer.self_attn.o_proj]
-    linears += [layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj]
-    return isinstance(layer.mlp.act_fn, nn.SiLU | SiLUActivation) and all(
-        type(linear) is nn.Linear and _has_panels(linear) for linear in linears
+    if fused == len(route.options):
+        workspace = _Workspace(workers)
+        replaced += _LAYER_LINEARS * replace_modules(
+            model, _is_plain, lambda layer: FusedLayer(layer, route, workers, workspace)
+        )
+    return replaced + replace_modules(
+        model, _has_panels, lambda linear: PanelLinear(linear, workers)
     )
+
+
+def _has_panels(module: nn.Module) -> bool:
+    return (
+        type(module) is nn.Linear
+        and module.weight.dtype == torch.bfloat16
+        and module.in_features % 2 == 0
+    )
+
+
+def _is_plain(module: Any) -> bool:
+    """Whether it is a decoder layer of a known kind, all of whose linears fit into panels."""
+    if type(module).__name__ not in _KNOWN:
+        return False
+    attention, mlp = module.self_attn, module.mlp
+    linears = [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
+    linears += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
+    return isinstance(mlp.act_fn, nn.SiLU | SiLUActivation) and all(map(_has_panels, linears))

@@ -7,8 +7,29 @@ everything stays as it was where one is missing or fails.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+
+def replace_modules(
+    model: nn.Module, wanted: Callable[[nn.Module], bool], make: Callable[[Any], nn.Module]
+) -> int:
+    """Put what ``make`` makes of it in the place of every module that is wanted; returns how many.
+
+    Their weights are freed one by one as they are replaced, except those another module still
+    holds (an output layer tied to the embedding).
+    """
+    found = [(name, module) for name, module in model.named_modules() if wanted(module)]
+    count = len(found)
+    while found:
+        name, module = found.pop()
+        parent, _, leaf = name.rpartition(".")
+        setattr(model.get_submodule(parent), leaf, make(module))
+        del module
+    return count
 
 
 class PackedLinear(nn.Module):
@@ -21,11 +42,11 @@ class PackedLinear(nn.Module):
         self._bias = linear.bias
         self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), None)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         if x.numel() == 0:
             # oneDNN has no kernel for no rows: a step that samples nothing ends up here.
             return x.new_empty(*x.shape[:-1], self.out_features)
-        out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(
             x, self._packed, self._bias, "none", [], ""
         )
         return out
@@ -46,14 +67,5 @@ def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def pack_linears(model: nn.Module) -> int:
-    """Replace every plain linear of ``model``; returns how many.
-
-    Weights are freed one by one as they are packed, except those another module still holds
-    (an output layer tied to the embedding).
-    """
-    found = [(name, module) for name, module in model.named_modules() if type(module) is nn.Linear]
-    while found:
-        name, linear = found.pop()
-        parent, _, leaf = name.rpartition(".")
-        setattr(model.get_submodule(parent), leaf, PackedLinear(linear))
-    return len([m for m in model.modules() if isinstance(m, PackedLinear)])
+    """Replace every plain linear of ``model``; returns how many."""
+    return replace_modules(model, lambda module: type(module) is nn.Linear, PackedLinear)

@@ -1,1 +1,6 @@
-"""The forward pass and sampling on CUDA: Triton kernels, captured graphs, masks on the device."""
+"""Attention, graphs and sampling on CUDA.
+
+``attention`` brings a step to the device and launches the kernel of ``kernels`` over it; ``graphs``
+replays small steps, captured before; ``sampling`` draws on the device, from masks that
+``mask_table`` keeps there.
+"""

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from app.model.cuda.triton_attention import DeviceStep, TritonAttention
+from app.model.cuda.attention import DeviceStep, TritonAttention
 from app.model.forward import RaggedForward
 from app.model.inputs import Ints, StepArrays
 from app.model.kv_storage import KvStorage
@@ -29,6 +30,9 @@ from app.model.kv_storage import KvStorage
 _TOKEN_BUCKETS = (1, 4, 8)
 _MOST_ROWS = 256
 """Beyond this many tokens a step computes for longer than Python takes to launch it."""
+
+_EMPTY = np.empty(0, dtype=np.int64)
+_NOTHING = StepArrays(_EMPTY, _EMPTY, _EMPTY, _EMPTY, spans=())
 
 _log = logging.getLogger(__name__)
 
@@ -163,7 +167,7 @@ class GraphInputs:
 class _Captured:
     inputs: GraphInputs
     graph: torch.cuda.CUDAGraph
-    logits: torch.Tensor
+    logits: Tensor
     """Shape [rows of the bucket, width]: overwritten by every replay."""
 
 
@@ -206,7 +210,7 @@ class CudaGraphs:
             self._buckets = ()
             _log.warning("decode steps run without CUDA graphs: %s", error)
 
-    def run(self, step: StepArrays) -> torch.Tensor | None:
+    def run(self, step: StepArrays) -> Tensor | None:
         """Logits of the step's rows as ``RaggedForward.run`` gives; None where no graph fits."""
         bucket = choose_bucket(self._buckets, step)
         if bucket is None:
@@ -225,7 +229,7 @@ class CudaGraphs:
     def _capture(self, bucket: Bucket, pool: Any) -> _Captured:
         device = next(iter(self._storage.keys.values())).device
         inputs = GraphInputs(bucket, self._blocks_per_sequence, device)
-        inputs.load(_idle_step(bucket, self._spare_slot))
+        inputs.load(pad(_NOTHING, bucket, self._spare_slot))
         self._attention.begin_on_device(inputs.device_step(self._attention.tile(bucket.tokens)))
         side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
@@ -237,15 +241,3 @@ class CudaGraphs:
         with torch.cuda.graph(graph, pool=pool):
             logits = self._forward.compute(inputs.token_ids, inputs.positions, 0)
         return _Captured(inputs=inputs, graph=graph, logits=logits)
-
-
-def _idle_step(bucket: Bucket, spare_slot: int) -> StepArrays:
-    """A step of padding alone."""
-    nothing = np.zeros(bucket.rows, dtype=np.int64)
-    return StepArrays(
-        token_ids=nothing,
-        positions=nothing,
-        slots=np.full(bucket.rows, spare_slot, dtype=np.int64),
-        logits_rows=nothing[:0],
-        spans=(),
-    )

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from app.core.constraint import Mask
 
@@ -48,34 +49,23 @@ class MaskTable:
         """Allocate the table, at most ``max_bytes`` of it, for masks of ``words`` words."""
         self._words = words
         self._device = device
-        self._slots = min(max_bytes // (4 * words), _MOST_SLOTS)
-        self._table = torch.empty(self._slots, words, dtype=torch.int32, device=device)
+        self.slots = min(max_bytes // (4 * words), _MOST_SLOTS)
+        """Masks that fit."""
+        self._table = torch.empty(self.slots, words, dtype=torch.int32, device=device)
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
         """By the id of the mask, the least recently used first: what the table surely holds."""
-        self._free = list(range(self._slots))
+        self._free = list(range(self.slots))
         """Slots of no kept mask; the last one is taken first."""
-        self._sent = 0
+        self.nbytes = self._table.nbytes
+        """Device memory of the table."""
+        self.masks_sent = 0
+        """Masks copied to the device since the start."""
 
     def __len__(self) -> int:
         """Masks that need not be sent again."""
         return len(self._kept)
 
-    @property
-    def slots(self) -> int:
-        """Masks that fit."""
-        return self._slots
-
-    @property
-    def nbytes(self) -> int:
-        """Device memory of the table, in bytes."""
-        return self._table.nbytes
-
-    @property
-    def masks_sent(self) -> int:
-        """Masks copied to the device since the start."""
-        return self._sent
-
-    def gather(self, masks: Sequence[Mask]) -> torch.Tensor:
+    def gather(self, masks: Sequence[Mask]) -> Tensor:
         """``masks``, one for each row, as int32 [R, words] on the device.
 
         Only read-only arrays that own their memory are kept: nothing changes them later. Others
@@ -86,7 +76,7 @@ class MaskTable:
         Cost: a look-up for each row and, for masks not kept, their copy, all in one transfer.
         """
         wanted = {id(mask): mask for mask in masks}
-        if len(wanted) > self._slots:
+        if len(wanted) > self.slots:
             return self._send_all(masks)
         new: dict[int, Mask] = {}
         for key, mask in wanted.items():
@@ -113,7 +103,7 @@ class MaskTable:
             else:
                 self._free.append(slots[key])
 
-    def _send(self, new: Sequence[Mask], taken: Sequence[int], rows: Sequence[int]) -> torch.Tensor:
+    def _send(self, new: Sequence[Mask], taken: Sequence[int], rows: Sequence[int]) -> Tensor:
         """Write ``new`` to the slots ``taken``; returns ``rows`` on the device."""
         size = len(new) * self._words
         host = self._host_buffer(size + len(new) + len(rows))
@@ -124,22 +114,22 @@ class MaskTable:
         sent, slots, at = torch.split_with_sizes(self._upload(host), [size, len(new), len(rows)])
         if new:
             self._table.index_copy_(0, slots.long(), sent.view(len(new), self._words))
-        self._sent += len(new)
+        self.masks_sent += len(new)
         return at
 
-    def _send_all(self, masks: Sequence[Mask]) -> torch.Tensor:
+    def _send_all(self, masks: Sequence[Mask]) -> Tensor:
         host = self._host_buffer(len(masks) * self._words)
         self._stack(masks, host.numpy())
-        self._sent += len(masks)
+        self.masks_sent += len(masks)
         return self._upload(host).view(len(masks), self._words)
 
     def _stack(self, masks: Sequence[Mask], out: NDArray[np.int32]) -> None:
         if masks:
             np.stack(masks, out=out.view(np.uint32).reshape(len(masks), self._words))
 
-    def _host_buffer(self, length: int) -> torch.Tensor:
+    def _host_buffer(self, length: int) -> Tensor:
         """Memory that torch reuses only once copies from it are done."""
         return torch.empty(length, dtype=torch.int32, pin_memory=self._device.type == "cuda")
 
-    def _upload(self, host: torch.Tensor) -> torch.Tensor:
+    def _upload(self, host: Tensor) -> Tensor:
         return host.to(self._device, non_blocking=True)

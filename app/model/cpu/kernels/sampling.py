@@ -25,11 +25,11 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from app.model.cpu.compiled import compiled, widen
+from app.model.cpu.kernels.compiled import compiled, float_of_bits, widen
+from app.model.inputs import Ints
 
 Floats = NDArray[np.float32]
 Bits = NDArray[np.uint32]
-Longs = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 Doubles = NDArray[np.float64]
 
@@ -54,37 +54,37 @@ _LOG2_E = 1.0 / _LN2
 
 
 @compiled()
+def _has(word: np.uint32, bit: int) -> bool:
+    return bool((word >> np.uint32(bit)) & np.uint32(1))
+
+
+@compiled()
+def _ordered(bits: np.int32) -> np.int32:
+    """Bits of a float32 as integers that compare as the floats do, and back again."""
+    return np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+
+
+@compiled()
 def highest(logits: Floats, mask: Bits, size: int) -> float:
     """The greatest allowed logit; -inf where the mask is empty, NaN where a logit is NaN."""
-    # Floats compare as integers once negative ones are flipped; only integer maxima become SIMD.
-    keys = logits.view(np.int32)
+    keys = logits.view(np.int32)  # only the maximum of integers becomes SIMD
     best = np.int32(-0x80000000)
     for word in range(size // 32):
         allowed = mask[word]
-        if allowed == 0:
-            continue
         start = word * 32
         if allowed == _FULL:
             for i in range(start, start + 32):
-                bits = keys[i]
-                key = np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
-                best = max(best, key)
-        else:
+                best = max(best, _ordered(keys[i]))
+        elif allowed != 0:
             for i in range(32):
-                if (allowed >> np.uint32(i)) & np.uint32(1):
-                    bits = keys[start + i]
-                    key = np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
-                    best = max(best, key)
+                if _has(allowed, i):
+                    best = max(best, _ordered(keys[start + i]))
     for i in range(size // 32 * 32, size):
-        if (mask[i // 32] >> np.uint32(i % 32)) & np.uint32(1):
-            bits = keys[i]
-            key = np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
-            best = max(best, key)
+        if _has(mask[i // 32], i % 32):
+            best = max(best, _ordered(keys[i]))
     if best == np.int32(-0x80000000):
         return -np.inf
-    found = np.empty(1, dtype=np.int32)
-    found[0] = best ^ ((best >> np.int32(31)) & np.int32(0x7FFFFFFF))
-    return float(found.view(np.float32)[0])
+    return float(float_of_bits(_ordered(best)))
 
 
 @compiled()
@@ -98,7 +98,7 @@ def first_at(logits: Floats, mask: Bits, size: int, value: float) -> int:
             continue
         start = word * 32
         for i in range(min(32, size - start)):
-            if (allowed >> np.uint32(i)) & np.uint32(1):
+            if _has(allowed, i):
                 if logits[start + i] == wanted:
                     return start + i
                 if lowest < 0:
@@ -107,16 +107,15 @@ def first_at(logits: Floats, mask: Bits, size: int, value: float) -> int:
 
 
 @compiled()
-def allowed_ids(mask: Bits, size: int, out: Longs) -> int:
+def allowed_ids(mask: Bits, size: int, out: Ints) -> int:
     """Write the allowed token ids to ``out`` in order; returns how many."""
     count = 0
     for word in range((size + 31) // 32):
-        allowed = mask[word]
-        if allowed == 0:
+        if mask[word] == 0:
             continue
         start = word * 32
         for i in range(min(32, size - start)):
-            if (allowed >> np.uint32(i)) & np.uint32(1):
+            if _has(mask[word], i):
                 out[count] = start + i
                 count += 1
     return count
@@ -143,8 +142,8 @@ def _weight(logit: float, ceiling: float, sharpness: float) -> int:
 
 
 @compiled()
-def weigh_words(
-    logits: Floats, mask: Bits, size: int, ceiling: float, sharpness: float, totals: Longs
+def _weigh_words(
+    logits: Floats, mask: Bits, size: int, ceiling: float, sharpness: float, totals: Ints
 ) -> int:
     """Weights of the allowed tokens, added up by mask word into ``totals``; returns the sum."""
     total = 0
@@ -157,7 +156,7 @@ def weigh_words(
                 subtotal += _weight(logits[i], ceiling, sharpness)
         elif allowed != 0:
             for i in range(min(32, size - start)):
-                if (allowed >> np.uint32(i)) & np.uint32(1):
+                if _has(allowed, i):
                     subtotal += _weight(logits[start + i], ceiling, sharpness)
         totals[word] = subtotal
         total += subtotal
@@ -181,7 +180,7 @@ def uniform(key: np.uint64, place: np.uint64) -> float:
 
 @compiled()
 def _arrival(key: np.uint64, place: np.uint64, weight: int, record: float) -> float:
-    """When a competitor arrives; ``record`` or later where that is not before ``record``."""
+    """When a competitor arrives, if that is before ``record``; else ``record`` or later."""
     number = uniform(key, place)
     # The logarithm is at least the number: nearly always that alone says that it is too late.
     if number >= record * weight:
@@ -190,8 +189,8 @@ def _arrival(key: np.uint64, place: np.uint64, weight: int, record: float) -> fl
 
 
 @compiled()
-def race_words(totals: Longs, key: np.uint64) -> int:
-    """The mask word that wins by its weight, as ``weigh_words`` wrote them; -1 if all are 0."""
+def _race_words(totals: Ints, key: np.uint64) -> int:
+    """The mask word that wins by its weight, as ``_weigh_words`` wrote them; -1 if all are 0."""
     record, winner = np.inf, -1
     for word in range(len(totals)):
         if totals[word] > 0:
@@ -202,20 +201,15 @@ def race_words(totals: Longs, key: np.uint64) -> int:
 
 
 @compiled()
-def race_in_word(
-    logits: Floats,
-    mask: Bits,
-    size: int,
-    ceiling: float,
-    sharpness: float,
-    word: int,
-    key: np.uint64,
-) -> int:
+def _race_in_word(
+    logits: Floats, mask: Bits, size: int, ceiling: float, sharpness: float,
+    word: int, key: np.uint64,
+) -> int:  # fmt: skip
     """The token that wins among the allowed ones of a mask word; -1 if all weigh 0."""
     record, winner = np.inf, -1
     start = word * 32
     for i in range(min(32, size - start)):
-        if (mask[word] >> np.uint32(i)) & np.uint32(1):
+        if _has(mask[word], i):
             weight = _weight(logits[start + i], ceiling, sharpness)
             if weight > 0:
                 time = _arrival(key, FIRST_TOKEN + np.uint64(start + i), weight, record)
@@ -236,35 +230,31 @@ def _widen_allowed(given: NDArray[Any], mask: Bits, size: int, out: Floats) -> N
 
 
 @compiled()
-def _draw(
-    logits: Floats, mask: Bits, size: int, sharpness: float, key: np.uint64, totals: Longs
+def draw(
+    logits: Floats, mask: Bits, size: int, sharpness: float, key: np.uint64, totals: Ints
 ) -> int:
-    """The token of one row, -1 where its mask allows none; ``totals`` is scratch."""
+    """The token of one row, -1 where its mask allows none; ``totals`` [words] is scratch.
+
+    ``sharpness`` is log2(e) / temperature, or 0 for the likeliest token.
+    """
     ceiling = highest(logits, mask, size)
     best = first_at(logits, mask, size, ceiling)
     if sharpness == 0.0 or best < 0 or not math.isfinite(ceiling):
         return best
-    if weigh_words(logits, mask, size, ceiling, sharpness, totals) == 0:
+    if _weigh_words(logits, mask, size, ceiling, sharpness, totals) == 0:
         return best  # a temperature so small that dividing by it overflows
-    return race_in_word(logits, mask, size, ceiling, sharpness, race_words(totals, key), key)
+    return _race_in_word(logits, mask, size, ceiling, sharpness, _race_words(totals, key), key)
 
 
 @compiled(parallel=True)
 def draw_rows(
-    logits: NDArray[Any],
-    masks: Bits,
-    size: int,
-    sharpness: Doubles,
-    keys: Keys,
-    scratch: Floats,
-    totals: NDArray[np.int64],
-    out: Longs,
-) -> None:
-    """A token for each row of logits [R, width] and of masks [R, words], with no filters.
+    logits: NDArray[Any], masks: Bits, size: int, sharpness: Doubles, keys: Keys,
+    scratch: Floats, totals: Ints, out: Ints,
+) -> None:  # fmt: skip
+    """``draw`` for each row of logits [R, width], of any width of float, and of masks [R, words].
 
-    ``sharpness`` is log2(e) / temperature, or 0 for the likeliest token. -1 where a mask allows
-    none. ``scratch`` [threads, size] and ``totals`` [threads, words] are memory to work in; with
-    more than one thread numba's take part.
+    ``scratch`` [threads, size] and ``totals`` [threads, words] are memory to work in; with more
+    than one thread numba's take part.
     """
     count, threads = len(out), len(totals)
     if threads > 1:
@@ -272,19 +262,19 @@ def draw_rows(
             own, words = scratch[thread], totals[thread]
             for row in range(count * thread // threads, count * (thread + 1) // threads):
                 _widen_allowed(logits[row], masks[row], size, own)
-                out[row] = _draw(own, masks[row], size, sharpness[row], keys[row], words)
+                out[row] = draw(own, masks[row], size, sharpness[row], keys[row], words)
     else:
         own, words = scratch[0], totals[0]
         for row in range(count):
             _widen_allowed(logits[row], masks[row], size, own)
-            out[row] = _draw(own, masks[row], size, sharpness[row], keys[row], words)
+            out[row] = draw(own, masks[row], size, sharpness[row], keys[row], words)
 
 
 @compiled()
-def race_among(ids: Longs, weights: Longs, key: np.uint64) -> int:
-    """The token that wins among some, in ascending order; -1 if all weigh 0.
+def race_among(ids: Ints, weights: Ints, key: np.uint64) -> int:
+    """The token that wins among ``ids``, which ascend; -1 if all of them weigh 0.
 
-    By the rule of ``race_words`` and ``race_in_word``, the other tokens weighing nothing.
+    By the rule of ``_race_words`` and ``_race_in_word``, where tokens not listed weigh nothing.
     """
     record, first, last = np.inf, 0, 0
     begin = 0
@@ -308,7 +298,7 @@ def race_among(ids: Longs, weights: Longs, key: np.uint64) -> int:
 
 
 @compiled()
-def weigh(values: Floats, ceiling: float, sharpness: float, out: Longs) -> int:
+def weigh(values: Floats, ceiling: float, sharpness: float, out: Ints) -> int:
     """Weights of ``values``, all allowed, into ``out``; returns the sum."""
     total = 0
     for i in range(len(values)):
@@ -320,16 +310,15 @@ def weigh(values: Floats, ceiling: float, sharpness: float, out: Longs) -> int:
 
 @compiled()
 def _bucket(bits: np.int32) -> int:
-    key = np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
-    return int(key >> np.int32(16)) + 0x8000
+    return int(_ordered(bits) >> np.int32(16)) + 0x8000
 
 
 @compiled()
-def boundary(values: Floats, weights: Longs, most: int, needed: int, scratch: Longs) -> int:
-    """The bucket in which the greatest values have come to ``most`` or to ``needed`` weight.
+def boundary(values: Floats, weights: Ints, most: int, needed: int, scratch: Ints) -> int:
+    """The bucket in which the greatest values come to be ``most``, or to weigh ``needed``.
 
-    Values are told apart by their upper 16 bits alone, which makes 2 ** 16 buckets, ascending as
-    the values do. ``scratch`` has shape [2, 2 ** 16]; ``most`` and ``needed`` are positive.
+    A value's bucket is its upper 16 bits: there are 2 ** 16 of them, ascending as the values do.
+    ``scratch`` has shape [2, 2 ** 16]; ``most`` and ``needed`` are positive.
     """
     scratch[:] = 0
     counts, masses = scratch[0], scratch[1]
@@ -347,7 +336,7 @@ def boundary(values: Floats, weights: Longs, most: int, needed: int, scratch: Lo
 
 
 @compiled()
-def split(values: Floats, boundary: int, above: Longs, within: Longs) -> tuple[int, int]:
+def split(values: Floats, boundary: int, above: Ints, within: Ints) -> tuple[int, int]:
     """Write the positions of values above a bucket, and of those in it; returns how many."""
     keys = values.view(np.int32)
     n_above, n_within = 0, 0

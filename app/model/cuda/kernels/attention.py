@@ -22,42 +22,18 @@ import triton.language as tl
 
 @triton.jit  # type: ignore[untyped-decorator]
 def paged_attention(
-    query: tl.tensor,
-    keys: tl.tensor,
-    values: tl.tensor,
-    out: tl.tensor,
-    partial_out: tl.tensor,
-    partial_max: tl.tensor,
-    partial_sum: tl.tensor,
-    tile_span: tl.tensor,
-    tile_first: tl.tensor,
-    span_row: tl.tensor,
-    span_length: tl.tensor,
-    span_start: tl.tensor,
-    table_start: tl.tensor,
-    tables: tl.tensor,
-    sinks: tl.tensor,
-    scale: tl.tensor,
-    softcap: tl.tensor,
-    window: tl.tensor,
-    query_head_stride: tl.tensor,
-    query_row_stride: tl.tensor,
-    rows: tl.tensor,
-    GROUP: tl.constexpr,
-    KEY_DIM: tl.constexpr,
-    VALUE_DIM: tl.constexpr,
-    KEY_PAD: tl.constexpr,
-    VALUE_PAD: tl.constexpr,
-    BLOCK: tl.constexpr,
-    TILE: tl.constexpr,
-    TILE_ROWS: tl.constexpr,
-    TILE_KEYS: tl.constexpr,
-    SPLITS: tl.constexpr,
-    WINDOWED: tl.constexpr,
-    CAPPED: tl.constexpr,
-    SINKS: tl.constexpr,
-    PRECISION: tl.constexpr,
-) -> None:
+    query: tl.tensor, keys: tl.tensor, values: tl.tensor, out: tl.tensor,
+    partial_out: tl.tensor, partial_max: tl.tensor, partial_sum: tl.tensor,
+    tile_span: tl.tensor, tile_first: tl.tensor,
+    span_row: tl.tensor, span_length: tl.tensor, span_start: tl.tensor,
+    table_start: tl.tensor, tables: tl.tensor,
+    sinks: tl.tensor, scale: tl.tensor, softcap: tl.tensor, window: tl.tensor,
+    query_head_stride: tl.tensor, query_row_stride: tl.tensor, rows: tl.tensor,
+    GROUP: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
+    KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr, BLOCK: tl.constexpr,
+    TILE: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_KEYS: tl.constexpr, SPLITS: tl.constexpr,
+    WINDOWED: tl.constexpr, CAPPED: tl.constexpr, SINKS: tl.constexpr, PRECISION: tl.constexpr,
+) -> None:  # fmt: skip
     tile = tl.program_id(0)
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
@@ -147,15 +123,10 @@ def paged_attention(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def merge_splits(
-    partial_out: tl.tensor,
-    partial_max: tl.tensor,
-    partial_sum: tl.tensor,
-    out: tl.tensor,
+    partial_out: tl.tensor, partial_max: tl.tensor, partial_sum: tl.tensor, out: tl.tensor,
     rows: tl.tensor,
-    VALUE_DIM: tl.constexpr,
-    VALUE_PAD: tl.constexpr,
-    SPLITS: tl.constexpr,
-) -> None:
+    VALUE_DIM: tl.constexpr, VALUE_PAD: tl.constexpr, SPLITS: tl.constexpr,
+) -> None:  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     e = tl.arange(0, VALUE_PAD)
     highest = float("-inf")

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from app.model.attention import AttentionOptions
-from app.model.cuda.triton_kernels import merge_splits, paged_attention
+from app.model.cuda.kernels.attention import merge_splits, paged_attention
 from app.model.inputs import StepArrays
 from app.model.kv_storage import KvStorage
 
@@ -24,21 +25,21 @@ _PROGRAMS_WANTED = 264
 class DeviceStep:
     """A step as the kernel reads it: integers on the device, S spans, B tiles, T tokens."""
 
-    slots: torch.Tensor
+    slots: Tensor
     """Shape [T]: where new keys and values go."""
-    span_row: torch.Tensor
+    span_row: Tensor
     """Shape [S]: row of a span's first token."""
-    span_length: torch.Tensor
+    span_length: Tensor
     """Shape [S]; 0 for a span that is only padding."""
-    span_start: torch.Tensor
+    span_start: Tensor
     """Shape [S]: position of a span's first token."""
-    table_start: torch.Tensor
+    table_start: Tensor
     """Shape [S]: where in ``tables`` a span's blocks begin."""
-    tables: torch.Tensor
+    tables: Tensor
     """Cache blocks of all spans, one after the other."""
-    tile_span: torch.Tensor
+    tile_span: Tensor
     """Shape [B]: whose queries a tile holds."""
-    tile_first: torch.Tensor
+    tile_first: Tensor
     """Shape [B]: the tile's first token, counted from the span's first."""
     longest: int
     """Tokens of the longest span: decides the size of tiles."""
@@ -68,13 +69,8 @@ class TritonAttention:
         return max(1, min(power_of_2(longest), _TILE_ROWS // self._group))
 
     def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        options: AttentionOptions,
-    ) -> torch.Tensor:
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
+    ) -> Tensor:
         step = self._step
         assert step is not None, "no step has begun"
         keys, values = self._storage.keys[layer], self._storage.values[layer]
@@ -97,9 +93,9 @@ def power_of_2(value: int) -> int:
 
 
 def attend_paged(
-    query: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
     step: DeviceStep,
     options: AttentionOptions,
     *,
@@ -107,7 +103,7 @@ def attend_paged(
     tile: int,
     splits: int | None = None,
     tile_keys: int | None = None,
-) -> torch.Tensor:
+) -> Tensor:
     """Query [Hq, T, D] over the cache -> [T, Hq, Dv]; rows that are padding come out as zeros.
 
     ``splits`` None spreads the keys of few queries over the whole device; ``tile_keys`` None
@@ -127,36 +123,17 @@ def attend_paged(
     partial_out = torch.zeros(partial_rows, value_dim, dtype=torch.float32, device=query.device)
     partial_max = torch.full((partial_rows,), -torch.inf, device=query.device)
     partial_sum = torch.zeros(partial_rows, device=query.device)
+    value_pad = max(16, power_of_2(value_dim))
     paged_attention[(tiles, kv_heads, splits)](
-        query,
-        keys,
-        values,
-        out,
-        partial_out,
-        partial_max,
-        partial_sum,
-        step.tile_span,
-        step.tile_first,
-        step.span_row,
-        step.span_length,
-        step.span_start,
-        step.table_start,
-        step.tables,
+        query, keys, values, out, partial_out, partial_max, partial_sum,
+        step.tile_span, step.tile_first, step.span_row, step.span_length, step.span_start,
+        step.table_start, step.tables,
         query if options.sinks is None else options.sinks,
-        options.scale,
-        options.softcap or 0.0,
-        options.window or 0,
-        query.stride(0),
-        query.stride(1),
-        rows,
-        GROUP=group,
-        KEY_DIM=key_dim,
-        VALUE_DIM=value_dim,
-        KEY_PAD=max(16, power_of_2(key_dim)),
-        VALUE_PAD=max(16, power_of_2(value_dim)),
-        BLOCK=block_size,
-        TILE=tile,
-        TILE_ROWS=max(16, power_of_2(tile * group)),
+        options.scale, options.softcap or 0.0, options.window or 0,
+        query.stride(0), query.stride(1), rows,
+        GROUP=group, KEY_DIM=key_dim, VALUE_DIM=value_dim,
+        KEY_PAD=max(16, power_of_2(key_dim)), VALUE_PAD=value_pad, BLOCK=block_size,
+        TILE=tile, TILE_ROWS=max(16, power_of_2(tile * group)),
         TILE_KEYS=tile_keys or (_TILE_KEYS if key_dim <= 128 else _TILE_KEYS // 2),
         SPLITS=splits,
         WINDOWED=options.window is not None,
@@ -164,18 +141,12 @@ def attend_paged(
         SINKS=options.sinks is not None,
         # Tensor cores round float32 to 10 bits unless told not to.
         PRECISION="ieee" if query.dtype == torch.float32 else "tf32",
-    )
+    )  # fmt: skip
     if splits > 1:
         merge_splits[(rows,)](
-            partial_out,
-            partial_max,
-            partial_sum,
-            out,
-            rows,
-            VALUE_DIM=value_dim,
-            VALUE_PAD=max(16, power_of_2(value_dim)),
-            SPLITS=splits,
-        )
+            partial_out, partial_max, partial_sum, out, rows,
+            VALUE_DIM=value_dim, VALUE_PAD=value_pad, SPLITS=splits,
+        )  # fmt: skip
     return out
 
 

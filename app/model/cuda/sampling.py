@@ -13,11 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn import functional
 
 from app.core.constraint import Mask
 from app.core.step import SampledToken, SampleRow, TokenLogprob
-from app.model.cpu.sampling_kernels import (
+from app.model.cpu.kernels.sampling import (
     FIRST_TOKEN,
     SPLITMIX_FIRST,
     SPLITMIX_SECOND,
@@ -25,9 +26,9 @@ from app.model.cpu.sampling_kernels import (
     WEIGHT_BITS,
 )
 from app.model.cuda.mask_table import MaskTable
-from app.model.sampling import full_mask
+from app.model.inputs import Ints
+from app.model.sampling import LOG2_E, full_mask, is_filtered, offsets, repeated_tokens
 
-_LOG2_E = 1.0 / math.log(2.0)
 _FIRST, _SECOND = (int(factor.view(np.int64)) for factor in (SPLITMIX_FIRST, SPLITMIX_SECOND))
 
 
@@ -47,12 +48,9 @@ class DeviceSampler:
         self._token_states = _states(int(FIRST_TOKEN), self._words * 32, device).view(-1, 32)
 
     def sample(
-        self, logits: torch.Tensor, rows: Sequence[SampleRow], masks: Sequence[Mask | None]
+        self, logits: Tensor, rows: Sequence[SampleRow], masks: Sequence[Mask | None]
     ) -> list[SampledToken]:
-        """One token for each row of ``logits`` [R, width].
-
-        Raises ``ValueError`` where a mask allows no token.
-        """
+        """See ``Sampler``."""
         assert len(logits) == len(rows) == len(masks), "one mask and one row of logits each"
         values = logits[:, : self._size].to(torch.float32, copy=True)
         self._adjust(values, rows)
@@ -73,25 +71,17 @@ class DeviceSampler:
         return self._with_logprobs(ids, values, rows)
 
     def _draw(
-        self,
-        values: torch.Tensor,
-        ceiling: torch.Tensor,
-        best: torch.Tensor,
-        rows: Sequence[SampleRow],
-    ) -> torch.Tensor:
-        sharpness = self._upload(np.array([[_LOG2_E / row.params.temperature] for row in rows]))
+        self, values: Tensor, ceiling: Tensor, best: Tensor, rows: Sequence[SampleRow]
+    ) -> Tensor:
+        sharpness = self._upload(np.array([[LOG2_E / row.params.temperature] for row in rows]))
         keys = self._upload(np.array([[row.key] for row in rows], dtype=np.uint64).view(np.int64))
         powers = (values.double() - ceiling.double()) * sharpness
         weights = torch.exp2(powers.nan_to_num(nan=-math.inf) + WEIGHT_BITS).long()
 
-        narrowed = [
-            i
-            for i, row in enumerate(rows)
-            if row.params.top_k > 0 or row.params.top_p < 1.0 or row.params.min_p > 0.0
-        ]
-        if narrowed:
-            at = self._upload(np.array(narrowed))
-            weights[at] = self._keep_likeliest(values[at], weights[at], [rows[i] for i in narrowed])
+        filtered = [i for i, row in enumerate(rows) if is_filtered(row.params)]
+        if filtered:
+            at = self._upload(np.array(filtered))
+            weights[at] = self._keep_likeliest(values[at], weights[at], [rows[i] for i in filtered])
         padded = functional.pad(weights, (0, self._words * 32 - self._size))
         by_word = padded.view(len(rows), self._words, 32)
         totals = by_word.sum(2)
@@ -100,9 +90,7 @@ class DeviceSampler:
         token = word * 32 + _race(keys + self._token_states[word], by_word[each, word])
         return torch.where((totals > 0).any(1), token, best)
 
-    def _keep_likeliest(
-        self, values: torch.Tensor, weights: torch.Tensor, rows: Sequence[SampleRow]
-    ) -> torch.Tensor:
+    def _keep_likeliest(self, values: Tensor, weights: Tensor, rows: Sequence[SampleRow]) -> Tensor:
         """Weights with those outside top_k, then top_p, then min_p set to zero."""
         host = np.array(
             [
@@ -125,7 +113,7 @@ class DeviceSampler:
         return torch.zeros_like(weights).scatter_(1, order, ranked * kept)
 
     def _with_logprobs(
-        self, ids: list[int], values: torch.Tensor, rows: Sequence[SampleRow]
+        self, ids: list[int], values: Tensor, rows: Sequence[SampleRow]
     ) -> list[SampledToken]:
         tokens = [SampledToken(token_id=token) for token in ids]
         asking = [i for i, row in enumerate(rows) if row.params.logprobs is not None]
@@ -151,58 +139,49 @@ class DeviceSampler:
             )
         return tokens
 
-    def _adjust(self, values: torch.Tensor, rows: Sequence[SampleRow]) -> None:
+    def _adjust(self, values: Tensor, rows: Sequence[SampleRow]) -> None:
         """Apply penalties and logit bias to all rows, in place."""
         flat = values.view(-1)
-        factors = _Edits()
-        offsets = _Edits()
-        for index, row in enumerate(rows):
-            params, first = row.params, index * self._size
-            if params.has_penalties and len(row.history):
-                history = np.asarray(row.history, dtype=np.int64)
-                if params.repetition_penalty != 1.0:
-                    seen = np.unique(history)
-                    factors.add(first + seen, np.full(len(seen), params.repetition_penalty))
-                answered, counts = np.unique(history[row.answer_start :], return_counts=True)
-                offsets.add(
-                    first + answered,
-                    -(params.frequency_penalty * counts + params.presence_penalty),
-                )
-            if params.logit_bias:
-                biased = np.fromiter(params.logit_bias.keys(), dtype=np.int64)
-                offsets.add(
-                    first + biased, np.fromiter(params.logit_bias.values(), dtype=np.float64)
-                )
-        if factors:
-            at, by = self._upload(factors.places), self._upload(factors.amounts)
+        repeated, added = [], []
+        for first, row in zip(range(0, len(flat), self._size), rows, strict=True):
+            tokens = repeated_tokens(row)
+            if len(tokens):
+                penalties = np.full(len(tokens), row.params.repetition_penalty)
+                repeated.append((first + tokens, penalties))
+            added += [(first + tokens, amounts) for tokens, amounts in offsets(row)]
+        if repeated:
+            at, by = self._upload_pairs(repeated)
             old = flat[at]
             flat[at] = torch.where(old > 0, old / by, old * by).float()
-        if offsets:
-            at, by = self._upload(offsets.places), self._upload(offsets.amounts)
+        if added:
+            at, by = self._upload_pairs(added)
             flat.index_put_((at,), by.float(), accumulate=True)
 
-    def _unpack(self, masks: Sequence[Mask | None]) -> torch.Tensor:
+    def _upload_pairs(self, pairs: Sequence[tuple[Ints, NDArray[np.float64]]]) -> list[Tensor]:
+        """Places in the flat logits and an amount for each, one after the other."""
+        return [self._upload(np.concatenate(part)) for part in zip(*pairs, strict=True)]
+
+    def _unpack(self, masks: Sequence[Mask | None]) -> Tensor:
         """Packed masks on the host -> booleans [R, V] on the device."""
         words = self._table.gather([self._everything if mask is None else mask for mask in masks])
         bits = (words.unsqueeze(2) >> self._shifts) & 1
         return bits.view(len(masks), -1)[:, : self._size].bool()
 
-    def _first(self, chosen: torch.Tensor) -> torch.Tensor:
+    def _first(self, chosen: Tensor) -> Tensor:
         """Lowest token id chosen in each row; V where there is none."""
         return torch.where(chosen, self._ids, self._size).amin(1)
 
-    def _upload(self, values: NDArray[np.generic]) -> torch.Tensor:
-        host = torch.from_numpy(values)
-        return host if self._device.type == "cpu" else host.to(self._device, non_blocking=True)
+    def _upload(self, values: NDArray[np.generic]) -> Tensor:
+        return torch.from_numpy(values).to(self._device, non_blocking=True)
 
 
-def _states(first: int, count: int, device: torch.device) -> torch.Tensor:
+def _states(first: int, count: int, device: torch.device) -> Tensor:
     """What a stream's key grows by up to each of ``count`` places; see ``kernels.uniform``."""
     places = np.arange(first + 1, first + 1 + count, dtype=np.uint64)
     return torch.from_numpy((places * SPLITMIX_STEP).view(np.int64)).to(device)
 
 
-def _race(states: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+def _race(states: Tensor, weights: Tensor) -> Tensor:
     """Which of each row's weights [R, N] wins with the numbers of ``states``: [R].
 
     A weight of 0 never wins over a positive one. The numbers are those of ``kernels.uniform``;
@@ -214,26 +193,3 @@ def _race(states: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     numbers = ((z >> 11) & ((1 << 53) - 1)).double() * 2.0**-53
     times = -torch.log1p(-numbers) / weights
     return times.masked_fill_(weights == 0, math.inf).argmin(1)
-
-
-class _Edits:
-    """Places in the flat logits and what happens to them."""
-
-    def __init__(self) -> None:
-        self._places: list[NDArray[np.int64]] = []
-        self._amounts: list[NDArray[np.floating]] = []
-
-    def add(self, places: NDArray[np.int64], amounts: NDArray[np.floating]) -> None:
-        self._places.append(places)
-        self._amounts.append(amounts)
-
-    def __bool__(self) -> bool:
-        return bool(self._places)
-
-    @property
-    def places(self) -> NDArray[np.int64]:
-        return np.concatenate(self._places)
-
-    @property
-    def amounts(self) -> NDArray[np.floating]:
-        return np.concatenate(self._amounts)

@@ -15,18 +15,17 @@ import numba
 import torch
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 from numba.np import arrayobj
 from numpy.typing import NDArray
+from torch import Tensor
 
 from app.core.kernels import kernel
+from app.model.cpu.kernels.llvm import FLOAT, I8, I32, emit_prefetch, intrinsic
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
 _NUMBA: Any = numba.config
 _arrays: Any = arrayobj
-_code: Any = cgutils
 _POOL = threading.Lock()
 
 _REASSOCIATE = {"reassoc", "contract", "nsz"}
@@ -59,7 +58,7 @@ def spreading(wanted: bool) -> Iterator[int]:
         _POOL.release()
 
 
-def as_numpy(tensor: torch.Tensor) -> NDArray[Any]:
+def as_numpy(tensor: Tensor) -> NDArray[Any]:
     """The tensor's memory as the loops take it; float32, bfloat16 or float16, on the CPU."""
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.uint16).numpy()
@@ -69,73 +68,63 @@ def as_numpy(tensor: torch.Tensor) -> NDArray[Any]:
     return tensor.numpy()
 
 
-def _widen(_context: Any, bits: Any) -> Any:
+_WIDTHS = (types.float32, types.uint16, types.int16)
+
+
+@intrinsic
+def widen(_context: Any, bits: Any) -> Any:
+    """The float32 that a value of ``as_numpy`` stands for."""
+
     def emit(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
         (value,) = arguments
         if bits == types.uint16:
-            whole = builder.shl(
-                builder.zext(value, ir.IntType(32)), ir.Constant(ir.IntType(32), 16)
-            )
-            return builder.bitcast(whole, ir.FloatType())
+            return builder.bitcast(builder.shl(builder.zext(value, I32), I32(16)), FLOAT)
         if bits == types.int16:
-            return builder.fpext(builder.bitcast(value, ir.HalfType()), ir.FloatType())
+            return builder.fpext(builder.bitcast(value, ir.HalfType()), FLOAT)
         return value
 
     return (types.float32(bits), emit) if bits in _WIDTHS else None
 
 
-def _narrow(_context: Any, number: Any, like: Any) -> Any:
+@intrinsic
+def narrow(_context: Any, number: Any, like: Any) -> Any:
+    """``number``, a float32, as ``like``'s type, rounded to the nearest (ties to even)."""
+
     def emit(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
         value, _like = arguments
         if like == types.int16:
             return builder.bitcast(builder.fptrunc(value, ir.HalfType()), ir.IntType(16))
         if like == types.float32:
             return value
-        word = ir.IntType(32)
-        bits = builder.bitcast(value, word)
-        odd = builder.and_(builder.lshr(bits, ir.Constant(word, 16)), ir.Constant(word, 1))
-        rounded = builder.add(builder.add(bits, ir.Constant(word, 0x7FFF)), odd)
+        bits = builder.bitcast(value, I32)
+        odd = builder.and_(builder.lshr(bits, I32(16)), I32(1))
+        rounded = builder.add(builder.add(bits, I32(0x7FFF)), odd)
         # A NaN's low bits could carry over and make a number of it.
         nan = builder.fcmp_unordered("uno", value, value)
-        rounded = builder.select(nan, ir.Constant(word, 0x7FC00000), rounded)
-        return builder.trunc(builder.lshr(rounded, ir.Constant(word, 16)), ir.IntType(16))
+        rounded = builder.select(nan, I32(0x7FC00000), rounded)
+        return builder.trunc(builder.lshr(rounded, I32(16)), ir.IntType(16))
 
     return (like(number, like), emit) if number == types.float32 and like in _WIDTHS else None
 
 
-def _float_of_bits(_context: Any, bits: Any) -> Any:
+@intrinsic
+def float_of_bits(_context: Any, bits: Any) -> Any:
+    """The float32 with the bits of an int32."""
+
     def emit(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.FloatType())
+        return builder.bitcast(arguments[0], FLOAT)
 
     return (types.float32(bits), emit) if bits == types.int32 else None
 
 
-def _prefetch(_context: Any, row: Any, index: Any) -> Any:
+@intrinsic
+def prefetch(_context: Any, row: Any, index: Any) -> Any:
+    """Begin to fetch the cache line of ``row[index]``; out of bounds does nothing."""
+
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         values, at = arguments
         address = builder.gep(_arrays.make_array(row)(context, builder, values).data, [at])
-        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
-        function = _code.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        to_read, near, data = (ir.Constant(word, flag) for flag in (0, 3, 1))
-        builder.call(function, [builder.bitcast(address, byte), to_read, near, data])
+        emit_prefetch(builder, builder.bitcast(address, I8.as_pointer()))
         return context.get_dummy_value()
 
     return types.void(row, types.intp), emit
-
-
-_WIDTHS = (types.float32, types.uint16, types.int16)
-
-_intrinsic: Any = intrinsic  # its type is that of the function from types to code
-
-widen: Callable[[Any], Any] = _intrinsic(_widen)
-"""The float32 that a value of ``as_numpy`` stands for."""
-
-narrow: Callable[[Any, Any], Any] = _intrinsic(_narrow)
-"""``narrow(number, like)``: a float32 as ``like``'s type, rounded to the nearest (ties to even)."""
-
-float_of_bits: Callable[[Any], Any] = _intrinsic(_float_of_bits)
-"""The float32 with the bits of an int32."""
-
-prefetch: Callable[[Any, int], None] = _intrinsic(_prefetch)
-"""``prefetch(row, i)``: begin to fetch the cache line of ``row[i]``; out of bounds does nothing."""

@@ -12,10 +12,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from app.model.cpu.compiled import compiled, float_of_bits, narrow, prefetch, widen
+from app.model.cpu.kernels.compiled import compiled, float_of_bits, narrow, prefetch, widen
+from app.model.inputs import Ints
 
 Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
 Rows = NDArray[Any]
 """Values of half or single width, see ``compiled.as_numpy``."""
 
@@ -28,7 +28,7 @@ _LEAST = _f32(-126.0)
 
 
 @compiled()
-def write(rows: NDArray[Any], slots: Ints, pool: NDArray[Any]) -> None:
+def write(rows: Rows, slots: Ints, pool: Rows) -> None:
     """Put keys or values [T, Hk, D] into their slots of ``pool``."""
     for token in range(len(slots)):
         pool[slots[token]] = rows[token]
@@ -52,7 +52,16 @@ def exp2(x: Any) -> Any:
 
 
 @compiled()
-def _fetch(pool: NDArray[Any], slot: int, head: int) -> None:
+def _slots(blocks: Ints, size: int, position: int, end: int) -> tuple[int, int, bool]:
+    """The slot of a position, the one to fetch meanwhile, and whether four lie side by side."""
+    slot = blocks[position // size] * size + position % size
+    later = min(position + 8, end - 1)
+    ahead = blocks[later // size] * size + later % size
+    return slot, ahead, position % size + 4 <= size and position + 4 <= end
+
+
+@compiled()
+def _fetch(pool: Rows, slot: int, head: int) -> None:
     """Ask for four positions of a head before they are read: blocks lie anywhere in memory."""
     for place in range(slot, slot + 4):
         row = pool[place, head]
@@ -61,40 +70,25 @@ def _fetch(pool: NDArray[Any], slot: int, head: int) -> None:
 
 
 @compiled(reassociate=True)
-def _score(
-    query: Floats,
-    keys: NDArray[Any],
-    blocks: Ints,
-    size: int,
-    first: int,
-    end: int,
-    head: int,
-    group: int,
-    scores: Floats,
-) -> None:
+def _scores(
+    query: Floats, keys: Rows, blocks: Ints, size: int, first: int, end: int,
+    head: int, group: int, scores: Floats,
+) -> None:  # fmt: skip
     """Scores [rows, positions] of ``query`` [rows, D]; ``group`` rows for each key head."""
     dim = query.shape[1]
     heads = query.shape[0] // group
     position = first
     while position < end:
-        slot = blocks[position // size] * size + position % size
-        later = min(position + 8, end - 1)
-        ahead = blocks[later // size] * size + later % size
-        four = position % size + 4 <= size and position + 4 <= end
+        slot, ahead, four = _slots(blocks, size, position, end)
         for h in range(heads):
             _fetch(keys, ahead, head + h)
             a = keys[slot, head + h]
             if four:
-                b, c, d = (
-                    keys[slot + 1, head + h],
-                    keys[slot + 2, head + h],
-                    keys[slot + 3, head + h],
-                )
+                b = keys[slot + 1, head + h]
+                c = keys[slot + 2, head + h]
+                d = keys[slot + 3, head + h]
                 for row in range(h * group, (h + 1) * group):
-                    s = _f32(0.0)
-                    t = _f32(0.0)
-                    u = _f32(0.0)
-                    v = _f32(0.0)
+                    s = t = u = v = _f32(0.0)
                     for i in range(dim):
                         x = query[row, i]
                         s += x * widen(a[i])
@@ -116,27 +110,17 @@ def _score(
 
 
 @compiled(reassociate=True)
-def _add_up(
-    weights: Floats,
-    values: NDArray[Any],
-    blocks: Ints,
-    size: int,
-    first: int,
-    end: int,
-    head: int,
-    group: int,
-    sums: Floats,
-) -> None:
+def _weighted_sums(
+    weights: Floats, values: Rows, blocks: Ints, size: int, first: int, end: int,
+    head: int, group: int, sums: Floats,
+) -> None:  # fmt: skip
     """Sums [rows, Dv] of the values, by the weights [rows, positions]."""
     dim = sums.shape[1]
     heads = sums.shape[0] // group
     sums[:] = _f32(0.0)
     position = first
     while position < end:
-        slot = blocks[position // size] * size + position % size
-        later = min(position + 8, end - 1)
-        ahead = blocks[later // size] * size + later % size
-        four = position % size + 4 <= size and position + 4 <= end
+        slot, ahead, four = _slots(blocks, size, position, end)
         for h in range(heads):
             _fetch(values, ahead, head + h)
             a = values[slot, head + h]
@@ -161,8 +145,8 @@ def _add_up(
 
 
 @compiled(reassociate=True)
-def _soften(scores: Floats, softcap: float, sink: float) -> None:
-    """Scores to weights that add up to 1 with the sink's, in place."""
+def _softmax(scores: Floats, softcap: float, sink: float) -> None:
+    """Softmax of one row of scores and its sink, in place; the sink's weight is left out."""
     if softcap > 0.0:
         cap = _f32(softcap)
         for i in range(len(scores)):
@@ -182,22 +166,10 @@ def _soften(scores: Floats, softcap: float, sink: float) -> None:
 
 @compiled()
 def attend_item(
-    query: NDArray[Any],
-    keys: NDArray[Any],
-    values: NDArray[Any],
-    blocks: Ints,
-    size: int,
-    row: int,
-    length: int,
-    start: int,
-    head: int,
-    heads: int,
-    scale: float,
-    window: int,
-    softcap: float,
-    sinks: Floats,
-    out: NDArray[Any],
-) -> None:
+    query: Rows, keys: Rows, values: Rows, blocks: Ints, size: int,
+    row: int, length: int, start: int, head: int, heads: int,
+    scale: float, window: int, softcap: float, sinks: Floats, out: Rows,
+) -> None:  # fmt: skip
     """One span and ``heads`` key heads from ``head`` on."""
     repeats = query.shape[1] // keys.shape[1]
     group = repeats * length  # rows of a key head: its query heads, each with every token
@@ -211,48 +183,38 @@ def attend_item(
         asked = query[row + r % length, head * repeats + r // length]
         for i in range(len(asked)):
             wide[r, i] = widen(asked[i]) * _f32(scale)
-    _score(wide, keys, blocks, size, first, end, head, group, scores)
+    _scores(wide, keys, blocks, size, first, end, head, group, scores)
     for r in range(rows):
         own_end = start + r % length + 1
         own_first = max(0, own_end - window) if window > 0 else 0
         sink = _f32(-np.inf)
         if len(sinks):
             sink = sinks[head * repeats + r // length]
-        _soften(scores[r, own_first:own_end], softcap, sink)
+        _softmax(scores[r, own_first:own_end], softcap, sink)
         scores[r, first:own_first] = _f32(0.0)
         scores[r, own_end:] = _f32(0.0)
-    _add_up(scores, values, blocks, size, first, end, head, group, sums)
+    _weighted_sums(scores, values, blocks, size, first, end, head, group, sums)
     for r in range(rows):
-        told = out[row + r % length, head * repeats + r // length]
-        for i in range(len(told)):
-            told[i] = narrow(sums[r, i], told[i])
+        result = out[row + r % length, head * repeats + r // length]
+        for i in range(len(result)):
+            result[i] = narrow(sums[r, i], result[i])
 
 
 @compiled(parallel=True)
 def attend(
-    query: NDArray[Any],
-    keys: NDArray[Any],
-    values: NDArray[Any],
-    spans: Ints,
-    blocks: Ints,
-    size: int,
-    chunks: int,
-    beside: bool,
-    scale: float,
-    window: int,
-    softcap: float,
-    sinks: Floats,
-    out: NDArray[Any],
-) -> None:
+    query: Rows, keys: Rows, values: Rows, spans: Ints, blocks: Ints, size: int,
+    chunks: int, parallel: bool,
+    scale: float, window: int, softcap: float, sinks: Floats, out: Rows,
+) -> None:  # fmt: skip
     """Attend for the spans [n, 4]: row, tokens, first position, and where its ``blocks`` begin.
 
     ``query`` [T, Hq, D] over the pools ``keys`` and ``values`` [slots, Hk, D] into ``out``
     [T, Hq, Dv]. ``window`` and ``softcap`` 0 and ``sinks`` of no length stand for none. The key
-    heads are cut into ``chunks``; ``beside`` shares the items out among numba's threads.
+    heads are cut into ``chunks``; ``parallel`` shares the items out among numba's threads.
     """
     total = keys.shape[1]
     count = len(spans)
-    if beside:
+    if parallel:
         for item in numba.prange(count * chunks):
             chunk, number = item // count, item % count
             head = total * chunk // chunks

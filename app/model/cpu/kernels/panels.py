@@ -16,14 +16,23 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import torch
 import torch.nn.functional as F  # noqa: N812
 from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from torch import Tensor
 
-from app.model.cpu.compiled import compiled
+from app.model.cpu.kernels.compiled import compiled
+from app.model.cpu.kernels.llvm import (
+    FLOAT,
+    I8,
+    I32,
+    I64,
+    VOID,
+    declare,
+    emit_prefetch,
+    of_integers,
+    pointer,
+)
 
 WIDTH = 64
 """Outputs of a panel."""
@@ -34,9 +43,6 @@ _LANES = 16
 _VECTORS = WIDTH // _LANES
 _AHEAD = 8192
 """Bytes before its use at which a weight is asked for."""
-
-_code: Any = cgutils
-_intrinsic: Any = intrinsic
 
 
 class _Bfloat(ir.Type):  # type: ignore[misc]
@@ -52,9 +58,8 @@ class _Bfloat(ir.Type):  # type: ignore[misc]
         return hash(_Bfloat)
 
 
-_I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-_SUMS = ir.VectorType(ir.FloatType(), _LANES)
-_WORDS = ir.VectorType(_I32, _LANES)
+_SUMS = ir.VectorType(FLOAT, _LANES)
+_WORDS = ir.VectorType(I32, _LANES)
 _PAIRS = ir.VectorType(_Bfloat(), 2 * _LANES)
 
 
@@ -64,7 +69,7 @@ def runs_here() -> bool:
     return sys.platform == "linux" and bool(features.get("avx512bf16", False))
 
 
-def pack(weight: torch.Tensor) -> torch.Tensor:
+def pack(weight: Tensor) -> Tensor:
     """``weight`` [N, K], bfloat16, as panels; N is filled up with zeros. K must be even."""
     outputs, inputs = weight.shape
     full = F.pad(weight, (0, 0, 0, -outputs % WIDTH))
@@ -72,26 +77,20 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
 
 
 def _multiplier(rows: int) -> Callable[..., None]:
-    """``multiply(x, stride, weights, pairs, sums)`` for a fixed number of rows; see below."""
+    """``multiply`` for a fixed number of rows; see below."""
 
-    def define(_context: Any, *_: Any) -> Any:
-        return types.void(*[types.int64] * 5), emit
-
-    def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [_I64] * 5)
-        function = _code.get_or_insert_function(builder.module, kind, f"leapjson_multiply_{rows}")
+    @of_integers(types.void)
+    def multiply(builder: Any, x: Any, stride: Any, weights: Any, pairs: Any, sums: Any) -> None:
+        function = declare(builder, VOID, [I64] * 5, f"leapjson_multiply_{rows}")
         if function.is_declaration:
             # A function of its own, in every module that calls it and kept once: that the compiler
             # copies it to each call takes it half a minute.
             function.linkage = "linkonce_odr"
             function.attributes.add("noinline")
             _write(function, rows)
-        builder.call(function, arguments)
-        return context.get_dummy_value()
+        builder.call(function, [x, stride, weights, pairs, sums])
 
-    define.__name__ = emit.__name__ = f"multiply_{rows}"
-    made: Callable[..., None] = _intrinsic(_fixed(define))
-    return made
+    return multiply
 
 
 def _write(function: Any, rows: int) -> None:
@@ -100,32 +99,34 @@ def _write(function: Any, rows: int) -> None:
     before = function.append_basic_block("entry")
     loop, after = function.append_basic_block("pair"), function.append_basic_block("done")
     builder = ir.IRBuilder(before)
-    dot = _function(builder, _SUMS, [_SUMS, _PAIRS, _PAIRS], "llvm.x86.avx512bf16.dpbf16ps.512")
-    places = [builder.add(sums, _I64(64 * i)) for i in range(rows * _VECTORS)]
-    first = [builder.load(_at(builder, place, _SUMS), align=4) for place in places]
-    lines = [builder.add(x, builder.mul(stride, _I64(row))) for row in range(rows)]
+    dot = declare(builder, _SUMS, [_SUMS, _PAIRS, _PAIRS], "llvm.x86.avx512bf16.dpbf16ps.512")
+    places = [builder.add(sums, I64(64 * i)) for i in range(rows * _VECTORS)]
+    first = [builder.load(pointer(builder, place, _SUMS), align=4) for place in places]
+    lines = [builder.add(x, builder.mul(stride, I64(row))) for row in range(rows)]
     builder.branch(loop)
 
     builder.position_at_end(loop)
-    pair = builder.phi(_I64)
-    pair.add_incoming(_I64(0), before)
+    pair = builder.phi(I64)
+    pair.add_incoming(I64(0), before)
     running = [builder.phi(_SUMS) for _ in first]
     for phi, value in zip(running, first, strict=True):
         phi.add_incoming(value, before)
-    panel = builder.add(weights, builder.mul(pair, _I64(4 * WIDTH)))
-    _ask_for(builder, builder.add(panel, _I64(_AHEAD)))
+    panel = builder.add(weights, builder.mul(pair, I64(4 * WIDTH)))
+    for line in range(4 * WIDTH // 64):
+        emit_prefetch(builder, pointer(builder, builder.add(panel, I64(_AHEAD + 64 * line)), I8))
     loaded = [
         builder.bitcast(
-            builder.load(_at(builder, builder.add(panel, _I64(64 * i)), _WORDS), align=64), _PAIRS
+            builder.load(pointer(builder, builder.add(panel, I64(64 * i)), _WORDS), align=64),
+            _PAIRS,
         )
         for i in range(_VECTORS)
     ]
     added = []
     for row, line in enumerate(lines):
-        both = _everywhere(builder, builder.add(line, builder.mul(pair, _I64(4))))
+        both = _everywhere(builder, builder.add(line, builder.mul(pair, I64(4))))
         for i in range(_VECTORS):
             added.append(builder.call(dot, [running[row * _VECTORS + i], both, loaded[i]]))
-    following = builder.add(pair, _I64(1))
+    following = builder.add(pair, I64(1))
     pair.add_incoming(following, loop)
     for phi, value in zip(running, added, strict=True):
         phi.add_incoming(value, loop)
@@ -133,44 +134,17 @@ def _write(function: Any, rows: int) -> None:
 
     builder.position_at_end(after)
     for place, value in zip(places, added, strict=True):
-        builder.store(value, _at(builder, place, _SUMS), align=4)
+        builder.store(value, pointer(builder, place, _SUMS), align=4)
     builder.ret_void()
-
-
-def _fixed(define: Any) -> Any:
-    """numba wants to see how many arguments there are."""
-
-    def typing(context: Any, x: Any, stride: Any, weights: Any, pairs: Any, sums: Any) -> Any:
-        return define(context, x, stride, weights, pairs, sums)
-
-    typing.__name__ = define.__name__
-    return typing
-
-
-def _function(builder: Any, result: Any, arguments: list[Any], name: str) -> Any:
-    kind = ir.FunctionType(result, arguments)
-    return _code.get_or_insert_function(builder.module, kind, name)
-
-
-def _at(builder: Any, address: Any, kind: Any) -> Any:
-    return builder.inttoptr(address, kind.as_pointer())
 
 
 def _everywhere(builder: Any, address: Any) -> Any:
     """The pair of inputs at ``address`` in every lane."""
-    word = builder.load(_at(builder, address, _I32), align=4)
+    word = builder.load(pointer(builder, address, I32), align=4)
     nothing = ir.Constant(_WORDS, ir.Undefined)
-    single = builder.insert_element(nothing, word, _I32(0))
+    single = builder.insert_element(nothing, word, I32(0))
     spread = builder.shuffle_vector(single, nothing, ir.Constant(_WORDS, [0] * _LANES))
     return builder.bitcast(spread, _PAIRS)
-
-
-def _ask_for(builder: Any, address: Any) -> None:
-    kinds = [_I8.as_pointer(), _I32, _I32, _I32]
-    fetch = _function(builder, ir.VoidType(), kinds, "llvm.prefetch.p0")
-    for line in range(4 * WIDTH // 64):
-        place = _at(builder, builder.add(address, _I64(64 * line)), _I8)
-        builder.call(fetch, [place, _I32(0), _I32(3), _I32(1)])
 
 
 _one, _two, _three, _four, _five, _six = (_multiplier(rows) for rows in range(1, MOST_ROWS + 1))

@@ -14,7 +14,7 @@ import torch
 from app.core.step import Span, StepPlan
 from app.model.attention import AttentionOptions
 from app.model.cpu.attention import CpuAttention
-from app.model.cuda.triton_attention import TritonAttention, attend_paged, upload
+from app.model.cuda.attention import TritonAttention, attend_paged, upload
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate
 
@@ -133,7 +133,7 @@ def test_the_attention_of_a_step_writes_the_cache_and_reads_it() -> None:
 COMPILE = """
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from app.model.cuda.triton_kernels import merge_splits, paged_attention
+from app.model.cuda.kernels.attention import merge_splits, paged_attention
 
 def build(kernel, types, constants):
     names = kernel.arg_names

@@ -1,0 +1,68 @@
+"""What numba has no words for, in those of LLVM: addresses, declarations, functions of integers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic as numba_intrinsic
+
+I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+FLOAT, VOID = ir.FloatType(), ir.VoidType()
+
+Emit = Callable[..., Any]
+_code: Any = cgutils
+
+
+def intrinsic(typing: Emit) -> Emit:
+    """numba's decorator, with a type: of a function from types to a signature and its code."""
+    made: Any = numba_intrinsic
+    function: Emit = made(typing)
+    return function
+
+
+def of_integers(result: Any) -> Callable[[Emit], Emit]:
+    """Decorates ``emit(builder, *arguments)``, which writes the code of a function of int64s.
+
+    Compiled loops call that function with the arguments alone; ``result`` is its numba type.
+    """
+
+    def decorate(emit: Emit) -> Emit:
+        signature = inspect.signature(emit)
+        kinds = [types.int64] * (len(signature.parameters) - 1)
+
+        def typing(_context: Any, *_: Any) -> Any:
+            return result(*kinds), generate
+
+        def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+            value = emit(builder, *arguments)
+            return context.get_dummy_value() if result is types.void else value
+
+        typing.__name__ = emit.__name__
+        # There numba sees how many arguments there are; the builder stands for the context.
+        typing.__signature__ = signature  # type: ignore[attr-defined]
+        return intrinsic(typing)
+
+    return decorate
+
+
+def declare(builder: Any, result: Any, arguments: list[Any], name: str, **options: Any) -> Any:
+    """The function of that name: an instruction of LLVM's, or one that is linked in or written."""
+    kind = ir.FunctionType(result, arguments, **options)
+    return _code.get_or_insert_function(builder.module, kind, name)
+
+
+def pointer(builder: Any, address: Any, kind: Any = I64) -> Any:
+    """An int64 as a pointer to a ``kind``."""
+    return builder.inttoptr(address, kind.as_pointer())
+
+
+def emit_prefetch(builder: Any, place: Any) -> None:
+    """Begin to fetch the cache line at ``place``, a pointer to bytes, for reading."""
+    function = declare(builder, VOID, [I8.as_pointer(), I32, I32, I32], "llvm.prefetch.p0")
+    to_read, near, data = I32(0), I32(3), I32(1)
+    builder.call(function, [place, to_read, near, data])

@@ -1,0 +1,234 @@
+"""Drawing one token from each row of logits, on the CPU; see ``app.model.sampling``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from app.core.constraint import Mask
+from app.core.request import SamplingParams
+from app.core.step import SampledToken, SampleRow, TokenLogprob
+from app.model.cpu.kernels import sampling as kernels
+from app.model.cpu.kernels.compiled import as_numpy, spreading
+from app.model.cpu.kernels.sampling import Bits, Floats
+from app.model.inputs import Ints
+from app.model.sampling import LOG2_E, full_mask, is_filtered, offsets, repeated_tokens
+
+_SPREAD_WORDS = 1 << 13
+"""Mask words that allow some token from which rows are shared out: some 0.3 ms of one thread."""
+_SORTED_WHOLE = 1024
+"""Up to this many values, sorting them is quicker than going over all the buckets."""
+
+
+class CpuSampler:
+    """Samples with compiled loops; keeps scratch memory, so one thread at a time.
+
+    Rows without filters, penalties, bias and logprobs are drawn in one call, on several threads
+    where there is enough to do; the others one by one. Cost for a row of 128k logits, one core:
+    0.1 ms greedy, 0.25 ms with a temperature, a few us where the mask allows few tokens; top_k
+    and top_p sort what they may keep.
+    """
+
+    def __init__(self, vocab_size: int) -> None:
+        self._size = vocab_size
+        self._everything = full_mask(vocab_size)
+        self._wide = np.empty((1, vocab_size), dtype=np.float32)
+        self._totals = np.empty((1, len(self._everything)), dtype=np.int64)
+        self._ids: Ints = np.empty(vocab_size, dtype=np.int64)
+        self._weights: Ints = np.empty(vocab_size, dtype=np.int64)
+        self._ranking = _Ranking(vocab_size)
+
+    def warm_up(self, dtype: torch.dtype) -> None:
+        """Compile the loops for logits of that type now rather than in the first request.
+
+        Arrays that may be written and those that may not are compiled for separately.
+        """
+        frozen = full_mask(self._size)
+        frozen.flags.writeable = False
+        narrow = SamplingParams(top_k=2, top_p=0.9, logprobs=1)
+        biased = SamplingParams(logit_bias={0: 1.0})
+        params = (SamplingParams(), narrow, biased)
+        for mask in (frozen, None):
+            rows = [SampleRow(0, 0, each, key=0) for each in params]
+            self.sample(torch.zeros(3, self._size, dtype=dtype), rows, [mask] * 3)
+
+    def sample(
+        self, logits: Tensor, rows: Sequence[SampleRow], masks: Sequence[Mask | None]
+    ) -> list[SampledToken]:
+        """See ``Sampler``."""
+        assert len(logits) == len(rows) == len(masks), "one mask and one row of logits each"
+        given = [self._everything if mask is None else mask for mask in masks]
+        plain = [index for index, row in enumerate(rows) if _is_plain(row.params)]
+        drawn: dict[int, SampledToken] = {}
+        if plain:
+            tokens = self._draw_plain(
+                logits if len(plain) == len(rows) else logits[plain],
+                [rows[index] for index in plain],
+                [given[index] for index in plain],
+            )
+            drawn = {i: SampledToken(token) for i, token in zip(plain, tokens, strict=True)}
+        for index, row in enumerate(rows):
+            if index not in drawn:
+                values: Floats = logits[index].float().numpy()
+                drawn[index] = self._sample_row(values, row, given[index])
+        return [drawn[index] for index in range(len(rows))]
+
+    def _draw_plain(
+        self, logits: Tensor, rows: Sequence[SampleRow], given: Sequence[Mask]
+    ) -> list[int]:
+        masks: Bits = np.stack(given)
+        out: Ints = np.empty(len(rows), dtype=np.int64)
+        much = len(rows) > 1 and int(np.count_nonzero(masks)) > _SPREAD_WORDS
+        with spreading(much) as threads:
+            if threads > len(self._totals):  # kept, as fresh pages cost more than the loops
+                self._wide = np.empty((threads, self._size), dtype=np.float32)
+                self._totals = np.empty((threads, masks.shape[1]), dtype=np.int64)
+            kernels.draw_rows(
+                as_numpy(logits),
+                masks,
+                self._size,
+                np.array([_sharpness(row.params) for row in rows]),
+                np.array([row.key for row in rows], dtype=np.uint64),
+                self._wide[:threads],
+                self._totals[:threads],
+                out,
+            )
+        if out.min() < 0:
+            raise ValueError("a mask allows no token")
+        tokens: list[int] = out.tolist()
+        return tokens
+
+    def _sample_row(self, logits: Floats, row: SampleRow, mask: Mask) -> SampledToken:
+        params, key = row.params, np.uint64(row.key)
+        _adjust(logits, row)
+        if is_filtered(params) and params.temperature > 0.0:
+            token = self._draw_among_likeliest(logits, mask, params, key)
+        else:
+            sharpness, totals = _sharpness(params), self._totals[0]
+            token = kernels.draw(logits, mask, self._size, sharpness, key, totals)
+        if token < 0:
+            raise ValueError("a mask allows no token")
+        if params.logprobs is None:
+            return SampledToken(token_id=token)
+        return self._with_logprobs(token, logits, mask, params.logprobs)
+
+    def _draw_among_likeliest(
+        self, logits: Floats, mask: Mask, params: SamplingParams, key: np.uint64
+    ) -> int:
+        """As ``kernels.draw``, but among the tokens that the filters leave."""
+        ceiling = kernels.highest(logits, mask, self._size)
+        best = kernels.first_at(logits, mask, self._size, ceiling)
+        if best < 0 or not math.isfinite(ceiling):
+            return best
+        ids = self._allowed(mask)
+        values = logits[ids] + np.float32(0.0)  # so that -0.0 ranks as 0.0 does
+        weights = self._weights[: len(ids)]
+        total = kernels.weigh(values, ceiling, _sharpness(params), weights)
+        if total == 0:  # as in kernels.draw
+            return best
+        kept = self._ranking.keep(values, weights, total, params)
+        return kernels.race_among(ids[kept], weights[kept], key)
+
+    def _with_logprobs(
+        self, token: int, logits: Floats, mask: Mask, alternatives: int
+    ) -> SampledToken:
+        ids = self._allowed(mask)
+        values = logits[ids] + np.float32(0.0)
+        top = self._ranking.greatest(values, alternatives)
+        logprobs = values.astype(np.float64) - float(values.max())
+        logprobs -= math.log(np.exp(logprobs).sum())
+        return SampledToken(
+            token_id=token,
+            logprob=float(logprobs[np.searchsorted(ids, token)]),
+            top=tuple(TokenLogprob(int(ids[i]), float(logprobs[i])) for i in top),
+        )
+
+    def _allowed(self, mask: Mask) -> Ints:
+        return self._ids[: kernels.allowed_ids(mask, self._size, self._ids)]
+
+
+def _is_plain(params: SamplingParams) -> bool:
+    """Whether a row's logits and mask are all that its draw looks at."""
+    return not (
+        is_filtered(params)
+        or params.logprobs is not None
+        or params.logit_bias
+        or params.has_penalties
+    )
+
+
+def _sharpness(params: SamplingParams) -> float:
+    """log2(e) / temperature: by how many powers of two a unit of a logit weighs more; 0: greedy."""
+    return LOG2_E / params.temperature if params.temperature > 0.0 else 0.0
+
+
+def _adjust(logits: Floats, row: SampleRow) -> None:
+    """Apply penalties and logit bias to one row, in place."""
+    repeated = repeated_tokens(row)
+    if len(repeated):
+        value = logits[repeated]
+        penalty = np.float32(row.params.repetition_penalty)
+        logits[repeated] = np.where(value > 0, value / penalty, value * penalty)
+    for tokens, amounts in offsets(row):
+        logits[tokens] += amounts.astype(np.float32)
+
+
+class _Ranking:
+    """Finds the greatest of many values without sorting all of them.
+
+    A pass over the values finds the bucket in which the last one wanted lies; only that bucket
+    is sorted. Equal values rank by position.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._scratch: Ints = np.empty((2, kernels.BUCKETS), dtype=np.int64)
+        self._above: Ints = np.empty(size, dtype=np.int64)
+        self._within: Ints = np.empty(size, dtype=np.int64)
+        self._zeros: Ints = np.zeros(size, dtype=np.int64)
+
+    def keep(self, values: Floats, weights: Ints, total: int, params: SamplingParams) -> Ints:
+        """Positions that top_k, then top_p, then min_p leave, in ascending order; at least one.
+
+        ``weights`` and their sum, ``total``, are those of all ``values``.
+        """
+        kept: Ints = np.arange(len(values))
+        if 0 < params.top_k < len(values):
+            kept = np.sort(self.greatest(values, params.top_k))
+            total = int(weights[kept].sum())
+        if params.top_p < 1.0:
+            needed = max(1, math.ceil(params.top_p * total))
+            kept = kept[self._heaviest(values[kept], weights[kept], needed)]
+        if params.min_p > 0.0:
+            left = weights[kept]
+            kept = kept[left >= params.min_p * left.max()]
+        return kept
+
+    def greatest(self, values: Floats, count: int) -> Ints:
+        """Positions of the ``count`` greatest values, the greatest first."""
+        if count == 0:
+            return self._above[:0]
+        above, within = self._split(values, self._zeros[: len(values)], count, 1)
+        found = np.concatenate([above, within])
+        return found[np.argsort(-values[found], kind="stable")][:count]
+
+    def _heaviest(self, values: Floats, weights: Ints, needed: int) -> Ints:
+        """Positions of the greatest values that together weigh ``needed``, in ascending order.
+
+        They are as few as can be, and at least one.
+        """
+        above, within = self._split(values, weights, len(values), needed)
+        sums = np.cumsum(weights[within]) + weights[above].sum()
+        return np.sort(np.concatenate([above, within[: int(np.searchsorted(sums, needed)) + 1]]))
+
+    def _split(self, values: Floats, weights: Ints, most: int, needed: int) -> tuple[Ints, Ints]:
+        """Positions surely wanted, in order; and those of which the first few are, ranked."""
+        if len(values) <= _SORTED_WHOLE:
+            return self._above[:0], np.argsort(-values, kind="stable")
+        edge = kernels.boundary(values, weights, most, needed, self._scratch)
+        n_above, n_within = kernels.split(values, edge, self._above, self._within)
+        within = self._within[:n_within]
+        return self._above[:n_above], within[np.argsort(-values[within], kind="stable")]
