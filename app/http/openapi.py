@@ -130,7 +130,7 @@ def _operations(routers: Sequence[APIRouter]) -> Iterator[tuple[str, str, Json]]
     """Path, method and operation of every route that tells something."""
     for route in (route for router in routers for route in router.routes):
         if isinstance(route, APIRoute) and route.openapi_extra is not None:
-            for method in route.methods:
+            for method in route.methods or ():
                 yield route.path_format, method.lower(), route.openapi_extra
 
 
