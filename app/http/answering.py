@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from app.answer.pieces import Delta
 from app.core.errors import LeapjsonError, RequestError, Role
 from app.http.config import ApiConfig
-from app.http.endpoint import Caller, Endpoint
+from app.http.endpoint import Endpoint
 from app.http.errors import envelope
 from app.http.sse import EventStream
 from app.serving.admission import Ticket
@@ -69,7 +69,7 @@ def answer_router(
     operation: dict[str, Any],
     service: GenerationService,
     config: ApiConfig,
-    parse: Callable[[Mapping[str, Any], Caller], AnswerCall],
+    parse: Callable[[Mapping[str, Any], str], AnswerCall],
 ) -> APIRouter:
     """The router of a route that generates.
 

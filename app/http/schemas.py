@@ -17,7 +17,7 @@ from pydantic_core import to_json
 from app.core.constraint import JsonSchema
 from app.core.errors import ConstraintError, InvalidRequest, UnknownSchema
 from app.http.config import ApiConfig, Whitespace
-from app.http.endpoint import Caller, Endpoint
+from app.http.endpoint import Endpoint
 from app.http.errors import envelope
 from app.http.openapi import Shape, tells
 from app.http.requests.constraints import ConstraintReader, ResponseFormat
@@ -76,7 +76,7 @@ def schemas_router(
     """The router of schemas that are compiled ahead."""
     router = APIRouter()
 
-    def parse(body: Mapping[str, Any], caller: Caller) -> _Call:
+    def parse(body: Mapping[str, Any], request_id: str) -> _Call:
         return _call(body, config, constraints)
 
     async def respond(call: _Call, timeline: Timeline, ticket: Ticket) -> Response:

@@ -18,7 +18,7 @@ from app.http.chat.request import read_conversation
 from app.http.chat.wire import ConversationFields
 from app.http.completions.prompts import check_token_ids
 from app.http.config import ApiConfig
-from app.http.endpoint import Caller, Endpoint
+from app.http.endpoint import Endpoint
 from app.http.openapi import Shape, tells
 from app.http.requests.wire import Body, NotServed, check_model
 from app.serving.admission import Ticket
@@ -128,7 +128,7 @@ class _Tokens:
         self._config = config
         self._large_answers = asyncio.Semaphore(1)
 
-    def parse_tokenize(self, body: Mapping[str, Any], caller: Caller) -> _TokenizeCall:
+    def parse_tokenize(self, body: Mapping[str, Any], request_id: str) -> _TokenizeCall:
         """A chat if there are ``messages``, else a text. Raises ``InvalidRequest``."""
         if "messages" not in body:
             text = TokenizeText.read(body)
@@ -149,7 +149,7 @@ class _Tokens:
             timeline, tokens, lambda: self._tokenized(tokens, strings=call.strings)
         )
 
-    def parse_detokenize(self, body: Mapping[str, Any], caller: Caller) -> Sequence[int]:
+    def parse_detokenize(self, body: Mapping[str, Any], request_id: str) -> Sequence[int]:
         """The tokens. Raises ``InvalidRequest`` for one that the model does not have."""
         wire = DetokenizeRequest.read(body)
         check_model(wire.model, self._config.served_model)

@@ -14,20 +14,19 @@ from app.http.answering import Renderer
 from app.http.chat.wire import ChatCompletionRequest
 from app.http.choices import ChunkRenderer, WholeRenderer
 from app.http.config import ApiConfig
-from app.http.endpoint import Caller
 from app.http.logprobs import logprob_entries
 from app.http.requests.generation import StreamOptions
 from app.serving.generation import Generation
 
 
 def chat_renderer(
-    wire: ChatCompletionRequest, caller: Caller, config: ApiConfig, vocabulary: Vocabulary
+    wire: ChatCompletionRequest, request_id: str, config: ApiConfig, vocabulary: Vocabulary
 ) -> Callable[[Generation], Renderer]:
     """What answers ``wire``, once there is a generation."""
 
     def renderer(generation: Generation) -> Renderer:
         head = {
-            "id": f"chatcmpl-{caller.request_id}",
+            "id": f"chatcmpl-{request_id}",
             "object": "chat.completion.chunk" if wire.stream else "chat.completion",
             "created": int(time.time()),
             "model": config.served_model,

@@ -19,7 +19,6 @@ from app.http.chat.wire import (
     NamedTool,
 )
 from app.http.config import ApiConfig
-from app.http.endpoint import Caller
 from app.http.requests.constraints import ConstraintReader
 from app.http.requests.generation import check_stream_options, generation_request
 from app.http.requests.template_options import template_options
@@ -29,7 +28,7 @@ from app.http.requests.wire import check_model
 
 def chat_call(
     body: Mapping[str, Any],
-    caller: Caller,
+    request_id: str,
     config: ApiConfig,
     constraints: ConstraintReader,
     vocabulary: Vocabulary,
@@ -43,7 +42,7 @@ def chat_call(
     conversation, tools = read_conversation(wire, config, show_tools=choice.mode != "none")
     request = generation_request(
         wire,
-        caller,
+        request_id,
         [conversation],
         content=content.spec,
         tools=tool_use(tools, choice, wire.parallel_tool_calls, config.whitespace),
@@ -58,7 +57,7 @@ def chat_call(
             "max_tokens": "max_completion_tokens" if wire.max_completion_tokens else "max_tokens",
             "constraint": "tools" if content.spec is None else content.param,
         },
-        renderer=chat_renderer(wire, caller, config, vocabulary),
+        renderer=chat_renderer(wire, request_id, config, vocabulary),
         stream=bool(wire.stream),
         logprobs=bool(wire.logprobs),
     )

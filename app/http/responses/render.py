@@ -13,7 +13,6 @@ from app.core.constraint import Vocabulary
 from app.core.errors import QueueFull, RequestError
 from app.http.answering import Renderer
 from app.http.config import ApiConfig
-from app.http.endpoint import Caller
 from app.http.errors import envelope
 from app.http.responses.output import Ended, Event, OutputBuilder
 from app.http.responses.settings import settings
@@ -22,7 +21,7 @@ from app.serving.generation import Generation, Usage
 
 
 def responses_renderer(
-    wire: ResponsesRequest, caller: Caller, config: ApiConfig, vocabulary: Vocabulary | None
+    wire: ResponsesRequest, request_id: str, config: ApiConfig, vocabulary: Vocabulary | None
 ) -> Callable[[Generation], Renderer]:
     """What answers ``wire``, once there is a generation.
 
@@ -31,7 +30,7 @@ def responses_renderer(
 
     def renderer(generation: Generation) -> Renderer:
         head = {
-            "id": f"resp_{caller.request_id}",
+            "id": f"resp_{request_id}",
             "object": "response",
             "created_at": int(time.time()),
             "completed_at": None,
@@ -43,7 +42,7 @@ def responses_renderer(
             "usage": None,
             **settings(wire),
         }
-        output = OutputBuilder(caller.request_id, vocabulary)
+        output = OutputBuilder(request_id, vocabulary)
         return (_Events if wire.stream else _Whole)(head, output, generation)
 
     return renderer

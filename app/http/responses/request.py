@@ -11,7 +11,6 @@ from app.core.constraint import Vocabulary
 from app.core.errors import InvalidRequest
 from app.http.answering import AnswerCall
 from app.http.config import ApiConfig
-from app.http.endpoint import Caller
 from app.http.requests.constraints import (
     ConstraintReader,
     JsonSchemaFormat,
@@ -41,7 +40,7 @@ ENCRYPTED = "reasoning.encrypted_content"
 
 def responses_call(
     body: Mapping[str, Any],
-    caller: Caller,
+    request_id: str,
     config: ApiConfig,
     constraints: ConstraintReader,
     vocabulary: Vocabulary,
@@ -64,7 +63,7 @@ def responses_call(
     )
     request = generation_request(
         wire,
-        caller,
+        request_id,
         [conversation],
         content=content.spec,
         tools=tool_use(tools, choice, wire.parallel_tool_calls, config.whitespace),
@@ -78,7 +77,7 @@ def responses_call(
             "max_tokens": "max_output_tokens",
             "constraint": "tools" if content.spec is None else content.param,
         },
-        renderer=responses_renderer(wire, caller, config, vocabulary if logprobs else None),
+        renderer=responses_renderer(wire, request_id, config, vocabulary if logprobs else None),
         stream=bool(wire.stream),
         logprobs=logprobs,
     )
