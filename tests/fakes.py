@@ -7,9 +7,10 @@ on every token it reads back through the block table, so that a wrong cache give
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from app.core.constraint import Mask
 from app.core.errors import RejectedToken
 from app.core.step import SampledToken, SampleRow, StepPlan, StepResult, TokenLogprob
+from app.core.text import RenderedPrompt
 
 MERGES = (
     (b"n", b"a"),
@@ -74,9 +76,10 @@ class ByteVocabulary:
 
 
 class ByteTokenizer:
-    """Byte-pair encoding with the merges of a ``ByteVocabulary``."""
+    """Byte-pair encoding with the merges of a ``ByteVocabulary``; a chat is its contents."""
 
     def __init__(self, vocabulary: ByteVocabulary) -> None:
+        self._vocabulary = vocabulary
         self._ids = vocabulary.ids
         self._ranks = {pair: rank for rank, pair in enumerate(vocabulary.merges)}
 
@@ -92,6 +95,21 @@ class ByteTokenizer:
                 return [self._ids[piece] for piece in pieces]
             _, index = min(pairs)
             pieces[index : index + 2] = [pieces[index] + pieces[index + 1]]
+
+    def encode_prompt(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+        return self.encode(text)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self._vocabulary.spell(tokens).decode(errors="replace")
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> RenderedPrompt:
+        text = "".join(message["content"] for message in messages)
+        return RenderedPrompt(self.encode(text), text[-64:])
 
 
 class FiniteConstraint:
@@ -165,7 +183,6 @@ class FiniteState:
     def __init__(self, constraint: FiniteConstraint, text: bytes) -> None:
         self._constraint = constraint
         self._text = text
-        self._past: list[bytes] = []
 
     def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
         mask = self._constraint.mask(self._text, budget)
@@ -181,7 +198,6 @@ class FiniteState:
     def accept_bytes(self, data: bytes) -> None:
         if not self._constraint.candidates(self._text + data):
             raise RejectedToken(f"{data!r} cannot follow {self._text!r}")
-        self._past.append(self._text)
         self._text += data
 
     def forced(self) -> bytes:
@@ -194,7 +210,7 @@ class FiniteState:
         return candidates[0][len(self._text) : end]
 
     @property
-    def place(self) -> tuple[bytes, ...]:
+    def state_id(self) -> tuple[bytes, ...]:
         rests = (c[len(self._text) :] for c in self._constraint.candidates(self._text))
         return tuple(sorted(rests))
 
@@ -222,10 +238,6 @@ class FiniteState:
             and bool(self._constraint.candidates(before + piece))
             for piece in self._constraint.vocabulary.ids
         )
-
-    def rollback(self, n_tokens: int) -> None:
-        for _ in range(n_tokens):
-            self._text = self._past.pop()
 
     def copy(self, *, work: int | None = None) -> FiniteState:
         return FiniteState(self._constraint, self._text)

@@ -13,19 +13,19 @@ from typing import Any
 from app.answer.formats import NEWLINES_BEFORE_ANSWER, ReasoningFormat, ToolFormat
 from app.answer.prompt import Opening
 from app.answer.tools import FunctionTool, ToolUse
-from app.core.constraint import ConstraintSpec
-from app.core.errors import InvalidRequest, InvalidSchema
-from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
-from app.core.structure import (
+from app.core.composite import (
+    Composite,
     Either,
     FreeText,
     NotStarting,
     Part,
     Repeated,
     Series,
-    Structure,
 )
-from app.core.structure import Literal as Text
+from app.core.composite import FixedText as Text
+from app.core.constraint import ConstraintSpec
+from app.core.errors import InvalidRequest, InvalidSchema
+from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
 MOST_CALLS = 16
 """Calls of one answer: a model that repeats itself would go on until its budget is spent."""
@@ -51,14 +51,14 @@ def answer(
         return content
     calls = _calls(use, format)
     if use.mode == "required":
-        return Structure(calls)
+        return Composite(calls)
     if content is None and format.trigger is not None:
         text = FreeText(without=(format.trigger,))
-        return Structure(Series((text, Repeated(calls, at_most=1))))
+        return Composite(Series((text, Repeated(calls, at_most=1))))
     if content is None:
         # Text that begins like a call has to become one: it need not be told apart by the name.
-        return Structure(Either((_not_calling(FreeText(), [format.begin + format.opening]), calls)))
-    return Structure(Either((_not_calling(_part(content), format.leads(use.names)), calls)))
+        return Composite(Either((_not_calling(FreeText(), [format.begin + format.opening]), calls)))
+    return Composite(Either((_not_calling(_part(content), format.leads(use.names)), calls)))
 
 
 def with_reasoning(
@@ -76,14 +76,14 @@ def with_reasoning(
         gap = Repeated(newline, at_most=NEWLINES_BEFORE_ANSWER)
     reasoned = Series((FreeText(without=(format.end,)), Text(format.end), gap, body))
     if opening == "open":
-        return Structure(reasoned)
+        return Composite(reasoned)
     unreasoned = _not_starting(body, _after_newlines([format.begin]))
-    return Structure(Either((unreasoned, Series((Text(format.begin), reasoned)))))
+    return Composite(Either((unreasoned, Series((Text(format.begin), reasoned)))))
 
 
 def is_open_ended(spec: ConstraintSpec) -> bool:
     """Whether an answer may end inside free text, where ``max_tokens`` cuts it."""
-    return isinstance(spec, Structure) and _ends_free(spec.root)
+    return isinstance(spec, Composite) and _ends_free(spec.root)
 
 
 def objects_of(schema: Any) -> Any:
@@ -149,7 +149,7 @@ def _arguments(tool: FunctionTool, whitespace: str) -> Part:
 
 
 def _part(spec: ConstraintSpec) -> Part:
-    return spec.root if isinstance(spec, Structure) else spec
+    return spec.root if isinstance(spec, Composite) else spec
 
 
 def _after_newlines(marks: Iterable[str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from app.answer.prompt import PreparedPrompt
 from app.answer.reader import AnswerReader
 from app.answer.tools import ToolUse
 from app.core.constraint import ConstraintSpec
-from app.core.request import Reserve
+from app.core.request import ThinkingBudget
 
 ANSWER_SHARE = 4
 """Reasoning leaves one in so many of ``max_tokens`` to the answer that a constraint asks for."""
@@ -55,13 +55,13 @@ class AnswerPlan:
     def may_reason(self) -> bool:
         return self.format.reasoning is not None and self.prompt.opening != "closed"
 
-    def reserve(self, max_tokens: int) -> Reserve | None:
+    def thinking_budget(self, max_tokens: int) -> ThinkingBudget | None:
         """Tokens that are kept for what follows the reasoning, where that is constrained."""
         reasoning = self.format.reasoning
         if reasoning is None or not self.may_reason or self.constraint is None:
             return None
         begin = reasoning.begin if self.prompt.opening == "possible" else ""
-        return Reserve(max_tokens // ANSWER_SHARE, reasoning.end.encode(), begin.encode())
+        return ThinkingBudget(max_tokens // ANSWER_SHARE, reasoning.end.encode(), begin.encode())
 
     def reader(self, index: int) -> ChoiceReader:
         """What takes the choice ``index`` apart."""

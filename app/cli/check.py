@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 from app.cli.specification import read_bytes, read_specification, reports_errors
-from app.constraint.explain.check import Checker, Verdict
-from app.constraint.explain.spelling import spell_bytes
 from app.constraint.program import compile_program
+from app.explain.check import Checker, Verdict
+from app.explain.spelling import spell_bytes
 
 
 @reports_errors

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from app.cli.specification import Constrained, UnusableInput, read_specification, reports_errors
-from app.constraint.explain.graph import Graph, explore
-from app.constraint.explain.keywords import KeywordUse, keyword_uses
-from app.constraint.explain.report import graph_facts, keyword_facts, length_facts
-from app.constraint.explain.spelling import spell_bytes
-from app.constraint.explain.svg import draw
 from app.constraint.program import compile_program
 from app.core.errors import UnsupportedModel, UnsupportedSchema
+from app.explain.graph import Graph, explore
+from app.explain.keywords import KeywordUse, keyword_uses
+from app.explain.report import graph_facts, keyword_facts, length_facts
+from app.explain.spelling import spell_bytes
+from app.explain.svg import draw
 
 _SHOWN = 200
 """Characters of a text in the report."""

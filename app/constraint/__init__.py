@@ -1,51 +1,39 @@
 """Specification -> byte expression -> lazily compiled automaton -> token masks.
 
-    front_end.build      specification to expression (schema, regex, grammar, json_text, ...)
-    compile_program      ... with lengths: picklable, made in a worker process
-    Compiler.link        ... with a vocabulary: a constraint whose states fill up on demand
-
-The names are imported on first use: worker processes only compile and need no numba.
+limits     what a specification may cost
+language/  expressions over bytes, and their derivatives
+json/ regex/ formats/ schema/ grammar/ composite
+           the front ends: from each kind of specification to an expression
+program    the one door to them: a compiled specification, made in a worker process
+automaton/ a program run over a vocabulary: states, forced paths, masks, distances
+constraint a constraint and its state in a request
+compiler   from a specification, or a program, to a constraint over a vocabulary
+python_types
+           from Python types to specifications
+cached_method
+           a decorator for what is asked again and again while compiling
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from app.core.constraint import Choice, Grammar, JsonObject, JsonSchema, Regex, Structure
-
-if TYPE_CHECKING:
-    from app.constraint.compiler import Compiler
-    from app.constraint.front_end import Limits
-    from app.constraint.program import Program, compile_program, everyday_schema
-    from app.constraint.python_types import from_python_type
+from app.constraint.compiler import Compiler
+from app.constraint.limits import Limits
+from app.constraint.program import Program, compile_program, everyday_schema
+from app.constraint.python_types import from_python_type
+from app.core.composite import Composite
+from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
 __all__ = [
     "Choice",
     "Compiler",
+    "Composite",
     "Grammar",
     "JsonObject",
     "JsonSchema",
     "Limits",
     "Program",
     "Regex",
-    "Structure",
     "compile_program",
     "everyday_schema",
     "from_python_type",
 ]
-
-_HOMES = {
-    "Compiler": "compiler",
-    "Limits": "front_end",
-    "Program": "program",
-    "compile_program": "program",
-    "everyday_schema": "program",
-    "from_python_type": "python_types",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

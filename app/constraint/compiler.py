@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from app.constraint.front_end import Limits
+from typing import TYPE_CHECKING
+
+from app.constraint.limits import Limits
 from app.constraint.program import Program, compile_program
-from app.constraint.state import CompiledConstraint
-from app.constraint.vocabulary_index import VocabularyIndex
-from app.core.constraint import ConstraintSpec, JsonSchema, Vocabulary
+from app.core.constraint import ConstraintSpec, Vocabulary
+from app.core.specs import JsonSchema
+
+if TYPE_CHECKING:
+    from app.constraint.constraint import CompiledConstraint
 
 _WARMING = JsonSchema(
     {
@@ -35,9 +39,14 @@ class Compiler:
     """
 
     def __init__(self, vocabulary: Vocabulary, limits: Limits | None = None) -> None:
+        # Imported here: the compile workers import this package and need no numba.
+        from app.constraint.automaton.vocabulary_index import VocabularyIndex
+        from app.constraint.constraint import CompiledConstraint
+
+        self._link = CompiledConstraint
         self._index = VocabularyIndex(vocabulary)
         self._limits = limits
-        _load_kernels()
+        _run_kernels(CompiledConstraint(compile_program(_WARMING), VocabularyIndex(_Bytes())))
 
     def compile(self, spec: ConstraintSpec) -> CompiledConstraint:
         """Compile in this process. Raises as ``compile_program`` does."""
@@ -45,13 +54,12 @@ class Compiler:
 
     def link(self, program: Program) -> CompiledConstraint:
         """Join a program, perhaps compiled elsewhere, with the vocabulary. Costs microseconds."""
-        return CompiledConstraint(program, self._index)
+        return self._link(program, self._index)
 
 
-def _load_kernels() -> None:
+def _run_kernels(constraint: CompiledConstraint) -> None:
     """Run every kernel once, on a vocabulary small enough to take milliseconds."""
-    program = compile_program(_WARMING)
-    state = CompiledConstraint(program, VocabularyIndex(_Bytes())).start()
+    state = constraint.start()
     for byte in b'{"a": "x", "bc": "y"}':
         state.mask(budget=state.shortest_tokens())
         state.can_extend(b"a")

@@ -20,7 +20,7 @@ class Limits:
     overlaps: int = 3_000
     """Pairs of alternatives of one ``oneOf`` that are not told apart at a glance."""
     branch_steps: int = 800_000
-    """Subschemas and choices looked at to work out the alternatives, in the whole schema."""
+    """Subschemas and disjunctions looked at to work out the alternatives, in the whole schema."""
     counted_members: int = 20_000
     """Members of an object, or items of an array, times the counts that must be told apart."""
     different_items: int = 500

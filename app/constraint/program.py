@@ -1,25 +1,41 @@
-"""A compiled specification, before it meets a vocabulary: what a worker process sends back."""
+"""From a specification to a program: the one door to the front ends.
+
+Pure Python: neither numba nor torch is imported, so a small worker process can do it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.constraint.derivatives import Derivatives
-from app.constraint.expressions import INFINITE, Expression
-from app.constraint.formats import known_formats
-from app.constraint.front_end import Limits, build
-from app.constraint.json_text import CHARACTER, SPELLED_ONCE, character, spelled_once
-from app.constraint.pruning import pruned
-from app.constraint.rows import UNBOUNDED
-from app.core.constraint import ConstraintSpec, JsonSchema
-from app.core.errors import UnsatisfiableSchema
+from app.constraint.composite import lower_composite
+from app.constraint.formats.strict import known_formats
+from app.constraint.grammar import lowering as grammar
+from app.constraint.grammar.parsing import parse as parse_grammar
+from app.constraint.json.text import SPELLINGS, JsonText, json_pool
+from app.constraint.json.whitespace import Whitespace
+from app.constraint.language.codepoints import utf8
+from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.expressions import INFINITE, Expression, ExpressionPool
+from app.constraint.language.pruning import pruned
+from app.constraint.language.rows import UNBOUNDED
+from app.constraint.limits import Limits
+from app.constraint.regex.errors import PatternError, PatternNotSupported
+from app.constraint.regex.lowering import Lowering
+from app.constraint.regex.parser import parse
+from app.constraint.schema.lowering.builder import SchemaBuilder
+from app.core.composite import Composite
+from app.core.constraint import ConstraintSpec
+from app.core.errors import (
+    ConstraintTooComplex,
+    InvalidSchema,
+    UnsatisfiableSchema,
+    UnsupportedSchema,
+)
+from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
 _COMPILE_WORK = 300_000
 """Steps of work that lengths and emptiness may cost: a fraction of a second."""
-
-
-SPELLINGS = {CHARACTER: character, SPELLED_ONCE: spelled_once}
-"""The characters that strings mostly consist of, by their landmarks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +61,10 @@ def everyday_schema() -> JsonSchema:
 def compile_program(spec: ConstraintSpec, limits: Limits | None = None) -> Program:
     """Compile a specification as far as it goes without a vocabulary.
 
-    Pure Python: neither numba nor torch is imported, so a small worker process can do it.
     Raises ``InvalidSchema``, ``UnsupportedSchema``, ``UnsatisfiableSchema`` or
     ``ConstraintTooComplex``.
     """
-    pool, root = pruned(*build(spec, limits or Limits()))
+    pool, root = pruned(*build(spec, limits))
     derivatives = Derivatives(pool)
     derivatives.allow(_COMPILE_WORK)
     derivatives.measure()
@@ -58,3 +73,62 @@ def compile_program(spec: ConstraintSpec, limits: Limits | None = None) -> Progr
     if empty:
         raise UnsatisfiableSchema
     return Program(root, derivatives, tuple([pool.landmarks.get(name) for name in SPELLINGS]))
+
+
+def build(spec: ConstraintSpec, limits: Limits | None = None) -> tuple[ExpressionPool, Expression]:
+    """The answers that ``spec`` admits, in a pool of their own.
+
+    Raises as ``compile_program``, but sees only what is plainly empty: an intersection that turns
+    out to be shows in the length of the root.
+    """
+    limits = limits or Limits()
+    bare = isinstance(spec, Regex | Choice)
+    pool = ExpressionPool(limits.nodes) if bare else json_pool(limits.nodes)
+    try:
+        root = _lower(pool, spec, limits)
+    except RecursionError:
+        raise ConstraintTooComplex("it is nested too deeply") from None
+    if root == pool.empty:
+        raise UnsatisfiableSchema()
+    return pool, root
+
+
+def _lower(pool: ExpressionPool, spec: ConstraintSpec, limits: Limits) -> Expression:
+    match spec:
+        case Composite(root):
+            return lower_composite(pool, root, limits, lambda leaf: _lower(pool, leaf, limits))
+        case Regex(pattern):
+            return _lower_regex(pool, pattern, limits)
+        case Choice(options):
+            return _lower_choice(pool, options, limits)
+        case Grammar(text, syntax):
+            rules = parse_grammar(text, syntax, limits)
+            inline = JsonText(pool, limits)
+            return grammar.lower(
+                pool, rules, limits, lambda s: SchemaBuilder(s, inline, limits, close=True).build()
+            )
+    json = JsonText(pool, limits, Whitespace.named(spec.whitespace))
+    if isinstance(spec, JsonObject):
+        return json.any_object()
+    return SchemaBuilder(spec.schema, json, limits, close=spec.close_objects).build()
+
+
+def _lower_regex(pool: ExpressionPool, pattern: str, limits: Limits) -> Expression:
+    try:
+        tree = parse(pattern, limits)
+    except PatternError as error:
+        raise InvalidSchema(str(error)) from error
+    except PatternNotSupported as error:
+        raise UnsupportedSchema("regex", "", str(error)) from error
+    return Lowering(pool, lambda members: utf8(pool, members)).whole(tree)
+
+
+def _lower_choice(pool: ExpressionPool, options: Sequence[str], limits: Limits) -> Expression:
+    if not options:
+        raise InvalidSchema("a choice needs one option or more")
+    if len(options) > limits.choices:
+        raise ConstraintTooComplex(f"more than {limits.choices} options in a choice")
+    try:
+        return pool.one_of(option.encode() for option in options)
+    except UnicodeEncodeError as error:
+        raise InvalidSchema("an option holds half of a surrogate pair") from error

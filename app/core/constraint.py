@@ -13,11 +13,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from app.core.composite import Composite
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
-from app.core.structure import Structure
 
 __all__ = [
     "Choice",
+    "Composite",
     "Constraint",
     "ConstraintSpec",
     "ConstraintState",
@@ -26,7 +27,6 @@ __all__ = [
     "JsonSchema",
     "Mask",
     "Regex",
-    "Structure",
     "Vocabulary",
 ]
 
@@ -34,7 +34,7 @@ Mask = NDArray[np.uint32]
 """Packed token mask, shape [ceil(V / 32)]: bit ``i % 32`` of word ``i // 32`` is token ``i``."""
 
 
-ConstraintSpec = JsonSchema | JsonObject | Regex | Choice | Grammar | Structure
+ConstraintSpec = JsonSchema | JsonObject | Regex | Choice | Grammar | Composite
 
 
 class Vocabulary(Protocol):
@@ -73,7 +73,7 @@ class ConstraintState(Protocol):
         """Advance by a token. Raises ``RejectedToken`` if the mask excludes it."""
 
     def accept_bytes(self, data: bytes) -> None:
-        """Advance by raw bytes, all or nothing; counts as one token for ``rollback``.
+        """Advance by raw bytes, all or nothing.
 
         Raises ``RejectedToken`` and leaves the state as it was if ``data`` leaves the language.
         """
@@ -85,8 +85,8 @@ class ConstraintState(Protocol):
         """
 
     @property
-    def place(self) -> Hashable:
-        """Where in its constraint the state stands: equal places go on in the same ways."""
+    def state_id(self) -> Hashable:
+        """Names the state within its constraint: equal ones go on in the same ways."""
 
     @property
     def is_complete(self) -> bool:
@@ -112,15 +112,12 @@ class ConstraintState(Protocol):
         may merge them with what follows, so a leap holds them back.
         """
 
-    def rollback(self, n_tokens: int) -> None:
-        """Undo the last ``n_tokens`` calls of ``accept`` or ``accept_bytes``."""
-
     def copy(self, *, work: int | None = None) -> ConstraintState:
-        """An independent state at the same place, with an empty rollback history.
+        """An independent state where this one stands.
 
-        ``work`` makes it a scout: all calls on it and on its copies together may cost so many
-        steps from now on (see ``mask``), until another scout starts or another state is used.
-        Beyond that they raise ``ConstraintTooComplex``. For looking ahead, which nobody needs.
+        With ``work`` it is a bounded look-ahead: all calls on it and on its copies together may
+        cost so many steps (see ``mask``), and raise ``ConstraintTooComplex`` beyond them. It is
+        over when another one starts, or when any other state of the constraint is used.
         """
 
 

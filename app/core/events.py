@@ -59,6 +59,15 @@ class TokenChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class StepOutput:
+    """What a step of the engine has for those who wait. Engine to serving."""
+
+    chunks: Sequence[TokenChunk] = ()
+    scheduled: Sequence[str] = ()
+    """Ids of the requests that this step scheduled for the first time; each is named once."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepStats:
     """One step of the engine. Durations in seconds."""
 
@@ -70,7 +79,7 @@ class StepStats:
     prompt_tokens: int
     """Prompt tokens computed in this step."""
     cached_tokens: int
-    """Prompt tokens that sequences admitted in this step found in the prefix cache."""
+    """Prompt tokens that the requests first scheduled in this step found in the cache."""
     sampled_tokens: int
     leapt_tokens: int
     drafted_tokens: int

@@ -43,13 +43,14 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
-class Reserve:
-    """Room that is kept for what follows a mark: the answer that follows the reasoning."""
+class ThinkingBudget:
+    """How long an answer may reason: until only the tokens are left that are kept for the rest."""
 
-    tokens: int
-    """How many of ``max_tokens`` may not be spent before the mark."""
-    mark: bytes
-    opening: bytes = b""
+    kept: int
+    """How many of ``max_tokens`` may not be spent before ``end``."""
+    end: bytes
+    """The mark behind the reasoning."""
+    begin: bytes = b""
     """Nothing is kept where the answer begins in another way: it does not reason."""
 
 
@@ -67,7 +68,7 @@ class EngineRequest:
     constraint: Constraint | None = None
     open_ended: bool = False
     """The constraint ends in free text: an answer that ``max_tokens`` ends there was cut."""
-    reserve: Reserve | None = None
+    thinking: ThinkingBudget | None = None
     min_tokens: int = 0
     """Before so many tokens of the answer no end of sequence is drawn and no stop counts."""
     stop: Sequence[bytes] = ()

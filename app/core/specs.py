@@ -1,4 +1,4 @@
-"""The constraints that a request may name, each by itself. See also ``app.core.structure``."""
+"""The constraints that a request may name, each by itself. See also ``app.core.composite``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ class JsonSchema:
 
     ``close_objects``: where a schema says nothing about additional properties, forbid them.
     False follows the specification; the server closes them by default.
-    ``whitespace``: ``"spaced"`` (as ``json.dumps`` writes) or ``"compact"``.
+    ``whitespace``: ``"spaced"`` (as ``json.dumps`` writes), ``"compact"``, ``"flexible"`` (a little
+    of it anywhere) or ``"indent:N"``.
     """
 
     schema: Any

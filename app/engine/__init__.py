@@ -5,6 +5,5 @@ No torch, no event loop: a runner, a vocabulary, a tokenizer and constraints ent
 
 from app.engine.config import EngineConfig
 from app.engine.engine import Engine
-from app.engine.leap import Tokenizer
 
-__all__ = ["Engine", "EngineConfig", "Tokenizer"]
+__all__ = ["Engine", "EngineConfig"]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 
-from app.core.step import Span, StepPlan
-from app.engine.draft import NO_DRAFT, Draft
+from app.core.step import SampleRow, Span
+from app.engine.drafts.draft import NO_DRAFT, Draft
 from app.engine.sequence import Sequence
 
 
 @dataclass(slots=True)
-class Part:
-    """One sequence's share of a step: a span, and the draws at its last positions."""
+class Portion:
+    """One sequence's portion of a step: a span, the draws at its last positions, their outcome."""
 
     sequence: Sequence
     span: Span
@@ -23,26 +24,56 @@ class Part:
     end: int
     """Position after the span."""
     num_prompt: int
-    """Tokens of the prompt in this span."""
+    """Tokens of the prompt in the span."""
     num_usable: int = 0
     """Draws whose mask stands for a text that can come about."""
     num_taken: int = 0
-    """Draws that became part of the answer."""
+    """Draws that became tokens of the answer."""
     num_accepted: int = 0
     """Drafted tokens that were drawn."""
+
+    @staticmethod
+    def of(sequence: Sequence, granted: int) -> Portion:
+        """The next ``granted`` tokens of a sequence, drafted ones included."""
+        start, known = sequence.computed, len(sequence.tokens)
+        end = start + granted
+        blocks = tuple(sequence.blocks.blocks)
+        prompt = max(0, min(end, sequence.answer_start) - start)
+        if end <= known:
+            span = Span(sequence.tokens[start:end], start, blocks)
+            return Portion(sequence, span, NO_DRAFT, (0,) if end == known else (), end, prompt)
+        draft = sequence.draft.cut(end - known)
+        span = Span([*sequence.tokens[start:], *draft.tokens], start, blocks)
+        end = known + len(draft.tokens)
+        return Portion(sequence, span, draft, tuple(draft.draws()), end, prompt)
 
     @property
     def first_drawn(self) -> int:
         """Position of the first draw: that of the last confirmed token."""
         return self.end - len(self.draft.tokens) - 1
 
+    def rows(self, span: int, spelling: Seq[bytes]) -> list[SampleRow]:
+        """One row for each draw; ``span`` is the index of this one's in the plan."""
+        if not self.draws:
+            return []
+        sequence, draft = self.sequence, self.draft.tokens
+        params, start = sequence.request.sampling, self.first_drawn - self.span.start
+        if not draft and not params.has_penalties:
+            return [SampleRow(span, start, params, sequence.keys(())[0])]
+        spelled = [spelling[token] for token in draft]
+        keys = sequence.keys([b"".join(spelled[i:j]) for i, j in pairwise(self.draws)])
+        known, answer_start = len(sequence.tokens), sequence.answer_start
+        tokens = [*sequence.tokens, *draft] if params.has_penalties else []
+        return [
+            SampleRow(span, start + i, params, key, tuple(tokens[: known + i]), answer_start)
+            for i, key in zip(self.draws, keys, strict=True)
+        ]
+
     def draw_at(self, position: int) -> int | None:
         """Which draw is for what follows ``position``, if there is one that can be used."""
-        try:
-            index = self.draws.index(position - self.first_drawn)
-        except ValueError:
-            return None
-        return index if index < self.num_usable else None
+        after = position - self.first_drawn
+        usable = self.draws[: self.num_usable]
+        return usable.index(after) if after in usable else None
 
     def agreeing(self, tokens: Seq[int], changed: int, valid: int) -> int:
         """Up to where the cache still holds what ``tokens`` need, after a change at ``changed``.
@@ -58,32 +89,19 @@ class Part:
         return valid
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Batch:
-    """A step as the engine sees it: the plan for the runner, and whose it is."""
+    """A step as the engine sees it: who computes how much, and what became of it."""
 
-    plan: StepPlan
-    parts: list[Part]
-    ended: list[Sequence]
-    """Sequences that ended when their turn came, with nothing to compute."""
-    cached_tokens: int
-    """Prompt tokens that sequences admitted now found in the prefix cache."""
-    preemptions: int
-    prefix_queries: int
-    prefix_hits: int
-
-
-def part_of(sequence: Sequence, granted: int) -> Part:
-    """The next ``granted`` tokens of a sequence, drafted ones included."""
-    start, known = sequence.computed, len(sequence.tokens)
-    end = start + granted
-    blocks = tuple(sequence.blocks.blocks)
-    num_prompt = max(0, min(end, sequence.answer_start) - start)
-    if end <= known:
-        draws = (0,) if end == known else ()
-        span = Span(sequence.tokens[start:end], start, blocks)
-        return Part(sequence, span, NO_DRAFT, draws, end, num_prompt)
-    draft = sequence.draft.cut(end - known)
-    end = known + len(draft.tokens)
-    span = Span([*sequence.tokens[start:], *draft.tokens], start, blocks)
-    return Part(sequence, span, draft, tuple(draft.draws()), end, num_prompt)
+    grants: dict[Sequence, int] = field(default_factory=dict)
+    """Tokens to compute, by sequence."""
+    portions: list[Portion] = field(default_factory=list)
+    """The same once it is planned."""
+    scheduled: list[Sequence] = field(default_factory=list)
+    """Sequences that run for the first time, or ended when their turn came."""
+    cached_tokens: int = 0
+    """Prompt tokens that these found in the prefix cache."""
+    prefix_queries: int = 0
+    """Full blocks that were looked up there."""
+    prefix_hits: int = 0
+    preemptions: int = 0

@@ -12,22 +12,22 @@ from app.core.constraint import ConstraintState, Mask, Vocabulary
 from app.core.errors import RejectedToken, WorkPending
 from app.core.events import AnswerToken
 from app.core.step import SampledToken
-from app.engine.batch import Part
+from app.core.text import Tokenizer
+from app.engine.batch import Portion
 from app.engine.config import EngineConfig
-from app.engine.draft import NO_DRAFT
-from app.engine.drafting import Drafter
-from app.engine.endings import EditedMasks
+from app.engine.drafts.draft import NO_DRAFT, Source
+from app.engine.drafts.drafting import Drafter
 from app.engine.leap import Leaper
 from app.engine.sequence import Sequence
+from app.engine.stop_tokens import EditedMasks
 
 _MOST_PLAIN = 1 << 14
 
 
 @dataclass(slots=True)
 class Tally:
-    """What the answers of one step gained, in tokens, and how many met their budget."""
+    """What leaps added to the answers of one step, and how many met their budget."""
 
-    sampled: int = 0
     leapt: int = 0
     skipped: int = 0
     budget_closed: int = 0
@@ -36,16 +36,14 @@ class Tally:
 class Decoder:
     """Rules of one sequence at a time. An error of its constraint surfaces here, and only there."""
 
-    def __init__(
-        self, vocabulary: Vocabulary, leaper: Leaper, drafter: Drafter, config: EngineConfig
-    ) -> None:
-        self._token_bytes = vocabulary.token_bytes
+    def __init__(self, vocabulary: Vocabulary, tokenizer: Tokenizer, config: EngineConfig) -> None:
         self._eos_ids = vocabulary.eos_ids
         self._edited = EditedMasks(vocabulary.size)
-        self._leaper = leaper
-        self._drafter = drafter
+        self._leaper = Leaper(vocabulary, tokenizer)
+        self._drafter = Drafter(self._leaper, config)
         self._config = config
         self._tally = Tally()
+        self.spelling = self._leaper.spelling
         self._plain: dict[int, AnswerToken] = {}
         """Drawn tokens without log-probabilities: the same ones come again and again."""
 
@@ -57,6 +55,7 @@ class Decoder:
     def begin(self, sequence: Sequence) -> None:
         """Leap over a forced opening, before anything of the sequence is computed."""
         sequence.begun = True
+        sequence.statistics = self._drafter.statistics(sequence.request)
         self._settle(sequence)
         self.draft(sequence, 1)
 
@@ -68,28 +67,27 @@ class Decoder:
         if sequence.state is not None and sequence.finish_reason is None:
             sequence.draft = self._drafter.extend(sequence, running)
 
-    def judge(self, sequence: Sequence, part: Part, position: int) -> bool:
+    def record(self, portion: Portion, position: int) -> bool:
         """Whether the token drafted for ``position`` came about, after the draw that decided it."""
-        index, draft = position - part.first_drawn - 1, part.draft
+        index, draft = position - portion.first_drawn - 1, portion.draft
         if not 0 <= index < len(draft.tokens):
             return False
-        tokens = sequence.tokens
+        sequence, tokens = portion.sequence, portion.sequence.tokens
         came = position < len(tokens) and tokens[position] == draft.tokens[index]
-        self._drafter.judge(sequence, draft.sources[index], came)
+        if draft.sources[index] is Source.COPIED and sequence.statistics is not None:
+            sequence.statistics.copies.record(came)
         return came
 
-    def token_bytes(self, tokens: Seq[int]) -> list[bytes]:
-        return [self._token_bytes[token] or b"" for token in tokens]
-
-    def masks(self, sequence: Sequence, part: Part, work: int) -> list[Mask | None]:
-        """Masks for the draws of ``part``: after the answer, and after some drafted tokens.
+    def masks(self, portion: Portion, work: int) -> list[Mask | None]:
+        """Masks for the draws of ``portion``: after the answer, and after some drafted tokens.
 
         ``work`` bounds what the first may cost (see ``ConstraintState.mask``), and all the others
         together: they may be of no use. Ends early where a mask excludes the token drafted next,
         as what follows it cannot be drawn, and where a mask takes more work. Raises
         ``WorkPending`` if the first one does.
         """
-        state, draft = sequence.state, part.draft.tokens
+        sequence, draft = portion.sequence, portion.draft.tokens
+        state = sequence.state
         if state is None:
             assert not draft, "only a constraint drafts"
             return [self._edit(sequence, None, None, 0)]
@@ -97,8 +95,8 @@ class Decoder:
         if not draft:
             return masks
         state = state.copy()
-        work //= len(part.draws)
-        for before, after in pairwise(part.draws):
+        work //= len(portion.draws)
+        for before, after in pairwise(portion.draws):
             if not _allows(masks[-1], draft[before]):
                 break
             try:
@@ -113,28 +111,26 @@ class Decoder:
         self, sequence: Sequence, state: ConstraintState, draft: Seq[int], work: int
     ) -> Mask | None:
         """The mask of the draw after ``draft``, where ``state`` stands."""
-        if sequence.finishes_in_budget:
-            mask = self._budget_mask(sequence, state, draft, work)
-        else:
-            mask = state.mask(work=work)
+        budget = sequence.finishes_in_budget
+        mask = self._budget_mask(sequence, state, draft, work) if budget else state.mask(work=work)
         return self._edit(sequence, mask, state, len(draft))
 
     def _edit(
         self, sequence: Sequence, mask: Mask | None, state: ConstraintState | None, ahead: int
     ) -> Mask | None:
-        """``mask`` as the request's own endings have it."""
-        if sequence.endings is None:
+        """``mask`` as the request's own stop tokens have it."""
+        if sequence.stop_tokens is None:
             return mask
         complete = state is None or state.is_complete
-        edit = sequence.endings.edit(sequence.length + ahead, complete=complete)
+        edit = sequence.stop_tokens.edit(sequence.length + ahead, complete=complete)
         return mask if edit is None else self._edited.get(mask, edit)
 
     def _budget_mask(
         self, sequence: Sequence, state: ConstraintState, draft: Seq[int], work: int
     ) -> Mask:
         budget = sequence.request.max_tokens - sequence.length - len(draft)
-        if sequence.reserved is not None:
-            budget -= sequence.reserved.after(b"".join(self.token_bytes(draft)))
+        if sequence.thinking is not None:
+            budget -= sequence.thinking.after(b"".join([self.spelling[each] for each in draft]))
         mask = state.mask(budget=budget, work=work)
         if not sequence.budget_closed:
             plain = state.mask(work=work)
@@ -152,14 +148,12 @@ class Decoder:
         token = sampled.token_id
         changed = len(sequence.tokens)
         sequence.draft = NO_DRAFT
-        self._tally.sampled += 1
         if self._ends(sequence, token):
             sequence.end(sampled)
             return changed
         if sequence.state is not None:
-            memory = self._drafter.memory(sequence)
-            if memory is not None:
-                memory.note(sequence.state.place, sequence.tokens[-1], token)
+            if sequence.statistics is not None:
+                sequence.statistics.record(sequence.state.state_id, sequence.tokens[-1], token)
             sequence.state.accept(token)
         sequence.append(self._drawn(sampled))
         return min(changed, self._settle(sequence))
@@ -168,26 +162,22 @@ class Decoder:
         """A drawn token as the answer has it."""
         token, logprob, top = sampled.token_id, sampled.logprob, sampled.top
         if top or logprob:
-            data = self._token_bytes[token] or b""
-            return AnswerToken(token, data, "sampled", logprob, top)
+            return AnswerToken(token, self.spelling[token], "sampled", logprob, top)
         plain = self._plain.get(token)
         if plain is None:
             if len(self._plain) >= _MOST_PLAIN:
                 self._plain.clear()
-            data = self._token_bytes[token] or b""
-            plain = self._plain[token] = AnswerToken(token, data, "sampled")
+            plain = self._plain[token] = AnswerToken(token, self.spelling[token], "sampled")
         return plain
 
     def _ends(self, sequence: Sequence, token: int) -> bool:
         """Whether a drawn token ends the answer."""
-        state, endings = sequence.state, sequence.endings
-        if token not in self._eos_ids and (
-            endings is None or not endings.ends(token, sequence.length)
-        ):
+        state, stop = sequence.state, sequence.stop_tokens
+        if token not in self._eos_ids and (stop is None or not stop.ends(token, sequence.length)):
             return False
         # Only a stop token that spells something may cut an answer, as a stop string may.
         whole = state is None or state.is_complete
-        assert whole or self._token_bytes[token], "ended inside an answer"
+        assert whole or self.spelling[token], "ended inside an answer"
         return True
 
     def _settle(self, sequence: Sequence) -> int:
@@ -198,21 +188,21 @@ class Decoder:
             return changed
         if not (self._config.leap and sequence.request.leap):
             return changed
-        memory = self._drafter.memory(sequence)
+        statistics = sequence.statistics
         leap = self._leaper.propose(
             sequence.tokens,
             sequence.answer_start,
             sequence.state,
             sequence.limit,
             finish=sequence.finishes_in_budget,
-            known=None if memory is None else memory.changes,
+            known=None if statistics is None else statistics.changes,
         )
         if leap is None:
             return changed
         self._tally.leapt += sequence.leap(leap)
         self._tally.skipped += max(0, len(sequence.tokens) - changed)
         self._finish_if_decided(sequence)
-        return changed - leap.dropped
+        return changed - leap.change.dropped
 
     def _finish_if_decided(self, sequence: Sequence) -> None:
         if sequence.finish_reason is not None:
@@ -222,10 +212,10 @@ class Decoder:
             sequence.finish("stop")
             return
         length, most = sequence.length, sequence.request.max_tokens
-        if sequence.reserved is not None and length >= sequence.limit:
+        if sequence.thinking is not None and length >= sequence.limit:
             # Either all is spent, or the answer is whole here (law 2): no mark need come, and
             # nothing is left to keep tokens for.
-            sequence.reserved = None
+            sequence.thinking = None
         if length >= most:
             complete = state is not None and state.is_complete
             cut = not complete or sequence.request.open_ended

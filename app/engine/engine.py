@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Seq
 
 from app.core.constraint import Mask, Vocabulary
@@ -15,18 +15,17 @@ from app.core.errors import (
     RequestError,
     WorkPending,
 )
-from app.core.events import StepObserver, StepStats, TokenChunk
+from app.core.events import StepObserver, StepOutput, StepStats, TokenChunk
 from app.core.request import EngineRequest
 from app.core.step import Runner, SampledToken
-from app.engine.batch import Batch, Part
+from app.core.text import Tokenizer
+from app.engine.batch import Batch, Portion
 from app.engine.config import EngineConfig
 from app.engine.decoding import Decoder
-from app.engine.drafting import Drafter
-from app.engine.endings import Endings
-from app.engine.leap import Leaper, Tokenizer
-from app.engine.reserved import Reserved
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
+from app.engine.stop_tokens import StopTokens
+from app.engine.thinking import Thinking
 from app.kv.manager import BlockManager
 
 _log = logging.getLogger(__name__)
@@ -64,13 +63,11 @@ class Engine:
         self._observer = observer
         self._clock = clock
         self._vocabulary = vocabulary
-        leaper = Leaper(vocabulary, tokenizer)
-        drafter = Drafter(vocabulary, tokenizer, leaper, config)
-        self._decoder = Decoder(vocabulary, leaper, drafter, config)
+        self._decoder = Decoder(vocabulary, tokenizer, config)
         blocks = BlockManager(
             runner.num_blocks, runner.block_size, share_prefixes=config.share_prefixes
         )
-        self._scheduler = Scheduler(config, blocks, self._begin, self._decoder.token_bytes)
+        self._scheduler = Scheduler(config, blocks, self._decoder.spelling)
         self._sequences: dict[str, Sequence] = {}
         self._unmasked: dict[Sequence, int] = {}
         """Sequences that wait for a mask, in the order of their turns, and how many they had."""
@@ -96,11 +93,6 @@ class Engine:
         return len(self._scheduler.waiting)
 
     @property
-    def taken_up(self) -> Seq[str]:
-        """Ids of the requests that the last step took up for the first time."""
-        return self._scheduler.taken_up
-
-    @property
     def kv_usage(self) -> float:
         """Share of cache blocks that live sequences hold, 0 to 1."""
         return self._scheduler.blocks.usage
@@ -111,20 +103,20 @@ class Engine:
         Raises PromptTooLong where prompt and ``max_tokens`` can never fit, BudgetTooSmall where
         no valid answer fits in ``max_tokens``, InvalidRequest for an empty prompt, a budget
         below 1, an empty stop string, ``min_tokens`` out of 0 to ``max_tokens``, a stop token
-        out of the vocabulary or a ``request_id`` that is live. A reserve that leaves too few
-        tokens for the shortest answer is made smaller.
+        out of the vocabulary or a ``request_id`` that is live. A thinking budget that keeps too
+        few tokens for the shortest way to the end of its reasoning keeps fewer.
         """
         self._check(request)
-        endings = Endings.of(request, self._vocabulary)
+        stop_tokens = StopTokens.of(request, self._vocabulary)
         state = request.constraint.start() if request.constraint is not None else None
-        reserved = None
+        thinking = None
         if state is not None and request.on_budget == "finish":
             needed = state.shortest_tokens(request.max_tokens)
             if needed > request.max_tokens:
                 raise BudgetTooSmall(max_tokens=request.max_tokens, needed=needed)
-            if request.reserve is not None:
-                reserved = Reserved(request.reserve, request.max_tokens - needed)
-        sequence = Sequence(request, state, self._arrivals, endings=endings, reserved=reserved)
+            if request.thinking is not None:
+                thinking = Thinking(request.thinking, request.max_tokens - needed)
+        sequence = Sequence(request, state, self._arrivals, stop_tokens, thinking)
         self._arrivals += 1
         self._sequences[request.request_id] = sequence
         self._scheduler.add(sequence)
@@ -138,99 +130,133 @@ class Engine:
         self._forget(sequence)
         return sequence.emit()
 
-    def step(self, tell: Callable[[list[TokenChunk]], None] | None = None) -> list[TokenChunk]:
-        """Advance every sequence that the budget of a step has room for.
+    def step(self) -> Iterator[StepOutput]:
+        """Advance every sequence that a step has room for, as far as what it yields is taken.
 
-        Returns one chunk for each answer that grew or ended. An error of one request's
-        constraint ends that answer with finish_reason "error"; what the runner raises is raised.
-
-        ``tell`` gets the forced openings of answers that begin, before the model computes
-        anything; without it they are part of what is returned.
+        First, and only where there are any, come the forced openings of answers that begin, before
+        the model computes anything; then one chunk for each answer that grew or ended. An error
+        of one request's constraint ends that answer with finish_reason "error"; what the runner
+        raises is raised. ``add`` and ``abort`` are for between two steps.
         """
-        watch = _Stopwatch(self._clock)
-        batch = self._scheduler.plan()
-        assert batch.parts or batch.ended or not self._sequences, "there is work, but no progress"
-        if tell is not None:
-            self._tell_openings(batch, tell)
+        watch, batch = _Stopwatch(self._clock), Batch()
+        for sequence in self._scheduler.schedule(batch):
+            self._begin(sequence)
+        plan = self._scheduler.plan(batch)
+        scheduled = [sequence.request.request_id for sequence in batch.scheduled]
+        assert plan.spans or scheduled or not self._sequences, "there is work, but no progress"
+        if openings := self._emitted(batch.scheduled):
+            yield StepOutput(openings, scheduled)
+            scheduled = []
         watch.lap()
-        self._launch(batch)
+        if plan.spans:
+            self._runner.launch(plan)
         watch.lap()
         masks = self._masks(batch)
         watch.lap()
-        drawn = self._sample(batch, masks)
+        drawn = self._runner.sample(masks).tokens if plan.spans else ()
         watch.lap()
-        chunks = self._commit(batch, drawn)
+        self._commit(batch, drawn)
+        chunks = self._emitted([portion.sequence for portion in batch.portions])
         watch.lap()
         self._observe(batch, watch)
-        return chunks
+        if chunks or scheduled:
+            yield StepOutput(chunks, scheduled)
 
-    def _launch(self, batch: Batch) -> None:
-        if batch.parts:
-            self._runner.launch(batch.plan)
-
-    def _tell_openings(self, batch: Batch, tell: Callable[[list[TokenChunk]], None]) -> None:
-        beginning = [part.sequence for part in batch.parts if not part.sequence.forward_passes]
-        openings = self._emitted([*batch.ended, *beginning])
-        batch.ended.clear()
-        if openings:
-            tell(openings)
+    def _begin(self, sequence: Sequence) -> None:
+        """Leap over a forced opening, before blocks are asked for and anything is computed."""
+        try:
+            self._decoder.begin(sequence)
+        except Exception as error:
+            self._fail(sequence, error)
 
     def _masks(self, batch: Batch) -> list[Mask | None]:
         """One mask for each row of the plan; None stands for a row that nobody will look at."""
         masks: list[Mask | None] = []
         first = self._first_unmasked(batch) if self._unmasked else None
-        for part in batch.parts:
-            if not part.draws:
+        for portion in batch.portions:
+            if not portion.draws:
                 continue
-            usable: list[Mask | None] = []
+            sequence, usable = portion.sequence, 0
             try:
-                usable = self._decoder.masks(part.sequence, part, self._work_for(part, first))
+                found = self._decoder.masks(portion, self._work_for(sequence, first))
+                masks += found
+                usable = len(found)
                 if self._unmasked:
-                    self._unmasked.pop(part.sequence, None)
+                    self._unmasked.pop(sequence, None)
             except WorkPending:  # nothing is drawn; the next step computes the last token again
-                turns = self._unmasked.setdefault(part.sequence, 0)
-                if part.sequence is first:  # to the end of the line; the others keep their places
-                    del self._unmasked[part.sequence]
-                    self._unmasked[part.sequence] = turns + 1
+                turns = self._unmasked.setdefault(sequence, 0)
+                if sequence is first:  # to the end of the line; the others keep their places
+                    del self._unmasked[sequence]
+                    self._unmasked[sequence] = turns + 1
             except Exception as error:
-                self._fail(part.sequence, error)
-            part.num_usable = len(usable)
-            masks += usable
-            masks += [None] * (len(part.draws) - len(usable))
+                self._fail(sequence, error)
+            portion.num_usable = usable
+            masks += [None] * (len(portion.draws) - usable)
         return masks
 
     def _first_unmasked(self, batch: Batch) -> Sequence | None:
         """Of those that draw in this step, the one whose turn it is to have its mask worked on."""
-        drawing = {part.sequence for part in batch.parts if part.draws}
+        drawing = {portion.sequence for portion in batch.portions if portion.draws}
         return next((sequence for sequence in self._unmasked if sequence in drawing), None)
 
-    def _work_for(self, part: Part, first: Sequence | None) -> int:
+    def _work_for(self, sequence: Sequence, first: Sequence | None) -> int:
         """What the masks of one sequence may cost in this step.
 
         Of those that wait for a mask one goes on at a time, in turn: so a step costs the others
         little, however many hard constraints there are.
         """
-        turns = self._unmasked.get(part.sequence)
+        turns = self._unmasked.get(sequence)
         if turns is None:
             return _WORK_AT_ONCE
-        if part.sequence is not first:
+        if sequence is not first:
             return 0
         return min(_WORK_IN_TURN << turns // _TURNS_AT_THAT, _MOST_WORK)
 
-    def _sample(self, batch: Batch, masks: list[Mask | None]) -> Seq[SampledToken]:
-        return self._runner.sample(masks).tokens if batch.parts else ()
-
-    def _commit(self, batch: Batch, drawn: Seq[SampledToken]) -> list[TokenChunk]:
-        """Give every sequence what was drawn for it, and collect what there is to tell."""
+    def _commit(self, batch: Batch, drawn: Seq[SampledToken]) -> None:
+        """Give every sequence what was drawn for it, and account for what was computed."""
         first, running = 0, self.num_running
-        for part in batch.parts:
-            end = first + len(part.draws)
-            self._advance(part, drawn[first:end], running)
+        for portion in batch.portions:
+            end = first + len(portion.draws)
+            sequence = portion.sequence
+            sequence.forward_passes += 1
+            valid = portion.end
+            try:
+                valid = self._take(portion, drawn[first:end])
+                if portion.num_taken and sequence.finish_reason is None:
+                    self._decoder.draft(sequence, running)
+            except Exception as error:
+                self._fail(sequence, error)
+            sequence.drafted_tokens += portion.num_accepted
+            if sequence.finish_reason != "error":
+                self._scheduler.commit(portion, valid)
             first = end
-        return self._emitted([*batch.ended, *(part.sequence for part in batch.parts)])
 
-    def _emitted(self, sequences: Seq[Sequence]) -> list[TokenChunk]:
-        """What there is to tell of them; those that have ended are forgotten."""
+    def _take(self, portion: Portion, drawn: Seq[SampledToken]) -> int:
+        """Take draws for as long as the cache holds what they were drawn from; how far it does.
+
+        The first draw follows the confirmed tokens. Each later one counts if the answer has come
+        to be what was drafted, whether by a draw or by a leap: then it is the very draw that
+        would be made next.
+        """
+        sequence, valid = portion.sequence, portion.end
+        if not portion.draft.tokens:
+            if not portion.num_usable:
+                return valid
+            portion.num_taken = 1
+            return min(valid, self._decoder.take(sequence, drawn[0]))
+        while sequence.finish_reason is None:
+            last = len(sequence.tokens) - 1
+            index = portion.draw_at(last) if last < valid else None
+            if index is None:
+                break
+            portion.num_taken += 1
+            changed = self._decoder.take(sequence, drawn[index])
+            valid = portion.agreeing(sequence.tokens, changed, valid)
+            portion.num_accepted += self._decoder.record(portion, last + 1)
+        return valid
+
+    def _emitted(self, sequences: Iterable[Sequence]) -> list[TokenChunk]:
+        """What is new of them; those that have ended are forgotten."""
         chunks: list[TokenChunk] = []
         for sequence in sequences:
             chunk = sequence.emit()
@@ -239,50 +265,6 @@ class Engine:
             if sequence.finish_reason is not None:
                 self._forget(sequence)
         return chunks
-
-    def _advance(self, part: Part, drawn: Seq[SampledToken], running: int) -> None:
-        """Give one of ``running`` sequences its draws, and account for what was computed."""
-        sequence = part.sequence
-        sequence.forward_passes += 1
-        valid = part.end
-        try:
-            if part.draft.tokens:
-                valid = self._take_agreeing(part, drawn)
-            elif part.num_usable:
-                part.num_taken = 1
-                valid = min(valid, self._decoder.take(sequence, drawn[0]))
-            if part.num_taken and sequence.finish_reason is None:
-                self._decoder.draft(sequence, running)
-        except Exception as error:
-            self._fail(sequence, error)
-        sequence.drafted_tokens += part.num_accepted
-        if sequence.finish_reason != "error":
-            self._scheduler.commit(part, valid)
-
-    def _take_agreeing(self, part: Part, drawn: Seq[SampledToken]) -> int:
-        """Take draws for as long as the cache holds what they were drawn from; how far it does.
-
-        The first draw follows the confirmed tokens. Each later one counts if the answer has come
-        to be what was drafted, whether by a draw or by a leap: then it is the very draw that
-        would be made next.
-        """
-        sequence, valid = part.sequence, part.end
-        while sequence.finish_reason is None:
-            last = len(sequence.tokens) - 1
-            index = part.draw_at(last) if last < valid else None
-            if index is None:
-                break
-            changed = self._decoder.take(sequence, drawn[index])
-            part.num_taken += 1
-            valid = part.agreeing(sequence.tokens, changed, valid)
-            part.num_accepted += self._decoder.judge(sequence, part, last + 1)
-        return valid
-
-    def _begin(self, sequence: Sequence) -> None:
-        try:
-            self._decoder.begin(sequence)
-        except Exception as error:
-            self._fail(sequence, error)
 
     def _fail(self, sequence: Sequence, error: Exception) -> None:
         """End one answer whose constraint misbehaved; the others never notice (law 4)."""
@@ -321,14 +303,7 @@ class Engine:
         if self._observer is None:
             return
         plan, launch, mask, sample, commit = watch.laps
-        scheduler = self._scheduler
-        prompt = accepted = proposed = saved = computed = 0
-        for part in batch.parts:
-            prompt += part.num_prompt
-            accepted += part.num_accepted
-            proposed += max(0, part.num_usable - 1)
-            saved += max(0, part.num_taken - 1)
-            computed += part.end - part.span.start
+        portions = batch.portions
         self._observer.observe_step(
             StepStats(
                 plan_seconds=plan,
@@ -336,17 +311,17 @@ class Engine:
                 mask_seconds=mask,
                 sample_seconds=sample,
                 commit_seconds=commit,
-                prompt_tokens=prompt,
+                prompt_tokens=sum([each.num_prompt for each in portions]),
                 cached_tokens=batch.cached_tokens,
-                sampled_tokens=tally.sampled,
+                sampled_tokens=sum([each.num_taken for each in portions]),
                 leapt_tokens=tally.leapt,
-                drafted_tokens=accepted,
-                proposed_tokens=proposed,
-                passes_saved=saved,
+                drafted_tokens=sum([each.num_accepted for each in portions]),
+                proposed_tokens=sum([n - 1 for each in portions if (n := each.num_usable) > 1]),
+                passes_saved=sum([n - 1 for each in portions if (n := each.num_taken) > 1]),
                 skipped_tokens=tally.skipped,
-                batch_tokens=computed,
-                running=len(scheduler.running),
-                waiting=len(scheduler.waiting),
+                batch_tokens=sum([len(each.span.tokens) for each in portions]),
+                running=self.num_running,
+                waiting=self.num_waiting,
                 preemptions=batch.preemptions,
                 prefix_queries=batch.prefix_queries,
                 prefix_hits=batch.prefix_hits,

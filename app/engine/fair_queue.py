@@ -20,15 +20,15 @@ MOST_IDLE = 1024
 
 
 @dataclass(slots=True)
-class _Line:
+class _Line(Generic[T]):
     """One tenant."""
 
     served: int
     """Tokens, from the last moment at which nobody waited."""
     turn: int = -1
     """When it had its last turn; of those served the same, the one that waits longest is next."""
-    waiting: dict[int, None] = field(default_factory=dict)
-    """Serial numbers, in order of arrival."""
+    waiting: dict[T, None] = field(default_factory=dict)
+    """In order of arrival."""
 
 
 class FairQueue(Generic[T]):
@@ -40,23 +40,22 @@ class FairQueue(Generic[T]):
 
     def __init__(self, tenant_of: Callable[[T], str]) -> None:
         self._tenant_of = tenant_of
-        self._items: dict[int, T] = {}
         self._serials: dict[T, int] = {}
-        """Of what waits in a line."""
+        """What waits in a line, in order of arrival."""
         self._back: deque[T] = deque()
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, _Line[T]] = {}
         """Those in which something waits."""
-        self._idle: dict[str, _Line] = {}
+        self._idle: dict[str, _Line[T]] = {}
         self._arrivals = 0
         self._turns = 0
 
     def __len__(self) -> int:
-        return len(self._items) + len(self._back)
+        return len(self._serials) + len(self._back)
 
     def __iter__(self) -> Iterator[T]:
         """What came back, then what waits in order of arrival."""
         yield from self._back
-        yield from self._items.values()
+        yield from self._serials
 
     def __contains__(self, item: T) -> bool:
         return item in self._serials or item in self._back
@@ -72,12 +71,11 @@ class FairQueue(Generic[T]):
             self._idle.clear()  # nobody waits for anybody: all start anew
         tenant = self._tenant_of(item)
         if tenant not in self._lines:
-            line = self._idle.pop(tenant, None) or _Line(0)
+            line = self._idle.pop(tenant, None) or _Line[T](0)
             line.served = max(line.served, self._least())
             self._lines[tenant] = line
-        self._items[self._arrivals] = item
         self._serials[item] = self._arrivals
-        self._lines[tenant].waiting[self._arrivals] = None
+        self._lines[tenant].waiting[item] = None
         self._arrivals += 1
 
     def put_back(self, item: T) -> None:
@@ -92,17 +90,16 @@ class FairQueue(Generic[T]):
         """
         if self._back:
             return self._back[0]
-        skipped = {self._serials[item] for item in passed}
-        best: tuple[int, int, int, int] | None = None
+        best: tuple[tuple[int, int, int, int], T] | None = None
         for line in self._lines.values():
-            over = len(skipped & line.waiting.keys()) if skipped else 0
+            over = sum([item in line.waiting for item in passed])
             if over == len(line.waiting):
                 continue
-            first = next(serial for serial in line.waiting if serial not in skipped)
-            rank = (over, line.served, line.turn, first)
-            if best is None or rank < best:
-                best = rank
-        return None if best is None else self._items[best[-1]]
+            first = next(item for item in line.waiting if item not in passed)
+            rank = (over, line.served, line.turn, self._serials[first])
+            if best is None or rank < best[0]:
+                best = rank, first
+        return None if best is None else best[1]
 
     def take(self, item: T) -> None:
         """``item`` has its turn: it leaves the queue."""
@@ -133,10 +130,9 @@ class FairQueue(Generic[T]):
 
     def _leave(self, item: T) -> None:
         tenant = self._tenant_of(item)
-        serial = self._serials.pop(item)
-        del self._items[serial]
+        del self._serials[item]
         line = self._lines[tenant]
-        del line.waiting[serial]
+        del line.waiting[item]
         if not line.waiting:
             del self._lines[tenant]
             self._idle[tenant] = line
@@ -160,12 +156,11 @@ class FairQueue(Generic[T]):
 
     def check_integrity(self) -> None:
         """Assert every invariant. Costs O(queue); for tests."""
-        assert self._items == {serial: item for item, serial in self._serials.items()}
         assert not self._lines.keys() & self._idle.keys()
         assert len(self._idle) <= MOST_IDLE
-        waiting = [serial for line in self._lines.values() for serial in line.waiting]
-        assert sorted(waiting) == sorted(self._items)
+        assert sum(len(line.waiting) for line in self._lines.values()) == len(self._serials)
         for tenant, line in self._lines.items():
             assert line.waiting, "an empty line is kept"
-            assert list(line.waiting) == sorted(line.waiting), "not first come, first served"
-            assert all(self._tenant_of(self._items[serial]) == tenant for serial in line.waiting)
+            serials = [self._serials[item] for item in line.waiting]
+            assert serials == sorted(serials), "not first come, first served"
+            assert all(self._tenant_of(item) == tenant for item in line.waiting)

@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import re
 import string
+from codecs import utf_8_decode
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import accumulate
+from operator import eq
 
 from app.core.constraint import ConstraintState, Vocabulary
 from app.core.events import AnswerToken
-from app.engine.draft import Draft, held_back
+from app.core.text import Tokenizer
+from app.engine.drafts.draft import Draft, held_back
 
 WINDOW_TOKENS = 8
 """Tokens before forced text that are tokenized with it, more where that changes all of them."""
@@ -36,13 +39,6 @@ _MOST_KNOWN = 1 << 12
 """Tokens of what is known: one takes some 200 bytes."""
 
 
-class Tokenizer(Protocol):
-    """Splits text as the model's own tokenizer does."""
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of ``text``, with no special tokens added."""
-
-
 @dataclass(frozen=True, slots=True)
 class Change:
     """A change to the end of an answer, wherever that ends in this way. Its text only grows."""
@@ -55,8 +51,8 @@ class Change:
     """For each of ``tokens`` the bytes it adds to the answer, b"" for one inside the old text."""
     text: bytes
     """All of ``added``."""
-    told: tuple[AnswerToken, ...]
-    """Those of ``tokens`` that add something, as they are told of."""
+    answer_tokens: tuple[AnswerToken, ...]
+    """Those of ``tokens`` that add something, as the answer has them."""
     held_back: Draft
     """Tokens of the forced text that were held back."""
 
@@ -65,8 +61,8 @@ class Change:
         dropped: int, tokens: tuple[int, ...], added: tuple[bytes, ...], draft: tuple[int, ...]
     ) -> Change:
         pairs = zip(tokens, added, strict=True)
-        told = tuple([AnswerToken(token, data, "leapt") for token, data in pairs if data])
-        return Change(dropped, tokens, added, b"".join(added), told, held_back(draft))
+        new = tuple([AnswerToken(token, data, "leapt") for token, data in pairs if data])
+        return Change(dropped, tokens, added, b"".join(added), new, held_back(draft))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +72,6 @@ class Leap:
     change: Change
     state: ConstraintState
     """The state after it."""
-
-    @property
-    def dropped(self) -> int:
-        return self.change.dropped
-
-    @property
-    def tokens(self) -> tuple[int, ...]:
-        return self.change.tokens
-
-    @property
-    def added(self) -> tuple[bytes, ...]:
-        return self.change.added
-
-    @property
-    def draft(self) -> tuple[int, ...]:
-        return self.change.held_back.tokens
 
 
 class KnownChanges:
@@ -140,12 +120,13 @@ class Leaper:
 
     def __init__(self, vocabulary: Vocabulary, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._spelling = [data or b"" for data in vocabulary.token_bytes]
-        self._longest = max((len(data) for data in vocabulary.token_bytes if data), default=1)
-        self._seams = _seams(self._spelling)
+        self.spelling = [data or b"" for data in vocabulary.token_bytes]
+        """The bytes of every token id; none of special tokens."""
+        self._longest = max(1, *map(len, self.spelling))
+        self._seams = _seams(self.spelling)
         # By token: its first byte, and its last.
-        self._begins = bytes([data[0] if data else 0 for data in self._spelling])
-        self._ends = bytes([data[-1] if data else 0 for data in self._spelling])
+        self._begins = bytes([data[0] if data else 0 for data in self.spelling])
+        self._ends = bytes([data[-1] if data else 0 for data in self.spelling])
 
     def propose(
         self,
@@ -193,7 +174,7 @@ class Leaper:
         settled = first is not None
         if first is None:
             first = len(answer) - WINDOW_TOKENS
-        key = (state.place, settled, *answer[first:])
+        key = (state.state_id, settled, *answer[first:])
         change = known.get(key) if known is not None else None
         if change is None:
             split = self._split(answer, start, first, settled, forced)
@@ -221,18 +202,18 @@ class Leaper:
 
     def _changed(self, split: _Split, state: ConstraintState) -> Change:
         """What the split confirms of the forced text, and what it drafts."""
-        forced = state.forced()
+        starts = [*accumulate(map(len, split.pieces), initial=0)]
         after = state.copy()
-        after.accept_bytes(forced[: sum(map(len, split.pieces)) - split.inside])
-        stable = self._stable(split, after)
+        after.accept_bytes(state.forced()[: starts[-1] - split.inside])
+        stable = self._stable(split, starts, after)
         draft = tuple(split.tokens[stable:])
-        end = sum(map(len, split.pieces[:stable])) - split.inside
-        if end <= 0:
+        if starts[stable] <= split.inside:
             return Change.of(0, (), (), draft)
-        tokens = tuple(split.tokens[split.kept : stable])
-        spelled = split.pieces[split.kept : stable]
-        added = _without_front(spelled, sum(map(len, spelled)) - end)
-        return Change.of(split.old - split.kept, tokens, added, draft)
+        new = range(split.kept, stable)
+        added = tuple([split.pieces[i][max(0, split.inside - starts[i]) :] for i in new])
+        return Change.of(
+            split.old - split.kept, tuple(split.tokens[split.kept : stable]), added, draft
+        )
 
     def _split(
         self, answer: Sequence[int], start: int, first: int, settled: bool, forced: bytes
@@ -248,15 +229,16 @@ class Leaper:
             if not settled:
                 first = self._character_start(answer, start, first)
             window = answer[first:]
-            text = b"".join([self._spelling[token] for token in window])
-            whole = _whole_characters(text + forced)
-            tokens = self._encode(whole) if len(whole) > len(text) else None
+            text = b"".join([self.spelling[token] for token in window])
+            whole = text + forced
+            whole = whole[: utf_8_decode(whole, "replace")[1]]  # up to a character that is cut off
+            tokens = self.encode(whole) if len(whole) > len(text) else None
             if tokens is None:
                 return None
-            pieces = [self._spelling[token] for token in tokens]
+            pieces = [self.spelling[token] for token in tokens]
             if b"".join(pieces) != whole:
                 return None
-            kept = _common_prefix(window, tokens)
+            kept = [*map(eq, window, tokens), False].index(False)
             if kept or settled or first == start:
                 return _Split(first, kept, len(window), tokens, pieces, len(text))
             width *= 4
@@ -265,38 +247,30 @@ class Leaper:
     def _character_start(self, answer: Sequence[int], start: int, first: int) -> int:
         """The last token not after ``first`` that does not begin inside a UTF-8 character."""
         while start < first < len(answer):
-            piece = self._spelling[answer[first]]
+            piece = self.spelling[answer[first]]
             if not piece or piece[0] & 0xC0 != 0x80:
                 break
             first -= 1
         return first
 
-    def _encode(self, data: bytes) -> list[int] | None:
+    def encode(self, data: bytes) -> list[int] | None:
+        """Tokens of ``data``; None where it is not UTF-8."""
         try:
             return self._tokenizer.encode(data.decode())
         except UnicodeDecodeError:
             return None
 
-    def _stable(self, split: _Split, after: ConstraintState) -> int:
+    def _stable(self, split: _Split, starts: Sequence[int], after: ConstraintState) -> int:
         """How many tokens of the split no longer token could merge with what follows.
 
         Only tokens that begin in the forced text can be held back: the text before is decided.
         """
-        if after.is_final:
-            return len(split.tokens)
-        data = b"".join(split.pieces)
-        reach = max(split.inside, len(data) - self._longest + 1)
-        starts: list[tuple[int, int]] = []
-        index, position = len(split.tokens), len(data)
-        while index > 0:
-            position -= len(split.pieces[index - 1])
-            if position < reach:
-                break
-            index -= 1
-            starts.append((index, position))
-        for index, position in reversed(starts):
-            if after.can_extend(data[position:]):
-                return index
+        if not after.is_final:
+            data = b"".join(split.pieces)
+            reach = max(split.inside, len(data) - self._longest + 1)
+            for index, start in enumerate(starts[:-1]):
+                if start >= reach and after.can_extend(data[start:]):
+                    return index
         return len(split.tokens)
 
 
@@ -309,32 +283,3 @@ def _seams(spelling: Iterable[bytes]) -> frozenset[tuple[int, int]]:
 
 def _size(change: Change) -> int:
     return WINDOW_TOKENS + len(change.tokens)
-
-
-def _common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    length = 0
-    for one, other in zip(left, right, strict=False):
-        if one != other:
-            break
-        length += 1
-    return length
-
-
-def _without_front(pieces: Sequence[bytes], count: int) -> tuple[bytes, ...]:
-    """``pieces`` without their first ``count`` bytes; as many pieces, some perhaps empty."""
-    rest: list[bytes] = []
-    for piece in pieces:
-        rest.append(piece[count:] if count > 0 else piece)
-        count -= len(piece)
-    return tuple(rest)
-
-
-def _whole_characters(data: bytes) -> bytes:
-    """``data`` without a UTF-8 character that is cut off at its end (RFC 3629)."""
-    for back in range(1, min(4, len(data)) + 1):
-        byte = data[-back]
-        if byte & 0xC0 == 0x80:
-            continue
-        length = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
-        return data[:-back] if length > back else data
-    return data

@@ -1,13 +1,12 @@
-"""What to compute next: known tokens minus computed tokens, for many sequences at once."""
+"""Who computes how much next: known tokens minus computed tokens, for many sequences at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence as Seq
-from itertools import pairwise
 
 from app.core.step import SampleRow, StepPlan
-from app.engine.batch import Batch, Part, part_of
+from app.engine.batch import Batch, Portion
 from app.engine.config import EngineConfig
 from app.engine.fair_queue import FairQueue
 from app.engine.sequence import Sequence
@@ -21,68 +20,96 @@ _MOST_PASSED = 8
 class Scheduler:
     """Owns the waiting queue, the running sequences and their cache blocks.
 
-    ``running`` is in order of admission. Under pressure the last one admitted gives its blocks
-    back and is the first to be admitted again; else tenants take turns, and each tenant's own
-    come in order of arrival.
+    ``running`` is in the order in which they were scheduled. Under pressure the last one gives its
+    blocks back and is the first to be scheduled again; else tenants take turns, and each tenant's
+    own come in order of arrival.
     """
 
-    def __init__(
-        self,
-        config: EngineConfig,
-        blocks: BlockManager,
-        begin: Callable[[Sequence], None],
-        spell: Callable[[Seq[int]], list[bytes]],
-    ) -> None:
+    def __init__(self, config: EngineConfig, blocks: BlockManager, spelling: Seq[bytes]) -> None:
+        """``spelling``: the bytes of every token id."""
         self.running: list[Sequence] = []
         self.waiting: FairQueue[Sequence] = FairQueue(lambda sequence: sequence.request.tenant)
-        self.taken_up: list[str] = []
-        """Ids of the requests that the last plan took up for the first time."""
         self.blocks = blocks
         self._config = config
-        self._begin = begin
-        self._spell = spell
+        self._spelling = spelling
+        self._needed: dict[Sequence, int] = {}
+        """Free blocks that waiting sequences asked for in vain, since one was last scheduled. Until
+        so many are free their prefixes are not matched again: they would need hardly fewer."""
 
     def add(self, sequence: Sequence) -> None:
         self.waiting.push(sequence)
 
     def remove(self, sequence: Sequence) -> None:
         """Forget a finished or aborted sequence and free its blocks."""
+        self._needed.pop(sequence, None)
         if sequence in self.running:
             self.running.remove(sequence)
             self.blocks.free(sequence.blocks)
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
 
-    def plan(self) -> Batch:
-        """Grant every running sequence its share, find blocks for it, admit with what is left."""
-        queries, hits = self.blocks.queries, self.blocks.hits
-        self.taken_up = []
-        grants, prefill = self._grant()
-        preemptions = self._find_blocks(grants)
-        left = min(self._config.max_batch_tokens - sum(grants.values()), prefill)
-        ended: list[Sequence] = []
-        cached = 0 if preemptions else self._admit(left, grants, ended)
-        parts: list[Part] = []
-        rows: list[SampleRow] = []
-        for sequence, granted in grants.items():
-            part = part_of(sequence, granted)
-            rows.extend(self._rows(part, len(parts)))
-            parts.append(part)
-        plan = StepPlan(tuple([part.span for part in parts]), tuple(rows))
-        queries, hits = self.blocks.queries - queries, self.blocks.hits - hits
-        return Batch(plan, parts, ended, cached, preemptions, queries, hits)
+    def schedule(self, batch: Batch) -> Iterator[Sequence]:
+        """Grant tokens and blocks to those that run; with what is left, run those that wait.
 
-    def _grant(self) -> tuple[dict[Sequence, int], int]:
+        Yields each sequence whose first turn has come, for the caller to begin it: what it leaps
+        over then needs blocks, too. One that ends there has had its turn and never runs.
+        """
+        prefill = self._grant(batch)
+        self._find_blocks(batch)
+        left = min(self._config.max_batch_tokens - sum(batch.grants.values()), prefill)
+        passed: list[Sequence] = []
+        begun = 0
+        while left > 0 and not batch.preemptions and len(self.running) < self._config.max_running:
+            sequence = self.waiting.next(passed)
+            if sequence is None:
+                return
+            if not sequence.begun:
+                if begun == self._config.max_running:
+                    return
+                begun += 1
+                yield sequence
+                if sequence.finish_reason is not None:
+                    self.waiting.take(sequence)
+                    batch.scheduled.append(sequence)
+                    continue
+            if sequence in self._needed and self._needs_more(self._needed[sequence]):
+                return
+            prefix = self.blocks.match(sequence.tokens, sequence.request.scope)
+            if self._prefix_is_coming(sequence, len(prefix)):
+                if self.waiting.has_returned or len(passed) == _MOST_PASSED:
+                    return
+                passed.append(sequence)
+                continue
+            # Whoever waits for blocks is not passed over, or it would wait for ever.
+            needed = self.blocks.needed(sequence.num_known, prefix)
+            if self._needs_more(needed):
+                self._needed[sequence] = needed
+                return
+            self._run(sequence, prefix, batch)
+            granted = min(sequence.gap, left)
+            batch.grants[sequence] = granted
+            left -= granted
+
+    def plan(self, batch: Batch) -> StepPlan:
+        """What the runner computes of those that were granted tokens; changes nothing else."""
+        rows: list[SampleRow] = []
+        for sequence, granted in batch.grants.items():
+            portion = Portion.of(sequence, granted)
+            rows += portion.rows(len(batch.portions), self._spelling)
+            batch.portions.append(portion)
+        return StepPlan(tuple([portion.span for portion in batch.portions]), tuple(rows))
+
+    def _grant(self, batch: Batch) -> int:
         """Tokens for each running sequence: small gaps first, the rest to long prompts.
 
         Every small gap gets one token at least, so that a step full of leaps delays nobody. Prompts
-        may take all of it where no answer waits for the step. Also returns how many tokens of
-        prompts the step may compute beside these.
+        may take all of it where no answer waits for the step. Returns how many tokens of prompts
+        the step may compute beside these.
         """
         config = self._config
         gaps = {sequence: sequence.gap for sequence in self.running}
         left, most = config.max_batch_tokens, config.small_gap_tokens
-        grants = dict.fromkeys(gaps, 0)
+        batch.grants = grants = dict.fromkeys(gaps, 0)
         behind = small = sum([gap <= most for gap in gaps.values()])
         for sequence, gap in gaps.items():
             if gap <= most:
@@ -91,113 +118,80 @@ class Scheduler:
                 left -= grants[sequence]
         prefill = config.max_prefill_tokens if small else config.max_batch_tokens
         if small == len(gaps):
-            return grants, prefill
+            return prefill
         for sequence, gap in gaps.items():
             if gap > most:
-                grants[sequence] = min(gap, prefill, left)
-                left -= grants[sequence]
-                prefill -= grants[sequence]
-        return {sequence: granted for sequence, granted in grants.items() if granted}, prefill
+                granted = min(gap, prefill, left)
+                left -= granted
+                prefill -= granted
+                if granted:
+                    grants[sequence] = granted
+                else:
+                    del grants[sequence]
+        return prefill
 
-    def _find_blocks(self, grants: dict[Sequence, int]) -> int:
-        """Grow tables to cover the grants, oldest first, preempting the last admitted if need be.
+    def _find_blocks(self, batch: Batch) -> None:
+        """Grow tables to cover the grants, oldest first, preempting the newest if need be.
 
         The oldest sequence can take every block, and ``Engine.add`` made sure that those suffice:
-        so some sequence always advances. Returns how many were preempted.
+        so some sequence always advances.
         """
-        preempted = 0
-        size = self.blocks.block_size
+        grants, blocks = batch.grants, self.blocks
         for sequence in list(grants):
             if sequence not in grants:
                 continue
-            if sequence.computed + grants[sequence] <= len(sequence.blocks.blocks) * size:
-                continue
-            confirmed = len(sequence.tokens) - sequence.computed
-            if not self.blocks.can_grow(sequence.blocks, sequence.computed + grants[sequence]):
-                grants[sequence] = min(grants[sequence], confirmed)
             needed = sequence.computed + grants[sequence]
-            while not self.blocks.can_grow(sequence.blocks, needed):
-                victim = self.running[-1]
-                self._preempt(victim)
-                grants.pop(victim, None)
-                preempted += 1
-                if victim is sequence:
-                    break
-            else:
-                self.blocks.grow(sequence.blocks, needed)
-        return preempted
+            if needed <= len(sequence.blocks.blocks) * blocks.block_size:
+                continue
+            if not blocks.can_grow(sequence.blocks, needed):  # without the draft, then
+                grants[sequence] = min(grants[sequence], len(sequence.tokens) - sequence.computed)
+                needed = sequence.computed + grants[sequence]
+            while sequence in grants and not blocks.can_grow(sequence.blocks, needed):
+                grants.pop(self._preempt(), None)
+                batch.preemptions += 1
+            if sequence in grants:
+                blocks.grow(sequence.blocks, needed)
 
-    def _preempt(self, sequence: Sequence) -> None:
-        """Take all blocks from the sequence admitted last; what it knows it keeps."""
-        assert sequence is self.running[-1]
-        self.running.pop()
+    def _preempt(self) -> Sequence:
+        """Take all blocks from the sequence scheduled last; what it knows it keeps."""
+        sequence = self.running.pop()
         self.blocks.free(sequence.blocks)
         sequence.computed = 0
         self.waiting.put_back(sequence)
+        return sequence
 
-    def _admit(self, left: int, grants: dict[Sequence, int], ended: list[Sequence]) -> int:
-        """Start waiting sequences in turn while tokens and blocks suffice.
+    def _needs_more(self, blocks: int) -> bool:
+        """Whether so many are not free beside one for each sequence that runs."""
+        return blocks + len(self.running) > self.blocks.num_free
 
-        A sequence that a running one is computing a prefix for waits for it, and is passed over.
-        One that waits for blocks is not, or it would wait for ever. Returns how many prompt tokens
-        were found in the cache.
-        """
-        config, cached, begun = self._config, 0, 0
-        passed: list[Sequence] = []
-        while left > 0 and len(self.running) < config.max_running:
-            sequence = self.waiting.next(passed)
-            if sequence is None:
-                break
-            if not sequence.begun:
-                if begun == config.max_running:
-                    break
-                begun += 1
-                self._begin(sequence)
-                if sequence.finish_reason is not None:
-                    self.waiting.take(sequence)
-                    self.taken_up.append(sequence.request.request_id)
-                    ended.append(sequence)
-                    continue
-            known = len(sequence.tokens) + len(sequence.draft)
-            prefix = self.blocks.match(sequence.tokens, sequence.request.scope)
-            if self._prefix_is_coming(sequence, len(prefix)):
-                if self.waiting.has_returned or len(passed) == _MOST_PASSED:
-                    break
-                passed.append(sequence)
-                continue
-            if not self.blocks.can_allocate(known, prefix, reserve=len(self.running)):
-                break
-            cached += self._start(sequence, known, prefix)
-            granted = min(known - sequence.computed, left)
-            grants[sequence] = granted
-            left -= granted
-        return cached
-
-    def _start(self, sequence: Sequence, known: int, prefix: Seq[CachedBlock]) -> int:
-        """Run a waiting sequence. Returns how many of its prompt's tokens are news to be told.
+    def _run(self, sequence: Sequence, prefix: Seq[CachedBlock], batch: Batch) -> None:
+        """Give a waiting sequence its blocks, those of its prefix first.
 
         Its tenant is charged for the rest of the prompt now, once, and for the answer's tokens as
         they are computed.
         """
+        self._needed.clear()
         self.waiting.take(sequence)
         self.running.append(sequence)
-        sequence.blocks = self.blocks.allocate(known, prefix, sequence.request.scope)
-        sequence.computed = len(prefix) * self.blocks.block_size
-        if sequence.admitted:
-            return 0
-        sequence.admitted = True
-        self.taken_up.append(sequence.request.request_id)
+        known, blocks = sequence.num_known, self.blocks
+        sequence.blocks = blocks.allocate(known, prefix, sequence.request.scope)
+        sequence.computed = len(prefix) * blocks.block_size
+        if blocks.share_prefixes:
+            batch.prefix_queries += (known - 1) // blocks.block_size
+            batch.prefix_hits += len(prefix)
+        if sequence.scheduled:
+            return
+        sequence.scheduled = True
+        batch.scheduled.append(sequence)
         sequence.cached_tokens = min(sequence.computed, sequence.answer_start)
-        tenant = sequence.request.tenant
-        self.waiting.charge(tenant, sequence.answer_start - sequence.cached_tokens)
-        return sequence.cached_tokens
+        batch.cached_tokens += sequence.cached_tokens
+        own = sequence.answer_start - sequence.cached_tokens
+        self.waiting.charge(sequence.request.tenant, own)
 
     def _prefix_is_coming(self, sequence: Sequence, blocks: int) -> bool:
         """Whether a running sequence is about to compute the next full block of this prefix."""
-        if not self.blocks.share_prefixes:
-            return False
         end = (blocks + 1) * self.blocks.block_size
-        if end >= len(sequence.tokens):
+        if not self.blocks.share_prefixes or end >= len(sequence.tokens):
             return False
         return any(
             other.computed < end <= other.answer_start
@@ -206,41 +200,14 @@ class Scheduler:
             for other in self.running
         )
 
-    def _rows(self, part: Part, span: int) -> list[SampleRow]:
-        if not part.draws:
-            return []
-        sequence = part.sequence
-        params = sequence.request.sampling
-        start = part.first_drawn - part.span.start
-        if not part.draft.tokens and not params.has_penalties:
-            return [SampleRow(span, start, params, sequence.keys(())[0])]
-        spelled = self._spell(part.draft.tokens)
-        texts = [b"".join(spelled[i:j]) for i, j in pairwise(part.draws)]
-        keys = zip(part.draws, sequence.keys(texts), strict=True)
-        if not params.has_penalties:
-            return [SampleRow(span, start + i, params, key) for i, key in keys]
-        known = [*sequence.tokens, *part.draft.tokens]
-        confirmed = len(sequence.tokens)
-        return [
-            SampleRow(
-                span,
-                start + i,
-                params,
-                key,
-                history=tuple(known[: confirmed + i]),
-                answer_start=sequence.answer_start,
-            )
-            for i, key in keys
-        ]
-
-    def commit(self, part: Part, valid: int) -> None:
+    def commit(self, portion: Portion, valid: int) -> None:
         """Account for a span: positions below ``valid`` hold what the tokens there need.
 
         Tokens that a leap replaced lower the computed count; the blocks they were in are cut
         back, never written while shared.
         """
-        sequence = part.sequence
-        self.waiting.charge(sequence.request.tenant, len(part.span.tokens) - part.num_prompt)
+        sequence = portion.sequence
+        self.waiting.charge(sequence.request.tenant, len(portion.span.tokens) - portion.num_prompt)
         computed = min(valid, len(sequence.tokens) - 1)
         full, size = len(sequence.blocks.chain), self.blocks.block_size
         if computed < full * size:
@@ -255,7 +222,9 @@ class Scheduler:
         self.waiting.check_integrity()
         last: dict[str, int] = {}
         for sequence in self.waiting:
-            if not sequence.admitted:
+            assert sequence.computed == 0
+            assert not sequence.blocks.blocks, "a waiting sequence holds blocks"
+            if not sequence.scheduled:
                 tenant = sequence.request.tenant
                 assert last.get(tenant, -1) < sequence.number, "not first come, first served"
                 last[tenant] = sequence.number
@@ -265,6 +234,4 @@ class Scheduler:
             table = sequence.blocks
             assert sequence.computed <= len(table.blocks) * self.blocks.block_size
             assert len(table.chain) * self.blocks.block_size <= sequence.computed
-        for sequence in self.waiting:
-            assert sequence.computed == 0
-            assert not sequence.blocks.blocks, "a waiting sequence holds blocks"
+        assert self._needed.keys() <= set(self.waiting), "what does not wait needs blocks"

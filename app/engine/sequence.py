@@ -1,8 +1,9 @@
-"""One answer in the making: its tokens, where they stand in the cache, what was told of it."""
+"""One answer in the making: its tokens, where they stand in the cache, what of it was emitted."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from app.core.constraint import ConstraintState
@@ -10,15 +11,16 @@ from app.core.errors import RequestError
 from app.core.events import AnswerToken, AnswerUsage, FinishReason, TokenChunk
 from app.core.request import EngineRequest
 from app.core.step import SampledToken
-from app.engine.draft import NO_DRAFT
-from app.engine.endings import Endings
+from app.engine.drafts.draft import NO_DRAFT, Draft
+from app.engine.drafts.statistics import DraftStatistics
 from app.engine.leap import Change, Leap
-from app.engine.memory import Memory
-from app.engine.reserved import Reserved
+from app.engine.stop_tokens import StopTokens
 from app.engine.stopping import StopFinder
+from app.engine.thinking import Thinking
 from app.kv.manager import BlockTable
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Sequence:
     """The state of one engine request. Owned by the engine, on its thread.
 
@@ -32,82 +34,57 @@ class Sequence:
     text and more (a leap).
     """
 
-    __slots__ = (
-        "_answer_bytes",
-        "_hash",
-        "_leapt",
-        "_num_leapt",
-        "_pending",
-        "_prompt_ending",
-        "_stops",
-        "admitted",
-        "answer_start",
-        "begun",
-        "blocks",
-        "budget_closed",
-        "cached_tokens",
-        "computed",
-        "draft",
-        "drafted_tokens",
-        "ended_by_token",
-        "endings",
-        "error",
-        "finish_reason",
-        "finishes_in_budget",
-        "forward_passes",
-        "memory",
-        "number",
-        "request",
-        "reserved",
-        "state",
-        "tokens",
-    )
+    request: EngineRequest
+    state: ConstraintState | None
+    number: int
+    """Order of arrival."""
+    stop_tokens: StopTokens | None = None
+    """None where only the vocabulary's ends of sequence and stop strings end it."""
+    thinking: Thinking | None = None
+    """None where the whole budget may be spent."""
+    tokens: list[int] = field(init=False)
+    answer_start: int = field(init=False)
+    draft: Draft = NO_DRAFT
+    computed: int = 0
+    blocks: BlockTable = field(default_factory=BlockTable)
+    finishes_in_budget: bool = field(init=False)
+    """Whether the budget narrows the masks (law 2)."""
+    statistics: DraftStatistics | None = None
+    """What earlier answers of the constraint did, once it was asked for."""
+    begun: bool = False
+    """Whether a forced opening has been leapt over."""
+    scheduled: bool = False
+    """Whether it ever had blocks."""
+    budget_closed: bool = False
+    finish_reason: FinishReason | None = None
+    error: RequestError | None = None
+    cached_tokens: int = 0
+    drafted_tokens: int = 0
+    forward_passes: int = 0
+    ended_by_token: int = 0
+    """1 after a sampled token that ended the answer."""
+    _hash: blake2b = field(init=False)
+    _stops: StopFinder | None = field(init=False)
+    _leapt: bytearray = field(default_factory=bytearray)
+    """1 for each token of the answer that was leapt."""
+    _num_leapt: int = 0
+    _prompt_ending: bytes | None = None
+    _pending: list[AnswerToken] = field(default_factory=list)
+    """What has not been emitted yet."""
 
-    def __init__(
-        self,
-        request: EngineRequest,
-        state: ConstraintState | None,
-        number: int,
-        *,
-        endings: Endings | None = None,
-        reserved: Reserved | None = None,
-    ) -> None:
-        self.request = request
-        self.endings = endings
-        """None where only the vocabulary's ends of sequence and stop strings end it."""
-        self.reserved = reserved
-        """None where the whole budget may be spent."""
-        self.number = number
-        """Order of arrival."""
+    def __post_init__(self) -> None:
+        request = self.request
         self.tokens = list(request.prompt)
         self.answer_start = len(self.tokens)
-        self.draft = NO_DRAFT
-        self.computed = 0
-        self.blocks = BlockTable()
-        self.state = state
-        self.finishes_in_budget = state is not None and request.on_budget == "finish"
-        """Whether the budget narrows the masks (law 2)."""
-        self.memory: Memory | None = None
-        """What earlier answers of the constraint did, once it was asked for."""
-        self.begun = False
-        self.admitted = False
-        self.budget_closed = False
-        self.finish_reason: FinishReason | None = None
-        self.error: RequestError | None = None
-        self.cached_tokens = 0
-        self.drafted_tokens = 0
-        self.forward_passes = 0
-        self.ended_by_token = 0
-        """1 after a sampled token that ended the answer."""
+        self.finishes_in_budget = self.state is not None and request.on_budget == "finish"
         seed = request.seed & 0xFFFF_FFFF_FFFF_FFFF
         self._hash = blake2b(seed.to_bytes(8, "little"), digest_size=8)
         self._stops = StopFinder(request.stop) if request.stop else None
-        self._answer_bytes = 0
-        self._leapt = bytearray()
-        """1 for each token of the answer that was leapt."""
-        self._num_leapt = 0
-        self._prompt_ending: bytes | None = None
-        self._pending: list[AnswerToken] = []
+
+    @property
+    def num_known(self) -> int:
+        """Tokens of prompt and answer, drafted ones included."""
+        return len(self.tokens) + len(self.draft.tokens)
 
     @property
     def gap(self) -> int:
@@ -120,15 +97,10 @@ class Sequence:
         return len(self.tokens) - self.answer_start
 
     @property
-    def remaining(self) -> int:
-        """Tokens the answer may still have, end of sequence not counted."""
-        return self.request.max_tokens - self.length
-
-    @property
     def limit(self) -> int:
-        """Tokens the answer may have as things stand: ``max_tokens`` without what is reserved."""
+        """Tokens the answer may have as things stand: ``max_tokens`` without those kept."""
         most = self.request.max_tokens
-        return most if self.reserved is None else most - self.reserved.tokens
+        return most if self.thinking is None else most - self.thinking.kept
 
     def keys(self, drafted: Seq[bytes]) -> list[int]:
         """64-bit keys of the draws after the answer, and after each of the drafted texts more.
@@ -164,20 +136,19 @@ class Sequence:
         self._leapt.append(leapt)
         self._num_leapt += leapt
         self._hash.update(token.data)
-        self._answer_bytes += len(token.data)
         self._pending.append(token)
-        if self.reserved is not None:
-            self.reserved.feed(token.data)
+        if self.thinking is not None:
+            self.thinking.feed(token.data)
         if self._stops is not None:
             cut = self._stops.feed(token.data, counts=counts)
             if cut is not None:
-                self._cut_pending(self._answer_bytes - cut)
+                self._cut_pending(self._stops.length - cut)
                 self.finish("stop")
 
     def leap(self, leap: Leap) -> int:
         """Replace the answer's last tokens by those of ``leap``, up to a stop string or token.
 
-        Returns how many tokens were told of: those that go on from the old text.
+        Returns how many tokens go on from the old text.
         A stop token inside the old text ends nothing: that text was gone on from. One that begins
         there and adds to it ends the answer where the old text ended.
         """
@@ -188,32 +159,31 @@ class Sequence:
             self._num_leapt -= self._leapt.count(1, -change.dropped)
             del self.tokens[-change.dropped :]
             del self._leapt[-change.dropped :]
-        if self._stops is not None or self.endings is not None or self.reserved is not None:
+        if self._stops is not None or self.stop_tokens is not None or self.thinking is not None:
             return self._append_each(change)
-        told = len(change.told)
+        new = len(change.answer_tokens)
         self.tokens += change.tokens
-        self._leapt += bytes(len(change.tokens) - told) + b"\1" * told
-        self._num_leapt += told
+        self._leapt += bytes(len(change.tokens) - new) + b"\1" * new
+        self._num_leapt += new
         self._hash.update(change.text)
-        self._answer_bytes += len(change.text)
-        self._pending += change.told
-        return told
+        self._pending += change.answer_tokens
+        return new
 
     def _append_each(self, change: Change) -> int:
         """Where any of the tokens may end the answer."""
-        told = len(self._pending)
+        before = len(self._pending)
         for token, data in zip(change.tokens, change.added, strict=True):
             if not data:
                 self.tokens.append(token)
                 self._leapt.append(False)
-            elif self.endings is not None and self.endings.ends(token, self.length):
+            elif self.stop_tokens is not None and self.stop_tokens.ends(token, self.length):
                 self.append(AnswerToken(token, b"", "leapt"))
                 self.finish("stop")
             else:
                 self.append(AnswerToken(token, data, "leapt"))
             if self.finish_reason is not None:
                 break
-        return len(self._pending) - told
+        return len(self._pending) - before
 
     def end(self, sampled: SampledToken) -> None:
         """Finish at a sampled token that ends the answer and adds no bytes to it."""
@@ -228,7 +198,7 @@ class Sequence:
         self.draft = NO_DRAFT
 
     def emit(self) -> TokenChunk | None:
-        """What was added since the last call; None if nothing can be told and nothing ended.
+        """What was added since the last call; None if nothing can be emitted and nothing ended.
 
         A token whose bytes could be the start of a stop string waits, and all after it.
         """
@@ -247,20 +217,16 @@ class Sequence:
             request_id=self.request.request_id,
             data=b"".join([token.data for token in pending]),
             tokens=tuple(pending),
-            usage=self.usage(),
+            usage=AnswerUsage(
+                prompt_tokens=self.answer_start,
+                cached_tokens=self.cached_tokens,
+                completion_tokens=self.length + self.ended_by_token,
+                leapt_tokens=self._num_leapt,
+                drafted_tokens=self.drafted_tokens,
+                forward_passes=self.forward_passes,
+            ),
             finish_reason=self.finish_reason,
             error=self.error,
-        )
-
-    def usage(self) -> AnswerUsage:
-        """Counts so far; ``completion_tokens`` includes a token that ended the answer."""
-        return AnswerUsage(
-            prompt_tokens=self.answer_start,
-            cached_tokens=self.cached_tokens,
-            completion_tokens=self.length + self.ended_by_token,
-            leapt_tokens=self._num_leapt,
-            drafted_tokens=self.drafted_tokens,
-            forward_passes=self.forward_passes,
         )
 
     def _cut_pending(self, excess: int) -> None:
@@ -271,9 +237,7 @@ class Sequence:
             token = self._pending[index]
             kept = max(0, len(token.data) - excess)
             excess -= len(token.data)
-            self._pending[index] = AnswerToken(
-                token.token_id, token.data[:kept], token.source, token.logprob, token.top
-            )
+            self._pending[index] = replace(token, data=token.data[:kept])
         assert excess <= 0, "a stop string began in bytes that were emitted"
 
     def check_integrity(self) -> None:
@@ -281,7 +245,7 @@ class Sequence:
         assert self.computed < len(self.tokens), "no token left to draw from"
         assert len(self._leapt) == self.length
         assert self._leapt.count(1) == self._num_leapt
-        assert self.remaining >= 0
+        assert self.length <= self.request.max_tokens
         if self.state is not None and self.finishes_in_budget and self.begun:
             room = self.limit - self.length
             assert self.state.shortest_tokens() <= room, "the budget cannot be met"

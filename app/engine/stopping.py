@@ -15,7 +15,8 @@ class StopFinder:
     def __init__(self, stops: Sequence[bytes]) -> None:
         assert all(stops), "an empty stop string"
         self._stops = [_Stop(stop) for stop in stops]
-        self._length = 0
+        self.length = 0
+        """Bytes of the text."""
         self.held_back = 0
         """Bytes at the end of the text that could be the start of a stop string."""
 
@@ -28,11 +29,11 @@ class StopFinder:
         if not self._stops:
             return None
         found = [
-            (self._length + end, self._length + end - len(stop))
+            (self.length + end, self.length + end - len(stop))
             for stop in self._stops
             if (end := stop.read(data)) is not None
         ]
-        self._length += len(data)
+        self.length += len(data)
         if found and counts:
             return min(found)[1]
         self.held_back = max(stop.matched for stop in self._stops)

@@ -11,7 +11,7 @@ from app.answer.formats import ChatFormat
 from app.http.middleware.auth import ApiKeys
 
 Whitespace = Annotated[str, Field(pattern=r"^(spaced|compact|flexible|indent:([0-9]|1[0-6]))$")]
-"""Where white space stands in answers that are JSON: see ``app.constraint.layout``."""
+"""Where white space stands in answers that are JSON: see ``app.constraint.json.whitespace``."""
 
 
 @dataclass(frozen=True, slots=True)

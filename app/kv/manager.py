@@ -30,18 +30,12 @@ class BlockTable:
 
 
 class BlockManager:
-    """All blocks of one cache. Tokens are counted from a sequence's start.
-
-    ``queries`` and ``hits`` count the full blocks looked up, and found, when sequences were
-    admitted.
-    """
+    """All blocks of one cache. Tokens are counted from a sequence's start."""
 
     def __init__(self, num_blocks: int, block_size: int, *, share_prefixes: bool = True) -> None:
         if block_size < 1:
             raise ValueError("a block holds at least one token")
         self.block_size = block_size
-        self.queries = 0
-        self.hits = 0
         self.share_prefixes = share_prefixes
         self._pool = BlockPool(num_blocks)
         self._prefixes = PrefixIndex()
@@ -80,27 +74,24 @@ class BlockManager:
             parent = cached.serial
         return found
 
-    def can_allocate(
-        self, num_tokens: int, prefix: Sequence[CachedBlock] = (), *, reserve: int = 0
-    ) -> bool:
-        """Whether blocks for ``num_tokens`` can be had and ``reserve`` more stay free."""
-        pinned = sum(self._pool.references(cached.block) == 0 for cached in prefix)
-        missing = self.blocks_for(num_tokens) - len(prefix)
-        return missing + pinned + reserve <= self._pool.num_free
+    def needed(self, num_tokens: int, prefix: Sequence[CachedBlock] = ()) -> int:
+        """Free blocks that ``allocate`` would take: new ones, and those of ``prefix``.
+
+        Costs O(matched blocks).
+        """
+        held = sum(self._pool.references(cached.block) > 0 for cached in prefix)
+        return self.blocks_for(num_tokens) - held
 
     def allocate(
         self, num_tokens: int, prefix: Sequence[CachedBlock] = (), scope: str = ""
     ) -> BlockTable:
         """A table for ``num_tokens`` that shares ``prefix``, fresh from ``match`` in ``scope``."""
-        assert self.can_allocate(num_tokens, prefix)
+        assert self.needed(num_tokens, prefix) <= self.num_free
         table = BlockTable(scope=scope)
         for cached in prefix:
             self._pool.share(cached.block)
             table.blocks.append(cached.block)
             table.chain.append(cached.serial)
-        if self.share_prefixes:
-            self.queries += (num_tokens - 1) // self.block_size
-            self.hits += len(prefix)
         self.grow(table, num_tokens)
         return table
 

@@ -36,9 +36,6 @@ class PrefixIndex:
         self._keys: dict[int, tuple[Parent, tuple[int, ...]]] = {}
         self._last_serial = 0
 
-    def __len__(self) -> int:
-        return len(self._keys)
-
     def __contains__(self, block: int) -> bool:
         return block in self._keys
 

@@ -12,8 +12,9 @@ from typing import Any
 from app.answer.formats import ChatFormat, detect
 from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
 from app.core.events import StepObserver
+from app.core.text import Tokenizer
 from app.server.settings import Settings
-from app.serving.ports import Engine, Tokenizer
+from app.serving.ports import Engine
 from app.weights import weights_identity
 
 logger = logging.getLogger(__name__)

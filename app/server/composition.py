@@ -33,7 +33,7 @@ from app.telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
-EXPLAIN_TARGET = "app.constraint.explain.report:explain_schema"
+EXPLAIN_TARGET = "app.explain.report:explain_schema"
 EXPLAIN_SECONDS = 5.0
 """Processor time for the report on a schema that is compiled ahead."""
 

@@ -68,7 +68,7 @@ class Generation:
         """Deltas that are ready for which the reader is woken."""
         self._failure: LeapjsonError | None = None
         self._news = asyncio.Event()
-        self._taken_up = False
+        self._scheduled = False
         self._expiry: asyncio.TimerHandle | None = None
         timeline.submitted(self._prompt_tokens)
 
@@ -124,7 +124,7 @@ class Generation:
 
         def end() -> None:
             self._abort(list(self._index))
-            finished = "the answer was not finished" if self._taken_up else "no answer began"
+            finished = "the answer was not finished" if self._scheduled else "no answer began"
             self.on_failure(deadline.exceeded(finished))
 
         if not self._ended:
@@ -137,7 +137,7 @@ class Generation:
         self._abort(list(self._index))
 
     def on_scheduled(self, moment: float) -> None:
-        self._taken_up = True
+        self._scheduled = True
         self._timeline.scheduled(moment)
         self._ticket.start()
 

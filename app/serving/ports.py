@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Protocol
 
-from app.core.events import TokenChunk
+from app.core.events import StepOutput
 from app.core.request import EngineRequest
 
 
@@ -16,22 +16,17 @@ class Engine(Protocol):
         """Queue a request, or raise a ``RequestError`` and leave the engine as it was."""
 
     def abort(self, request_id: str, /) -> object:
-        """Forget a live request."""
+        """Forget a request; one that is not live is passed over."""
 
-    def step(self, tell: Callable[[list[TokenChunk]], None], /) -> Sequence[TokenChunk]:
-        """Run one step; what it added to each answer.
+    def step(self) -> Iterator[StepOutput]:
+        """Run one step, as far as what it yields is taken.
 
-        ``tell`` is called at most once, with what can be said before the step has computed
-        anything.
+        What can be said before anything is computed comes first, then what the step added.
         """
 
     @property
     def has_work(self) -> bool:
         """Whether another step would do anything."""
-
-    @property
-    def taken_up(self) -> Sequence[str]:
-        """Ids of the requests that the step took up for the first time; known to ``tell``."""
 
     @property
     def num_running(self) -> int:
@@ -44,32 +39,3 @@ class Engine(Protocol):
     @property
     def kv_usage(self) -> float:
         """Share of cache blocks that live sequences hold, 0 to 1. Any thread may read it."""
-
-
-class RenderedPrompt(Protocol):
-    """A conversation as the model reads it."""
-
-    @property
-    def tokens(self) -> Sequence[int]: ...
-
-    @property
-    def tail(self) -> str:
-        """The end of the text: whether it opens the reasoning."""
-
-
-class Tokenizer(Protocol):
-    """The model's tokenizer and chat template. Any thread may call it."""
-
-    def render_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> RenderedPrompt:
-        """Raises ``InvalidRequest`` where the template refuses."""
-
-    def encode_prompt(self, text: str, *, add_special_tokens: bool = False) -> Sequence[int]:
-        """Tokens of a text; names of special tokens in it become those tokens."""
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, special ones included."""

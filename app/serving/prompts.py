@@ -18,7 +18,7 @@ from app.answer.prompt import (
     text_length,
 )
 from app.answer.prompt import opening as find_opening
-from app.serving.ports import Tokenizer
+from app.core.text import Tokenizer
 
 T = TypeVar("T")
 

@@ -18,11 +18,11 @@ from app.core.errors import (
 )
 from app.core.events import RequestObserver
 from app.core.request import EngineRequest
+from app.core.text import Tokenizer
 from app.serving.admission import Admission, Ticket
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.deadline import Deadline
 from app.serving.generation import Generation
-from app.serving.ports import Tokenizer
 from app.serving.prompts import PromptPreparer
 from app.serving.request import GenerationRequest
 from app.serving.timeline import Timeline
@@ -181,7 +181,7 @@ class GenerationService:
             seed=seed % 2**64,
             constraint=constraint,
             open_ended=plan.open_ended,
-            reserve=plan.reserve(max_tokens),
+            thinking=plan.thinking_budget(max_tokens),
             min_tokens=request.min_tokens,
             stop=[text.encode() for text in request.stop],
             stop_token_ids=request.stop_token_ids,

@@ -3,7 +3,7 @@
     event loop                                  engine's thread
     submit, abort ──── command queue ─────────▶ add, abort
                                                 step
-    inboxes ◀──── one HandOver for each turn ── what was refused, scheduled, generated
+    inboxes ◀──── a HandOver or two a turn ──── what was refused, scheduled, generated
 
 The thread sleeps while the engine has no work. If a step raises, every request is failed with
 ``EngineDied`` and nothing new is taken: a process that has lost its engine must be restarted.
@@ -18,11 +18,11 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from app.core.errors import EngineDied, LeapjsonError, RequestError, ShutDown
-from app.core.events import TokenChunk
+from app.core.events import StepOutput, TokenChunk
 from app.core.request import EngineRequest
 from app.serving.ports import Engine
 
@@ -43,7 +43,7 @@ class Inbox(Protocol):
     """Where a request's chunks arrive; called on the event loop's thread."""
 
     def on_scheduled(self, moment: float) -> None:
-        """A step that started at ``moment`` (of the worker's clock) took up a choice."""
+        """A step that began at ``moment`` (of the worker's clock) scheduled a choice."""
 
     def on_chunk(self, chunk: TokenChunk) -> None: ...
 
@@ -70,18 +70,17 @@ class _Stop:
 _Command = _Add | _Abort | _Stop
 
 
-@dataclass(slots=True)
+_Added = list[tuple[int, LeapjsonError | None]]
+"""Tickets of ``_Add`` commands, each with the error that refused it."""
+
+
+@dataclass(frozen=True, slots=True)
 class _HandOver:
     """What one turn of the engine's thread has for the event loop."""
 
-    added: list[tuple[int, LeapjsonError | None]] = field(default_factory=list)
-    """Tickets of ``_Add`` commands, each with the error that refused it."""
-    scheduled: list[str] = field(default_factory=list)
-    scheduled_at: float = 0.0
-    chunks: Sequence[TokenChunk] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.added or self.scheduled or self.chunks)
+    added: _Added
+    output: StepOutput
+    step_began: float
 
 
 class _EngineThread:
@@ -100,39 +99,22 @@ class _EngineThread:
         self._clock = clock
         self.busy_since: float | None = None
         """When the last turn ended, or it was woken; None: it sleeps. Any thread may read it."""
-        self._live: set[str] = set()
-        self._unscheduled: set[str] = set()
-        """Live requests that no step has taken up yet."""
 
     def run(self) -> None:
         """Serve until told to stop; raises what the engine's step raises."""
         while True:
-            hand_over = _HandOver()
+            added: _Added = []
             for command in self._take_commands():
                 if isinstance(command, _Stop):
                     return
-                self._execute(command, hand_over)
-            if self._engine.has_work:
-                hand_over = self._step(hand_over)
-            if hand_over:
-                self._deliver(hand_over)
+                self._execute(command, added)
+            began = self._clock()
+            for output in self._engine.step() if self._engine.has_work else ():
+                self._deliver(_HandOver(added, output, began))
+                added = []
+            if added:
+                self._deliver(_HandOver(added, StepOutput(), began))
             self.busy_since = self._clock()
-
-    def _step(self, hand_over: _HandOver) -> _HandOver:
-        """Run a step. Returns what is to be handed over after it."""
-        hand_over.scheduled_at = self._clock()
-
-        def tell(openings: Sequence[TokenChunk]) -> None:
-            nonlocal hand_over
-            hand_over.chunks = openings
-            self._account(hand_over)
-            self._deliver(hand_over)
-            hand_over = _HandOver(scheduled_at=hand_over.scheduled_at)
-
-        chunks = self._engine.step(tell)
-        hand_over.chunks = chunks
-        self._account(hand_over)
-        return hand_over
 
     def _take_commands(self) -> Iterable[_Command]:
         if not self._engine.has_work:
@@ -146,37 +128,20 @@ class _EngineThread:
             except queue.Empty:
                 return
 
-    def _execute(self, command: _Add | _Abort, hand_over: _HandOver) -> None:
+    def _execute(self, command: _Add | _Abort, added: _Added) -> None:
         if isinstance(command, _Abort):
-            self._abort(command.request_ids)
+            for request_id in command.request_ids:
+                self._engine.abort(request_id)
             return
         try:
             for request in command.requests:
                 self._engine.add(request)
-                self._live.add(request.request_id)
-                self._unscheduled.add(request.request_id)
         except Exception as error:
-            self._abort(request.request_id for request in command.requests)
-            hand_over.added.append((command.ticket, _refusal(error)))
+            for request in command.requests:
+                self._engine.abort(request.request_id)
+            added.append((command.ticket, _refusal(error)))
         else:
-            hand_over.added.append((command.ticket, None))
-
-    def _abort(self, request_ids: Iterable[str]) -> None:
-        for request_id in request_ids:
-            if request_id in self._live:
-                self._live.discard(request_id)
-                self._unscheduled.discard(request_id)
-                self._engine.abort(request_id)
-
-    def _account(self, hand_over: _HandOver) -> None:
-        """Note which requests ended and which were taken up."""
-        for chunk in hand_over.chunks:
-            if chunk.finish_reason is not None:
-                self._live.discard(chunk.request_id)
-        for request_id in self._engine.taken_up:
-            if request_id in self._unscheduled:
-                self._unscheduled.discard(request_id)
-                hand_over.scheduled.append(request_id)
+            added.append((command.ticket, None))
 
 
 def _refusal(error: Exception) -> LeapjsonError:
@@ -307,10 +272,10 @@ class EngineWorker:
                 added.set_result(None)
             else:
                 added.set_exception(error)
-        for request_id in hand_over.scheduled:
+        for request_id in hand_over.output.scheduled:
             if (inbox := self._inboxes.get(request_id)) is not None:
-                inbox.on_scheduled(hand_over.scheduled_at)
-        for chunk in hand_over.chunks:
+                inbox.on_scheduled(hand_over.step_began)
+        for chunk in hand_over.output.chunks:
             if (inbox := self._inboxes.get(chunk.request_id)) is None:
                 continue
             if chunk.finish_reason is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jinja2.exceptions import TemplateError
@@ -13,6 +12,7 @@ from tokenizers import Tokenizer as FastTokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from app.core.errors import InvalidRequest, UnsupportedModel
+from app.core.text import RenderedPrompt
 from app.text.vocabulary import tokenizer_json
 
 _SENTINEL = "\n"
@@ -24,15 +24,6 @@ _OWN_ARGUMENTS = frozenset(
     inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters
 ) | {"messages"}
 """What the server itself tells the template; a request's options are none of these."""
-
-
-@dataclass(frozen=True, slots=True)
-class RenderedPrompt:
-    """A conversation as the model reads it."""
-
-    tokens: Sequence[int]
-    tail: str
-    """The last characters of the text: they tell whether it opens the reasoning."""
 
 
 class HfTokenizer:

@@ -113,7 +113,7 @@ class Stepper:
 
     def step(self) -> Step:
         """Raises RuntimeError where an answer ends with an error."""
-        chunks = self._engine.step()
+        chunks = [chunk for output in self._engine.step() for chunk in output.chunks]
         stats = self._stats
         assert stats is not None
         ended = [chunk for chunk in chunks if chunk.finish_reason is not None]
@@ -129,7 +129,7 @@ class Stepper:
             tokens=stats.batch_tokens,
             gained=stats.sampled_tokens + stats.leapt_tokens,
             ended=ended,
-            grew=len(chunks),
+            grew=len({chunk.request_id for chunk in chunks}),
         )
 
     def abort(self) -> None:

@@ -9,9 +9,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 
-from app.core.events import StepObserver, TokenChunk
+from app.core.events import StepObserver, StepOutput
 from app.server.backend import Backend, load_backend
 from app.server.serve import serve
 from app.server.settings import Settings
@@ -27,10 +27,10 @@ def load(settings: Settings, observer: StepObserver) -> Backend:
     signal.signal(signal.SIGUSR1, lambda number, frame: killed.set())
     live = backend.engine.step
 
-    def step(tell: Callable[[list[TokenChunk]], None], /) -> Sequence[TokenChunk]:
+    def step() -> Iterator[StepOutput]:
         if killed.is_set():
             raise KilledError("killed by the test")
-        return live(tell)
+        return live()
 
     backend.engine.step = step  # type: ignore[method-assign]
     return backend

@@ -69,12 +69,12 @@ def test_tokens_go_with_the_content_in_which_they_begin() -> None:
 def test_a_plan_says_what_the_whole_answer_may_be() -> None:
     format = ChatFormat(HERMES, ReasoningFormat("<think>", "</think>"))
     free = AnswerPlan.of(PreparedPrompt([1], "possible"), None, None, format)
-    assert (free.constraint, free.open_ended, free.reserve(100)) == (None, False, None)
+    assert (free.constraint, free.open_ended, free.thinking_budget(100)) == (None, False, None)
     use = ToolUse((FunctionTool("f"),))
     calls = AnswerPlan.of(PreparedPrompt([1], "possible"), None, use, format)
-    reserve = calls.reserve(100)
+    budget = calls.thinking_budget(100)
     assert calls.open_ended
-    assert reserve is not None
-    assert (reserve.tokens, reserve.mark, reserve.opening) == (25, b"</think>", b"<think>")
+    assert budget is not None
+    assert (budget.kept, budget.end, budget.begin) == (25, b"</think>", b"<think>")
     closed = AnswerPlan.of(PreparedPrompt([1]), None, use, format)
-    assert closed.reserve(100) is None
+    assert closed.thinking_budget(100) is None

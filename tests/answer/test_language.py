@@ -17,10 +17,10 @@ from app.answer.pieces import TextPiece as Piece
 from app.answer.prompt import Opening
 from app.answer.reader import AnswerReader
 from app.answer.tools import FunctionTool, ToolUse
+from app.core.composite import Composite, FreeText
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest, InvalidSchema
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
-from app.core.structure import FreeText, Structure
 from tests.answer import templates
 from tests.answer.walks import Walker, calls, content, cut, read
 
@@ -254,7 +254,7 @@ def test_text_that_begins_like_a_call_has_to_become_one() -> None:
         (answer(None, ToolUse(TOOLS, "required"), HERMES), False),
         (answer(Regex(".*"), ToolUse(TOOLS), HERMES), False),
         (with_reasoning(JsonObject(), THINK, "open"), False),
-        (Structure(FreeText()), True),
+        (Composite(FreeText()), True),
         (JsonObject(), False),
     ],
 )

@@ -13,14 +13,14 @@ import pytest
 
 import app.demo
 from app.__main__ import main
-from app.constraint.explain.graph import Graph, explore
-from app.constraint.explain.keywords import keyword_uses
-from app.constraint.explain.layout import lay_out
-from app.constraint.explain.measures import Measures
-from app.constraint.explain.svg import draw
 from app.constraint.program import compile_program
 from app.core.constraint import Choice, JsonSchema, Regex
 from app.core.errors import UnsupportedSchema
+from app.explain.graph import Graph, explore
+from app.explain.keywords import keyword_uses
+from app.explain.layout import lay_out
+from app.explain.measures import Measures
+from app.explain.svg import draw
 
 CONTACT = {
     "title": "a <contact> & more",

@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.constraint import Compiler, JsonSchema
-from app.constraint.automaton import START
-from app.constraint.derivatives import Derivatives
-from app.constraint.expressions import Expression
-from app.constraint.state import AutomatonState, CompiledConstraint
+from app.constraint.automaton.automaton import START
+from app.constraint.constraint import AutomatonState, CompiledConstraint
+from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.expressions import Expression
 from app.core.constraint import Mask, Vocabulary
 from app.core.errors import ConstraintError
 from tests.conformance.tokenizers import tokenizer

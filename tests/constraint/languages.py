@@ -6,7 +6,7 @@ from itertools import product
 
 from hypothesis import strategies as st
 
-from app.constraint.expressions import Expression, ExpressionPool, Kind
+from app.constraint.language.expressions import Expression, ExpressionPool, Kind
 
 ALPHABET = b"abc"
 LONGEST = 4

@@ -8,8 +8,8 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from app.constraint.derivatives import Derivatives
-from app.constraint.expressions import Expression, ExpressionPool
+from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.expressions import Expression, ExpressionPool
 
 _Left = TypeVar("_Left")
 

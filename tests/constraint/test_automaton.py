@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from app.constraint.automaton import START, Automaton
-from app.constraint.derivatives import Derivatives
-from app.constraint.expressions import INFINITE, Expression, ExpressionPool, byte_set
+from app.constraint.automaton.automaton import START, Automaton
+from app.constraint.automaton.trie import DEAD
+from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.expressions import INFINITE, Expression, ExpressionPool, byte_set
 from app.constraint.program import Program
-from app.constraint.trie import DEAD
 from app.core.errors import ConstraintTooComplex
 from tests.constraint.languages import UNIVERSE, Recipe, build, recipes, strings
 

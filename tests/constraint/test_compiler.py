@@ -15,7 +15,8 @@ from tests.fakes import ByteVocabulary
 KERNELS = """
 import json, sys
 from numba.core.dispatcher import Dispatcher
-from app.constraint import Compiler, JsonSchema, trie
+from app.constraint import Compiler, JsonSchema
+from app.constraint.automaton import trie
 from app.text import Vocabulary
 
 def compiled():
@@ -66,15 +67,15 @@ def test_a_compiler_serves_any_number_of_specifications() -> None:
     assert compiler.compile(JsonSchema({"const": 1})).start().forced() == b"1"
 
 
-def test_a_scout_and_its_copies_share_the_work_they_may_do() -> None:
+def test_a_bounded_look_ahead_and_its_copies_share_the_work_they_may_do() -> None:
     ways = "|".join(f"(.*{first}.*{last}){{2}}" for first in "abc" for last in "xyz")
     state = Compiler(ByteVocabulary()).compile(Regex(ways)).start()
 
     def look_ahead() -> None:
-        scout = state.copy(work=50)
+        ahead = state.copy(work=50)
         for _ in range(50):
-            scout = scout.copy()
-            scout.accept_bytes(b"abxcya")
+            ahead = ahead.copy()
+            ahead.accept_bytes(b"abxcya")
 
     with pytest.raises(ConstraintTooComplex):
         look_ahead()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.constraint.derivatives import Derivatives
-from app.constraint.expressions import INFINITE, ExpressionPool, Kind, byte_range, byte_set
+from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.expressions import INFINITE, ExpressionPool, Kind, byte_range, byte_set
 from app.core.errors import ConstraintTooComplex
 from tests.constraint.languages import UNIVERSE, Recipe, accepts, build, recipes, strings
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.constraint.automaton import START, Automaton
+from app.constraint.automaton.automaton import START, Automaton
 from app.constraint.compiler import Compiler
 from app.constraint.program import compile_program
 from app.core.constraint import ConstraintState, Grammar, Mask

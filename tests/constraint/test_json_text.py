@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.constraint.derivatives import Derivatives
-from app.constraint.expressions import ExpressionPool
-from app.constraint.json_text import JsonText, character
+from app.constraint.json.text import JsonText, character
+from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.expressions import ExpressionPool
 from app.constraint.limits import Limits
 from app.core.constraint import JsonObject, JsonSchema
 from tests.constraint.walks import Walker

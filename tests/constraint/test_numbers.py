@@ -11,9 +11,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.constraint.expressions import ExpressionPool
+from app.constraint.json.numbers.decimals import number
+from app.constraint.json.numbers.multiples import integer
+from app.constraint.json.numbers.ranges import Bound, Interval
+from app.constraint.language.expressions import ExpressionPool
 from app.constraint.limits import Limits
-from app.constraint.numbers import Bound, integer, number
 from app.core.constraint import JsonSchema
 from app.core.errors import UnsatisfiableSchema, UnsupportedSchema
 from tests.constraint.walks import Walker
@@ -26,7 +28,7 @@ def integers(low: int | None, high: int | None, factor: int = 1) -> Walker:
     pool = ExpressionPool()
     lower = None if low is None else Bound(low, False)
     upper = None if high is None else Bound(high, False)
-    return Walker(pool, integer(pool, lower, upper, LIMITS, factor))
+    return Walker(pool, integer(pool, Interval(lower, upper), LIMITS, factor))
 
 
 @given(st.integers(-1200, 1200), st.integers(0, 700), st.integers(1, 40))
@@ -65,7 +67,7 @@ def test_multiples_are_followed_over_wide_ranges(factor: int) -> None:
 def test_the_safe_integers_of_javascript_are_cheap() -> None:
     pool = ExpressionPool()
     safe = Bound(9007199254740991, False)
-    integer(pool, Bound(-9007199254740991, False), safe, LIMITS)
+    integer(pool, Interval(Bound(-9007199254740991, False), safe), LIMITS)
     assert len(pool) < 300
     walker = integers(-9007199254740991, 9007199254740991)
     assert walker.accepts("-9007199254740991")
@@ -122,7 +124,7 @@ def test_an_inclusive_bound_is_itself_admitted_as_it_is_written(bound: float) ->
 @settings(max_examples=100, deadline=None)
 def test_decimals_are_compared_as_decimals(value: Any) -> None:
     pool = ExpressionPool()
-    walker = Walker(pool, number(pool, Bound(-12.5, False), Bound(99.875, True), LIMITS))
+    walker = Walker(pool, number(pool, Interval(Bound(-12.5, False), Bound(99.875, True)), LIMITS))
     text = str(value)
     if not re.match(r"-0\.?0*$", text):
         assert walker.accepts(text) == (-12.5 <= value < 99.875)

@@ -7,11 +7,10 @@ import random
 
 import pytest
 
-from app.constraint.expressions import ExpressionPool
-from app.constraint.front_end import build
-from app.constraint.json_text import CHARACTER, SPELLED_ONCE, character, json_pool, spelled_once
-from app.constraint.program import compile_program
-from app.constraint.pruning import pruned
+from app.constraint.json.text import CHARACTER, SPELLED_ONCE, character, json_pool, spelled_once
+from app.constraint.language.expressions import ExpressionPool
+from app.constraint.language.pruning import pruned
+from app.constraint.program import build, compile_program
 from app.core.constraint import ConstraintSpec, JsonSchema, Regex
 from tests.constraint.walks import Walker
 

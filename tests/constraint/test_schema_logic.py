@@ -12,7 +12,10 @@ from typing import Any
 import jsonschema
 import pytest
 
+from app.constraint.json.text import JsonText, json_pool
+from app.constraint.limits import Limits
 from app.constraint.program import compile_program
+from app.constraint.schema.lowering.builder import SchemaBuilder
 from app.core.constraint import JsonSchema
 from app.core.errors import ConstraintTooComplex, UnsatisfiableSchema
 from tests.constraint.walks import Walker
@@ -406,3 +409,39 @@ def test_a_schema_that_nests_deeply_is_worked_out_or_refused() -> None:
     }
     with contextlib.suppress(ConstraintTooComplex, UnsatisfiableSchema):
         assert not Walker.of(JsonSchema(schema)).accepts_value(value)
+
+
+def test_the_example_of_the_package_has_the_branches_that_its_docstring_draws() -> None:
+    schema: dict[str, Any] = {
+        "type": "object",
+        "required": ["kind"],
+        "properties": {"kind": {"enum": ["tea", "milk"]}},
+        "oneOf": [
+            {"properties": {"kind": {"const": "tea"}, "lemon": {"type": "boolean"}}},
+            {"properties": {"kind": {"const": "milk"}}},
+            {"properties": {"kind": {"const": "beer"}}},
+        ],
+        "not": {"required": ["straw"]},
+        "unevaluatedProperties": False,
+    }
+    text = JsonText(json_pool(100_000), Limits())
+    builder = SchemaBuilder(schema, text, Limits(), close=False)
+    root = builder._document.root
+    tea, milk = builder._branches.of((root,))
+    n, o = {"type": "object", "properties": {"straw": False}}, {"type": ["object"]}
+    for branch, number, allowed in ((tea, 0, ["kind", "lemon"]), (milk, 1, ["kind"])):
+        *given, rest = branch
+        assert [each.schema for each in given] == [schema, n, o, schema["oneOf"][number]]
+        assert list(rest.schema["properties"]) == allowed
+        assert rest.schema["additionalProperties"].schema is False
+    # Were ``kind`` not required, an object without it would satisfy all three.
+    loose = SchemaBuilder({**schema, "required": []}, text, Limits(), close=False)
+    root = loose._document.root
+    exactly_one = loose._branches._exactly_one
+    assert exactly_one is not None
+    first, *_ = exactly_one.of((root,), root.children("oneOf"))
+    assert [(node.pointer, node.aspect) for node in first[1:]] == [
+        ("/oneOf/0", ""),
+        ("/oneOf/1", "not"),
+        ("/oneOf/2", "not"),
+    ]

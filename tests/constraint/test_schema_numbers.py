@@ -14,9 +14,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.constraint.expressions import ExpressionPool
+from app.constraint.json.numbers.multiples import Grid, Remainders
+from app.constraint.language.expressions import ExpressionPool
 from app.constraint.limits import Limits
-from app.constraint.numbers.multiples import Grid, Remainders
 from app.constraint.schema.document import Node
 from app.constraint.schema.keywords import NOT_ENUM, NOT_INTEGER, NOT_MULTIPLE_OF
 from app.constraint.schema.numeric import admit_number, build_numbers

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.constraint.expressions import ExpressionPool
-from app.constraint.json_text import JsonText
+from app.constraint.json.text import JsonText
+from app.constraint.language.expressions import ExpressionPool
 from app.constraint.limits import Limits
 from app.constraint.schema.document import Node
 from app.constraint.schema.keywords import NOT_ENUM, NOT_FORMAT, NOT_PATTERN

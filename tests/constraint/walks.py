@@ -6,10 +6,10 @@ import json
 import random
 from typing import Any
 
-from app.constraint.derivatives import Derivatives
-from app.constraint.expressions import INFINITE, Expression, ExpressionPool
-from app.constraint.front_end import build
+from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.expressions import INFINITE, Expression, ExpressionPool
 from app.constraint.limits import Limits
+from app.constraint.program import build
 from app.core.constraint import ConstraintSpec
 from tests.constraint.orders import OrderSearch
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from app.constraint import Choice, Compiler, JsonObject, JsonSchema, Regex
-from app.constraint.state import CompiledConstraint
+from app.constraint.constraint import CompiledConstraint
 from app.core.request import EngineRequest, SamplingParams
 from app.engine import Engine, EngineConfig
 from app.model.runner import load_runner

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
 
-from app.core.events import TokenChunk
+from app.core.events import StepOutput
 from app.core.request import EngineRequest
 from app.engine import Engine, EngineConfig
 from app.http.middleware.auth import ApiKeys
@@ -32,15 +32,12 @@ class HeldEngine(Engine):
         super().add(request)
         self.tenants[request.request_id] = request.tenant
 
-    def step(self, tell: Callable[[list[TokenChunk]], None] | None = None) -> list[TokenChunk]:
-        if not self.gate.wait(timeout=0.002):
-            return []
-        chunks = super().step()
-        self._note(chunks)
-        return chunks
-
-    def _note(self, chunks: Sequence[TokenChunk]) -> None:
-        self.ended += [self.tenants[each.request_id] for each in chunks if each.finish_reason]
+    def step(self) -> Iterator[StepOutput]:
+        if self.gate.wait(timeout=0.002):
+            for output in super().step():
+                ended = [each.request_id for each in output.chunks if each.finish_reason]
+                self.ended += [self.tenants[each] for each in ended]
+                yield output
 
 
 async def test_the_one_request_is_answered_before_what_is_left_of_hundreds() -> None:

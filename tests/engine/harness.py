@@ -9,7 +9,7 @@ from itertools import product
 
 from app.core.constraint import Constraint
 from app.core.events import AnswerToken, AnswerUsage, StepStats, TokenChunk
-from app.core.request import EngineRequest, OnBudget, Reserve, SamplingParams
+from app.core.request import EngineRequest, OnBudget, SamplingParams, ThinkingBudget
 from app.engine import Engine, EngineConfig
 from tests.fakes import (
     ByteTokenizer,
@@ -119,6 +119,11 @@ def record(answer: Answer, chunk: TokenChunk) -> None:
     answer.chunks += 1
 
 
+def step(engine: Engine) -> list[TokenChunk]:
+    """Everything that a step has to say."""
+    return [chunk for output in engine.step() for chunk in output.chunks]
+
+
 def drain(engine: Engine, limit: int = 20_000) -> dict[str, Answer]:
     """Step until nothing is left; the answers by request id."""
     answers: dict[str, Answer] = {}
@@ -126,9 +131,7 @@ def drain(engine: Engine, limit: int = 20_000) -> dict[str, Answer]:
         if not engine.has_work:
             break
         live = dict(engine._sequences)  # only to see the tokens an answer ends with
-        chunks: list[TokenChunk] = []
-        chunks += engine.step(chunks.extend)
-        for chunk in chunks:
+        for chunk in step(engine):
             answer = answers.setdefault(chunk.request_id, Answer())
             record(answer, chunk)
             sequence = live[chunk.request_id]
@@ -187,7 +190,7 @@ def random_request(rng: random.Random, index: int) -> EngineRequest:
     return replace(one, tenant="abc"[index % 3])
 
 
-def random_endings(rng: random.Random, one: EngineRequest) -> EngineRequest:
+def random_ends(rng: random.Random, one: EngineRequest) -> EngineRequest:
     """``one`` with random values of everything that puts its end off or brings it on."""
     ids = VOCABULARY.ids
     stops: tuple[Sequence[int], ...] = (
@@ -202,12 +205,12 @@ def random_endings(rng: random.Random, one: EngineRequest) -> EngineRequest:
     )
     marks = (b"a", b"na", b'": ', b", ", b'"', b"wxyz", b"never")
     openings = (b"", b"", b"a", b'{"', b'{"na', b"no")
-    reserve = Reserve(rng.choice([0, 1, 2, 5, 50]), rng.choice(marks), rng.choice(openings))
+    thinking = ThinkingBudget(rng.choice([0, 1, 2, 5, 50]), rng.choice(marks), rng.choice(openings))
     return replace(
         one,
         min_tokens=min(one.max_tokens, rng.choice([0, 0, 1, 2, 5, 12, 1000])),
         ignore_eos=rng.random() < 0.3,
         stop_token_ids=rng.choice(stops),
         open_ended=rng.random() < 0.5,
-        reserve=rng.choice([None, reserve]),
+        thinking=rng.choice([None, thinking]),
     )

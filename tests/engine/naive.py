@@ -10,7 +10,8 @@ import numpy as np
 from app.core.constraint import ConstraintState, Mask
 from app.core.request import EngineRequest
 from app.core.step import SampleRow
-from app.engine.leap import Leaper, Tokenizer
+from app.core.text import Tokenizer
+from app.engine.leap import Leaper
 from tests.fakes import ByteVocabulary, ScriptedModel, draw
 
 
@@ -53,9 +54,9 @@ class _Naive:
         self.kept = 0
         if request.constraint is not None:
             self.state = request.constraint.start()
-            if request.reserve is not None and self.finish:
+            if request.thinking is not None and self.finish:
                 spare = request.max_tokens - self.state.shortest_tokens()
-                self.kept = min(request.reserve.tokens, spare)
+                self.kept = min(request.thinking.kept, spare)
         self.tokens: list[int] = []
         self.text = b""
         self.counted: list[bool] = []
@@ -86,11 +87,11 @@ class _Naive:
         request, state = self.request, self.state
         if self._cut() != self.text or (state is not None and state.is_final):
             return "stop"
-        if request.reserve is not None:
-            opening, mark = request.reserve.opening, request.reserve.mark
-            begun = self.text.startswith(opening)
-            may_begin = begun or opening.startswith(self.text)
-            if not may_begin or (begun and mark in self.text[len(opening) :]):
+        if request.thinking is not None:
+            begin, end = request.thinking.begin, request.thinking.end
+            begun = self.text.startswith(begin)
+            may_begin = begun or begin.startswith(self.text)
+            if not may_begin or (begun and end in self.text[len(begin) :]):
                 self.kept = 0
         if len(self.tokens) == request.max_tokens - self.kept:
             self.kept = 0
@@ -108,11 +109,11 @@ class _Naive:
         jump = self.leaper.propose(
             [*request.prompt, *self.tokens], start, self.state, limit, finish=self.finish
         )
-        if jump is None or not jump.tokens:
+        if jump is None or not jump.change.tokens:
             return False
-        del self.tokens[len(self.tokens) - jump.dropped :]
+        del self.tokens[len(self.tokens) - jump.change.dropped :]
         self.state = jump.state
-        for token, added in zip(jump.tokens, jump.added, strict=True):
+        for token, added in zip(jump.change.tokens, jump.change.added, strict=True):
             if added and self._ends(token, len(self.tokens)):
                 self._add(token, b"")
                 self.ended = True

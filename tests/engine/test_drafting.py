@@ -12,9 +12,9 @@ import pytest
 
 from app.core.request import EngineRequest, SamplingParams
 from app.engine import EngineConfig
-from app.engine.draft import Draft, Source
-from app.engine.drafting import _MOST_MEMORIES
-from app.engine.memory import MOST_CONTEXTS, Memory
+from app.engine.drafts.draft import Draft, Source
+from app.engine.drafts.drafting import _MOST_STATISTICS
+from app.engine.drafts.statistics import MOST_CONTEXTS, DraftStatistics
 from tests.engine.harness import (
     GREEDY,
     TOKENIZER,
@@ -26,7 +26,7 @@ from tests.engine.harness import (
     constraint,
     make_engine,
     random_config,
-    random_endings,
+    random_ends,
     random_request,
     request,
     templates,
@@ -68,7 +68,7 @@ def test_an_engine_that_has_learned_gives_the_tokens_of_plain_decoding(seed: int
     for index in range(24):
         one = random_request(rng, index)
         if rng.random() < 0.4:
-            one = random_endings(rng, one)
+            one = random_ends(rng, one)
         if index >= 8:  # much as before: prompts and seeds come again
             old = requests[rng.randrange(8)]
             one = replace(old, request_id=f"r{index}", seed=old.seed + rng.choice([0, 0, 1]))
@@ -137,19 +137,19 @@ def test_a_value_that_stands_in_the_prompt_is_copied() -> None:
 
 
 def test_the_counts_of_a_constraint_are_bounded_and_forget() -> None:
-    memory = Memory()
+    statistics = DraftStatistics()
     for place in range(3 * MOST_CONTEXTS):
-        memory.note(place, 1, 2)
-    assert len(memory) == MOST_CONTEXTS
-    assert memory.likeliest(0, 1) == (-1, 0.0)
+        statistics.record(place, 1, 2)
+    assert len(statistics) == MOST_CONTEXTS
+    assert statistics.likeliest(0, 1) == (-1, 0.0)
     for _ in range(1000):
-        memory.note("branch", 1, 5)
+        statistics.record("branch", 1, 5)
     for _ in range(150):
-        memory.note("branch", 1, 6)
-    assert memory.likeliest("branch", 1)[0] == 6
+        statistics.record("branch", 1, 6)
+    assert statistics.likeliest("branch", 1)[0] == 6
     for token in range(1000):
-        memory.note("any", 1, token)
-    assert memory.num_ways <= 16 + MOST_CONTEXTS
+        statistics.record("any", 1, token)
+    assert sum(len(each.counts) for each in statistics._branches.values()) <= 16 + MOST_CONTEXTS
 
 
 def test_what_is_learned_ends_with_its_constraint() -> None:
@@ -157,7 +157,7 @@ def test_what_is_learned_ends_with_its_constraint() -> None:
     language = constraint(*(answer.decode() for answer in FORM.answers))
     for _ in range(4):
         answer_of(engine, request(allowed=language, max_tokens=60))
-    memories = engine._decoder._drafter._memories
+    memories = engine._decoder._drafter._learned
     assert memories[language][""].changes, "drafts that never came by a leap prove nothing"
     gone = weakref.ref(language)
     del language
@@ -168,23 +168,23 @@ def test_what_is_learned_ends_with_its_constraint() -> None:
 
 def test_what_is_learned_of_all_constraints_is_bounded() -> None:
     engine = make_engine()
-    kept = [constraint("nab", f"nor{number}") for number in range(_MOST_MEMORIES + 5)]
+    kept = [constraint("nab", f"nor{number}") for number in range(_MOST_STATISTICS + 5)]
     for language in kept:
         answer_of(engine, request(allowed=language, max_tokens=20))
-    memories = engine._decoder._drafter._memories
-    assert len(memories) == _MOST_MEMORIES
+    memories = engine._decoder._drafter._learned
+    assert len(memories) == _MOST_STATISTICS
     assert kept[0] not in memories
     assert kept[-1] in memories
 
 
 def test_what_is_learned_in_many_scopes_is_bounded() -> None:
     engine = make_engine()
-    for number in range(_MOST_MEMORIES + 5):
+    for number in range(_MOST_STATISTICS + 5):
         answer_of(engine, replace(request(allowed=FORM, max_tokens=60), scope=str(number)))
-    (scopes,) = engine._decoder._drafter._memories.values()
-    assert len(scopes) == _MOST_MEMORIES
+    (scopes,) = engine._decoder._drafter._learned.values()
+    assert len(scopes) == _MOST_STATISTICS
     assert "0" not in scopes
-    assert str(_MOST_MEMORIES + 4) in scopes
+    assert str(_MOST_STATISTICS + 4) in scopes
 
 
 def test_an_answer_tells_nothing_of_another_scopes_answers() -> None:
@@ -205,13 +205,13 @@ def test_nothing_is_learned_from_a_request_without_drafts() -> None:
     assert passes(answer_of(engine, replace(one, scope="none"))) == passes(
         answer_of(make_engine(), one)
     )
-    assert not engine._decoder._drafter._memories[FORM].get("")
+    assert not engine._decoder._drafter._learned[FORM].get("")
 
 
 def test_guesses_come_from_what_is_common() -> None:
-    memory = Memory()
+    statistics = DraftStatistics()
     counts = Counter({7: 6, 8: 3})
     for token in counts.elements():
-        memory.note("place", 0, token)
-    assert memory.likeliest("place", 0) == (7, 0.6)
-    assert memory.likeliest("place", 1) == (-1, 0.0)
+        statistics.record("place", 0, token)
+    assert statistics.likeliest("place", 0) == (7, 0.6)
+    assert statistics.likeliest("place", 1) == (-1, 0.0)

@@ -19,11 +19,9 @@ from app.core.errors import (
 from app.core.events import TokenChunk
 from app.core.request import EngineRequest, SamplingParams
 from app.engine import Engine, EngineConfig
-from app.engine.batch import part_of
+from app.engine.batch import Portion
 from app.engine.decoding import Decoder
-from app.engine.draft import held_back
-from app.engine.drafting import Drafter
-from app.engine.leap import Leaper
+from app.engine.drafts.draft import held_back
 from app.engine.sequence import Sequence
 from tests.engine.harness import (
     GREEDY,
@@ -37,6 +35,7 @@ from tests.engine.harness import (
     drain,
     make_engine,
     request,
+    step,
     templates,
 )
 from tests.engine.naive import naive_answer
@@ -70,25 +69,27 @@ def test_what_a_longer_token_could_go_on_from_is_held_back_and_drafted() -> None
     assert drafted > 0
 
 
-def test_a_forced_opening_is_told_before_the_model_computes() -> None:
+def test_a_forced_opening_is_emitted_before_the_model_computes() -> None:
     runner = ScriptedRunner(ScriptedModel(VOCABULARY), num_blocks=64)
     engine = Engine(runner, VOCABULARY, TOKENIZER)
     engine.add(request("forced", allowed=LANGUAGES[0]))
     engine.add(request("whole", allowed=LANGUAGES[4]))
     engine.add(request("free", "go on: ", max_tokens=1))
-    told: list[tuple[TokenChunk, int]] = []
-    rest = engine.step(lambda chunks: told.extend((chunk, len(runner.plans)) for chunk in chunks))
-    assert set(engine.taken_up) == {"forced", "whole", "free"}
-    openings = {chunk.request_id: chunk for chunk, passes in told if passes == 0}
-    assert len(openings) == len(told)
+    outputs = engine.step()
+    first = next(outputs)
+    assert not runner.plans
+    assert set(first.scheduled) == {"forced", "whole", "free"}
+    openings = {chunk.request_id: chunk for chunk in first.chunks}
+    assert len(openings) == len(first.chunks)
     assert openings["forced"].data == b'{"name": "'
     assert openings["whole"].data == b'{"only": "all of this is forced"}'
     assert openings["whole"].finish_reason == "stop"
     assert "free" not in openings
-    assert {chunk.request_id for chunk in rest} == {"forced", "free"}
+    (rest,) = outputs
+    assert len(runner.plans) == 1
+    assert {chunk.request_id for chunk in rest.chunks} == {"forced", "free"}
     assert engine.num_running == 1
-    engine.step()
-    assert engine.taken_up == []
+    assert not any(output.scheduled for output in [rest, *engine.step()])
 
 
 def test_an_answer_that_is_forced_to_its_end_needs_no_forward_pass() -> None:
@@ -109,11 +110,11 @@ def test_a_leapt_answer_is_split_as_the_tokenizer_splits_it() -> None:
 def test_the_forced_opening_is_computed_together_with_the_prompt() -> None:
     engine = make_engine()
     engine.add(request(prompt="abc", allowed=constraint('{"name": 1}', '{"name": 2}')))
-    chunk = engine.step()[0]
-    assert chunk.data.startswith(b'{"name": ')
-    assert [token.source for token in chunk.tokens][:2] == ["leapt", "leapt"]
-    assert chunk.usage.forward_passes == 1
-    assert chunk.finish_reason == "stop"
+    opening, rest = step(engine)
+    assert opening.data.startswith(b'{"name": ')
+    assert [token.source for token in opening.tokens][:2] == ["leapt", "leapt"]
+    assert rest.usage.forward_passes == 1
+    assert rest.finish_reason == "stop"
 
 
 def test_a_queue_of_a_thousand_requests_drains_with_none_lost() -> None:
@@ -142,10 +143,10 @@ def test_a_long_prompt_does_not_keep_others_from_their_tokens() -> None:
     config = EngineConfig(max_batch_tokens=16, max_running=4)
     engine = make_engine(config, model=model, num_blocks=400)
     engine.add(request("short", "abc", max_tokens=20))
-    engine.step()
+    step(engine)
     engine.add(request("long", "xyz " * 200, max_tokens=2))
     for _ in range(19):
-        assert [chunk.request_id for chunk in engine.step()] == ["short"]
+        assert [chunk.request_id for chunk in step(engine)] == ["short"]
     assert drain(engine)["long"].finish_reason == "length"
 
 
@@ -167,7 +168,7 @@ def test_abort_frees_the_blocks_at_once_and_tells_the_end() -> None:
     engine = make_engine(model=ScriptedModel(VOCABULARY, eos=-100.0), num_blocks=16)
     engine.add(request("running", "abc"))
     engine.add(request("waiting", "abc" * 10))
-    engine.step()
+    step(engine)
     for name in ("running", "waiting"):
         chunk = engine.abort(name)
         assert chunk is not None
@@ -181,7 +182,7 @@ def test_abort_frees_the_blocks_at_once_and_tells_the_end() -> None:
 def test_a_step_without_work_does_nothing() -> None:
     engine = make_engine()
     assert not engine.has_work
-    assert engine.step() == []
+    assert step(engine) == []
 
 
 @pytest.mark.parametrize("leap", [True, False])
@@ -238,9 +239,7 @@ def test_no_draft_is_computed_that_the_budget_has_no_draw_for() -> None:
 
 
 def test_a_draft_is_verified_up_to_the_first_token_that_its_mask_excludes() -> None:
-    leaper = Leaper(VOCABULARY, TOKENIZER)
-    drafter = Drafter(VOCABULARY, TOKENIZER, leaper, EngineConfig())
-    decoder = Decoder(VOCABULARY, leaper, drafter, EngineConfig())
+    decoder = Decoder(VOCABULARY, TOKENIZER, EngineConfig())
     language = constraint("ab", "nab", "nac")
     one = request(allowed=language, max_tokens=2)
     short, long, other = (VOCABULARY.ids[piece] for piece in (b"na", b"n", b"c"))
@@ -248,7 +247,7 @@ def test_a_draft_is_verified_up_to_the_first_token_that_its_mask_excludes() -> N
     def verified(one: EngineRequest, *drafted: int) -> int:
         sequence = Sequence(one, language.start(), 0)
         sequence.draft = held_back(drafted)
-        return len(decoder.masks(sequence, part_of(sequence, sequence.gap), 1_000))
+        return len(decoder.masks(Portion.of(sequence, sequence.gap), 1_000))
 
     assert verified(one) == 1
     assert verified(one, short) == 2
@@ -327,7 +326,7 @@ def test_a_constraint_that_grows_too_complex_ends_its_answer_with_the_error() ->
     language.error = ConstraintTooComplex("steps")
     engine = make_engine()
     engine.add(request("one", allowed=language))
-    chunks = [chunk for _ in range(9) for chunk in engine.step()]
+    chunks = [chunk for _ in range(9) for chunk in step(engine)]
     assert [chunk.finish_reason for chunk in chunks][-1] == "error"
     assert chunks[-1].error is language.error
 
@@ -400,13 +399,13 @@ def test_masks_that_take_much_work_get_their_turns_one_after_the_other() -> None
     for number, one in enumerate(stubborn):
         engine.add(request(f"{number}", allowed=one))
     for _ in range(20):
-        engine.step()
+        step(engine)
     for one in stubborn:
         turns = [step for step, work in enumerate(one.given) if work > 2_000][1:]
         assert len(turns) >= 3
         assert turns == list(range(turns[0], turns[-1] + 1, len(stubborn)))
     for _ in range(100):
-        engine.step()
+        step(engine)
     assert all(max(one.given) == 80_000 for one in stubborn)
 
 
@@ -459,6 +458,6 @@ def test_unconstrained_requests_run_beside_constrained_ones() -> None:
 def _chunks(engine: Engine) -> list[TokenChunk]:
     chunks: list[TokenChunk] = []
     while engine.has_work:
-        chunks += engine.step()
+        chunks += step(engine)
         engine.check_integrity()
     return chunks

@@ -43,17 +43,17 @@ def test_nothing_is_leapt_at_a_branch() -> None:
 def test_forced_text_at_the_start_is_split_as_the_tokenizer_splits_it() -> None:
     leap = propose(constraint("name12").start())
     assert leap is not None
-    assert leap.tokens == ids(b"name", b"12")
-    assert leap.added == (b"name", b"12")
-    assert (leap.dropped, leap.draft) == (0, ())
+    assert leap.change.tokens == ids(b"name", b"12")
+    assert leap.change.added == (b"name", b"12")
+    assert (leap.change.dropped, leap.change.held_back.tokens) == (0, ())
 
 
 def test_the_prompt_is_never_tokenized_again() -> None:
     prompt = ids(b"n")
     leap = propose(constraint("ame").start(), prompt=prompt)
     assert leap is not None
-    assert leap.dropped == 0
-    assert leap.tokens == ids(b"a", b"me")
+    assert leap.change.dropped == 0
+    assert leap.change.tokens == ids(b"a", b"me")
 
 
 def test_the_last_tokens_give_way_to_a_merge_with_the_forced_text() -> None:
@@ -61,9 +61,9 @@ def test_the_last_tokens_give_way_to_a_merge_with_the_forced_text() -> None:
     answer = ids(b"x", b"n", b"a")
     leap = propose(state_after(language, answer), answer)
     assert leap is not None
-    assert leap.dropped == 2
-    assert leap.tokens == ids(b"name", b"12")
-    assert leap.added == (b"me", b"12")
+    assert leap.change.dropped == 2
+    assert leap.change.tokens == ids(b"name", b"12")
+    assert leap.change.added == (b"me", b"12")
 
 
 def test_tokens_inside_the_old_text_add_nothing() -> None:
@@ -71,31 +71,31 @@ def test_tokens_inside_the_old_text_add_nothing() -> None:
     answer = ids(b"n", b"a")
     leap = propose(state_after(language, answer), answer)
     assert leap is not None
-    assert leap.tokens == ids(b"na", b"12")
-    assert leap.added == (b"", b"12")
+    assert leap.change.tokens == ids(b"na", b"12")
+    assert leap.change.added == (b"", b"12")
 
 
 def test_the_end_that_a_longer_token_could_continue_is_held_back() -> None:
     language = constraint("12na", "12name", "12nab")
     leap = propose(language.start())
     assert leap is not None
-    assert leap.tokens == ids(b"12")
-    assert leap.draft == ids(b"na")
+    assert leap.change.tokens == ids(b"12")
+    assert leap.change.held_back.tokens == ids(b"na")
     assert leap.state.shortest_completion() == b"na"
 
 
 def test_the_end_is_confirmed_where_no_token_can_continue_it() -> None:
     leap = propose(constraint("12na", "12nab").start())
     assert leap is not None
-    assert leap.tokens == ids(b"12", b"na")
-    assert leap.draft == ()
+    assert leap.change.tokens == ids(b"12", b"na")
+    assert leap.change.held_back.tokens == ()
 
 
 def test_text_that_is_all_held_back_changes_nothing_and_is_drafted() -> None:
     leap = propose(constraint("name", "nab").start())
     assert leap is not None
-    assert (leap.dropped, leap.tokens) == (0, ())
-    assert leap.draft == ids(b"na")
+    assert (leap.change.dropped, leap.change.tokens) == (0, ())
+    assert leap.change.held_back.tokens == ids(b"na")
 
 
 def test_a_leap_past_the_budget_is_given_up() -> None:
@@ -109,7 +109,7 @@ def test_a_leap_past_the_budget_is_given_up() -> None:
 def test_a_character_that_the_forced_text_leaves_open_is_left_to_the_model() -> None:
     leap = propose(constraint("12é", "12è").start())
     assert leap is not None
-    assert b"".join(leap.added) == b"12"
+    assert b"".join(leap.change.added) == b"12"
 
 
 def test_a_character_that_the_forced_text_completes_is_one_token_again() -> None:
@@ -117,8 +117,8 @@ def test_a_character_that_the_forced_text_completes_is_one_token_again() -> None
     answer = ids(b"\xc3")
     leap = propose(state_after(language, answer), answer)
     assert leap is not None
-    assert leap.tokens == ids("é".encode(), b"12")
-    assert leap.added == (b"\xa9", b"12")
+    assert leap.change.tokens == ids("é".encode(), b"12")
+    assert leap.change.added == (b"\xa9", b"12")
 
 
 class _Normalising(ByteTokenizer):
@@ -142,8 +142,8 @@ def test_the_window_widens_until_its_start_lines_up() -> None:
     answer = ids(b"a", b"b") * 20
     leap = propose(state_after(language, answer), answer)
     assert leap is not None
-    assert leap.dropped == len(answer)
-    assert leap.tokens == tuple(TOKENIZER.encode("ab" * 20 + "12"))
+    assert leap.change.dropped == len(answer)
+    assert leap.change.tokens == tuple(TOKENIZER.encode("ab" * 20 + "12"))
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -161,15 +161,19 @@ def test_leaps_only_ever_add_forced_text_split_canonically(seed: int) -> None:
     if leap is None:
         return
     forced = state.forced()
-    confirmed = b"".join(leap.added)
-    assert forced.startswith(confirmed + VOCABULARY.spell(leap.draft))
-    after = [*answer[: len(answer) - leap.dropped], *leap.tokens]
+    confirmed = b"".join(leap.change.added)
+    assert forced.startswith(confirmed + VOCABULARY.spell(leap.change.held_back.tokens))
+    after = [*answer[: len(answer) - leap.change.dropped], *leap.change.tokens]
     assert VOCABULARY.spell(after) == text + confirmed
     if confirmed:
-        assert leap.dropped == 0 or answer[-leap.dropped] != leap.tokens[0]
-        tail = [token for token, added in zip(leap.tokens, leap.added, strict=True) if added]
-        spelled = VOCABULARY.spell([*leap.tokens, *leap.draft]).decode()
-        assert tuple(TOKENIZER.encode(spelled)) == leap.tokens + leap.draft
+        assert leap.change.dropped == 0 or answer[-leap.change.dropped] != leap.change.tokens[0]
+        tail = [
+            token
+            for token, added in zip(leap.change.tokens, leap.change.added, strict=True)
+            if added
+        ]
+        spelled = VOCABULARY.spell([*leap.change.tokens, *leap.change.held_back.tokens]).decode()
+        assert tuple(TOKENIZER.encode(spelled)) == leap.change.tokens + leap.change.held_back.tokens
         assert len(tail) >= 1
 
 
@@ -197,7 +201,7 @@ def test_the_window_ends_at_a_mark_behind_a_word_that_no_token_spans(
     leap = Leaper(vocabulary, tokenizer).propose(b'ab"', 0, state, ROOM, finish=True)
     assert leap is not None
     assert tokenizer.seen == [seen]
-    assert leap.added[-3:] == (b",", b" ", b"1")
+    assert leap.change.added[-3:] == (b",", b" ", b"1")
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -215,7 +219,7 @@ def test_a_leap_that_is_known_is_the_one_that_would_be_found(seed: int) -> None:
         fresh = propose(state, answer)
         assert (again and again.change) == (fresh and fresh.change)
         if again is not None and fresh is not None:
-            assert again.state.place == fresh.state.place
+            assert again.state.state_id == fresh.state.state_id
             found += len(known) == before
     assert found, "nothing was known"
 
@@ -226,7 +230,7 @@ def test_what_is_known_of_leaps_is_bounded() -> None:
     known = KnownChanges()
     for place in range(10_000):
         known.keep(place, leap.change)
-    assert len(known) * len(leap.tokens) <= 1 << 12
+    assert len(known) * len(leap.change.tokens) <= 1 << 12
     assert known.get(9_999) is leap.change
     assert known.get(0) is None
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.request import EngineRequest, Reserve, SamplingParams
+from app.core.request import EngineRequest, SamplingParams, ThinkingBudget
 from app.engine import EngineConfig
 from tests.engine.harness import (
     GREEDY,
@@ -22,9 +22,10 @@ from tests.engine.harness import (
     drain,
     make_engine,
     random_config,
-    random_endings,
+    random_ends,
     random_request,
     request,
+    step,
     templates,
 )
 from tests.engine.naive import naive_answer
@@ -47,9 +48,7 @@ def test_whatever_puts_the_end_off_or_brings_it_on_gives_the_tokens_of_plain_dec
     seed: int,
 ) -> None:
     rng = random.Random(seed)
-    requests = [
-        random_endings(rng, random_request(rng, index)) for index in range(rng.randint(1, 8))
-    ]
+    requests = [random_ends(rng, random_request(rng, index)) for index in range(rng.randint(1, 8))]
     _check_against_plain_decoding(rng, requests)
 
 
@@ -96,7 +95,7 @@ def test_answers_that_share_blocks_and_drop_tokens_of_them_are_those_of_plain_de
         if waiting and rng.random() < 0.6:
             engine.add(waiting.pop())
         running = dict(live)
-        for chunk in engine.step():
+        for chunk in step(engine):
             sequence = running[chunk.request_id]
             tokens[chunk.request_id] = sequence.tokens[sequence.answer_start :]
         engine.check_integrity()
@@ -115,7 +114,7 @@ def test_requests_that_arrive_while_others_run_change_nothing(seed: int) -> None
     while coming or engine.has_work:
         if coming and rng.random() < 0.4:
             engine.add(coming.pop())
-        for chunk in engine.step():
+        for chunk in step(engine):
             texts[chunk.request_id] = texts.get(chunk.request_id, b"") + chunk.data
         engine.check_integrity()
     for one in requests:
@@ -172,7 +171,9 @@ def test_masks_after_a_draft_know_where_the_answer_would_stand() -> None:
             one,
             max_tokens=shortest + rng.randint(2, 9),
             min_tokens=rng.randint(0, shortest + 2),
-            reserve=rng.choice([None, Reserve(rng.randint(1, 6), rng.choice([b"na", b"ab"]))]),
+            thinking=rng.choice(
+                [None, ThinkingBudget(rng.randint(1, 6), rng.choice([b"na", b"ab"]))]
+            ),
         )
         answer = answer_of(make_engine(model=model), one)
         plain = naive_answer(one, model, VOCABULARY, TOKENIZER)
@@ -208,7 +209,7 @@ def test_aborting_some_changes_nothing_for_the_others(seed: int) -> None:
         if rng.random() < 0.2 and (last := engine.abort(f"r{rng.randrange(10)}")) is not None:
             aborted.add(last.request_id)
             engine.check_integrity()
-        for chunk in engine.step():
+        for chunk in step(engine):
             assert chunk.request_id not in aborted
             texts[chunk.request_id] += chunk.data
         engine.check_integrity()
@@ -234,10 +235,10 @@ def test_a_leap_that_drops_tokens_of_a_shared_block_leaves_it_to_the_other() -> 
     engine.add(leaping)
     sequence = engine._sequences["leaps"]
     while sequence.computed < 4:
-        engine.step()
+        step(engine)
         assert engine.has_work
     engine.add(sharing)
-    first = {chunk.request_id: chunk for chunk in engine.step()}
+    first = {chunk.request_id: chunk for chunk in step(engine)}
     engine.check_integrity()
     assert first["leaps"].finish_reason == "stop"
     assert sequence.tokens == [*leaping.prompt, *TOKENIZER.encode("xname1")]

@@ -1,15 +1,19 @@
-"""What the scheduler admits, and when: no model, no tokens drawn, plans alone."""
+"""Whom the scheduler runs, and when: no model, no tokens drawn, plans alone."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 
+import pytest
+
 from app.core.events import AnswerToken
 from app.core.request import EngineRequest
+from app.engine.batch import Batch
 from app.engine.config import EngineConfig
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
 from app.kv.manager import BlockManager
+from app.kv.prefix import CachedBlock, Parent, PrefixIndex
 
 BLOCK = 4
 
@@ -21,24 +25,27 @@ class Bench:
         self, *, blocks: int = 100, max_running: int = 4, prefill_tokens: int = 64
     ) -> None:
         config = EngineConfig(max_prefill_tokens=prefill_tokens, max_running=max_running)
-        self.scheduler = Scheduler(config, BlockManager(blocks, BLOCK), self._begin, _spell)
+        self.scheduler = Scheduler(config, BlockManager(blocks, BLOCK), [b"x"] * 2000)
         self.sequences: dict[str, Sequence] = {}
 
-    def add(self, name: str, tokens: Seq[int], tenant: str = "") -> None:
-        request = EngineRequest(name, tuple(tokens), max_tokens=10, tenant=tenant)
+    def add(self, name: str, tokens: Seq[int], tenant: str = "", *, max_tokens: int = 10) -> None:
+        request = EngineRequest(name, tuple(tokens), max_tokens, tenant=tenant)
         sequence = Sequence(request, None, len(self.sequences))
         self.sequences[name] = sequence
         self.scheduler.add(sequence)
 
     def step(self, grow: int = 0) -> list[str]:
-        """Who is taken up. Answers whose prompt is computed get ``grow`` tokens each."""
+        """Who is scheduled. Answers whose prompt is computed get ``grow`` tokens each."""
         before = set(self.running)
-        batch = self.scheduler.plan()
-        for part in batch.parts:
-            if part.draws and grow:
+        batch = Batch()
+        for sequence in self.scheduler.schedule(batch):
+            sequence.begun = True
+        self.scheduler.plan(batch)
+        for portion in batch.portions:
+            if portion.draws and grow:
                 for _ in range(grow):
-                    part.sequence.append(AnswerToken(7, b"7", "sampled"))
-            self.scheduler.commit(part, part.end)
+                    portion.sequence.append(AnswerToken(7, b"7", "sampled"))
+            self.scheduler.commit(portion, portion.end)
         self.scheduler.check_integrity()
         return [name for name in self.running if name not in before]
 
@@ -50,21 +57,13 @@ class Bench:
         self.scheduler.remove(self.sequences.pop(name))
         self.scheduler.check_integrity()
 
-    @staticmethod
-    def _begin(sequence: Sequence) -> None:
-        sequence.begun = True
-
-
-def _spell(tokens: Seq[int]) -> list[bytes]:
-    return [b"x"] * len(tokens)
-
 
 def own(number: int, length: int = 3) -> list[int]:
     """A prompt that begins like no other."""
     return [1000 + number] * length
 
 
-def test_one_request_of_a_tenant_is_taken_up_before_anothers_hundreds() -> None:
+def test_one_request_of_a_tenant_is_scheduled_before_anothers_hundreds() -> None:
     bench = Bench(max_running=1)
     for number in range(500):
         bench.add(f"a{number}", own(number), "a")
@@ -131,7 +130,51 @@ def test_what_waits_for_blocks_is_not_passed_over() -> None:
     assert bench.step() == ["large", "small"]
 
 
-def test_who_was_preempted_is_admitted_again_before_anybody_else() -> None:
+def test_what_waits_for_blocks_is_not_matched_again_at_every_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shared = [5] * 200
+    bench = Bench(blocks=100, max_running=8, prefill_tokens=1000)
+    bench.add("before", [*shared, 1])
+    bench.step()
+    bench.end("before")
+    bench.add("runs", own(1, 180))
+    bench.step()
+    lookups = 0
+    find = PrefixIndex.find
+
+    def counted(index: PrefixIndex, parent: Parent, tokens: Seq[int]) -> CachedBlock | None:
+        nonlocal lookups
+        lookups += 1
+        return find(index, parent, tokens)
+
+    monkeypatch.setattr(PrefixIndex, "find", counted)
+    bench.add("large", [*shared, *own(2, 40)])
+    for _ in range(20):
+        assert bench.step() == []
+    assert lookups <= 51  # 50 blocks are found, and one is not
+    bench.end("runs")
+    assert bench.step() == ["large"]
+    assert bench.sequences["large"].cached_tokens == 200
+
+
+def test_a_prefix_that_is_evicted_while_it_is_waited_for_is_computed_again() -> None:
+    shared = [5] * 200
+    bench = Bench(blocks=100, max_running=8, prefill_tokens=1000)
+    bench.add("before", [*shared, 1])
+    bench.step()
+    bench.end("before")
+    bench.add("runs", own(1, 180), max_tokens=100)
+    bench.step()
+    bench.add("large", [*shared, *own(2, 40)])
+    while len(bench.sequences["runs"].blocks.blocks) < 60:
+        assert bench.step(grow=1) == []
+    bench.end("runs")
+    assert bench.step() == ["large"]
+    assert bench.sequences["large"].cached_tokens == 40 * BLOCK
+
+
+def test_who_was_preempted_is_scheduled_again_before_anybody_else() -> None:
     bench = Bench(blocks=8, max_running=2)
     bench.add("a0", own(0, 15), "a")
     bench.add("a1", own(1, 7), "a")
@@ -152,7 +195,7 @@ def test_a_preempted_prompt_is_not_charged_twice() -> None:
     assert bench.step() == ["b0", "a0"]
     bench.add("a1", own(1), "a")
     bench.add("b1", own(2), "b")
-    bench.scheduler._preempt(bench.sequences["a0"])  # as if blocks had run out
+    assert bench.scheduler._preempt() is bench.sequences["a0"]  # as if blocks had run out
     assert bench.step() == ["a0"]
     bench.end("b0")
     assert bench.step() == ["a1"]  # 7 tokens were served to a and 12 to b

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from app.core.composite import Composite
 from app.core.constraint import Choice, ConstraintSpec, Grammar, JsonObject, JsonSchema, Regex
 from app.core.errors import InvalidSchema
-from app.core.structure import Structure
 from tests.http.harness import CHAT, chat, client_of
 from tests.serving.fakes import Bench
 
@@ -94,7 +94,7 @@ async def test_a_constraint_is_understood(
     ],
 )
 async def test_structural_tags_are_understood_in_both_forms(fields: dict[str, Any]) -> None:
-    assert isinstance(await constraint(**fields), Structure)
+    assert isinstance(await constraint(**fields), Composite)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from app.answer.formats import HERMES, PLAIN, ChatFormat, ReasoningFormat
 from app.answer.language import with_reasoning
-from app.core.request import Reserve
+from app.core.request import ThinkingBudget
 from app.core.specs import JsonObject
 from tests.http.harness import CHAT, chat, client_of, events
 from tests.serving.fakes import Bench, FakeEngine
@@ -68,13 +68,13 @@ async def test_the_constraint_starts_after_the_reasoning() -> None:
 async def test_the_budget_keeps_room_for_the_answer() -> None:
     bench = thinking("A lamp.</think>{}", "<think>\n")
     await message(bench, max_tokens=100, **OBJECT)
-    assert bench.engine.added[0].reserve == Reserve(25, b"</think>")
+    assert bench.engine.added[0].thinking == ThinkingBudget(25, b"</think>")
     possible = thinking("<think>A lamp.</think>{}")
     await message(possible, max_tokens=100, **OBJECT)
-    assert possible.engine.added[0].reserve == Reserve(25, b"</think>", b"<think>")
+    assert possible.engine.added[0].thinking == ThinkingBudget(25, b"</think>", b"<think>")
     free = thinking("A lamp.</think>Yes.", "<think>\n")
     await message(free, max_tokens=100)
-    assert free.engine.added[0].reserve is None
+    assert free.engine.added[0].thinking is None
 
 
 async def test_a_stream_tells_reasoning_from_content() -> None:

@@ -136,9 +136,8 @@ def test_what_is_free_but_cached_counts_when_it_is_pinned() -> None:
     manager.register(table, [1, 2, 3, 4], 4)
     manager.free(table)
     prefix = manager.match([1, 2, 3, 4, 5])
-    assert manager.can_allocate(5, prefix)
-    assert not manager.can_allocate(7, prefix)
-    assert not manager.can_allocate(5, prefix, reserve=1)
+    assert manager.needed(5, prefix) == manager.num_free == 3
+    assert manager.needed(7, prefix) == 4
 
 
 def test_a_prefix_outlives_its_sequence_and_its_last_block_goes_first() -> None:
@@ -179,7 +178,7 @@ def test_no_sequence_ever_reads_what_another_wrote(seed: int) -> None:
         if move == "add":
             tokens = [rng.randint(0, 1) for _ in range(rng.randint(1, 10))]
             prefix = manager.match(tokens)
-            if manager.can_allocate(len(tokens), prefix):
+            if manager.needed(len(tokens), prefix) <= manager.num_free:
                 table = manager.allocate(len(tokens), prefix)
                 live.append(_Reader(tokens, table, len(prefix) * size))
         elif live:

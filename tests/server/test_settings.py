@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from app.constraint.layout import Layout
+from app.constraint.json.whitespace import Whitespace
 from app.constraint.limits import Limits
 from app.core.errors import InvalidSchema
 from app.server.settings import Settings
@@ -54,8 +54,8 @@ def test_numbers_may_have_other_lengths(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("name", ["spaced", "compact", "flexible", "indent:0", "indent:16"])
-def test_every_form_that_a_setting_may_name_is_a_layout(name: str) -> None:
-    Layout.named(Settings(whitespace=name).whitespace)
+def test_every_form_that_a_setting_may_name_is_a_form_of_white_space(name: str) -> None:
+    Whitespace.named(Settings(whitespace=name).whitespace)
 
 
 @pytest.mark.parametrize("name", ["", "pretty", "indent", "indent:", "indent:17", "indent:-1"])
@@ -63,7 +63,7 @@ def test_no_other_form_may_be_named(name: str) -> None:
     with pytest.raises(ValidationError, match="whitespace"):
         Settings(whitespace=name)
     with pytest.raises(InvalidSchema):
-        Layout.named(name)
+        Whitespace.named(name)
 
 
 def test_an_argument_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from app.answer.formats import ChatFormat, detect
@@ -15,9 +14,10 @@ from app.answer.pieces import Content, Delta
 from app.answer.prompt import Conversation
 from app.core.constraint import ConstraintSpec, JsonSchema
 from app.core.errors import RequestError
-from app.core.events import AnswerToken, AnswerUsage, RequestStats, TokenChunk
+from app.core.events import AnswerToken, AnswerUsage, RequestStats, StepOutput, TokenChunk
 from app.core.request import EngineRequest
 from app.core.step import TokenLogprob
+from app.core.text import RenderedPrompt
 from app.http.errors import status_of
 from app.serving.admission import Admission, Ticket
 from app.serving.compiling.cache import ConstraintCache
@@ -57,11 +57,11 @@ class FakeEngine:
         self.added: list[EngineRequest] = []
         self.aborted: list[str] = []
         self.threads: set[int] = set()
-        self.taken_up: list[str] = []
         self.opened: list[str] = []
         """Requests whose next piece is told before the next step has computed anything."""
         self._left: dict[str, list[bytes]] = {}
         self._given: dict[str, int] = {}
+        self._scheduled: set[str] = set()
         self._requests: dict[str, EngineRequest] = {}
 
     def add(self, request: EngineRequest) -> None:
@@ -75,8 +75,8 @@ class FakeEngine:
         self._given[request.request_id] = 0
 
     def abort(self, request_id: str) -> None:
-        self.aborted.append(request_id)
-        del self._left[request_id]
+        if self._left.pop(request_id, None) is not None:
+            self.aborted.append(request_id)
 
     @property
     def has_work(self) -> bool:
@@ -94,20 +94,24 @@ class FakeEngine:
     def kv_usage(self) -> float:
         return 0.0
 
-    def step(self, tell: Callable[[list[TokenChunk]], None], /) -> Sequence[TokenChunk]:
+    def step(self) -> Iterator[StepOutput]:
         if self.crash is not None:
             raise self.crash
-        self.taken_up = list(self._left)[: self.slots]
+        running = list(self._left)[: self.slots]
+        scheduled = [each for each in running if each not in self._scheduled]
+        self._scheduled.update(scheduled)
         openings = [self._advance(each) for each in self.opened if each in self._left]
         self.opened.clear()
         if openings:
-            tell(openings)
-        if not self.gate.wait(timeout=0.002):
-            return []
-        chunks = [self._advance(request_id) for request_id in list(self._left)[: self.slots]]
-        if self.pause_at in self._given.values():
-            self.gate.clear()
-        return chunks
+            yield StepOutput(openings, scheduled)
+            scheduled = []
+        chunks: list[TokenChunk] = []
+        if self.gate.wait(timeout=0.002):
+            chunks = [self._advance(request_id) for request_id in list(self._left)[: self.slots]]
+            if self.pause_at in self._given.values():
+                self.gate.clear()
+        if chunks or scheduled:
+            yield StepOutput(chunks, scheduled)
 
     def _advance(self, request_id: str) -> TokenChunk:
         request = self._requests[request_id]
@@ -139,12 +143,6 @@ class FakeConstraint:
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class FakePrompt:
-    tokens: Sequence[int]
-    tail: str
-
-
 class FakeTokenizer:
     """A token for each byte of the contents."""
 
@@ -161,13 +159,16 @@ class FakeTokenizer:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
         options: Mapping[str, Any] | None = None,
-    ) -> FakePrompt:
+    ) -> RenderedPrompt:
         self.seen.append(messages)
         self.tools.append(tools)
         self.options.append(options or {})
         self.threads.append(threading.get_ident())
         text = "".join(message["content"] for message in messages) + self.generation_prompt
-        return FakePrompt(list(text.encode()), text[-64:])
+        return RenderedPrompt(list(text.encode()), text[-64:])
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
 
     def encode_prompt(self, text: str, *, add_special_tokens: bool = False) -> Sequence[int]:
         """With the special token 256 in front, if asked for."""

@@ -20,7 +20,7 @@ def now() -> Deadline:
     return Deadline(asyncio.get_running_loop().time(), 5.0, asked=True)
 
 
-async def test_what_no_step_has_taken_up_in_time_ends_and_leaves_nothing() -> None:
+async def test_what_no_step_has_scheduled_in_time_ends_and_leaves_nothing() -> None:
     async with Bench(FakeEngine(slots=0)).running() as bench:
         with pytest.raises(DeadlineExceeded, match=r"within 0\.01 s, its timeout"):
             await bench.texts(ask(timeout=SHORT, n=2))

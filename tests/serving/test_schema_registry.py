@@ -26,7 +26,7 @@ from app.serving.compiling.pool import CompileLimits, CompilePool
 from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
 from tests.serving.fakes import Bench, until
 
-EXPLAIN = "app.constraint.explain.report:explain_schema"
+EXPLAIN = "app.explain.report:explain_schema"
 
 
 def spec(number: int, **fields: Any) -> JsonSchema:

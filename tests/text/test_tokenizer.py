@@ -11,8 +11,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AddedToken, PreTrainedTokenizerFast
 
 from app.core.errors import InvalidRequest, UnsupportedModel
+from app.core.text import RenderedPrompt
 from app.text import HfTokenizer, Vocabulary
-from app.text.tokenizer import RenderedPrompt
 
 TEMPLATE = "{% for m in messages %}<s>{{ m.role }}:{{ m.content }}{% endfor %}<s>"
 

@@ -1,18 +1,18 @@
 """Context-free grammars, in GBNF (llama.cpp) or a subset of Lark's notation, as byte expressions.
 
-``gbnf`` and ``lark`` read a text into the rules of ``syntax``; ``common`` and ``regexes`` know the
-terminals and regular expressions that Lark grammars use. ``rules`` finds what refers to what and
-what is wrong, ``lowering`` turns the rules into expressions, ``depth`` refuses what would be
-nested too deeply to follow.
+source            a grammar's text, and complaints that point into it
+syntax            what both notations are read into
+groups            the right side of a rule while it is read
+gbnf              the notation of llama.cpp
+common, regexes   the terminals and regular expressions of Lark grammars
+lark              Lark's notation
+parsing           which notation a text is in, and how large it may be
+rules             what refers to what, and what is known of every rule
+operators         operator rules without ambiguity
+lowering          from rules to expressions, without left recursion
+depth             refuses what is nested too deeply to follow
 
 The language of a grammar is the set of texts that its rules derive, character by character. There
 is no lexer in between: where Lark's lexer would take the longest match, a text is in the language
 if there is any way to split it.
 """
-
-from __future__ import annotations
-
-from app.constraint.grammar.lowering import lower
-from app.constraint.grammar.reading import read
-
-__all__ = ["lower", "read"]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from app.constraint.derivatives import Derivatives
-from app.constraint.expressions import Expression, ExpressionPool, Kind
+from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.expressions import Expression, ExpressionPool, Kind
 from app.core.errors import ConstraintTooComplex
 
 MAX_DEPTH = 120
@@ -63,7 +62,7 @@ class _Depth:
             if pool.kinds[tail] == Kind.CONCATENATION:
                 return (head,), (tail,)
             return (head, tail), ()
-        return self._inside(kind, operand), ()
+        return self._inside(expression), ()
 
     def _shortest_below(self, expression: Expression) -> Below:
         pool = self._pool
@@ -75,19 +74,9 @@ class _Depth:
         if kind == Kind.UNION:
             return (), (min(operand, key=self._lengths.length),)
         if kind == Kind.RULE:
-            return (), self._inside(kind, operand)
-        return self._inside(kind, operand), ()
+            return (), self._inside(expression)
+        return self._inside(expression), ()
 
-    def _inside(self, kind: int, operand: Any) -> Sequence[Expression]:
-        if kind in (Kind.UNION, Kind.INTERSECTION):
-            members: Sequence[Expression] = operand
-            return members
-        if kind == Kind.COMPLEMENT:
-            return (operand,)
-        if kind == Kind.REPETITION:
-            return (operand[0],)
-        if kind == Kind.RULE:
-            body = self._pool.bodies[operand]
-            assert body is not None
-            return (body,)
-        return ()
+    def _inside(self, expression: Expression) -> Sequence[Expression]:
+        pool = self._pool
+        return () if pool.kinds[expression] == Kind.DISTINCT else pool.parts(expression)

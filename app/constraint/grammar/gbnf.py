@@ -8,12 +8,11 @@ code points; ``.`` and negated sets include the line end.
 from __future__ import annotations
 
 import re
+from typing import ClassVar
 
-from app.constraint.codepoints import CHARACTERS, LAST, Ranges, negate, ranges
-from app.constraint.grammar.groups import QUANTIFIERS, Groups, count
-from app.constraint.grammar.source import Source
-from app.constraint.grammar.syntax import NOTHING, Characters, Name, Node, Rule, Rules, Text
-from app.constraint.limits import Limits
+from app.constraint.grammar.groups import QUANTIFIERS, Reader, count
+from app.constraint.grammar.syntax import NOTHING, Characters, Name, Node, Text
+from app.constraint.language.codepoints import CHARACTERS, LAST, Ranges, negate, ranges
 
 _ITEM = re.compile(
     r"""(?P<space>(?:\s|\#[^\n]*+)++)
@@ -34,50 +33,27 @@ _CHARACTER = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _LETTERS = {"n": 0x0A, "r": 0x0D, "t": 0x09}
-_UNCLOSED = {'"': "this text is not closed", "[": "this set of characters is not closed"}
 
 
-def parse(source: Source, limits: Limits) -> Rules:
-    """Raises ``InvalidSchema``, ``UnsupportedSchema`` or ``ConstraintTooComplex``.
+class GbnfReader(Reader):
+    _ITEM = _ITEM
+    _START = "root"
+    _UNCLOSED: ClassVar = {
+        '"': "this text is not closed",
+        "[": "this set of characters is not closed",
+        "{": "counts are {m}, {m,} or {m,n}",
+    }
 
-    Time is linear in the length of the text.
-    """
-    return _Parser(source, limits).parse()
-
-
-class _Parser:
-    def __init__(self, source: Source, limits: Limits) -> None:
-        self._source = source
-        self._limits = limits
-        self._rules: dict[str, Rule] = {}
-        self._name: str | None = None
-        self._position = 0
-        self._groups = Groups(source, limits)
-
-    def parse(self) -> Rules:
-        text, at = self._source.text, 0
-        while at < len(text):
-            found = _ITEM.match(text, at)
-            if found is None:
-                raise self._unexpected(at)
-            self._item(found)
-            at = found.end()
-        self._end_rule()
-        if "root" not in self._rules:
-            raise self._source.invalid("the grammar has no rule named root", 0)
-        return Rules(self._source, "root", self._rules)
-
-    def _item(self, found: re.Match[str]) -> None:
+    def _item(self, found: re.Match[str]) -> int:
         at, groups = found.start(), self._groups
         if found["space"] is not None:
-            return
+            return found.end()
         if found["rule"] is not None:
             self._end_rule()
-            self._begin_rule(found["rule"], at)
-            return
-        if self._name is None:
+            self._begin_rule(found["rule"], at, f"the rule {found['rule']}")
+        elif self._name is None:
             raise self._source.invalid("a grammar starts with a rule: name ::= ...", at)
-        if found["name"] is not None:
+        elif found["name"] is not None:
             groups.append(Name(found["name"], at))
         elif found["text"] is not None:
             groups.append(self._text(found))
@@ -95,16 +71,7 @@ class _Parser:
             groups.close(")", at)
         else:
             groups.append(Characters(CHARACTERS))
-
-    def _begin_rule(self, name: str, position: int) -> None:
-        if name in self._rules:
-            raise self._source.invalid(f"the rule {name} is defined twice", position)
-        self._name, self._position = name, position
-        self._groups = Groups(self._source, self._limits)
-
-    def _end_rule(self) -> None:
-        if self._name is not None:
-            self._rules[self._name] = Rule(self._groups.finish(), self._position)
+        return found.end()
 
     def _text(self, found: re.Match[str]) -> Node:
         codes = self._characters(found["text"], found.start("text"))
@@ -143,15 +110,11 @@ class _Parser:
         return result
 
     def _unexpected(self, at: int) -> Exception:
-        character = self._source.text[at]
-        if character in "<!":
+        if self._source.text[at] in "<!":
             return self._source.unsupported(
                 "token reference", "a grammar is made of characters, not of tokens", at
             )
-        if character == "{":
-            return self._source.invalid("counts are {m}, {m,} or {m,n}", at)
-        reason = _UNCLOSED.get(character, f"{character!r} is not expected here")
-        return self._source.invalid(reason, at)
+        return super()._unexpected(at)
 
 
 def _code(found: re.Match[str]) -> int:

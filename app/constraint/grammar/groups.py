@@ -1,11 +1,13 @@
-"""The right side of a rule while it is read, without recursion: a stack of open groups."""
+"""What reading both notations has in common: rules one by one, and groups without recursion."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from app.constraint.grammar.source import Source
-from app.constraint.grammar.syntax import Node, Repeated, alternatives, series
+from app.constraint.grammar.syntax import Node, Repeated, Rule, Rules, alternatives, series
 from app.constraint.limits import Limits
 from app.core.errors import ConstraintTooComplex
 
@@ -78,6 +80,70 @@ class Groups:
             raise self._source.invalid("this group is not closed", group.position)
         group.end_option()
         return alternatives(group.options)
+
+
+class Reader:
+    """Reads a text item by item; each notation says what its items are and takes them in."""
+
+    _ITEM: ClassVar[re.Pattern[str]]
+    _START: ClassVar[str]
+    _UNCLOSED: ClassVar[dict[str, str]]
+    """What is wrong where an item begins with one of these characters and none matches."""
+
+    def __init__(self, source: Source, limits: Limits) -> None:
+        self._source = source
+        self._limits = limits
+        self._rules: dict[str, Rule] = {}
+        self._ignored: list[Node] = []
+        self._groups = Groups(source, limits)
+        self._name: str | None = None
+        """The rule that is being read; "" for the body of ``%ignore``."""
+        self._position = 0
+
+    def read(self) -> Rules:
+        """Raises ``InvalidSchema``, ``UnsupportedSchema`` or ``ConstraintTooComplex``.
+
+        Time is linear in the length of the text.
+        """
+        text, at = self._source.text, 0
+        while at < len(text):
+            found = self._ITEM.match(text, at)
+            if found is None:
+                raise self._unexpected(at)
+            at = self._item(found)
+        self._end_rule()
+        if self._START not in self._rules:
+            raise self._source.invalid(f"the grammar has no rule named {self._START}", 0)
+        return Rules(self._source, self._START, self._rules, tuple(self._ignored))
+
+    def _item(self, found: re.Match[str]) -> int:
+        """Take an item in; where the next one starts."""
+        raise NotImplementedError
+
+    def _begin_rule(self, name: str, position: int, called: str) -> None:
+        if name in self._rules:
+            raise self._source.invalid(f"{called} is defined twice", position)
+        self._name, self._position = name, position
+        self._groups = Groups(self._source, self._limits)
+
+    def _end_rule(self) -> None:
+        if self._name is None:
+            return
+        body = self._groups.finish()
+        if self._name:
+            self._rules[self._name] = Rule(body, self._position, self._in_terminal)
+        else:
+            self._ignored.append(body)
+        self._name = None
+
+    @property
+    def _in_terminal(self) -> bool:
+        return False
+
+    def _unexpected(self, at: int) -> Exception:
+        character = self._source.text[at]
+        reason = self._UNCLOSED.get(character, f"{character!r} is not expected here")
+        return self._source.invalid(reason, at)
 
 
 def count(digits: str) -> int:

@@ -13,23 +13,12 @@ from __future__ import annotations
 import json
 import re
 from ast import literal_eval
+from typing import ClassVar
 
 from app.constraint.grammar.common import COMMON
-from app.constraint.grammar.groups import QUANTIFIERS, Groups, count
+from app.constraint.grammar.groups import QUANTIFIERS, Reader, count
 from app.constraint.grammar.regexes import both_cases, regex_node
-from app.constraint.grammar.source import Source
-from app.constraint.grammar.syntax import (
-    Characters,
-    Json,
-    Name,
-    Node,
-    Rule,
-    Rules,
-    Series,
-    Text,
-    Token,
-)
-from app.constraint.limits import Limits
+from app.constraint.grammar.syntax import Characters, Json, Name, Node, Series, Text, Token
 from app.constraint.regex.parser import PatternError, PatternNotSupported
 from app.core.errors import ConstraintTooComplex
 
@@ -61,46 +50,25 @@ _REFUSED = {
 }
 
 
-def parse(source: Source, limits: Limits) -> Rules:
-    """Raises ``InvalidSchema``, ``UnsupportedSchema`` or ``ConstraintTooComplex``.
-
-    Time is linear in the length of the text.
-    """
-    return _Parser(source, limits).parse()
-
-
-class _Parser:
-    def __init__(self, source: Source, limits: Limits) -> None:
-        self._source = source
-        self._limits = limits
-        self._rules: dict[str, Rule] = {}
-        self._ignored: list[Node] = []
-        self._groups = Groups(source, limits)
-        self._name: str | None = None
-        """The rule that is being read; "" for the body of ``%ignore``."""
-        self._position = 0
+class LarkReader(Reader):
+    _ITEM = _ITEM
+    _START = "start"
+    _UNCLOSED: ClassVar = {
+        '"': "this string is not closed",
+        "/": "this regular expression is not closed",
+    }
 
     @property
     def _in_terminal(self) -> bool:
         return self._name is not None and _is_terminal(self._name)
 
-    def parse(self) -> Rules:
-        text, at = self._source.text, 0
-        while at < len(text):
-            found = _ITEM.match(text, at)
-            if found is None:
-                raise self._unexpected(at)
-            at = self._item(found)
-        self._end_rule()
-        if "start" not in self._rules:
-            raise self._source.invalid("the grammar has no rule named start", 0)
-        return Rules(self._source, "start", self._rules, tuple(self._ignored))
-
     def _item(self, found: re.Match[str]) -> int:
-        """Take an item in; where the next one starts."""
         at, groups = found.start(), self._groups
         if found["rule"] is not None:
-            self._begin_rule(found)
+            self._end_rule()
+            if found["template"] is not None:
+                raise self._template(found.start("defined"))
+            self._begin_rule(found["defined"], found.start("defined"), found["defined"])
         elif found["directive"] is not None:
             return self._directive(found["directive"], at, found.end())
         elif found["space"] is None:
@@ -133,42 +101,22 @@ class _Parser:
     def _reference(self, found: re.Match[str], at: int) -> Node:
         name = found["name"]
         if found["arguments"] is not None:
-            raise self._source.unsupported("template", "templates are not followed", at)
+            raise self._template(at)
         if not _is_terminal(name) and self._in_terminal:
             raise self._source.invalid("a terminal cannot refer to a rule", at)
         if _is_terminal(name) and not self._in_terminal:
             return Token(Name(name, at))
         return Name(name, at)
 
-    def _begin_rule(self, found: re.Match[str]) -> None:
-        self._end_rule()
-        name, at = found["defined"], found.start("defined")
-        if found["template"] is not None:
-            raise self._source.unsupported("template", "templates are not followed", at)
-        self._start(name, at)
-
-    def _start(self, name: str, at: int) -> None:
-        if name in self._rules:
-            raise self._source.invalid(f"{name} is defined twice", at)
-        self._name, self._position = name, at
-        self._groups = Groups(self._source, self._limits)
-
-    def _end_rule(self) -> None:
-        if self._name is None:
-            return
-        body = self._groups.finish()
-        if self._name:
-            self._rules[self._name] = Rule(body, self._position, _is_terminal(self._name))
-        else:
-            self._ignored.append(body)
-        self._name = None
+    def _template(self, at: int) -> Exception:
+        return self._source.unsupported("template", "templates are not followed", at)
 
     def _directive(self, directive: str, at: int, end: int) -> int:
         if directive == "json":
             return self._json(at, end)
         self._end_rule()
         if directive == "ignore":
-            self._start("", at)
+            self._begin_rule("", at, "")
             return end
         if directive == "import":
             return self._import(at, end)
@@ -189,7 +137,8 @@ class _Parser:
         for each in names:
             if each not in COMMON:
                 raise self._source.unsupported("%import", f"common.{each} is unknown", at)
-            self._start(found["alias"] or each, at)
+            name = found["alias"] or each
+            self._begin_rule(name, at, name)
             if not self._in_terminal:
                 raise self._source.invalid("a terminal's name is in upper case", at)
             self._groups.append(regex_node(COMMON[each], "", self._limits))
@@ -250,12 +199,6 @@ class _Parser:
         except (SyntaxError, ValueError):
             raise self._source.invalid("this string has a bad escape", at) from None
         return value
-
-    def _unexpected(self, at: int) -> Exception:
-        character = self._source.text[at]
-        what = {'"': "this string is not closed", "/": "this regular expression is not closed"}
-        reason = what.get(character, f"{character!r} is not expected here")
-        return self._source.invalid(reason, at)
 
 
 def _is_terminal(name: str) -> bool:

@@ -26,13 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from app.constraint.codepoints import utf8
-from app.constraint.expressions import (
-    ALL_BYTES,
-    Expression,
-    ExpressionPool,
-    Kind,
-)
+from app.constraint.cached_method import cached_method
 from app.constraint.grammar.depth import check_depth
 from app.constraint.grammar.operators import without_operator_ambiguity
 from app.constraint.grammar.rules import Facts, components, references, strongly_connected
@@ -47,6 +41,13 @@ from app.constraint.grammar.syntax import (
     Series,
     Text,
     Token,
+)
+from app.constraint.language.codepoints import Ranges, utf8
+from app.constraint.language.expressions import (
+    ALL_BYTES,
+    Expression,
+    ExpressionPool,
+    Kind,
 )
 from app.constraint.limits import Limits
 from app.core.errors import ConstraintTooComplex, UnsatisfiableSchema
@@ -98,9 +99,6 @@ class _Lowering:
         """The non-empty texts of every rule, within a text and leading."""
         self._component: frozenset[str] = frozenset()
         """The recursive rules that are being lowered."""
-        self._fulls: dict[Node, Expression] = {}
-        self._nonempties: dict[tuple[Node, bool], Expression] = {}
-        self._spelled: dict[Any, Expression] = {}
 
     def root(self) -> Expression:
         order = components(self.grammar)
@@ -186,7 +184,7 @@ class _Lowering:
             )
         for name in left:  # rules outside begin with none of these: they stay references
             outside = [
-                self.pool.concatenate(self._rules[other, leading], systems[name].pop(other))
+                pool.concatenate(self._rules[other, leading], systems[name].pop(other))
                 for other in list(systems[name])
                 if other not in left
             ]
@@ -194,16 +192,16 @@ class _Lowering:
         for index, name in enumerate(left):
             if name in systems[name]:
                 again = pool.repeat(systems[name].pop(name))
-                bases[name] = self.pool.concatenate(bases[name], again)
+                bases[name] = pool.concatenate(bases[name], again)
                 for other, after in systems[name].items():
-                    systems[name][other] = self.pool.concatenate(after, again)
+                    systems[name][other] = pool.concatenate(after, again)
             for user in (*left[:index], *left[index + 1 :]):
                 if name not in systems[user]:
                     continue
                 after = systems[user].pop(name)
-                bases[user] = pool.union((bases[user], self.pool.concatenate(bases[name], after)))
+                bases[user] = pool.union((bases[user], pool.concatenate(bases[name], after)))
                 for other, between in systems[name].items():
-                    joined = self.pool.concatenate(between, after)
+                    joined = pool.concatenate(between, after)
                     systems[user][other] = pool.union(
                         (systems[user].get(other, pool.empty), joined)
                     )
@@ -227,15 +225,15 @@ class _Lowering:
         for part in reversed(node.parts):
             here = self._then(self._split(part, leading=leading), rest)
             result = self._merge((here, result)) if self.facts.nullable(part) else here
-            rest = self.pool.concatenate(self._full(part), rest)
+            rest = pool.concatenate(self._full(part), rest)
         return result
 
     def _then(
         self, split: tuple[System, Expression], rest: Expression
     ) -> tuple[System, Expression]:
-        system, base = split
-        following = {name: self.pool.concatenate(after, rest) for name, after in system.items()}
-        return following, self.pool.concatenate(base, rest)
+        (system, base), pool = split, self.pool
+        following = {name: pool.concatenate(after, rest) for name, after in system.items()}
+        return following, pool.concatenate(base, rest)
 
     def _merge(self, splits: Iterable[tuple[System, Expression]]) -> tuple[System, Expression]:
         merged: dict[str, list[Expression]] = {}
@@ -254,42 +252,30 @@ class _Lowering:
         more = None if high is None else high - 1
         return self.pool.repeat(self._full(body), max(low - 1, 0), more)
 
+    @cached_method
     def _full(self, node: Node) -> Expression:
         """The texts of ``node`` within a text."""
-        known = self._fulls.get(node)
-        if known is None:
-            known = self._fulls[node] = self._full_new(node)
-        return known
-
-    def _full_new(self, node: Node) -> Expression:
         pool = self.pool
         match node:
             case Series(parts=parts):
                 result = pool.epsilon
                 for part in reversed(parts):
-                    result = self.pool.concatenate(self._full(part), result)
+                    result = pool.concatenate(self._full(part), result)
                 return result
             case Repeated(body=body, low=low, high=high):
                 return pool.repeat(self._full(body), low, high)
         nonempty = self._nonempty(node, leading=False)
         return pool.optional(nonempty) if self.facts.nullable(node) else nonempty
 
+    @cached_method
     def _nonempty(self, node: Node, *, leading: bool) -> Expression:
         """The texts of ``node`` without the empty one."""
-        known = self._nonempties.get((node, leading))
-        if known is None:
-            known = self._nonempties[node, leading] = self._nonempty_new(node, leading=leading)
-        return known
-
-    def _nonempty_new(self, node: Node, *, leading: bool) -> Expression:
         pool = self.pool
         match node:
             case Text(value=value):
                 return pool.literal(value)
             case Characters(members=members):
-                if members not in self._spelled:
-                    self._spelled[members] = utf8(pool, members)
-                return self._spelled[members]
+                return self._characters(members)
             case Json(schema=schema):
                 return self._json(schema)
             case Name(name=name):
@@ -305,13 +291,17 @@ class _Lowering:
                 if high == 0:
                     return pool.empty
                 first = self._nonempty(body, leading=leading)
-                return self.pool.concatenate(first, self._again(body, low, high))
+                return pool.concatenate(first, self._again(body, low, high))
         result, rest = pool.empty, pool.epsilon
         for part in reversed(node.parts):
-            here = self.pool.concatenate(self._nonempty(part, leading=leading), rest)
+            here = pool.concatenate(self._nonempty(part, leading=leading), rest)
             result = pool.union((here, result)) if self.facts.nullable(part) else here
-            rest = self.pool.concatenate(self._full(part), rest)
+            rest = pool.concatenate(self._full(part), rest)
         return result
+
+    @cached_method
+    def _characters(self, members: Ranges) -> Expression:
+        return utf8(self.pool, members)
 
     def _tokens(self, bodies: Sequence[Node], *, leading: bool) -> Expression:
         """Any of some tokens, with what may stand before them."""

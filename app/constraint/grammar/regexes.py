@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 
-from app.constraint.codepoints import LAST, Ranges, ranges
 from app.constraint.grammar.syntax import (
     NOTHING,
     Alternatives,
@@ -19,6 +18,7 @@ from app.constraint.grammar.syntax import (
     Repeated,
     Series,
 )
+from app.constraint.language.codepoints import LAST, Ranges, ranges
 from app.constraint.limits import Limits
 from app.constraint.regex import syntax as regex_tree
 from app.constraint.regex.parser import PatternError, PatternNotSupported, parse

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from app.constraint.expressions import INFINITE
 from app.constraint.grammar.syntax import (
     Alternatives,
     Characters,
@@ -22,6 +21,7 @@ from app.constraint.grammar.syntax import (
     Token,
     children,
 )
+from app.constraint.language.expressions import INFINITE
 from app.constraint.limits import Limits
 from app.core.errors import ConstraintTooComplex
 

@@ -17,17 +17,17 @@ class Source:
     text: str
 
     def invalid(self, reason: str, position: int) -> InvalidSchema:
-        """An error that quotes the line at ``position`` with a mark under the place."""
+        """An error that quotes the line at ``position`` with a mark under it."""
         return InvalidSchema(
-            f"{reason}:\n{self._excerpt(position)}\n", pointer=self.place(position)
+            f"{reason}:\n{self._excerpt(position)}\n", pointer=self.line_and_column(position)
         )
 
     def unsupported(self, what: str, reason: str, position: int) -> UnsupportedSchema:
         return UnsupportedSchema(
-            what, self.place(position), f"{reason}:\n{self._excerpt(position)}"
+            what, self.line_and_column(position), f"{reason}:\n{self._excerpt(position)}"
         )
 
-    def place(self, position: int) -> str:
+    def line_and_column(self, position: int) -> str:
         """``line 3, column 7``, both counted from 1."""
         before = self.text[:position]
         return (

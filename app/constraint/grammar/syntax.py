@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.constraint.codepoints import Ranges
 from app.constraint.grammar.source import Source
+from app.constraint.language.codepoints import Ranges
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,5 +1,10 @@
 """Regular expressions (ECMA-262) as byte expressions.
 
-``codepoints`` holds sets of code points, ``syntax`` the tree, ``parser`` reads a pattern into the
-tree, ``lowering`` turns the tree into an expression.
+errors         what is wrong with a pattern, and where
+classes        sets of characters that dialects read differently
+syntax         the tree
+parser         from a pattern to its tree
+lookaround     what look-around and anchors need to know of a tree
+lowering       from the tree to an expression
+continuations  the same for patterns with look-around, from their end to their start
 """

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from app.constraint.codepoints import (
+from app.constraint.language.codepoints import (
     ASSIGNED_PLANES,
     CHARACTERS,
     LAST,
@@ -73,71 +73,37 @@ def shorthand(letter: str) -> CharacterClass:
     return CharacterClass(_SPACES, union(_SPACES, runs(r"\s"), single(0xFEFF)))
 
 
+# fmt: off
 _CATEGORY_NAMES = {
-    "Letter": "L",
-    "Cased_Letter": "LC",
-    "Uppercase_Letter": "Lu",
-    "Lowercase_Letter": "Ll",
-    "Titlecase_Letter": "Lt",
-    "Modifier_Letter": "Lm",
-    "Other_Letter": "Lo",
-    "Mark": "M",
-    "Combining_Mark": "M",
-    "Nonspacing_Mark": "Mn",
-    "Spacing_Mark": "Mc",
-    "Enclosing_Mark": "Me",
-    "Number": "N",
-    "Decimal_Number": "Nd",
-    "digit": "Nd",
-    "Letter_Number": "Nl",
-    "Other_Number": "No",
-    "Punctuation": "P",
-    "punct": "P",
-    "Connector_Punctuation": "Pc",
-    "Dash_Punctuation": "Pd",
-    "Open_Punctuation": "Ps",
-    "Close_Punctuation": "Pe",
-    "Initial_Punctuation": "Pi",
-    "Final_Punctuation": "Pf",
-    "Other_Punctuation": "Po",
-    "Symbol": "S",
-    "Math_Symbol": "Sm",
-    "Currency_Symbol": "Sc",
-    "Modifier_Symbol": "Sk",
-    "Other_Symbol": "So",
-    "Separator": "Z",
-    "Space_Separator": "Zs",
-    "Line_Separator": "Zl",
-    "Paragraph_Separator": "Zp",
-    "Other": "C",
-    "Control": "Cc",
-    "cntrl": "Cc",
-    "Format": "Cf",
+    "Letter": "L", "Cased_Letter": "LC", "Uppercase_Letter": "Lu", "Lowercase_Letter": "Ll",
+    "Titlecase_Letter": "Lt", "Modifier_Letter": "Lm", "Other_Letter": "Lo", "Mark": "M",
+    "Combining_Mark": "M", "Nonspacing_Mark": "Mn", "Spacing_Mark": "Mc", "Enclosing_Mark": "Me",
+    "Number": "N", "Decimal_Number": "Nd", "digit": "Nd", "Letter_Number": "Nl",
+    "Other_Number": "No", "Punctuation": "P", "punct": "P", "Connector_Punctuation": "Pc",
+    "Dash_Punctuation": "Pd", "Open_Punctuation": "Ps", "Close_Punctuation": "Pe",
+    "Initial_Punctuation": "Pi", "Final_Punctuation": "Pf", "Other_Punctuation": "Po",
+    "Symbol": "S", "Math_Symbol": "Sm", "Currency_Symbol": "Sc", "Modifier_Symbol": "Sk",
+    "Other_Symbol": "So", "Separator": "Z", "Space_Separator": "Zs", "Line_Separator": "Zl",
+    "Paragraph_Separator": "Zp", "Other": "C", "Control": "Cc", "cntrl": "Cc", "Format": "Cf",
     "Private_Use": "Co",
 }
-_SCRIPTS = {
-    "Latin": "LATIN",
-    "Latn": "LATIN",
-    "Greek": "GREEK",
-    "Grek": "GREEK",
-    "Cyrillic": "CYRILLIC",
-    "Cyrl": "CYRILLIC",
-    "Han": "CJK UNIFIED IDEOGRAPH",
-    "Hani": "CJK UNIFIED IDEOGRAPH",
-    "Hiragana": "HIRAGANA LETTER",
-    "Hira": "HIRAGANA LETTER",
-    "Katakana": "KATAKANA LETTER",
-    "Kana": "KATAKANA LETTER",
-    "Hangul": "HANGUL",
-    "Hang": "HANGUL",
-    "Arabic": "ARABIC LETTER",
-    "Arab": "ARABIC LETTER",
-    "Hebrew": "HEBREW LETTER",
-    "Hebr": "HEBREW LETTER",
-    "Thai": "THAI CHARACTER",
-    "Devanagari": "DEVANAGARI LETTER",
-    "Deva": "DEVANAGARI LETTER",
+# fmt: on
+"""The long names of general categories, with their short ones."""
+_NAMES_OF_SCRIPTS = {
+    "LATIN": ("Latin", "Latn"),
+    "GREEK": ("Greek", "Grek"),
+    "CYRILLIC": ("Cyrillic", "Cyrl"),
+    "CJK UNIFIED IDEOGRAPH": ("Han", "Hani"),
+    "HIRAGANA LETTER": ("Hiragana", "Hira"),
+    "KATAKANA LETTER": ("Katakana", "Kana"),
+    "HANGUL": ("Hangul", "Hang"),
+    "ARABIC LETTER": ("Arabic", "Arab"),
+    "HEBREW LETTER": ("Hebrew", "Hebr"),
+    "THAI CHARACTER": ("Thai",),
+    "DEVANAGARI LETTER": ("Devanagari", "Deva"),
 }
+"""What the names of a script's letters begin with, and how a pattern may call the script."""
+_SCRIPTS = {name: prefix for prefix, names in _NAMES_OF_SCRIPTS.items() for name in names}
 
 
 @cache

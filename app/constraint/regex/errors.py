@@ -5,21 +5,17 @@ from __future__ import annotations
 _EXCERPT = 20
 
 
-class PatternError(Exception):
+class _AtPosition(Exception):
+    def __init__(self, reason: str, pattern: str, position: int) -> None:
+        excerpt = pattern[position : position + _EXCERPT]
+        more = "..." if position + _EXCERPT < len(pattern) else ""
+        where = f"at character {position} of the pattern: {excerpt!r}{more}"
+        super().__init__(f"{reason}, {where}")
+
+
+class PatternError(_AtPosition):
     """The text is not a regular expression."""
 
-    def __init__(self, message: str, pattern: str, position: int) -> None:
-        super().__init__(f"{message}, {_place(pattern, position)}")
 
-
-class PatternNotSupported(Exception):
+class PatternNotSupported(_AtPosition):
     """The pattern cannot be followed exactly."""
-
-    def __init__(self, reason: str, pattern: str, position: int) -> None:
-        super().__init__(f"{reason}, {_place(pattern, position)}")
-
-
-def _place(pattern: str, position: int) -> str:
-    excerpt = pattern[position : position + _EXCERPT]
-    more = "..." if position + _EXCERPT < len(pattern) else ""
-    return f"at character {position} of the pattern: {excerpt!r}{more}"

@@ -2,10 +2,10 @@ r"""Look-ahead and look-behind, in what precedes a known rest of the text.
 
 ``(?=B)`` before a rest C is C that begins with B: the intersection of C and B followed by anything,
 and ``(?!B)`` is that with a complement. So a tree is translated from its end to its start, each
-part with the language of all that follows up to the end of the text. What stands behind a place is
-known by its last character only: the characters that look-behinds tell apart are partitioned into
-atoms, and a rest is a table with one language for each atom (and for the start of the text, where
-there is no character).
+part with its continuation: the language of all that follows up to the end of the text. A
+look-behind sees one character. The characters that look-behinds tell apart are partitioned into
+atoms, and a continuation has one language for each atom that may come before it (and one for the
+start of the text, where no character does).
 
 Look-around inside repetitions is not regular in this form but in two cases: few rounds, which are
 written out, and rounds of one character before the end of the text, ``((?!B).)*$``: every suffix of
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from app.constraint.codepoints import CHARACTERS, Ranges, common, negate
+from app.constraint.language.codepoints import CHARACTERS, Ranges, common, negate
 from app.constraint.regex.syntax import (
     Alternatives,
     Anchor,

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
-from app.constraint.codepoints import CHARACTERS, Ranges
-from app.constraint.expressions import Expression, ExpressionPool
+from app.constraint.cached_method import cached_method
+from app.constraint.language.codepoints import CHARACTERS, Ranges
+from app.constraint.language.expressions import Expression, ExpressionPool
+from app.constraint.regex.continuations import Continuations
 from app.constraint.regex.lookaround import atoms
-from app.constraint.regex.rests import Rests
 from app.constraint.regex.syntax import (
     Alternatives,
     Anchor,
@@ -47,55 +49,37 @@ class Lowering:
         self.pool = pool
         self._spell = spell
         self.loose = loose
-        self._opposite: Lowering | None = None
-        self._spelled: dict[Ranges, Expression] = {}
-        self._searched: dict[Node, Node] = {}
-        self._looking: dict[Node, Expression] = {}
-        self._plain_of: dict[Node, Expression] = {}
-        self._nonempty_of: dict[Node, Expression] = {}
-        self._anchored_at: dict[tuple[Node, bool, bool], _Language] = {}
 
+    @cached_method
     def whole(self, node: Node) -> Expression:
         """The texts that ``node`` matches from end to end."""
         if not (node.looks or (self.loose and node.anchored)):
             return self._at(node, first=True, last=True).full
-        known = self._looking.get(node)
-        if known is None:
-            known = self._looking[node] = Rests(self, atoms(node)).whole(node)
-        return known
+        return Continuations(self, atoms(node)).whole(node)
 
+    @cached_method
     def search(self, node: Node) -> Expression:
         """The texts that ``node`` matches somewhere in, as the keyword ``pattern`` does."""
-        around = self._searched.get(node)
-        if around is None:
-            anything = Repeated(Characters(CHARACTERS, CHARACTERS), 0, None)
-            around = self._searched[node] = Sequence((anything, node, anything))
-        return self.whole(around)
+        anything = Repeated(Characters(CHARACTERS, CHARACTERS), 0, None)
+        return self.whole(Sequence((anything, node, anything)))
 
     @property
     def anything(self) -> Expression:
         """Any text."""
         return self.pool.repeat(self.character(CHARACTERS))
 
-    @property
+    @cached_property
     def opposite(self) -> Lowering:
         """The loose one of a strict one, and the other way round."""
-        if self._opposite is None:
-            self._opposite = Lowering(self.pool, self._spell, loose=not self.loose)
-            self._opposite._opposite = self
-        return self._opposite
+        other = Lowering(self.pool, self._spell, loose=not self.loose)
+        other.opposite = self
+        return other
 
+    @cached_method
     def _at(self, node: Node, *, first: bool, last: bool) -> _Language:
         """What ``node`` matches where no text comes before (``first``) or after (``last``)."""
         if not node.anchored:
             return _Language(self.plain(node), self.nonempty(node))
-        known = self._anchored_at.get((node, first, last))
-        if known is None:
-            known = self._anchored_new(node, first=first, last=last)
-            self._anchored_at[node, first, last] = known
-        return known
-
-    def _anchored_new(self, node: Node, *, first: bool, last: bool) -> _Language:
         pool = self.pool
         if isinstance(node, Anchor):
             holds = last if node.at_end else first
@@ -169,14 +153,9 @@ class Lowering:
         nullable = low == 0 or pool.nullable[alone.full]
         return _Language(pool.optional(nonempty) if nullable else nonempty, nonempty)
 
+    @cached_method
     def plain(self, node: Node) -> Expression:
         """What a node without anchors matches."""
-        known = self._plain_of.get(node)
-        if known is None:
-            known = self._plain_of[node] = self._plain_new(node)
-        return known
-
-    def _plain_new(self, node: Node) -> Expression:
         pool = self.pool
         if isinstance(node, Characters):
             return self.character(node.possible if self.loose else node.members)
@@ -187,18 +166,12 @@ class Lowering:
         assert isinstance(node, Repeated)
         return pool.repeat(self.plain(node.body), node.low, node.high)
 
+    @cached_method
     def nonempty(self, node: Node) -> Expression:
         """What a node without anchors matches, without the empty string."""
-        plain = self.plain(node)
-        if not self.pool.nullable[plain]:
+        pool, plain = self.pool, self.plain(node)
+        if not pool.nullable[plain]:
             return plain
-        known = self._nonempty_of.get(node)
-        if known is None:
-            known = self._nonempty_of[node] = self._nonempty_new(node)
-        return known
-
-    def _nonempty_new(self, node: Node) -> Expression:
-        pool = self.pool
         if isinstance(node, Alternatives):
             return pool.union(map(self.nonempty, node.options))
         if isinstance(node, Repeated):
@@ -211,9 +184,7 @@ class Lowering:
             full = pool.concatenate(self.plain(part), full)
         return nonempty
 
+    @cached_method
     def character(self, members: Ranges) -> Expression:
         """One character of ``members``."""
-        known = self._spelled.get(members)
-        if known is None:
-            known = self._spelled[members] = self._spell(members)
-        return known
+        return self._spell(members)

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cache
 
-from app.constraint.codepoints import LAST, common, single
+from app.constraint.language.codepoints import LAST, common, single
 from app.constraint.limits import Limits
 from app.constraint.regex.classes import (
     ANYTHING,
@@ -94,8 +94,8 @@ class _Parser:
         self.groups = [_Group(0)]
         self.ignore_case = False
         self.dot = DOT
-        self.places: dict[Node, int] = {}
-        """Where the repetitions stand that errors may name."""
+        self.positions: dict[Node, int] = {}
+        """Of the repetitions that errors may name."""
         self.classes: set[CharacterClass] = set()
         """Those of many ranges."""
         self.looks = 0
@@ -129,7 +129,7 @@ class _Parser:
                 "look-around and anchors inside a repetition are followed up to "
                 f"{MOST_ROUNDS} rounds only, or as in ((?!x).)*$"
             )
-            raise self._refusal(reason, self.places.get(found, 0))
+            raise self._refusal(reason, self.positions.get(found, 0))
 
     def _flags(self) -> None:
         """Flags of Python's ``re`` for the whole pattern."""
@@ -195,7 +195,7 @@ class _Parser:
             low, high = counts
             inner, node = node, Repeated(node, low, high)
             if node.anchored:
-                self.places[node] = start
+                self.positions[node] = start
             if node.looks and high is not None:
                 self._count_rounds(node.counts * (self.at - start))
             if inner.counts > 1 and node.counts > self.limits.nested_counts:

@@ -1,22 +1,36 @@
-"""The tree of a regular expression. Nodes know what later steps ask of whole subtrees.
-
-``anchored``: whether what a subtree matches depends on the text beside it; ``looks``: whether that
-goes beyond there being any; ``shortest`` and ``longest``: in characters; ``counts``: the largest
-product of times of repetitions inside one another.
-"""
+"""The tree of a regular expression. Nodes know what later steps ask of whole subtrees."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
-from app.constraint.codepoints import Ranges
+from app.constraint.language.codepoints import Ranges
 
 _UNBOUNDED_TIMES = 10
 """What a repetition without bound around counted ones counts for in ``counts``."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Characters:
+@dataclass(frozen=True, eq=False)
+class _Facts:
+    """What is known of a subtree."""
+
+    anchored: bool = field(default=False, init=False)
+    """Whether what it matches depends on the text beside it."""
+    looks: bool = field(default=False, init=False)
+    """Whether it matters what that text is, and not only that there is any."""
+    shortest: int = field(default=0, init=False)
+    longest: int | None = field(default=0, init=False)
+    """In characters, as ``shortest``; None without bound."""
+    counts: int = field(default=1, init=False)
+    """The largest product of times of repetitions inside one another."""
+
+    def _know(self, **facts: Any) -> None:
+        vars(self).update(facts)
+
+
+@dataclass(frozen=True, eq=False)
+class Characters(_Facts):
     """One character of a set, which may be empty.
 
     ``members`` match in every dialect, ``possible`` in some dialect.
@@ -24,113 +38,83 @@ class Characters:
 
     members: Ranges
     possible: Ranges
-    anchored: bool = field(default=False, init=False)
-    looks: bool = field(default=False, init=False)
     shortest: int = field(default=1, init=False)
     longest: int | None = field(default=1, init=False)
-    counts: int = field(default=1, init=False)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Anchor:
+@dataclass(frozen=True, eq=False)
+class Anchor(_Facts):
     """The start of the text (``^``) or its end (``$``)."""
 
     at_end: bool
     anchored: bool = field(default=True, init=False)
-    looks: bool = field(default=False, init=False)
-    shortest: int = field(default=0, init=False)
-    longest: int | None = field(default=0, init=False)
-    counts: int = field(default=1, init=False)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Look:
-    """The place before which (``behind``) or after which ``body`` matches, or does not."""
+@dataclass(frozen=True, eq=False)
+class Look(_Facts):
+    """Where ``body`` matches before (``behind``) or after, or does not match (``negative``)."""
 
     body: Node
     behind: bool
     negative: bool
-    anchored: bool = field(default=True, init=False)
-    looks: bool = field(default=True, init=False)
-    shortest: int = field(default=0, init=False)
-    longest: int | None = field(default=0, init=False)
-    counts: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "counts", self.body.counts)
+        self._know(anchored=True, looks=True, counts=self.body.counts)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Sequence:
+@dataclass(frozen=True, eq=False)
+class Sequence(_Facts):
     """The parts one after the other; no parts match the empty string."""
 
     parts: tuple[Node, ...]
-    anchored: bool = field(init=False)
-    looks: bool = field(init=False)
-    shortest: int = field(init=False)
-    longest: int | None = field(init=False)
-    counts: int = field(init=False)
 
     def __post_init__(self) -> None:
-        longest: int | None = 0
-        for part in self.parts:
-            longest = None if longest is None or part.longest is None else longest + part.longest
-        object.__setattr__(self, "anchored", any(part.anchored for part in self.parts))
-        object.__setattr__(self, "looks", any(part.looks for part in self.parts))
-        object.__setattr__(self, "shortest", sum(part.shortest for part in self.parts))
-        object.__setattr__(self, "longest", longest)
-        object.__setattr__(self, "counts", max((part.counts for part in self.parts), default=1))
+        longest = [part.longest for part in self.parts if part.longest is not None]
+        self._know(
+            anchored=any(part.anchored for part in self.parts),
+            looks=any(part.looks for part in self.parts),
+            shortest=sum(part.shortest for part in self.parts),
+            longest=sum(longest) if len(longest) == len(self.parts) else None,
+            counts=max((part.counts for part in self.parts), default=1),
+        )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Alternatives:
+@dataclass(frozen=True, eq=False)
+class Alternatives(_Facts):
     """Any of the options; one or more."""
 
     options: tuple[Node, ...]
-    anchored: bool = field(init=False)
-    looks: bool = field(init=False)
-    shortest: int = field(init=False)
-    longest: int | None = field(init=False)
-    counts: int = field(init=False)
 
     def __post_init__(self) -> None:
-        longest: int | None = 0
-        for option in self.options:
-            known = longest is not None and option.longest is not None
-            longest = max(longest or 0, option.longest or 0) if known else None
-        object.__setattr__(self, "anchored", any(option.anchored for option in self.options))
-        object.__setattr__(self, "looks", any(option.looks for option in self.options))
-        object.__setattr__(self, "shortest", min(option.shortest for option in self.options))
-        object.__setattr__(self, "longest", longest)
-        object.__setattr__(self, "counts", max(option.counts for option in self.options))
+        longest = [option.longest for option in self.options if option.longest is not None]
+        self._know(
+            anchored=any(option.anchored for option in self.options),
+            looks=any(option.looks for option in self.options),
+            shortest=min(option.shortest for option in self.options),
+            longest=max(longest) if len(longest) == len(self.options) else None,
+            counts=max(option.counts for option in self.options),
+        )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Repeated:
+@dataclass(frozen=True, eq=False)
+class Repeated(_Facts):
     """``body`` from ``low`` to ``high`` times; ``high`` None is without bound."""
 
     body: Node
     low: int
     high: int | None
-    anchored: bool = field(init=False)
-    looks: bool = field(init=False)
-    shortest: int = field(init=False)
-    longest: int | None = field(init=False)
-    counts: int = field(init=False)
 
     def __post_init__(self) -> None:
-        longest = None
-        if self.body.longest == 0 or self.high == 0:
-            longest = 0
-        elif self.body.longest is not None and self.high is not None:
-            longest = self.body.longest * self.high
-        object.__setattr__(self, "anchored", self.body.anchored)
-        object.__setattr__(self, "looks", self.body.looks)
-        object.__setattr__(self, "shortest", self.body.shortest * self.low)
-        object.__setattr__(self, "longest", longest)
-        unbounded = _UNBOUNDED_TIMES if self.body.counts > 1 else 1
-        times = max(unbounded if self.high is None else self.high, self.low, 1)
-        object.__setattr__(self, "counts", self.body.counts * times)
+        body, high = self.body, self.high
+        longest = None if body.longest is None or high is None else body.longest * high
+        unbounded = _UNBOUNDED_TIMES if body.counts > 1 else 1
+        self._know(
+            anchored=body.anchored,
+            looks=body.looks,
+            shortest=body.shortest * self.low,
+            longest=0 if body.longest == 0 or high == 0 else longest,
+            counts=body.counts * max(unbounded if high is None else high, self.low, 1),
+        )
 
 
 Node = Characters | Anchor | Look | Sequence | Alternatives | Repeated

@@ -1,7 +1,10 @@
-"""JSON Schema (draft 2020-12) as byte expressions.
+"""JSON Schema (drafts 4 to 2020-12) as byte expressions.
 
-``document`` holds the schema and its pointers, ``keywords`` knows the vocabulary and the shapes,
-``branches`` distributes references and ``anyOf`` until only assertions are left, ``builder`` turns
-these into expressions with ``objects``, ``arrays`` and ``strings``, and ``evaluation`` applies
-assertions to the values of ``enum`` and ``const``.
+document   the schema as nodes named by JSON Pointer, its dialect, its references
+keywords   the vocabulary: what asserts what about which type, and in which shape
+values     when two JSON values are equal
+arrays, objects, numeric, strings
+           what several subschemas together ask of a value of one type
+logic/     from subschemas that hold together to alternatives without applicators
+lowering/  from these to expressions
 """

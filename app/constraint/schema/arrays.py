@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.constraint.schema.document import Goal, Node
-from app.constraint.schema.keywords import SOME_ITEM
+from app.constraint.schema.keywords import SOME_ITEM, counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,12 @@ class ArrayShape:
 
 def array_shape(nodes: Goal) -> ArrayShape:
     """What ``nodes`` together ask of an array."""
-    lows = [int(node.schema["minItems"]) for node in nodes if "minItems" in node.schema]
-    highs = [int(node.schema["maxItems"]) for node in nodes if "maxItems" in node.schema]
     longest = max((len(item_keywords(node)[1]) for node in nodes), default=0)
     unique = [node for node in nodes if node.schema.get("uniqueItems") is True]
     return ArrayShape(
         tuple(item_goal(nodes, index) for index in range(longest)),
         item_goal(nodes, longest),
-        max(lows, default=0),
-        min(highs, default=None),
+        *counts(nodes, "minItems", "maxItems"),
         tuple(wanted for node in nodes for wanted in _wanted(node)),
         unique[0] if unique else None,
     )

@@ -9,13 +9,14 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
+from app.constraint.cached_method import cached_method
 from app.constraint.limits import Limits
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """A subschema, known by the JSON Pointer (RFC 6901) to its place.
+    """A subschema, known by its JSON Pointer (RFC 6901).
 
     ``aspect`` is "" for the subschema as it is written; other aspects are made of it, such as its
     negation, and their ``schema`` may hold nodes in the place of subschemas. All that comes from
@@ -51,12 +52,16 @@ class Node:
         # made nodes have a boolean where the schema may have something else
         return self._at(pointer, str(value) if isinstance(value, bool) else "", value)
 
-    def place(self, keyword: str) -> str:
+    def children(self, keyword: str) -> list[Node]:
+        """The subschemas that ``keyword`` lists, none where it is not there."""
+        return [self.child(keyword, n) for n in range(len(self.schema.get(keyword, ())))]
+
+    def pointer_to(self, keyword: str) -> str:
         """The pointer to a keyword of this subschema."""
         return f"{self.pointer}/{escape_token(keyword)}"
 
     def made(self, aspect: str, schema: Any) -> Node:
-        """Something else made of this node; its keywords are reported at this node's place.
+        """Something else made of this node; errors about its keywords point to this node.
 
         ``aspect`` tells it from all others made of nodes here.
         """
@@ -110,8 +115,8 @@ _DIALECTS = {
     "draft/2020-12": _MODERN,
     "schema": _MODERN,
 }
-_Path = tuple[()] | tuple["_Path", tuple[str | int, ...]]
-"""A place below a root: the path so far, and the keys and indices that lead on."""
+_Path = tuple[str | int, ...]
+"""The keys and indices that lead from a node to another one below."""
 _SUBSCHEMA = frozenset(
     ["additionalItems", "additionalProperties", "contains", "contentSchema", "items", "not"]
 ) | frozenset(["if", "then", "else", "propertyNames", "unevaluatedItems", "unevaluatedProperties"])
@@ -132,8 +137,10 @@ class Document:
         _check_size(schema, limits)
         self.dialect = _dialect(schema)
         self.root = Node("", _without(self.dialect.foreign, schema))
-        self._index: _Index | None = None
-        self._resolved: dict[tuple[str, str], Node] = {}
+
+    @cached_property
+    def _index(self) -> _Index:
+        return _Index(self.root, self.dialect)
 
     @cached_property
     def says_unknown(self) -> bool:
@@ -166,41 +173,33 @@ class Document:
             if keyword in node.schema
         ]
 
+    @cached_method
     def _resolve(self, node: Node, keyword: str) -> Node:
-        known = self._resolved.get((node.pointer, keyword))
-        if known is None:
-            known = self._resolve_new(node, keyword)
-            self._resolved[node.pointer, keyword] = known
-        return known
-
-    def _resolve_new(self, node: Node, keyword: str) -> Node:
-        reference, place = node.schema[keyword], node.place(keyword)
+        reference, pointer = node.schema[keyword], node.pointer_to(keyword)
         if not isinstance(reference, str):
-            raise InvalidSchema(f"{keyword} must be a string", pointer=place)
-        if self._index is None:
-            self._index = _Index(self.root, self.dialect)
+            raise InvalidSchema(f"{keyword} must be a string", pointer=pointer)
         index = self._index
         address, _, fragment = reference.partition("#")
-        base = _join(index.base(node.pointer, self.dialect), address)
+        base = _join(index.base(node.pointer), address)
         resource = index.resources.get(base)
         if resource is None:
             reason = "only references within the schema are followed"
-            raise UnsupportedSchema(keyword, place, reason)
+            raise UnsupportedSchema(keyword, pointer, reason)
         fragment = unquote(fragment)
         if keyword == "$dynamicRef" and index.dynamic_anchors.get(fragment, 0) > 1:
             reason = f"there is more than one $dynamicAnchor {fragment!r}"
-            raise UnsupportedSchema(keyword, place, reason)
+            raise UnsupportedSchema(keyword, pointer, reason)
         if keyword == "$recursiveRef" and len(index.resources) > 1:
-            raise UnsupportedSchema(keyword, place, "the schema has embedded resources")
+            raise UnsupportedSchema(keyword, pointer, "the schema has embedded resources")
         if not fragment:
             return resource
         if not fragment.startswith("/"):
             if (base, fragment) not in index.anchors:
-                raise InvalidSchema(f"{keyword} names an anchor that is not there", pointer=place)
+                raise InvalidSchema(f"{keyword} names an anchor that is not there", pointer=pointer)
             return index.anchors[base, fragment]
         target = resource
         for token in fragment.split("/")[1:]:
-            target = _below(target, token.replace("~1", "/").replace("~0", "~"), place)
+            target = _below(target, token.replace("~1", "/").replace("~0", "~"), pointer)
         return target
 
 
@@ -208,6 +207,7 @@ class _Index:
     """Resources (``$id``) and anchors of a document, by their absolute addresses."""
 
     def __init__(self, root: Node, dialect: Dialect) -> None:
+        self._dialect = dialect
         self.resources: dict[str, Node] = {"": root}
         self.anchors: dict[tuple[str, str], Node] = {}
         self.dynamic_anchors: dict[str, int] = {}
@@ -219,18 +219,19 @@ class _Index:
             schema, path, base = stack.pop()
             if isinstance(schema, dict):
                 if not names.isdisjoint(schema):
-                    base = self._add(root.child(*_tokens(path)), base, dialect)
-                for tokens, child in _subschemas(schema):
-                    stack.append((child, (path, tokens), base))
+                    base = self._add(root.child(*path), base)
+                for tokens, child in subschemas(schema):
+                    stack.append((child, path + tokens, base))
 
-    def base(self, pointer: str, dialect: Dialect) -> str:
+    def base(self, pointer: str) -> str:
         """The address that references at ``pointer`` are relative to."""
         while pointer not in self._bases and pointer:
             pointer = pointer.rpartition("/")[0]
         return self._bases.get(pointer, "")
 
-    def _add(self, node: Node, base: str, dialect: Dialect) -> str:
-        schema = node.schema
+    def _add(self, node: Node, base: str) -> str:
+        """Note what ``node`` is called; the address that holds below it."""
+        schema, dialect = node.schema, self._dialect
         own = schema.get(dialect.identifier)
         if isinstance(own, str) and not (dialect.lonely_ref and "$ref" in schema):
             address, _, fragment = own.partition("#")
@@ -249,8 +250,8 @@ class _Index:
         return base
 
 
-def _subschemas(schema: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """The subschemas right below, where the specification puts subschemas, and their places."""
+def subschemas(schema: dict[str, Any]) -> Iterator[tuple[_Path, Any]]:
+    """Keys, and the subschemas right below that they lead to, where subschemas may stand."""
     for keyword, value in schema.items():
         if keyword in _SUBSCHEMA and isinstance(value, dict):
             yield (keyword,), value
@@ -260,16 +261,7 @@ def _subschemas(schema: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...],
             yield from (((keyword, name), child) for name, child in value.items())
 
 
-def _tokens(path: _Path) -> list[str | int]:
-    """The keys and indices of a path, from the root on."""
-    found: list[str | int] = []
-    while path:
-        path, tokens = path
-        found[:0] = tokens
-    return found
-
-
-def _below(node: Node, token: str, place: str) -> Node:
+def _below(node: Node, token: str, pointer: str) -> Node:
     value = node.schema
     if isinstance(value, dict) and token in value:
         return node.child(token)
@@ -277,7 +269,7 @@ def _below(node: Node, token: str, place: str) -> Node:
         index = int(token[:9])
         if index < len(value) and str(index) == token:
             return node.child(index)
-    raise InvalidSchema("$ref points to nothing", pointer=place)
+    raise InvalidSchema("$ref points to nothing", pointer=pointer)
 
 
 def _join(base: str, address: str) -> str:

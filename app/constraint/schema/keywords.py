@@ -35,45 +35,20 @@ ASSERTIONS: dict[str, tuple[Any, ...]] = {
     "null": (NOT_ENUM,),
     "boolean": (NOT_ENUM,),
     "number": (
-        "minimum",
-        "maximum",
-        "exclusiveMinimum",
-        "exclusiveMaximum",
-        "multipleOf",
-        NOT_INTEGER,
-        NOT_MULTIPLE_OF,
-        NOT_ENUM,
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+        *(NOT_INTEGER, NOT_MULTIPLE_OF, NOT_ENUM),
     ),
     "string": (
-        "minLength",
-        "maxLength",
-        "pattern",
-        "format",
-        NOT_PATTERN,
-        NOT_FORMAT,
-        NOT_ENUM,
+        *("minLength", "maxLength", "pattern", "format"),
+        *(NOT_PATTERN, NOT_FORMAT, NOT_ENUM),
     ),
     "array": (
-        "items",
-        "prefixItems",
-        "additionalItems",
-        "minItems",
-        "maxItems",
-        "uniqueItems",
-        "contains",
-        "unevaluatedItems",
-        SOME_ITEM,
+        *("items", "prefixItems", "additionalItems", "unevaluatedItems", "minItems", "maxItems"),
+        *("uniqueItems", "contains", SOME_ITEM),
     ),
     "object": (
-        "properties",
-        "required",
-        "additionalProperties",
-        "patternProperties",
-        "propertyNames",
-        "minProperties",
-        "maxProperties",
-        "unevaluatedProperties",
-        SOME_MEMBER,
+        *("properties", "additionalProperties", "patternProperties", "unevaluatedProperties"),
+        *("required", "propertyNames", "minProperties", "maxProperties", SOME_MEMBER),
     ),
 }
 """Keywords that restrict values of one type."""
@@ -122,6 +97,13 @@ def integers_only(node: Node) -> bool:
     return names is not None and "number" not in names and "integer" in names
 
 
+def counts(nodes: Iterable[Node], least: str, most: str) -> tuple[int, int | None]:
+    """The tightest of two keywords that bound a count; None without an upper bound."""
+    schemas = [node.schema for node in nodes]
+    low = max((int(schema[least]) for schema in schemas if least in schema), default=0)
+    return low, min((int(schema[most]) for schema in schemas if most in schema), default=None)
+
+
 def check_shapes(node: Node) -> None:
     """Raise ``InvalidSchema`` for a keyword whose value has the wrong shape."""
     schema = node.schema
@@ -130,7 +112,7 @@ def check_shapes(node: Node) -> None:
     for keyword in _SHAPES.keys() & schema.keys():
         shape, expected = _SHAPES[keyword]
         if not shape(schema[keyword]):
-            raise InvalidSchema(f"{keyword} must be {expected}", pointer=node.place(keyword))
+            raise InvalidSchema(f"{keyword} must be {expected}", pointer=node.pointer_to(keyword))
 
 
 def is_number(value: Any) -> bool:

@@ -11,20 +11,17 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
-from app.constraint.expressions import Expression, ExpressionPool
-from app.constraint.limits import Limits
-from app.constraint.numbers import (
-    Bound,
-    can_follow_multiples,
+from app.constraint.json.numbers.decimals import number
+from app.constraint.json.numbers.exclusions import (
     can_follow_non_multiples,
-    integer,
-    multiples,
     non_integers,
     non_multiples,
-    number,
     spellings,
-    written,
 )
+from app.constraint.json.numbers.multiples import can_follow_multiples, integer, multiples
+from app.constraint.json.numbers.ranges import Bound, Interval, written
+from app.constraint.language.expressions import Expression, ExpressionPool
+from app.constraint.limits import Limits
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import NOT_ENUM, NOT_INTEGER, NOT_MULTIPLE_OF, is_number
 from app.core.errors import ConstraintTooComplex, UnsupportedSchema
@@ -57,10 +54,7 @@ def admit_number(nodes: Goal, value: int | float) -> bool:
 
     ``NOT_ENUM`` is left to ``Evaluation``, which looks values up rather than through a list.
     """
-    lower, upper = lower_bound(nodes), upper_bound(nodes)
-    if lower is not None and not lower.admits(value, upper=False):
-        return False
-    if upper is not None and not upper.admits(value, upper=True):
+    if not interval(nodes).admits(value):
         return False
     if any(written(value) % factor for factor in _factors(nodes, "multipleOf")):
         return False
@@ -69,14 +63,10 @@ def admit_number(nodes: Goal, value: int | float) -> bool:
     return not (any(NOT_INTEGER in node.schema for node in nodes) and value == int(value))
 
 
-def lower_bound(nodes: Goal) -> Bound | None:
-    """The tightest lower bound of ``nodes``."""
-    return _bound(nodes, "minimum", "exclusiveMinimum", upper=False)
-
-
-def upper_bound(nodes: Goal) -> Bound | None:
-    """The tightest upper bound of ``nodes``."""
-    return _bound(nodes, "maximum", "exclusiveMaximum", upper=True)
+def interval(nodes: Goal) -> Interval:
+    """The tightest bounds of ``nodes``."""
+    lower = _bound(nodes, "minimum", "exclusiveMinimum", upper=False)
+    return Interval(lower, _bound(nodes, "maximum", "exclusiveMaximum", upper=True))
 
 
 class _Numbers:
@@ -88,7 +78,7 @@ class _Numbers:
         self._pool = pool
         self._nodes = nodes
         self._limits = limits
-        self._lower, self._upper = lower_bound(nodes), upper_bound(nodes)
+        self._between = interval(nodes)
         self._factor = _common_multiple(nodes)
         self._integers_only = integers_only
         if self._factor is not None and self._factor.denominator == 1:
@@ -112,20 +102,20 @@ class _Numbers:
         return self._pool.intersect([positive, *self._negations()])
 
     def _positive(self) -> Expression:
-        pool, limits, lower, upper = self._pool, self._limits, self._lower, self._upper
+        pool, limits, between = self._pool, self._limits, self._between
         factor: int | Fraction | None = self._factor
         if self._integers_only:
             factor = _whole_multiple(factor)
-        if factor is not None and not can_follow_multiples(lower, upper, limits, factor):
+        if factor is not None and not can_follow_multiples(between, limits, factor):
             raise self._too_large()
         if isinstance(factor, int):
-            return integer(pool, lower, upper, limits, factor)
+            return integer(pool, between, limits, factor)
         if factor is not None:
-            return multiples(pool, lower, upper, limits, factor)
-        return number(pool, lower, upper, limits, plain=self._negative)
+            return multiples(pool, between, limits, factor)
+        return number(pool, between, limits, plain=self._negative)
 
     def _negations(self) -> list[Expression]:
-        pool, limits, lower, upper = self._pool, self._limits, self._lower, self._upper
+        pool, limits, between = self._pool, self._limits, self._between
         found = [non_integers(pool, limits)] if self._not_integer else []
         negated = [node for node in self._nodes if NOT_MULTIPLE_OF in node.schema]
         if len(negated) > _NEGATED_FACTORS:
@@ -137,9 +127,9 @@ class _Numbers:
                 return [pool.empty]
             if self._integers_only:
                 factor = _whole_multiple(factor)
-            if not can_follow_non_multiples(lower, upper, limits, factor):
+            if not can_follow_non_multiples(between, limits, factor):
                 raise self._too_large(node)
-            found.append(non_multiples(pool, lower, upper, limits, factor))
+            found.append(non_multiples(pool, between, limits, factor))
         if self._excluded:
             most = limits.choices if self._integers_only else _EXCLUDED_DECIMALS
             if len(self._excluded) > most:
@@ -156,21 +146,20 @@ class _Numbers:
                 if isinstance(factor, float) and _whole_multiple(written(factor)) > 1:
                     if factor >= _EXACT_FLOAT:
                         raise self._too_large(node)
-                    self._lower = _tighter(self._lower, Bound(-_EXACT_FLOAT, True), upper=False)
-                    self._upper = _tighter(self._upper, Bound(_EXACT_FLOAT, True), upper=True)
+                    lower, upper = self._between.lower, self._between.upper
+                    self._between = Interval(
+                        _tighter(lower, Bound(-_EXACT_FLOAT, True), upper=False),
+                        _tighter(upper, Bound(_EXACT_FLOAT, True), upper=True),
+                    )
 
     def _reaches(self, value: int | float) -> bool:
         """Whether the value lies between the bounds and has no more digits than they may have."""
-        lower, upper = self._lower, self._upper
-        return (
-            abs(value) < _BEYOND_DIGITS
-            and (lower is None or lower.admits(value, upper=False))
-            and (upper is None or upper.admits(value, upper=True))
-        )
+        return abs(value) < _BEYOND_DIGITS and self._between.admits(value)
 
     def _has_solution(self) -> bool:
-        """Whether there are numbers between the bounds, and multiples, if all digits are free."""
-        lower, upper = lower_bound(self._nodes), upper_bound(self._nodes)
+        """Whether there are numbers, and multiples, between the bounds, of however many digits."""
+        between = interval(self._nodes)
+        lower, upper = between.lower, between.upper
         if lower is None or upper is None:
             return True
         low, high = written(lower.value), written(upper.value)
@@ -191,13 +180,13 @@ class _Numbers:
             reason = "the multiples between the bounds have too many digits"
         keywords = ("multipleOf", "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
         keyword, node = next((k, n) for k in keywords for n in self._nodes if k in n.schema)
-        return UnsupportedSchema(keyword, node.place(keyword), reason)
+        return UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
 
     def _too_large(self, node: Node | None = None) -> UnsupportedSchema:
         reason = "it takes too many states to be followed digit by digit over this range"
         if node is None:
             node = next(node for node in self._nodes if "multipleOf" in node.schema)
-        return UnsupportedSchema("multipleOf", node.place("multipleOf"), reason)
+        return UnsupportedSchema("multipleOf", node.pointer_to("multipleOf"), reason)
 
 
 def _bound(nodes: Goal, inclusive: str, exclusive: str, *, upper: bool) -> Bound | None:
@@ -235,7 +224,7 @@ def _common_multiple(nodes: Goal) -> Fraction | None:
             common = factor if common is None else _least_common(common, factor)
             if common >= 10**_LARGEST_DIGITS:
                 reason = f"the common multiple has more than {_LARGEST_DIGITS} digits"
-                raise UnsupportedSchema("multipleOf", node.place("multipleOf"), reason)
+                raise UnsupportedSchema("multipleOf", node.pointer_to("multipleOf"), reason)
     return common
 
 
@@ -265,4 +254,4 @@ def _check_size(node: Node, keyword: str | tuple[str, str]) -> None:
     if abs(node.schema[keyword]) >= 10**_LARGEST_DIGITS:
         name = keyword if isinstance(keyword, str) else keyword[1]
         reason = f"it has more than {_LARGEST_DIGITS} digits"
-        raise UnsupportedSchema(name, node.place(name), reason)
+        raise UnsupportedSchema(name, node.pointer_to(name), reason)

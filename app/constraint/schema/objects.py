@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.constraint.schema.document import Goal, Node
-from app.constraint.schema.keywords import SOME_MEMBER
+from app.constraint.schema.keywords import SOME_MEMBER, counts
 
 KeyMatches = Callable[[Node, str, str], bool | None]
 """Whether a pattern of a node's ``patternProperties`` matches a name; None where that depends on
@@ -79,9 +79,7 @@ def object_shape(nodes: Goal, matches: KeyMatches, *, close: bool) -> ObjectShap
 
 def property_counts(nodes: Goal) -> tuple[int, int | None]:
     """The least and the greatest number of members; None without bound."""
-    lows = [int(node.schema["minProperties"]) for node in nodes if "minProperties" in node.schema]
-    highs = [int(node.schema["maxProperties"]) for node in nodes if "maxProperties" in node.schema]
-    return max(lows, default=0), min(highs, default=None)
+    return counts(nodes, "minProperties", "maxProperties")
 
 
 def member_goal(nodes: Goal, name: str, matches: KeyMatches) -> Goal:

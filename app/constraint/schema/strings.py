@@ -6,18 +6,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from app.constraint.codepoints import CHARACTERS, Ranges, utf8
-from app.constraint.derivatives import Derivatives
-from app.constraint.expressions import Expression, ExpressionPool, Kind
-from app.constraint.formats import loose_format, strict_format
-from app.constraint.json_text import JsonText, json_spelling, json_spelling_or_any, json_text
+from app.constraint.cached_method import cached_method
+from app.constraint.formats.strict import loose_format, strict_format
+from app.constraint.json.text import JsonText, json_spelling, json_spelling_or_any, json_text
+from app.constraint.language.codepoints import CHARACTERS, Ranges, utf8
+from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.expressions import Expression, ExpressionPool, Kind
 from app.constraint.limits import Limits
 from app.constraint.regex import syntax
 from app.constraint.regex.lookaround import repeats_anchors
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import PatternError, PatternNotSupported, parse
 from app.constraint.schema.document import Goal, Node
-from app.constraint.schema.keywords import NOT_ENUM, NOT_FORMAT, NOT_PATTERN
+from app.constraint.schema.keywords import NOT_ENUM, NOT_FORMAT, NOT_PATTERN, counts
 from app.core.errors import InvalidSchema, UnsupportedSchema
 
 
@@ -61,10 +62,6 @@ class _Facts:
         return self.negative or any(tree.looks for tree in self.patterns)
 
 
-_Checks = tuple[_Facts, list[Expression], list[Expression]]
-"""Facts, and what a value's UTF-8 must match and must not match by them."""
-
-
 class _Dialects:
     """Two translations of patterns: what matches in every dialect, and what matches in any."""
 
@@ -96,21 +93,11 @@ class Strings:
         self._once = _Dialects(pool, lambda members: json_spelling(pool, members))
         self._raw = _Dialects(pool, lambda members: utf8(pool, members))
         self._derivatives = Derivatives(pool)
-        self._steps: dict[tuple[Expression, int], Expression] = {}
-        self._built: dict[Goal, Expression] = {}
         self._parsed: dict[str, syntax.Node] = {}
-        self._checks: dict[Goal, _Checks] = {}
-        self._key_patterns: dict[tuple[str, bool], Expression] = {}
-        self._key_searches: dict[str, tuple[Expression, Expression]] = {}
 
+    @cached_method
     def build(self, nodes: Goal) -> Expression:
         """The strings that satisfy ``nodes``, with their quotes."""
-        known = self._built.get(nodes)
-        if known is None:
-            known = self._built[nodes] = self._build(nodes)
-        return known
-
-    def _build(self, nodes: Goal) -> Expression:
         facts = self._facts(nodes)
         content = None if facts.excludes else self._language(facts, self._freely)
         if content is None or self._pool.kinds[content] == Kind.INTERSECTION:
@@ -130,33 +117,21 @@ class Strings:
         The latter is a complement: intersect it with ``content(())``. ``node`` has the keyword
         ``patternProperties``, which errors name.
         """
-        known = self._key_patterns.get((pattern, matches))
-        if known is None:
-            tree = self._parse(node, pattern, "patternProperties", negated=not matches)
-            if matches:
-                known = self._once.every.search(tree)
-            else:
-                known = self._pool.complement(self._once.any.search(tree))
-            self._key_patterns[pattern, matches] = known
-        return known
+        tree = self._parse(node, pattern, "patternProperties", negated=not matches)
+        if matches:
+            return self._once.every.search(tree)
+        return self._pool.complement(self._once.any.search(tree))
 
     def key_matches(self, node: Node, pattern: str, name: str) -> bool | None:
         """Whether ``pattern`` matches ``name``; None where dialects disagree."""
-        searches = self._key_searches.get(pattern)
-        if searches is None:
-            tree = self._parse(node, pattern, "patternProperties")
-            searches = (self._raw.every.search(tree), self._raw.any.search(tree))
-            self._key_searches[pattern] = searches
-        if self._matches(searches[0], name):
+        tree = self._parse(node, pattern, "patternProperties")
+        if self._matches(self._raw.every.search(tree), name):
             return True
-        return None if self._matches(searches[1], name) else False
+        return None if self._matches(self._raw.any.search(tree), name) else False
 
     def admit(self, nodes: Goal, value: str) -> bool:
         """Whether the string ``value`` satisfies ``nodes``."""
-        checks = self._checks.get(nodes)
-        if checks is None:
-            checks = self._checks[nodes] = self._checks_of(self._facts(nodes))
-        facts, required, excluded = checks
+        facts, required, excluded = self._checks(nodes)
         if not facts.lengths.admit(value) or value in facts.not_values:
             return False
         return all(self._matches(part, value) for part in required) and not any(
@@ -175,7 +150,10 @@ class Strings:
             self._matches(self._raw.every.search(pattern), value) for pattern in facts.not_patterns
         )
 
-    def _checks_of(self, facts: _Facts) -> _Checks:
+    @cached_method
+    def _checks(self, nodes: Goal) -> tuple[_Facts, list[Expression], list[Expression]]:
+        """Facts, and what a value's UTF-8 must match and must not match by them."""
+        facts = self._facts(nodes)
         required = self._positive(facts, self._raw)
         excluded = self._negative(facts, self._raw)
         if excluded:  # what is not well-formed is read in different ways
@@ -217,21 +195,17 @@ class Strings:
         return parts + [spelling.any.whole(whole) for whole in facts.not_wholes]
 
     def _matches(self, expression: Expression, value: str) -> bool:
-        steps = self._steps
         for byte in value.encode(errors="surrogatepass"):
-            target = steps.get((expression, byte))
-            if target is None:
-                row = self._derivatives.row(expression)
-                target = next((e for bits, e in row if bits >> byte & 1), self._pool.empty)
-                steps[expression, byte] = target
-            expression = target
+            expression = self._step(expression, byte)
         return self._pool.nullable[expression]
 
+    @cached_method
+    def _step(self, expression: Expression, byte: int) -> Expression:
+        row = self._derivatives.row(expression)
+        return next((e for bits, e in row if bits >> byte & 1), self._pool.empty)
+
     def _facts(self, nodes: Goal) -> _Facts:
-        schemas = [node.schema for node in nodes]
-        lows = [int(schema["minLength"]) for schema in schemas if "minLength" in schema]
-        highs = [int(schema["maxLength"]) for schema in schemas if "maxLength" in schema]
-        facts = _Facts(_Lengths(max(lows, default=0), min(highs, default=None)))
+        facts = _Facts(_Lengths(*counts(nodes, "minLength", "maxLength")))
         for node in nodes:
             schema = node.schema
             if "pattern" in schema:
@@ -251,24 +225,23 @@ class Strings:
     ) -> syntax.Node:
         known = self._parsed.get(pattern)
         if known is None:
-            place = node.place(keyword)
+            pointer = node.pointer_to(keyword)
             try:
-                known = parse(pattern, self._limits)
+                known = self._parsed[pattern] = parse(pattern, self._limits)
             except PatternError as error:
-                raise InvalidSchema(str(error), pointer=place) from error
+                raise InvalidSchema(str(error), pointer=pointer) from error
             except PatternNotSupported as error:
-                raise UnsupportedSchema(keyword, place, str(error)) from error
-            self._parsed[pattern] = known
+                raise UnsupportedSchema(keyword, pointer, str(error)) from error
         if negated and repeats_anchors(known):
             reason = "what does not match a pattern that repeats anchors"
-            raise UnsupportedSchema(keyword, node.place(keyword), reason)
+            raise UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
         return known
 
     def _loose_format(self, node: Node, name: str) -> syntax.Node:
         tree = loose_format(name)
         if tree is None:
             reason = f"what is not of the format {name} has no sure form"
-            raise UnsupportedSchema("format", node.place("format"), reason)
+            raise UnsupportedSchema("format", node.pointer_to("format"), reason)
         return tree
 
 

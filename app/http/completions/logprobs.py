@@ -8,8 +8,8 @@ from typing import Any
 
 from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken
+from app.core.text import Tokenizer
 from app.http.logprobs import LOWEST_LOGPROB
-from app.serving.ports import Tokenizer
 
 TokenName = Callable[[int], str]
 """The name of a token that was not drawn."""

@@ -1,4 +1,4 @@
-"""vLLM's and SGLang's structural tags, in XGrammar's two forms, as structures.
+"""vLLM's and SGLang's structural tags, in XGrammar's two forms, as composite grammars.
 
 The older form lists ``structures`` (begin, schema, end) and ``triggers``. The newer one has a
 ``format``, a tree of parts by type. Free text ends where the end of its tag first occurs, and at
@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from app.core.specs import Grammar, JsonSchema, Regex
-from app.core.structure import (
+from app.core.composite import (
+    Composite,
     Either,
+    FixedText,
     FreeText,
-    Literal,
     Part,
     Repeated,
     Series,
-    Structure,
     text_before,
 )
+from app.core.specs import Grammar, JsonSchema, Regex
 from app.http.requests.fields import Fields, parsed
 from app.http.requests.wire import refusal
 
@@ -42,7 +42,7 @@ Ends = tuple[str, ...]
 """The texts of which one follows a format; "" where nothing has to."""
 
 
-def structure(value: Any, whitespace: str, param: str = "structural_tag") -> Structure:
+def structure(value: Any, whitespace: str, param: str = "structural_tag") -> Composite:
     """The answers that a structural tag describes; ``value`` is the tag or its JSON.
 
     ``whitespace`` is the form of JSON in it, ``param`` the field it is in. Raises
@@ -60,7 +60,7 @@ def structure(value: Any, whitespace: str, param: str = "structural_tag") -> Str
     else:
         root = reader.older_form(tag)
     tag.finish()
-    return Structure(root)
+    return Composite(root)
 
 
 class _TagReader:
@@ -131,7 +131,7 @@ class _TagReader:
         return Series((Repeated(one), self._text(_NO_END, triggers, ())))
 
     def _const_string(self, fields: Fields, ends: Ends) -> Part:
-        return self._followed(Literal(fields.needed("value", str)), ends)
+        return self._followed(FixedText(fields.needed("value", str)), ends)
 
     def _json_schema(self, fields: Fields, ends: Ends) -> Part:
         schema = fields.needed("json_schema")
@@ -199,7 +199,7 @@ class _TagReader:
 
     def _tag(self, fields: Fields, ends: Ends) -> Part:
         begin, rest = self._tag_parts(fields)
-        return self._followed(Series((Literal(begin), rest)), ends)
+        return self._followed(Series((FixedText(begin), rest)), ends)
 
     def _tag_parts(self, fields: Fields) -> tuple[str, Part]:
         """A tag's beginning, and what follows up to its end."""
@@ -238,7 +238,7 @@ class _TagReader:
         self._written_twice += twice
         tags = self._tags(fields)
         self._written_twice -= twice
-        first = Either(tuple(Series((Literal(begin), rest)) for begin, _, rest in tags))
+        first = Either(tuple(Series((FixedText(begin), rest)) for begin, _, rest in tags))
         one = self._triggered(tags, triggers, excludes)
         if needs_one and stops:
             return self._followed(first, ends)
@@ -250,7 +250,7 @@ class _TagReader:
 
     def _tags_with_separator(self, fields: Fields, ends: Ends) -> Part:
         separator = fields.needed("separator", str)
-        tags = Either(tuple(Series((Literal(b), rest)) for b, _, rest in self._tags(fields)))
+        tags = Either(tuple(Series((FixedText(b), rest)) for b, _, rest in self._tags(fields)))
         least = int(fields.optional("at_least_one", bool, False))
         most = 1 if fields.optional("stop_after_first", bool, False) else None
         return self._followed(Repeated(tags, separator, least, most), ends)
@@ -283,7 +283,7 @@ class _TagReader:
             if len(found) != 1:
                 how = "more than one" if found else "none"
                 raise refusal(param, f"it has to begin with one of the triggers, not with {how}")
-            by_trigger.setdefault(found.pop(), []).append(Series((Literal(begin), rest)))
+            by_trigger.setdefault(found.pop(), []).append(Series((FixedText(begin), rest)))
         marks = (*triggers, *self._stops, *excludes)
         by_text: dict[FreeText, list[Part]] = {}
         for trigger, some in by_trigger.items():
@@ -293,7 +293,7 @@ class _TagReader:
     def _text(self, ends: Ends, triggers: Sequence[str], excludes: Sequence[str]) -> Part:
         """Text in which no trigger and none of ``excludes`` occurs, up to the first end."""
         marks = (*self._stops, *triggers)
-        texts = [Series((self._text_before(end, marks, excludes), Literal(end))) for end in ends]
+        texts = [Series((self._text_before(end, marks, excludes), FixedText(end))) for end in ends]
         return Either(tuple(texts))
 
     def _text_before(
@@ -307,7 +307,7 @@ class _TagReader:
 
     def _one_of(self, ends: Ends) -> Part:
         self._spend(5 * len(ends))
-        return Either(tuple(map(Literal, ends)))
+        return Either(tuple(map(FixedText, ends)))
 
     def _triggers(self, fields: Fields, excludes: Sequence[str]) -> list[str]:
         triggers = fields.texts("triggers")

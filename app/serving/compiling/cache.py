@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from app.core.constraint import (
     Choice,
+    Composite,
     Constraint,
     ConstraintSpec,
     Grammar,
     JsonObject,
     JsonSchema,
     Regex,
-    Structure,
 )
 from app.core.errors import ConstraintError
 from app.core.events import RequestObserver
@@ -28,7 +28,7 @@ KINDS: dict[type, str] = {
     Regex: "regex",
     Choice: "choice",
     Grammar: "grammar",
-    Structure: "structure",
+    Composite: "structure",
 }
 
 

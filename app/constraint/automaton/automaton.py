@@ -1,0 +1,208 @@
+"""The lazily compiled automaton: states on first visit, tables only where a mask walks.
+
+A state is an expression with a small number. Its table row, all 256 next states, costs 1 KB and is
+computed only where a mask walk passes. Tokens and forced paths are followed through the expressions
+themselves and cost no rows (the compression of the finite-state machine).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.constraint.automaton.trie import DEAD
+from app.constraint.language.expressions import ByteSet, Expression, Kind
+from app.constraint.program import Program
+from app.core.errors import ConstraintTooComplex
+
+State = int
+"""A state's number; ``DEAD`` (0) is no state: nothing can be finished from there."""
+
+START: State = 1
+
+_FORCED_BYTES = 1024
+"""A forced path is cut here; what follows is the forced path of its end."""
+_REMEMBERED_BYTES = 128
+_MOST_STEPS = 16_384
+"""Steps that are remembered, of texts that are no longer than ``_REMEMBERED_BYTES``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForcedPath:
+    """A path along which every byte is the only one: the longest, or the first KiB of it."""
+
+    text: bytes
+    end: State
+
+
+class Automaton:
+    """States and transitions of one program, memoised. Belongs to one thread at a time.
+
+    ``max_states`` bounds what requests may make it visit; passing it raises
+    ``ConstraintTooComplex`` (for the request that asked for the state, and none other).
+    """
+
+    def __init__(self, program: Program, max_states: int = 500_000) -> None:
+        self.derivatives = program.derivatives
+        self.pool = program.derivatives.pool
+        self.characters = program.characters
+        self.max_states = max_states
+        self.rows: NDArray[np.int32] = np.full(64, -1, np.int32)
+        """Row of each state in ``transitions``, -1 where not computed yet."""
+        self.transitions: NDArray[np.int32] = np.zeros((16, 256), np.int32)
+        """Shape [R, 256]: the next state for each byte, ``DEAD`` where there is none."""
+        self._row_count = 0
+        self._members: dict[ByteSet, NDArray[np.intp]] = {}
+        self._expressions: list[Expression] = [self.pool.empty]
+        self._states: dict[Expression, State] = {self.pool.empty: DEAD}
+        self.paths: dict[State, ForcedPath] = {}
+        """What ``forced`` has found so far."""
+        self.steps: dict[tuple[State, bytes], State] = {}
+        """What ``step`` remembers."""
+        start = self.state(program.root)
+        assert start == START
+
+    def __len__(self) -> int:
+        return len(self._expressions)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory for tables and (estimated) expressions, in bytes. Any thread may read it."""
+        tables = 1024 * max(16, self._row_count) + 4 * len(self.rows)
+        states = 110 * len(self._expressions) + 220 * len(self.pool)
+        states += 130 * self.pool.num_notes + 240 * len(self.steps)
+        return tables + states + self.derivatives.nbytes
+
+    def state(self, expression: Expression) -> State:
+        """The number of an expression's state, new if it was never visited."""
+        number = self._states.get(expression)
+        if number is None:
+            number = len(self._expressions)
+            if number >= self.max_states:
+                raise ConstraintTooComplex(f"more than {self.max_states} states")
+            self._states[expression] = number
+            self._expressions.append(expression)
+            if number >= len(self.rows):
+                self.rows = np.concatenate([self.rows, np.full(len(self.rows), -1, np.int32)])
+        return number
+
+    def expression(self, state: State) -> Expression:
+        return self._expressions[state]
+
+    def is_accepting(self, state: State) -> bool:
+        return self.pool.nullable[self._expressions[state]]
+
+    def is_final(self, state: State) -> bool:
+        """Whether ``state`` is accepting and nothing can follow."""
+        expression = self._expressions[state]
+        return self.pool.nullable[expression] and not self.derivatives.live_row(expression)
+
+    def length(self, state: State) -> int:
+        """Bytes in the shortest completion of ``state``."""
+        return self.derivatives.length(self._expressions[state])
+
+    def shortest(self, state: State) -> bytes:
+        """A shortest completion of ``state``."""
+        return self.derivatives.shortest(self._expressions[state])
+
+    def expand(self, state: State) -> None:
+        """Compute the table row of ``state``."""
+        if self.rows[state] >= 0:
+            return
+        if self._row_count == len(self.transitions):
+            self.transitions = np.concatenate([self.transitions, np.zeros_like(self.transitions)])
+        live = self.derivatives.live_row(self._expressions[state])
+        row = self.transitions[self._row_count]
+        row[:] = DEAD  # an attempt that was given up may have left something
+        for members, target in live:
+            indices = self._members.get(members)
+            if indices is None:
+                indices = self._members[members] = _members(members)
+            row[indices] = self._states.get(target) or self.state(target)
+        self.rows[state] = self._row_count
+        self._row_count += 1
+
+    def step(self, state: State, text: bytes) -> State:
+        """The state after ``text``, ``DEAD`` if it leaves the language.
+
+        Short texts, as those of tokens and most leaps are, are remembered: the same step again is a
+        look-up.
+        """
+        key = (state, text)
+        after = self.steps.get(key)
+        if after is None:
+            after = self._stepped(state, text)
+            if len(text) <= _REMEMBERED_BYTES:
+                if len(self.steps) >= _MOST_STEPS:
+                    self.steps.clear()
+                self.steps[key] = after
+        return after
+
+    def _stepped(self, state: State, text: bytes) -> State:
+        here = self._expressions[state]
+        position, size = 0, len(text)
+        while position < size and here != self.pool.empty:
+            shared = self._literal_prefix(here, text, position)
+            if shared:
+                here = self._skip_literal(here, shared)
+            else:
+                here = self.derivatives.derivative(here, text[position])
+            position += max(shared, 1)
+        return self.state(here)
+
+    def forced(self, state: State) -> ForcedPath:
+        """The singular path from ``state``, empty at a branch or where the text may end."""
+        path = self.paths.get(state)
+        if path is None:
+            path = self._follow(state)
+            self.paths[state] = path
+        return path
+
+    def _follow(self, state: State) -> ForcedPath:
+        pool = self.pool
+        here = self._expressions[state]
+        parts: list[bytes] = []
+        size = 0
+        while not pool.nullable[here] and size < _FORCED_BYTES:
+            literal = self._leading_literal(here)
+            if literal:
+                parts.append(literal)
+                here = self._skip_literal(here, len(literal))
+                size += len(literal)
+                continue
+            row = self.derivatives.live_row(here)
+            if len(row) != 1 or row[0][0] & (row[0][0] - 1):
+                break
+            members, here = row[0]
+            parts.append(bytes([members.bit_length() - 1]))
+            size += 1
+        return ForcedPath(b"".join(parts), self.state(here)) if parts else ForcedPath(b"", state)
+
+    def _leading_literal(self, expression: Expression) -> bytes:
+        """The literal that ``expression`` is or starts with, b"" where there is none."""
+        pool = self.pool
+        kind, operand = pool.kinds[expression], pool.operands[expression]
+        if kind == Kind.CONCATENATION:
+            kind, operand = pool.kinds[operand[0]], pool.operands[operand[0]]
+        return operand if kind == Kind.LITERAL else b""
+
+    def _literal_prefix(self, expression: Expression, text: bytes, position: int) -> int:
+        """How many bytes ``text[position:]`` shares with a leading literal; 0 if not all fit."""
+        literal = self._leading_literal(expression)
+        shared = min(len(literal), len(text) - position)
+        return shared if literal[:shared] == text[position : position + shared] else 0
+
+    def _skip_literal(self, expression: Expression, count: int) -> Expression:
+        pool = self.pool
+        if pool.kinds[expression] == Kind.LITERAL:
+            return pool.literal(pool.operands[expression][count:])
+        head, tail = pool.operands[expression]
+        return pool.concatenate(pool.literal(pool.operands[head][count:]), tail)
+
+
+def _members(members: ByteSet) -> NDArray[np.intp]:
+    """The bytes of a set, as indices."""
+    raw = np.frombuffer(members.to_bytes(32, "little"), np.uint8)
+    return np.flatnonzero(np.unpackbits(raw, bitorder="little"))

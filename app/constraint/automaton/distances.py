@@ -1,0 +1,134 @@
+"""Distances: how many tokens surely suffice from a state to the end of an answer.
+
+A shortest completion is spelled in the fewest tokens, and the states that these tokens pass are
+noted with what is left to them. So a budget that is kept once can be kept to the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from app.constraint.automaton.automaton import Automaton, State
+from app.constraint.automaton.trie import Int32s, cover
+from app.constraint.automaton.vocabulary_index import VocabularyIndex
+
+_SPELLED_BYTES = 1 << 16
+"""Completions up to here are spelled only to tell a caller how many tokens they need."""
+
+_UNREACHABLE = 1 << 30
+
+_NODES_PER_STEP = 128
+"""Nodes of the trie that a kernel looks at in the time of one step of work."""
+
+_TOKENS_AHEAD = 64
+"""States of a completion that are noted at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A completion from ``position`` on, and how ``cover`` splits each of its ends."""
+
+    text: bytes
+    tokens: Int32s
+    lengths: Int32s
+    position: int
+
+
+class Distances:
+    """Distances of one automaton over one vocabulary, memoised. One thread at a time."""
+
+    def __init__(self, automaton: Automaton, index: VocabularyIndex) -> None:
+        self._automaton = automaton
+        self._index = index
+        self._known: dict[State, int] = {}
+        self._plans: dict[State, _Plan] = {}
+        """How it goes on from states that are noted, but not yet those after them."""
+
+    def __len__(self) -> int:
+        """States whose distance is memoised. Any thread may ask."""
+        return len(self._known)
+
+    def of(self, state: State, limit: int | None = None) -> int:
+        """Tokens that surely suffice from ``state`` to a whole answer; 0 where it is one.
+
+        The fewest tokens that spell a shortest completion. From a state of distance n some token
+        leads to a state of distance n - 1 at most: the first of those tokens.
+
+        Where it is above ``limit``, the result is some number above ``limit``, perhaps too small:
+        completions that are too long are not followed, and not even spelled where their length
+        says enough.
+        """
+        known = self._known.get(state)
+        if known is not None:
+            return known
+        if limit is not None:
+            least = self._least(state)
+            if least > limit:
+                return least
+        plan = self._spell(state)
+        if limit is not None and plan.tokens[0] > limit:
+            return int(plan.tokens[0])
+        self._follow(state, plan)
+        return self._known[state]
+
+    def spelled(self, state: State) -> int:
+        """Fewest tokens that spell a shortest completion, without following where they lead."""
+        return int(self._spell(state).tokens[0])
+
+    def told(self, state: State) -> int:
+        """``spelled`` for the message to a caller whose budget is too small.
+
+        Beyond 64 KiB a lower bound.
+        """
+        too_long = self._automaton.length(state) > _SPELLED_BYTES
+        return self._least(state) if too_long else self.spelled(state)
+
+    def go_on(self, state: State) -> None:
+        """Note the states after ``state`` where its distance came from a plan cut short there."""
+        plan = self._plans.get(state)
+        if plan is not None:
+            self._follow(state, plan)
+            if self._plans[state] is plan:
+                del self._plans[state]
+
+    def _least(self, state: State) -> int:
+        """Tokens that a shortest completion takes at least, by its length alone."""
+        return -(-self._automaton.length(state) // self._index.longest)
+
+    def _spell(self, state: State) -> _Plan:
+        """A shortest completion, split into the fewest tokens."""
+        text = self._automaton.shortest(state)
+        spend = self._automaton.derivatives.spend
+        spend(len(text) // 8)
+        tokens = np.empty(len(text) + 1, np.int32)
+        lengths = np.zeros(len(text) + 1, np.int32)
+        trie = self._index.trie
+        raw = np.frombuffer(text, np.uint8)
+        spend(cover(trie.byte, trie.skip, trie.token, raw, tokens, lengths) // _NODES_PER_STEP)
+        return _Plan(text, tokens, lengths, 0)
+
+    def _follow(self, state: State, plan: _Plan) -> None:
+        """Note the distances of ``state`` and of the next states that its fewest tokens pass.
+
+        Stops at a state that is known to be as near: the way on from there is noted already. Goes
+        some way only, and leaves the rest to ``go_on``.
+        """
+        notes: list[tuple[State, int]] = []
+        position, cut = plan.position, False
+        if self._known.get(state, _UNREACHABLE) < plan.tokens[position]:
+            return
+        while True:
+            notes.append((state, int(plan.tokens[position])))
+            length = int(plan.lengths[position])
+            cut = len(notes) > _TOKENS_AHEAD
+            if length == 0 or cut:
+                break
+            state = self._automaton.step(state, plan.text[position : position + length])
+            position += length
+            if self._known.get(state, _UNREACHABLE) <= plan.tokens[position]:
+                break
+        self._known.update(notes)  # all or, where the work was too much, none
+        if cut:
+            self._plans[state] = replace(plan, position=position)

@@ -1,0 +1,238 @@
+"""Token masks: after which tokens of a vocabulary an answer can still be finished.
+
+Inside a JSON string of at least ``low`` and at most ``high`` more characters, the tokens that stay
+within the string are looked up by length, and only the endings of those that cross its closing
+quote are walked. So no state of a bounded repetition is ever expanded for its mask. Every other
+state is walked through the vocabulary's trie once. Masks are memoised per state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.constraint.automaton.automaton import Automaton, State
+from app.constraint.automaton.distances import Distances
+from app.constraint.automaton.trie import DEAD, Int32s, clear_bits, copy_bits, set_bits
+from app.constraint.automaton.vocabulary_index import VocabularyIndex
+from app.constraint.automaton.walks import Walks
+from app.constraint.language.expressions import Kind
+from app.core.constraint import Mask
+
+_OWED_IN_CHARACTER = 12
+"""Bytes, and so tokens, that a string character may still need once begun: \\ud83d\\ude00."""
+
+_MOST_TAILS = 1 << 14
+"""Answers of ``can_extend`` that are kept."""
+
+_MOST_BYTES = 65
+"""A class of at least so many next bytes may lead into text: the plain characters of a string are
+over 90, while 64 bytes go on within a character of UTF-8."""
+
+_STEPS_TO_TEXT = 3
+"""Bytes from a state, each of the largest class, among which plain text is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _InString:
+    """A state inside a JSON string: ``low`` to ``high`` more characters, then ``tail``.
+
+    ``spelling`` says how characters are spelled: an index into ``VocabularyIndex.strings``.
+    """
+
+    spelling: int
+    low: int
+    high: int
+    tail: State
+
+
+class Masks:
+    """Masks of one automaton over one vocabulary. One thread at a time."""
+
+    def __init__(self, automaton: Automaton, index: VocabularyIndex, distances: Distances) -> None:
+        self.automaton = automaton
+        self.index = index
+        self._distances = distances
+        self._walks = Walks(automaton, index.longest)
+        self._masks: dict[State, Mask] = {}
+        self._shared: dict[_InString, Mask] = {}
+        self._far_bytes: dict[State, int] = {}
+        """By state: how many bytes a shortest completion has at most after any allowed token."""
+        self._far_tokens: dict[State, int] = {}
+        """The same in tokens; an upper bound inside strings."""
+        self._spellings = {each: number for number, each in enumerate(automaton.characters)}
+        self._distinct: dict[bytes, Mask] = {}
+        """Every mask once, by its digest."""
+        self._extends: dict[tuple[State, bytes], bool] = {}
+
+    def __len__(self) -> int:
+        """States whose mask is memoised. Any thread may ask."""
+        return len(self._masks)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory for memoised masks, in bytes. Any thread may read it."""
+        entries = len(self._masks) + len(self._distances) + len(self._far_bytes)
+        one = self.index.words * 4 + 250
+        return len(self._distinct) * one + 150 * entries + 250 * len(self._extends)
+
+    def mask(self, state: State) -> Mask:
+        """Tokens allowed in ``state``, end of sequence included where it is accepting."""
+        mask = self._masks.get(state)
+        if mask is None:
+            inside = self._in_string(state)
+            if inside is not None:
+                mask = self._string_mask(state, inside)
+            else:
+                near = self._text_near(state)
+                mask = self._walked_mask(state) if near == DEAD else self._mask_beside(state, near)
+            self._masks[state] = mask
+        return mask
+
+    def budget_mask(self, state: State, budget: int) -> Mask:
+        """Tokens of ``mask`` after which ``budget - 1`` more tokens can finish the answer.
+
+        Cost: a look-up where no allowed token endangers the budget, a walk near its end.
+        """
+        mask = self.mask(state)
+        self._distances.go_on(state)
+        far = self._far_bytes[state]
+        if budget > far:
+            return mask
+        if far <= budget * self.index.longest and budget > self._farthest_tokens(state):
+            return mask
+        found = self._walks.all(self.index.trie, state)
+        near = np.zeros(len(self.automaton), np.bool_)
+        for end in _distinct(found[:, 1]):
+            near[end] = self._distances.of(end, budget - 1) < budget
+        return self._pack(state, found[near[found[:, 1]], 0])
+
+    def can_extend(self, state: State, tail: bytes) -> bool:
+        """Whether some token is ``tail`` and then something that may follow ``state``. Memoised."""
+        key = (state, tail)
+        known = self._extends.get(key)
+        if known is None:
+            known = self._walks.any(self.index.trie, state, tail)
+            if len(self._extends) >= _MOST_TAILS:
+                self._extends.clear()
+            self._extends[key] = known
+        return known
+
+    def _in_string(self, state: State) -> _InString | None:
+        """How far ``state`` is inside a JSON string, None if it is not between two characters."""
+        pool = self.automaton.pool
+        expression = self.automaton.expression(state)
+        if pool.kinds[expression] != Kind.CONCATENATION:
+            return None
+        head, tail = pool.operands[expression]
+        if pool.kinds[head] != Kind.REPETITION:
+            return None
+        character, low, high = pool.operands[head]
+        spelling = self._spellings.get(character)
+        if spelling is None or pool.nullable[tail]:
+            return None
+        derivatives = self.automaton.derivatives
+        row = derivatives.row(character)
+        if any(a & b for a, _ in derivatives.row(tail) for b, _ in row):
+            return None
+        longest = self.index.longest + 1
+        high = longest if high is None else min(high, longest)
+        return _InString(spelling, min(low, longest), high, self.automaton.state(tail))
+
+    def _text_near(self, state: State) -> State:
+        """Free text, inside a string or not, that most next bytes lead to and stay in.
+
+        ``DEAD`` where there is none, or ``state`` is that state itself.
+        """
+        automaton = self.automaton
+        here = automaton.expression(state)
+        for _ in range(_STEPS_TO_TEXT):
+            row = automaton.derivatives.live_row(here)
+            members, target = max(row, key=lambda way: way[0].bit_count(), default=(0, here))
+            if members.bit_count() < _MOST_BYTES:
+                return DEAD
+            if target == here:
+                break
+            here = target
+        else:
+            return DEAD
+        near = automaton.state(here)
+        return near if near != state else DEAD
+
+    def _string_mask(self, state: State, inside: _InString) -> Mask:
+        strings = self.index.strings[inside.spelling]
+        after = self._walks.all(strings.endings, inside.tail)
+        ends = _distinct(after[:, 1])
+        lengths = [self.automaton.length(end) for end in ends]
+        self._far_bytes[state] = max([*lengths, self.automaton.length(state) + _OWED_IN_CHARACTER])
+        known = self._shared.get(inside)
+        if known is not None:
+            return known
+        within = strings.within_mask(inside.high)
+        mask = self.index.new_mask() if within is None else within.copy()
+        alive = np.zeros(strings.endings.strings, np.bool_)
+        alive[after[:, 0]] = True
+        crosses = alive[strings.ending] & (strings.characters >= inside.low)
+        set_bits(mask, strings.token[crosses & (strings.characters <= inside.high)])
+        mask = self._shared[inside] = self._once(mask)
+        return mask
+
+    def _walked_mask(self, state: State) -> Mask:
+        found = self._walks.all(self.index.trie, state)
+        lengths = [self.automaton.length(end) for end in _distinct(found[:, 1])]
+        self._far_bytes[state] = max(lengths, default=0)
+        return self._once(self._pack(state, found[:, 0]))
+
+    def _mask_beside(self, state: State, near: State) -> Mask:
+        """The mask of ``state``: that of ``near``, edited where the two are apart."""
+        mask = self.mask(near).copy()
+        found = self._walks.apart(self.index.trie, state, near, mask)
+        lengths = [self.automaton.length(end) for end in _distinct(found[:, 1])]
+        self._far_bytes[state] = max([*lengths, self._far_bytes[near]])
+        copy_bits(mask, self.index.trie.duplicates)
+        change = set_bits if self.automaton.is_accepting(state) else clear_bits
+        change(mask, self.index.eos)
+        return self._once(mask)
+
+    def _once(self, mask: Mask) -> Mask:
+        """``mask``, or the one with the same bits that is kept already. Read only."""
+        mask.flags.writeable = False
+        digest = blake2b(mask.data, digest_size=16).digest()
+        return self._distinct.setdefault(digest, mask)
+
+    def _farthest_tokens(self, state: State) -> int:
+        """Distance of the farthest state that a token allowed in ``state`` may lead to.
+
+        Inside a string an upper bound. After a token that stays within it, a completion is the
+        rest of a character and then an end of the completion of ``state``, which may begin inside
+        one of its tokens.
+        """
+        known = self._far_tokens.get(state)
+        if known is None:
+            inside = self._in_string(state)
+            if inside is None:
+                found = self._walks.all(self.index.trie, state)
+                known = 0
+            else:
+                found = self._walks.all(self.index.strings[inside.spelling].endings, inside.tail)
+                known = self._distances.spelled(state) + self.index.longest + _OWED_IN_CHARACTER
+            known = max([known, *(self._distances.of(end) for end in _distinct(found[:, 1]))])
+            self._far_tokens[state] = known
+        return known
+
+    def _pack(self, state: State, tokens: Int32s) -> Mask:
+        """The mask of ``tokens``, their duplicates, and end of sequence where it is allowed."""
+        mask = self.index.new_mask()
+        set_bits(mask, tokens)
+        copy_bits(mask, self.index.trie.duplicates)
+        if self.automaton.is_accepting(state):
+            set_bits(mask, self.index.eos)
+        return mask
+
+
+def _distinct(states: NDArray[np.int32]) -> list[State]:
+    """The states that occur in ``states``, ascending."""
+    return np.flatnonzero(np.bincount(states)).tolist() if len(states) else []

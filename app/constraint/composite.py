@@ -1,0 +1,195 @@
+"""From a composite grammar to an expression: marks, free text, and the constraints inside it.
+
+All parts are built in one pool, so the marks of tools that begin alike are one path, and what a
+mark forces is leapt over. Free text is well-formed UTF-8 (RFC 3629). Text without some strings is
+an intersection with a complement: a state says how much of each string has just been written, as
+in the automaton of Aho and Corasick (1975), and how much of a character.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from app.constraint.language.codepoints import CHARACTERS, utf8
+from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool
+from app.constraint.language.rows import Rows
+from app.constraint.limits import Limits
+from app.core.composite import (
+    Either,
+    FixedText,
+    FreeText,
+    NotStarting,
+    Part,
+    Repeated,
+    Series,
+)
+from app.core.errors import (
+    ConstraintError,
+    ConstraintTooComplex,
+    InvalidSchema,
+    UnsatisfiableSchema,
+)
+from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
+
+Leaf = JsonSchema | JsonObject | Regex | Choice | Grammar
+
+_MOST_PARTS = 20_000
+_MOST_MARK_BYTES = 100_000
+"""Of all strings that free text may not hold, and that parts may not start with."""
+_UNROLLING_WORK = 300_000
+"""Steps of work that beginnings taken out of parts may cost: a fraction of a second."""
+_UNBOUNDED_TIMES = 100
+"""What a repetition without end counts as, where it repeats others."""
+
+
+def lower_composite(
+    pool: ExpressionPool, root: Part, limits: Limits, leaf: Callable[[Leaf], Expression]
+) -> Expression:
+    """The texts of ``root``; ``leaf`` builds the parts that are specifications themselves.
+
+    Raises ``ConstraintTooComplex`` for too many parts, counts inside counts that multiply to more
+    than ``limits.nested_counts``, or too many marks, ``InvalidSchema`` for text that has no UTF-8,
+    and what ``leaf`` raises.
+    """
+    lowering = _Lowering(pool, limits, leaf)
+    lowering.check_size(root)
+    lowering.check_counts(root)
+    return lowering.lower(root)
+
+
+class _Lowering:
+    """Lowers one composite grammar. A leaf that comes again is built once."""
+
+    def __init__(
+        self, pool: ExpressionPool, limits: Limits, leaf: Callable[[Leaf], Expression]
+    ) -> None:
+        self._pool = pool
+        self._limits = limits
+        self._build_leaf = leaf
+        self._leaves: dict[str, Expression] = {}
+        self._rows = Rows(pool)
+        self._rows.allow(_UNROLLING_WORK)
+
+    def check_size(self, root: Part) -> None:
+        marks, count, waiting = 0, 0, [root]
+        while waiting:
+            part = waiting.pop()
+            waiting.extend(_children(part))
+            count += 1
+            if isinstance(part, FreeText):
+                marks += sum(map(len, (*part.without, *part.not_ending)))
+            elif isinstance(part, NotStarting):
+                marks += sum(map(len, part.prefixes))
+            if count > _MOST_PARTS:
+                raise ConstraintTooComplex(f"more than {_MOST_PARTS} parts in a structure")
+            if marks > _MOST_MARK_BYTES:
+                raise ConstraintTooComplex(
+                    f"more than {_MOST_MARK_BYTES} characters of text that parts may not hold"
+                )
+
+    def check_counts(self, part: Part) -> int:
+        """The largest product of times of repetitions inside one another."""
+        inside = max(map(self.check_counts, _children(part)), default=1)
+        if not isinstance(part, Repeated):
+            return inside
+        unbounded = _UNBOUNDED_TIMES if inside > 1 else 1
+        times = unbounded if part.at_most is None else part.at_most
+        product = inside * max(times, part.at_least, 1)
+        if product > self._limits.nested_counts:
+            raise ConstraintTooComplex(
+                "repetitions in a structure whose counts multiply to more than "
+                f"{self._limits.nested_counts}"
+            )
+        return product
+
+    def lower(self, part: Part) -> Expression:
+        pool = self._pool
+        match part:
+            case FixedText(text):
+                return pool.literal(_encoded(text))
+            case FreeText(without, not_ending):
+                return self._free_text(without, not_ending)
+            case Series(parts):
+                return pool.concatenate(*map(self.lower, parts))
+            case Either(parts):
+                return pool.union(list(map(self.lower, parts)))
+            case Repeated():
+                return self._repeated(part)
+            case NotStarting(inner, prefixes):
+                return self._not_starting(self.lower(inner), {_encoded(p) for p in prefixes})
+        key = part.cache_key()
+        if key not in self._leaves:
+            self._leaves[key] = self._leaf(part)
+        return self._leaves[key]
+
+    def _leaf(self, part: Leaf) -> Expression:
+        """Errors name the part if it has a name, and such a part is there to be used."""
+        subject = part.subject if isinstance(part, JsonSchema) else ""
+        try:
+            built = self._build_leaf(part)
+            if subject and built == self._pool.empty:
+                raise UnsatisfiableSchema
+        except ConstraintError as error:
+            raise error.about(subject) from None
+        return built
+
+    def _free_text(self, without: Iterable[str], not_ending: Iterable[str]) -> Expression:
+        pool = self._pool
+        inside = pool.one_of(map(_encoded, without))
+        at_end = pool.one_of(map(_encoded, not_ending))
+        excluded = [
+            pool.concatenate(pool.everything, inside, pool.everything),
+            pool.concatenate(pool.everything, at_end),
+        ]
+        text = pool.repeat(utf8(pool, CHARACTERS))
+        return pool.intersect((text, *map(pool.complement, excluded)))
+
+    def _repeated(self, part: Repeated) -> Expression:
+        pool, low, high = self._pool, part.at_least, part.at_most
+        inner = self.lower(part.part)
+        if not part.separator or (high is not None and high < max(low, 1)):
+            return pool.repeat(inner, low, high)
+        again = pool.concatenate(pool.literal(_encoded(part.separator)), inner)
+        more = pool.repeat(again, max(low - 1, 0), None if high is None else high - 1)
+        some = pool.concatenate(inner, more)
+        return some if low else pool.optional(some)
+
+    def _not_starting(self, expression: Expression, prefixes: set[bytes]) -> Expression:
+        """The texts of ``expression`` that start with none of ``prefixes``.
+
+        Rules may not stand in an intersection, so it is written out: byte by byte along the
+        prefixes, and where a text leaves them all, the derivative there. Recurses along a prefix.
+        """
+        if b"" in prefixes:
+            return self._pool.empty
+        if not prefixes:
+            return expression
+        pool, row = self._pool, self._rows.row(expression)
+        nexts: dict[int, set[bytes]] = {}
+        for prefix in prefixes:
+            nexts.setdefault(prefix[0], set()).add(prefix[1:])
+        watched: ByteSet = sum(1 << byte for byte in nexts)
+        options = [pool.epsilon] if pool.nullable[expression] else []
+        for bits, target in row:
+            options.append(pool.concatenate(pool.byte(bits & ~watched), target))
+            for byte, ends in nexts.items():
+                if bits >> byte & 1:
+                    rest = self._not_starting(target, ends)
+                    options.append(pool.concatenate(pool.byte(1 << byte), rest))
+        return pool.union(options)
+
+
+def _children(part: Part) -> tuple[Part, ...]:
+    match part:
+        case Series(parts) | Either(parts):
+            return parts
+        case Repeated(inner) | NotStarting(inner):
+            return (inner,)
+    return ()
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidSchema("a text of the structure holds half of a surrogate pair") from error

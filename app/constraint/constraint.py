@@ -1,0 +1,170 @@
+"""The constraint of a schema and its state in a request (the Protocols of ``app.core``)."""
+
+from __future__ import annotations
+
+from app.constraint.automaton.automaton import START, Automaton, State
+from app.constraint.automaton.distances import Distances
+from app.constraint.automaton.masks import Masks
+from app.constraint.automaton.trie import DEAD
+from app.constraint.automaton.vocabulary_index import VocabularyIndex
+from app.constraint.language.rows import TooMuchWork
+from app.constraint.program import Program
+from app.core.constraint import Mask
+from app.core.errors import RejectedToken, WorkPending
+
+_WORK_PER_CALL = 80_000
+"""Steps of work that one call may cost: tens of milliseconds. Real schemas stay far below."""
+
+_WORK_PER_MASK = 3_000_000
+"""Steps of work that one mask may cost in all, over several calls."""
+
+
+class CompiledConstraint:
+    """A program linked to a vocabulary; states and masks fill up as requests visit them.
+
+    Shared by any number of ``AutomatonState``, all on one thread.
+    """
+
+    def __init__(self, program: Program, index: VocabularyIndex) -> None:
+        self.automaton = Automaton(program)
+        self.distances = Distances(self.automaton, index)
+        self.masks = Masks(self.automaton, index, self.distances)
+        self.index = index
+
+    def start(self) -> AutomatonState:
+        return AutomatonState(self, START)
+
+    @property
+    def nbytes(self) -> int:
+        return self.automaton.nbytes + self.masks.nbytes
+
+    @property
+    def num_states(self) -> int:
+        return len(self.automaton)
+
+    @property
+    def num_masks(self) -> int:
+        return len(self.masks)
+
+
+class AutomatonState:
+    """Where one answer stands. See ``app.core.constraint.ConstraintState``.
+
+    A call whose work is not bounded in advance raises ``TooMuchWork`` when it has done as much as
+    one call may; what it learned is kept.
+    """
+
+    __slots__ = (
+        "_allow",
+        "_automaton",
+        "_bounded",
+        "_constraint",
+        "_distances",
+        "_index",
+        "_masks",
+        "_state",
+        "_work",
+    )
+
+    def __init__(
+        self, constraint: CompiledConstraint, state: State, *, bounded: bool = False
+    ) -> None:
+        self._automaton = constraint.automaton
+        self._allow = constraint.automaton.derivatives.allow
+        self._masks = constraint.masks
+        self._distances = constraint.distances
+        self._index = constraint.index
+        self._constraint = constraint
+        self._state = state
+        self._bounded = bounded
+        """Whether this is a bounded look-ahead, with the work that is left to it."""
+        self._work = 0
+        """Steps of work so far for the mask that is being worked on."""
+
+    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
+        self._allow(_WORK_PER_MASK if work is None else work)
+        try:
+            if budget is None:
+                mask = self._masks.mask(self._state)
+            else:
+                mask = self._masks.budget_mask(self._state, budget)
+        except TooMuchWork as error:
+            if work is None or self._work + work > _WORK_PER_MASK:
+                raise
+            self._work += work
+            raise WorkPending from error
+        self._work = 0
+        return mask
+
+    def accept(self, token_id: int) -> None:
+        """Advance by a token; an end of sequence leaves the state where it is."""
+        if token_id in self._index.eos_ids:
+            if not self.is_complete:
+                raise RejectedToken("end of sequence before the answer is whole")
+            return
+        known = 0 <= token_id < len(self._index.token_bytes)
+        data = self._index.token_bytes[token_id] if known else None
+        if data is None:
+            raise RejectedToken(f"token {token_id} stands for no bytes")
+        self.accept_bytes(data)
+
+    def accept_bytes(self, data: bytes) -> None:
+        after = self._automaton.steps.get((self._state, data))
+        if after is None:
+            self._renew()
+            after = self._automaton.step(self._state, data)
+        if after == DEAD:
+            raise RejectedToken(f"{data!r} cannot follow here")
+        self._state = after
+
+    def forced(self) -> bytes:
+        path = self._automaton.paths.get(self._state)
+        if path is None:
+            self._renew()
+            path = self._automaton.forced(self._state)
+        return path.text
+
+    @property
+    def state_id(self) -> State:
+        return self._state
+
+    @property
+    def is_complete(self) -> bool:
+        return self._automaton.is_accepting(self._state)
+
+    @property
+    def is_final(self) -> bool:
+        if not self._automaton.is_accepting(self._state):
+            return False
+        self._renew()
+        return self._automaton.is_final(self._state)
+
+    def shortest_completion(self) -> bytes:
+        return self._automaton.shortest(self._state)
+
+    def shortest_tokens(self, limit: int | None = None) -> int:
+        self._renew()
+        distance = self._distances.of(self._state, limit)
+        if limit is not None and distance > limit:
+            return max(distance, self._distances.told(self._state))
+        return distance
+
+    def can_extend(self, tail: bytes) -> bool:
+        self._renew()
+        try:
+            return self._masks.can_extend(self._state, tail)
+        except TooMuchWork:
+            if self._bounded:
+                raise  # a look-ahead must see what the sequence itself will see
+            return True  # to hold text back is always right
+
+    def copy(self, *, work: int | None = None) -> AutomatonState:
+        if work is not None:
+            self._allow(work)
+        bounded = self._bounded or work is not None
+        return AutomatonState(self._constraint, self._state, bounded=bounded)
+
+    def _renew(self) -> None:
+        """Allow a call what one may cost; a bounded look-ahead has what is left to it."""
+        if not self._bounded:
+            self._allow(_WORK_PER_CALL)

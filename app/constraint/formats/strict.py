@@ -1,0 +1,171 @@
+"""The formats of JSON Schema as patterns, written from the RFCs that define them.
+
+Each matches a part of its format that every validator accepts, and nearly all that anyone writes:
+letters such as the T and Z of times are upper case, leap seconds and quoted local parts are left
+out, fractions of seconds have at most nine digits. ``loose_formats`` has the opposite.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from app.constraint.formats.loose import LOOSE
+from app.constraint.formats.regexes import regex_tree
+from app.constraint.limits import Limits
+from app.constraint.regex.parser import parse
+from app.constraint.regex.syntax import Node
+
+# RFC 3339 section 5.6 and appendix A; years start at 1
+_YEAR = r"(?:000[1-9]|00[1-9]\d|0[1-9]\d\d|[1-9]\d{3})"
+_DIVISIBLE_BY_4 = r"(?:0[48]|[2468][048]|[13579][26])"
+_LEAP_YEAR = rf"(?:\d\d{_DIVISIBLE_BY_4}|{_DIVISIBLE_BY_4}00)"
+_DAYS = r"(?:0[1-9]|1\d|2[0-8])"
+_DATE = (
+    rf"(?:{_YEAR}-(?:(?:0[1-9]|1[0-2])-{_DAYS}|(?:0[13-9]|1[0-2])-(?:29|30)"
+    rf"|(?:0[13578]|1[02])-31)|{_LEAP_YEAR}-02-29)"
+)
+_TIME = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
+
+_COUNT = r"\d{1,9}"
+_HOURS = rf"T(?:{_COUNT}H(?:{_COUNT}M(?:{_COUNT}S)?)?|{_COUNT}M(?:{_COUNT}S)?|{_COUNT}S)"
+_DAYS_AND_MORE = rf"(?:{_COUNT}Y(?:{_COUNT}M(?:{_COUNT}D)?)?|{_COUNT}M(?:{_COUNT}D)?|{_COUNT}D)"
+_DURATION = rf"P(?:{_DAYS_AND_MORE}(?:{_HOURS})?|{_HOURS}|{_COUNT}W)"
+
+# RFC 1123 section 2.1; no two hyphens in a row, which internationalised names give a meaning.
+# Whole names have at most 253 characters (RFC 1035 section 2.3.4): four labels of the full 63, or
+# eight that are shorter but for the first. To count over the whole name would make every position
+# a state of its own.
+_LETTER_OR_DIGIT = "[A-Za-z0-9]"
+
+
+def _label(longest: int) -> str:
+    rounds = (longest - 1) // 2
+    many = f"{_LETTER_OR_DIGIT}{{1,{longest}}}"
+    return f"(?:{many}|{_LETTER_OR_DIGIT}(?:-?{_LETTER_OR_DIGIT}){{0,{rounds}}})"
+
+
+_HOSTNAME = (
+    rf"(?:{_label(63)}(?:\.{_label(63)}){{0,2}}(?:\.{_label(61)})?"
+    rf"|{_label(63)}(?:\.{_label(26)}){{0,7}})"
+)
+
+# RFC 5321 section 4.1.2, dot-string only, of at most 64 characters; the domain has a dot and ends
+# in letters. The whole has at most 254 (section 4.5.3), so 189 are left for the domain.
+_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]"
+_LOCAL = (
+    rf"(?:{_ATOM}{{1,64}}|{_ATOM}{{1,31}}\.{_ATOM}{{1,32}}|{_ATOM}{{1,20}}(?:\.{_ATOM}{{1,20}}){{2}}"
+    rf"|{_ATOM}(?:\.?{_ATOM}){{0,31}})"
+)
+_DOMAIN = (
+    rf"(?:(?:{_label(63)}\.){{1,2}}[A-Za-z]{{2,61}}"
+    rf"|{_label(63)}\.(?:{_label(26)}\.){{0,4}}[A-Za-z]{{2,17}})"
+)
+_EMAIL = rf"{_LOCAL}@{_DOMAIN}"
+
+_OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+_IPV4 = rf"(?:{_OCTET}\.){{3}}{_OCTET}"
+
+# RFC 3986 section 3.2.2
+_H16 = r"[0-9A-Fa-f]{1,4}"
+_LS32 = rf"(?:{_H16}:{_H16}|{_IPV4})"
+_IPV6 = (
+    "(?:"
+    + "|".join(
+        [rf"(?:{_H16}:){{6}}{_LS32}", rf"::(?:{_H16}:){{5}}{_LS32}"]
+        + [rf"(?:(?:{_H16}:){{0,{n}}}{_H16})?::(?:{_H16}:){{{4 - n}}}{_LS32}" for n in range(5)]
+        + [rf"(?:(?:{_H16}:){{0,5}}{_H16})?::{_H16}", rf"(?:(?:{_H16}:){{0,6}}{_H16})?::"]
+    )
+    + ")"
+)
+
+# RFC 3986 appendix A
+_PERCENT = r"%[0-9A-Fa-f]{2}"
+_UNRESERVED = r"A-Za-z0-9\-._~!$&'()*+,;="
+_AUTHORITY = (
+    rf"(?:(?:[{_UNRESERVED}:]|{_PERCENT})*@)?(?:\[{_IPV6}\]|(?:[{_UNRESERVED}]|{_PERCENT})*)"
+    r"(?::\d{0,5})?"
+)
+# RFC 3987 section 2.2, less white space and marks that some take for it; no private use
+_UCS = (
+    r"\u00a1-\u167f\u1681-\u1fff\u2070-\u2fff\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufefe\uff00-\uffef"
+    r"\u{10000}-\u{1fffd}\u{20000}-\u{2fffd}"
+)
+
+
+def _uri(more: str = "") -> str:
+    """An absolute URI; ``more`` characters may stand outside the authority."""
+    path, query = _path_and_query(more)
+    character = rf"(?:[{_UNRESERVED}:@{more}]|{_PERCENT})"
+    hierarchy = rf"(?://{_AUTHORITY}{path}|/?(?:{character}+{path})?)"
+    return rf"[A-Za-z][A-Za-z0-9+.-]*:{hierarchy}{query}"
+
+
+def _uri_reference(more: str = "") -> str:
+    """An absolute or a relative one."""
+    path, query = _path_and_query(more)
+    character = rf"(?:[{_UNRESERVED}:@{more}]|{_PERCENT})"
+    without_colon = rf"(?:[{_UNRESERVED}@{more}]|{_PERCENT})+"
+    relative = rf"(?://{_AUTHORITY}{path}|/(?:{character}+{path})?|(?:{without_colon}{path})?)"
+    return rf"(?:{_uri(more)}|{relative}{query})"
+
+
+def _path_and_query(more: str) -> tuple[str, str]:
+    path = rf"(?:/(?:[{_UNRESERVED}:@/{more}]|{_PERCENT})*)?"
+    characters = rf"(?:[{_UNRESERVED}:@/?{more}]|{_PERCENT})*"
+    return path, rf"(?:\?{characters})?(?:#{characters})?"
+
+
+# RFC 6570 section 2; no dots in names and no apostrophes, which some refuse
+_NAME = rf"(?:[A-Za-z0-9_]|{_PERCENT})+"
+_VARIABLE = rf"{_NAME}(?::[1-9]\d{{0,3}}|\*)?"
+_LITERAL = rf"(?:[!#$&(-;=?-\[\]_a-z~{_UCS}]|{_PERCENT})"
+_URI_TEMPLATE = rf"(?:{_LITERAL}|\{{[+#./;?&]?{_VARIABLE}(?:,{_VARIABLE})*\}})*"
+
+_POINTER = r"(?:/(?:[^~/]|~[01])*)*"
+
+PATTERNS: dict[str, str] = {
+    "date": _DATE,
+    "time": _TIME,
+    "date-time": rf"{_DATE}T{_TIME}",
+    "duration": _DURATION,
+    "email": _EMAIL,
+    "idn-email": _EMAIL,
+    "hostname": _HOSTNAME,
+    "idn-hostname": _HOSTNAME,
+    "ipv4": _IPV4,
+    "ipv6": _IPV6,
+    "uuid": r"[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}",
+    "uri": _uri(),
+    "iri": _uri(_UCS),
+    "uri-reference": _uri_reference(),
+    "iri-reference": _uri_reference(_UCS),
+    "uri-template": _URI_TEMPLATE,
+    "json-pointer": _POINTER,
+    "relative-json-pointer": rf"(?:0|[1-9]\d{{0,8}})(?:#|{_POINTER})",
+}
+"""Patterns that the whole string matches. Internationalised formats keep to ASCII."""
+
+
+def known_formats() -> frozenset[str]:
+    """The formats that are enforced; all others are annotations."""
+    return frozenset([*PATTERNS, "regex"])
+
+
+@cache
+def strict_format(name: str) -> Node | None:
+    """A tree that matches, from end to end, what every validator takes for the format ``name``.
+
+    None for a format that is not known.
+    """
+    if name == "regex":
+        return regex_tree()
+    return parse(PATTERNS[name], Limits()) if name in PATTERNS else None
+
+
+@cache
+def loose_format(name: str) -> Node | None:
+    """A tree that matches all that any validator takes for the format ``name``.
+
+    None for a format that is not known, and where there is no such tree.
+    """
+    return parse(LOOSE[name], Limits()) if name in LOOSE else None

@@ -1,0 +1,206 @@
+"""JSON text (RFC 8259) in the one form that answers have: the form ``json.dumps`` writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import cache, cached_property
+from typing import Any
+
+from app.constraint.json.numbers.decimals import number
+from app.constraint.json.numbers.ranges import Interval
+from app.constraint.json.whitespace import Whitespace
+from app.constraint.language.codepoints import CHARACTERS, LAST, Ranges, clip, common, utf8
+from app.constraint.language.expressions import Expression, ExpressionPool, byte_range, byte_set
+from app.constraint.limits import Limits
+
+CHARACTER = "character of a JSON string"
+SPELLED_ONCE = "character of a JSON string, in one spelling"
+"""Names of landmarks in a pool."""
+
+_HEX = byte_set(b"0123456789abcdefABCDEF")
+
+_ESCAPED = {code: json.dumps(chr(code))[1:-1].encode() for code in [*range(0x20), 0x22, 0x5C]}
+_PLAIN = byte_range(0, 0x7F) & ~byte_set(_ESCAPED)
+"""Code points below 128 that stand for themselves in a JSON string."""
+
+
+def character(pool: ExpressionPool) -> Expression:
+    """One character of a JSON string, in every spelling; built once per pool.
+
+    It is a prefix code: no spelling is the beginning of another one. A pair of surrogate escapes
+    is one character, as it is one code point; lone surrogates are left out.
+    """
+
+    def build() -> Expression:
+        plain = byte_range(0x20, 0x7F) & ~byte_set(b'"\\')
+        escape = pool.concatenate(pool.literal(b"\\"), _after_backslash(pool))
+        return pool.union((pool.byte(plain), utf8(pool, ((0x80, LAST),)), escape))
+
+    return pool.once(CHARACTER, build)
+
+
+def spelled_once(pool: ExpressionPool) -> Expression:
+    """One character of a JSON string, in one spelling each; built once per pool."""
+    return pool.once(SPELLED_ONCE, lambda: _json_spelling(pool, CHARACTERS))
+
+
+SPELLINGS = {CHARACTER: character, SPELLED_ONCE: spelled_once}
+"""The characters that strings mostly consist of, by their landmarks."""
+
+
+@cache
+def _with_characters() -> ExpressionPool:
+    pool = ExpressionPool()
+    character(pool)
+    spelled_once(pool)
+    return pool
+
+
+def json_pool(max_nodes: int) -> ExpressionPool:
+    """A pool in which the characters of JSON strings are built already."""
+    return _with_characters().copy(max_nodes)
+
+
+def json_spelling(pool: ExpressionPool, members: Ranges) -> Expression:
+    """``members`` as ``json.dumps(..., ensure_ascii=False)`` spells them inside a string.
+
+    Each code point has one spelling, so a pattern leaves no choice between escapes.
+    """
+    return spelled_once(pool) if members == CHARACTERS else _json_spelling(pool, members)
+
+
+def _json_spelling(pool: ExpressionPool, members: Ranges) -> Expression:
+    bits = 0
+    for first, last in clip(members, 0, 0x7F):
+        bits |= byte_range(first, last)
+    escaped = [pool.literal(text) for code, text in _ESCAPED.items() if bits >> code & 1]
+    return pool.union((pool.byte(bits & _PLAIN), utf8(pool, clip(members, 0x80, LAST)), *escaped))
+
+
+def json_spelling_or_any(pool: ExpressionPool, members: Ranges) -> Expression:
+    """The same, but the set of all characters is the JSON character, with every spelling."""
+    if common(members, CHARACTERS) == CHARACTERS:
+        return character(pool)
+    return json_spelling(pool, members)
+
+
+def json_text(value: Any) -> bytes:
+    """``value`` as ``json.dumps`` writes it, in UTF-8. Lone surrogates stay escaped."""
+    return Whitespace().written(value)
+
+
+class JsonText:
+    """Builds the values of JSON in one pool, with one form of white space.
+
+    ``depth`` is that of the value: 0 for the whole answer, ``inside(depth)`` for what a container
+    holds. It matters for indented text alone.
+    """
+
+    def __init__(
+        self, pool: ExpressionPool, limits: Limits, whitespace: Whitespace | None = None
+    ) -> None:
+        self.pool = pool
+        self.limits = limits
+        self.whitespace = whitespace or Whitespace()
+        self.character = character(pool)
+        self._any_values: dict[int, Expression] = {}
+
+    @cached_property
+    def any_content(self) -> Expression:
+        """Contents of strings in one spelling of every character, as names are written."""
+        return self.pool.repeat(spelled_once(self.pool))
+
+    def inside(self, depth: int) -> int:
+        return self.whitespace.inside(depth)
+
+    def constant(self, value: Any, depth: int = 0) -> Expression:
+        """Exactly ``value``."""
+        return self.pool.literal(self.whitespace.written(value, depth))
+
+    def string(self, low: int = 0, high: int | None = None) -> Expression:
+        """Any string of ``low`` to ``high`` characters."""
+        return self.quoted(self.pool.repeat(self.character, low, high))
+
+    def quoted(self, content: Expression) -> Expression:
+        quote = self.pool.literal(b'"')
+        return self.pool.concatenate(quote, content, quote)
+
+    def member(self, name: str, value: Expression) -> Expression:
+        """The member ``name`` of an object."""
+        written = self.pool.literal(json_text(name))
+        return self.pool.concatenate(written, self.whitespace.after_name(self.pool), value)
+
+    def free_member(self, content: Expression | None, value: Expression) -> Expression:
+        """A member with any name of ``content``, which has no quotes; None for any name at all.
+
+        Beside names that are taken a key must have one spelling only, so that none can come back
+        in disguise: see ``names_but``.
+        """
+        name = self.string() if content is None else self.quoted(content)
+        return self.pool.concatenate(name, self.whitespace.after_name(self.pool), value)
+
+    def names_but(self, taken: Iterable[str]) -> Expression:
+        """The contents of all names but those ``taken``, in one spelling each."""
+        pool = self.pool
+        others = pool.complement(pool.one_of(json_text(name)[1:-1] for name in taken))
+        return pool.intersect((self.any_content, others))
+
+    def any_object(self, depth: int = 0) -> Expression:
+        member = self.free_member(None, self.any_value(self.inside(depth)))
+        return self.container(b"{}", member, 0, None, depth)
+
+    def container(
+        self, bracket: bytes, item: Expression, low: int, high: int | None, depth: int
+    ) -> Expression:
+        """``low`` to ``high`` items between the two brackets of ``bracket``."""
+        pool, space = self.pool, self.whitespace
+        if high is not None and low > high:
+            return pool.empty
+        if high == 0 or item == pool.empty:
+            return space.empty(pool, bracket) if low == 0 else pool.empty
+        more = pool.concatenate(space.between(pool, depth), item)
+        others = pool.repeat(more, max(low - 1, 0), None if high is None else high - 1)
+        items = pool.concatenate(item, others, space.end(pool, bracket, depth))
+        return self.begun(bracket, items, may_be_empty=low == 0, depth=depth)
+
+    def begun(
+        self, bracket: bytes, items: Expression, *, may_be_empty: bool, depth: int
+    ) -> Expression:
+        """A container of ``items``, which have the closing bracket at their end, or of nothing."""
+        pool, space = self.pool, self.whitespace
+        begin = space.begin(pool, bracket, depth)
+        if not may_be_empty:
+            return pool.concatenate(begin, items)
+        if begin == pool.literal(bracket[:1]):
+            return pool.concatenate(begin, pool.union((items, pool.literal(bracket[1:]))))
+        return pool.union((pool.concatenate(begin, items), space.empty(pool, bracket)))
+
+    def any_value(self, depth: int = 0) -> Expression:
+        """Any JSON value: a rule, as values hold values."""
+        known = self._any_values.get(depth)
+        if known is None:
+            pool = self.pool
+            known = self._any_values[depth] = pool.declare_rule()
+            words = [self.constant(word) for word in (None, True, False)]
+            plain = [self.string(), number(pool, Interval(), self.limits), *words]
+            array = self.container(b"[]", self.any_value(self.inside(depth)), 0, None, depth)
+            pool.define_rule(known, pool.union([*plain, array, self.any_object(depth)]))
+        return known
+
+
+def _after_backslash(pool: ExpressionPool) -> Expression:
+    """What follows a backslash (RFC 8259 section 7)."""
+    unit = pool.byte(_HEX)
+    letter_d = pool.byte(byte_set(b"dD"))
+    plain_plane = pool.union(
+        (
+            pool.concatenate(pool.byte(_HEX & ~byte_set(b"dD")), pool.repeat(unit, 3, 3)),
+            pool.concatenate(letter_d, pool.byte(byte_range(0x30, 0x37)), unit, unit),
+        )
+    )
+    high = pool.concatenate(letter_d, pool.byte(byte_set(b"89abAB")), unit, unit)
+    low = pool.concatenate(letter_d, pool.byte(byte_set(b"cdefCDEF")), unit, unit)
+    pair = pool.concatenate(high, pool.literal(b"\\u"), low)
+    codes = pool.concatenate(pool.literal(b"u"), pool.union((plain_plane, pair)))
+    return pool.union((pool.byte(byte_set(b'"\\/bfnrt')), codes))

@@ -1,0 +1,419 @@
+"""Derivatives of byte expressions, which of them are alive, and their shortest strings.
+
+Lengths are exact: those of plain expressions come from their parts, those of rules from a
+fixpoint, those of intersections and complements from an A* search over their derivatives. Whether
+an expression has any string at all is asked far more often and costs less: a search that goes
+straight for a state known to be alive.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+from app.constraint.language.expressions import INFINITE, ByteSet, Expression, ExpressionPool, Kind
+from app.constraint.language.rows import Row, Rows
+from app.core.errors import ConstraintTooComplex
+
+_PREFERRED = b"a0A _"
+"""Bytes a shortest completion is spelled with where several are as short."""
+
+
+class Derivatives(Rows):
+    """Derivatives and lengths over one pool, memoised. Picklable together with the pool.
+
+    ``measure`` must be called once after all rules are defined. ``max_search`` bounds the states
+    one search may visit; passing it raises ``ConstraintTooComplex``.
+    """
+
+    def __init__(self, pool: ExpressionPool, max_search: int = 20_000) -> None:
+        super().__init__(pool)
+        self.max_search = max_search
+        self._lengths: list[int | None] = []
+        self._rule_lengths: list[int] = []
+        self._alive = bytearray()
+        """1 for each expression found to have a string; 0 where that is not known."""
+        self._pruned: set[Expression] = set()
+        """Those whose row has no dead derivative left."""
+        self._next: dict[Expression, tuple[int, Expression]] = {}
+        """First byte of a shortest string of an intersection or complement, and what follows."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_pruned": set()}
+
+    @property
+    def nbytes(self) -> int:
+        known = 9 * len(self._lengths) + 40 * len(self._pruned)
+        return super().nbytes + known + 200 * len(self._next)
+
+    def live_row(self, expression: Expression) -> Row:
+        """``row`` without the derivatives from which no string can be finished. Memoised."""
+        row = self.row(expression)
+        if expression not in self._pruned:
+            if not all(self.is_alive(target) for _, target in row):
+                row = [(bits, target) for bits, target in row if self.is_alive(target)]
+                self._rows[expression] = row
+            self._pruned.add(expression)
+        return row
+
+    def derivative(self, expression: Expression, byte: int) -> Expression:
+        """What may follow ``byte``; the pool's ``empty`` if nothing can be finished from there."""
+        self.spend(2)
+        target = self.derivative_of(expression, byte)
+        return target if self.is_alive(target) else self.pool.empty
+
+    def is_alive(self, expression: Expression) -> bool:
+        """Whether the language has any string. Memoised where it has."""
+        if expression >= len(self._alive):
+            self._alive.extend(bytes(len(self.pool) + 256 - len(self._alive)))
+        elif self._alive[expression]:
+            return True
+        alive = self._is_alive(expression)
+        if alive:
+            self._alive[expression] = 1
+        return alive
+
+    def _is_alive(self, expression: Expression) -> bool:
+        pool = self.pool
+        while True:
+            if pool.nullable[expression]:
+                return True
+            known = self._known_length(expression)
+            if known is not None:
+                return known < INFINITE
+            kind, operand = pool.kinds[expression], pool.operands[expression]
+            if kind == Kind.CONCATENATION:
+                if not self.is_alive(operand[0]):
+                    return False
+                expression = operand[1]
+                if expression < len(self._alive) and self._alive[expression]:
+                    return True
+            elif kind == Kind.REPETITION:
+                expression = operand[0]
+            elif kind == Kind.UNION:
+                return any(self.is_alive(member) for member in operand)
+            elif kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
+                return self._search_alive(expression)
+            else:
+                return self.length(expression) < INFINITE
+
+    def length(self, expression: Expression) -> int:
+        """Bytes in a shortest string of the language; ``INFINITE`` if there is none."""
+        known = self._known_length(expression)
+        if known is None:
+            known = self._length(expression)
+            self._set_length(expression, known)
+        return known
+
+    def measure(self) -> None:
+        """Compute the lengths of all rules: the least fixpoint, from the shortest bodies upwards.
+
+        Cost: about the number of nodes, where few rules have several ways of being shortest.
+        """
+        pool = self.pool
+        self._rule_lengths = [INFINITE] * len(pool.bodies)
+        self._measure_parts()
+        if not pool.bodies:
+            return
+        wholes, ruled = self._wholes(), self._ruled()
+        shortened = sorted(body for body in ruled if self.length(body) < INFINITE)
+        while shortened:
+            part = heapq.heappop(shortened)
+            for rule in ruled.get(part, ()):
+                index = pool.operands[rule]
+                if self.length(part) < self._rule_lengths[index]:
+                    self._rule_lengths[index] = self.length(part)
+                    self._set_length(rule, self.length(part))
+                    heapq.heappush(shortened, rule)
+            for whole in wholes.get(part, ()):
+                length = self._length(whole)
+                if length < self.length(whole):
+                    self._set_length(whole, length)
+                    heapq.heappush(shortened, whole)
+
+    def _measure_parts(self) -> None:
+        """Note the lengths of all expressions, where rules have none yet."""
+        pool = self.pool
+        kinds, operands, nullable = pool.kinds, pool.operands, pool.nullable
+        lengths: list[Any] = [None] * len(pool)
+        self._lengths = lengths
+        for expression in range(len(pool)):  # operands come before what they are part of
+            if lengths[expression] is not None:
+                continue  # a search has come by
+            kind = kinds[expression]
+            if nullable[expression]:
+                lengths[expression] = 0
+            elif kind == Kind.CONCATENATION:
+                head, tail = operands[expression]
+                lengths[expression] = min(INFINITE, lengths[head] + lengths[tail])
+            elif kind == Kind.LITERAL:
+                lengths[expression] = len(operands[expression])
+            else:
+                lengths[expression] = self._length(expression)
+
+    def _wholes(self) -> dict[Expression, list[Expression]]:
+        """What each expression that refers to rules is directly part of."""
+        pool = self.pool
+        wholes: dict[Expression, list[Expression]] = {}
+        for expression, regular in enumerate(pool.regular):
+            if regular:
+                continue
+            bare = pool.kinds[expression] in (Kind.RULE, Kind.DISTINCT)
+            for part in () if bare else pool.parts(expression):
+                if not pool.regular[part]:
+                    wholes.setdefault(part, []).append(expression)
+        return wholes
+
+    def _ruled(self) -> dict[Expression, list[Expression]]:
+        """The rules that have each body."""
+        pool = self.pool
+        ruled: dict[Expression, list[Expression]] = {}
+        for expression, kind in enumerate(pool.kinds):
+            if kind == Kind.RULE:
+                ruled.setdefault(pool.body(expression), []).append(expression)
+        return ruled
+
+    def shortest(self, expression: Expression) -> bytes:
+        """A shortest string of the language, which must not be empty. Deterministic."""
+        pool, parts = self.pool, []
+        while not pool.nullable[expression]:
+            kind, operand = pool.kinds[expression], pool.operands[expression]
+            if kind == Kind.CONCATENATION:
+                parts.append(self.shortest(operand[0]))
+                expression = operand[1]
+            elif kind == Kind.UNION:
+                expression = min(operand, key=self.length)
+            elif kind == Kind.RULE:
+                expression = pool.body(expression)
+            elif kind == Kind.DISTINCT:
+                expression = pool.expand_distinct(expression)
+            elif kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
+                self.length(expression)
+                byte, expression = self._next[expression]
+                parts.append(bytes([byte]))
+            else:
+                parts.append(self._shortest_of_leaf(kind, operand))
+                break
+        return b"".join(parts)
+
+    def _shortest_of_leaf(self, kind: int, operand: Any) -> bytes:
+        if kind == Kind.LITERAL:
+            text: bytes = operand
+            return text
+        if kind == Kind.BYTES:
+            return bytes([_preferred_byte(operand)])
+        assert kind == Kind.REPETITION
+        return self.shortest(operand[0]) * int(operand[1])
+
+    def _known_length(self, expression: Expression) -> int | None:
+        return self._lengths[expression] if expression < len(self._lengths) else None
+
+    def _set_length(self, expression: Expression, length: int) -> None:
+        if expression >= len(self._lengths):
+            self._lengths.extend([None] * (len(self.pool) - len(self._lengths)))
+        self._lengths[expression] = length
+
+    def _length_of_concatenation(self, expression: Expression) -> int:
+        """From the last part to the first, as they may be many. Notes the lengths of the ends."""
+        pool = self.pool
+        head, end = pool.operands[expression]
+        ends = []
+        while pool.kinds[end] == Kind.CONCATENATION and not self._is_exact(end):
+            ends.append(end)
+            end = pool.operands[end][1]
+        length = self.length(end)
+        for whole in reversed(ends):
+            length = min(INFINITE, length + self.length(pool.operands[whole][0]))
+            self._set_length(whole, length)
+        return min(INFINITE, length + self.length(head))
+
+    def _length(self, expression: Expression) -> int:
+        pool = self.pool
+        if pool.nullable[expression]:
+            return 0
+        kind, operand = pool.kinds[expression], pool.operands[expression]
+        if kind == Kind.LITERAL:
+            text: bytes = operand
+            return len(text)
+        if kind == Kind.BYTES:
+            return 1
+        if kind == Kind.CONCATENATION:
+            return self._length_of_concatenation(expression)
+        if kind == Kind.UNION:
+            return min([self.length(member) for member in operand])
+        if kind == Kind.REPETITION:
+            low: int = operand[1]
+            return min(INFINITE, self.length(operand[0]) * low)
+        if kind == Kind.RULE:
+            return self._rule_lengths[int(operand)]
+        if kind == Kind.EMPTY:
+            return INFINITE
+        if kind == Kind.DISTINCT:
+            items, between, least, _ = operand
+            nearest: list[int] = sorted(map(self.length, items))[: int(least)]
+            return min(INFINITE, sum(nearest) + self.length(between) * (int(least) - 1))
+        return self._search(expression)
+
+    def _search_alive(self, start: Expression) -> bool:
+        """Whether a string can be finished: best first, to the first state known to be alive.
+
+        Notes what it learns: all on the way are alive, or all that was visited is dead.
+        """
+        came: dict[Expression, Expression] = {start: start}
+        frontier = [(self._bound(start), 0, start)]
+        while frontier:
+            _, order, here = heapq.heappop(frontier)
+            if len(came) > self.max_search:
+                raise ConstraintTooComplex(f"more than {self.max_search} states in a search")
+            row = self.row(here)
+            self.spend(2 + len(row))
+            for _, target in row:
+                if target in came:
+                    continue
+                bound = self._bound(target)
+                if bound >= INFINITE:
+                    continue
+                came[target] = here
+                if self._is_plainly_alive(target):
+                    self._note_alive(here, came)
+                    return True
+                heapq.heappush(frontier, (bound, order - 1, target))
+        for expression in came:
+            self._set_length(expression, INFINITE)
+        return False
+
+    def _note_alive(self, end: Expression, came: dict[Expression, Expression]) -> None:
+        """All on the way to ``end``, the last state that was visited, are alive."""
+        self._alive.extend(bytes(len(self.pool) - min(len(self._alive), len(self.pool))))
+        while not self._alive[end]:
+            self._alive[end] = 1
+            end = came[end]
+
+    def _is_plainly_alive(self, expression: Expression) -> bool:
+        """Whether it is known, or known of its parts, that ``expression`` has a string."""
+        pool = self.pool
+        while pool.kinds[expression] == Kind.CONCATENATION:
+            if expression < len(self._alive) and self._alive[expression]:
+                return True
+            head, expression = pool.operands[expression]
+            if not self._is_plainly_alive(head):
+                return False
+        if expression < len(self._alive) and self._alive[expression]:
+            return True
+        known = 0 if pool.nullable[expression] else self._known_length(expression)
+        if known is not None:
+            return known < INFINITE
+        kind, operand = pool.kinds[expression], pool.operands[expression]
+        if kind == Kind.UNION:
+            return any(map(self._is_plainly_alive, operand))
+        if kind == Kind.REPETITION:
+            return self._is_plainly_alive(operand[0])
+        if kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
+            return False
+        return self.length(expression) < INFINITE
+
+    def _search(self, start: Expression) -> int:
+        """A* over derivatives to the nearest nullable one; records what it learns on the way.
+
+        Among states as promising the deepest comes first, so that a long string of which the
+        length is plain is found at once. A state of known length ends the search: its bound is
+        exact.
+        """
+        frontier = [(self._bound(start), 0, 0, start)]
+        cost: dict[Expression, int] = {start: 0}
+        came: dict[Expression, tuple[Expression, ByteSet]] = {}
+        pushed = 0
+        while frontier:
+            _, negative_depth, _, here = heapq.heappop(frontier)
+            depth = -negative_depth
+            if depth > cost[here]:
+                continue
+            known = 0 if self.pool.nullable[here] else self._known_length(here)
+            if known is not None:
+                self._record_path(start, here, known, came)
+                return depth + known
+            if len(cost) > self.max_search:
+                raise ConstraintTooComplex(f"more than {self.max_search} states in a search")
+            row = self.row(here)
+            self.spend(2 + len(row))
+            for bits, target in row:
+                if depth + 1 < cost.get(target, INFINITE):
+                    bound = self._bound(target)
+                    if bound < INFINITE:
+                        cost[target] = depth + 1
+                        came[target] = (here, bits)
+                        pushed -= 1
+                        entry = (depth + 1 + bound, -depth - 1, pushed, target)
+                        heapq.heappush(frontier, entry)
+        for expression in cost:
+            self._set_length(expression, INFINITE)
+        return INFINITE
+
+    def _record_path(
+        self,
+        start: Expression,
+        end: Expression,
+        length: int,
+        came: dict[Expression, tuple[Expression, ByteSet]],
+    ) -> None:
+        self._set_length(end, length)
+        while end != start:
+            before, bits = came[end]
+            length += 1
+            self._set_length(before, length)
+            self._next[before] = (_preferred_byte(bits), end)
+            end = before
+
+    def _bound(self, expression: Expression) -> int:
+        """A lower bound of the length, without a search: the A* heuristic. Notes exact ones."""
+        known = self._known_length(expression)
+        if known is not None:
+            return known
+        pool = self.pool
+        if pool.nullable[expression]:
+            return 0
+        kind, operand = pool.kinds[expression], pool.operands[expression]
+        if kind == Kind.INTERSECTION:
+            return max([self._bound(member) for member in operand])
+        if kind == Kind.COMPLEMENT:
+            return 1
+        if kind == Kind.CONCATENATION:
+            return self._bound_of_concatenation(expression)
+        if kind == Kind.UNION:
+            bounds = [self._bound(member) for member in operand]
+            bound = min(bounds)
+            parts: tuple[Expression, ...] = (operand[bounds.index(bound)],)
+        elif kind == Kind.REPETITION:
+            parts = operand[:1]
+            bound = min(INFINITE, self._bound(operand[0]) * int(operand[1]))
+        else:
+            return self.length(expression)
+        if all(map(self._is_exact, parts)):
+            self._set_length(expression, bound)
+        return bound
+
+    def _bound_of_concatenation(self, expression: Expression) -> int:
+        """The same along a concatenation, which may be long."""
+        pool, chain = self.pool, []
+        while pool.kinds[expression] == Kind.CONCATENATION and not self._is_exact(expression):
+            chain.append(expression)
+            expression = pool.operands[expression][1]
+        bound, exact = self._bound(expression), self._is_exact(expression)
+        for whole in reversed(chain):
+            head = pool.operands[whole][0]
+            bound = min(INFINITE, bound + self._bound(head))
+            exact = exact and self._is_exact(head)
+            if exact:
+                self._set_length(whole, bound)
+        return bound
+
+    def _is_exact(self, expression: Expression) -> bool:
+        """Whether the bound of an expression is known to be its length."""
+        return self.pool.nullable[expression] or self._known_length(expression) is not None
+
+
+def _preferred_byte(bits: ByteSet) -> int:
+    for byte in _PREFERRED:
+        if bits >> byte & 1:
+            return byte
+    return (bits & -bits).bit_length() - 1

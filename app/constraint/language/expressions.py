@@ -1,0 +1,348 @@
+"""Languages over bytes as hash-consed expressions.
+
+An expression is an integer into its ``ExpressionPool``; building the same expression twice gives
+the same integer, so a set of expressions is finite where the language is regular, and an
+expression can stand for a state of the automaton (Brzozowski 1964; Owens, Reppy and Turon,
+"Regular-expression derivatives re-examined", 2009). ``derivatives`` takes them apart again.
+
+The forms are: the empty language, the empty string, one byte of a set, a literal, concatenation,
+union, intersection, complement, bounded repetition, different items of a finite set, and reference
+to a named rule. Rules make recursive schemas possible without a depth limit; they may not stand
+inside an intersection or a complement, where emptiness would be undecidable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from app.constraint.language.inclusion import Inclusion
+from app.constraint.language.nodes import (
+    ALL_BYTES,
+    INFINITE,
+    LONGEST_LITERAL,
+    ByteSet,
+    Expression,
+    Kind,
+    Nodes,
+    byte_range,
+    byte_set,
+)
+
+__all__ = [
+    "ALL_BYTES",
+    "INFINITE",
+    "LONGEST_LITERAL",
+    "ByteSet",
+    "Expression",
+    "ExpressionPool",
+    "Kind",
+    "byte_range",
+    "byte_set",
+]
+
+_MANY_MEMBERS = 16
+"""A union of more has its literals sorted by first byte."""
+_MOST_NESTED = 64
+"""So many common beginnings are taken out inside one another."""
+
+
+_MOST_FACTORED = 8
+"""Shared beginnings that are taken out at once; a character of UTF-8 needs three."""
+
+_CONCATENATIONS = {Kind.CONCATENATION}
+
+
+class ExpressionPool(Nodes):
+    """Builds and owns expressions; picklable, so that a worker process can send one back."""
+
+    def __init__(self, max_nodes: int = 2_000_000) -> None:
+        super().__init__(max_nodes)
+        self._intersections: dict[tuple[Expression, ...], Expression] = {}
+        self._inclusion = Inclusion(self)
+        self._factoring = 0
+        """Shared beginnings that are being taken out, one behind the other."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_inclusion": None, "_intersections": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._inclusion = Inclusion(self)
+
+    def copy(self, max_nodes: int) -> ExpressionPool:
+        """Another pool with the same expressions, under the same numbers."""
+        other = ExpressionPool(max_nodes)
+        other.kinds[:], other.operands[:] = self.kinds, self.operands
+        other.nullable[:], other.regular[:] = self.nullable, self.regular
+        other.bodies[:], other.landmarks = self.bodies, self.landmarks.copy()
+        other._index = [index.copy() for index in self._index]
+        return other
+
+    @property
+    def num_notes(self) -> int:
+        """How many intersections and parts of repetitions are remembered; any thread may ask."""
+        return len(self._inclusion) + len(self._intersections)
+
+    def union(self, members: Iterable[Expression]) -> Expression:
+        """Any of ``members``. Single bytes among them become one byte set."""
+        return self._union(members, 0)
+
+    def _union(self, members: Iterable[Expression], nesting: int) -> Expression:
+        kinds, operands = self.kinds, self.operands
+        flat: set[Expression] = set()
+        single_bytes: ByteSet = 0
+        for member in members:
+            for part in operands[member] if kinds[member] == Kind.UNION else (member,):
+                kind = kinds[part]
+                if kind == Kind.BYTES:
+                    single_bytes |= operands[part]
+                elif kind == Kind.LITERAL and len(operands[part]) == 1:
+                    single_bytes |= 1 << operands[part][0]
+                elif part == self.everything:
+                    return part
+                elif kind != Kind.EMPTY:
+                    flat.add(part)
+        if single_bytes:
+            flat.add(self.byte(single_bytes))
+        if self.epsilon in flat and any(self.nullable[m] for m in flat if m != self.epsilon):
+            flat.discard(self.epsilon)
+        if len(flat) < 2:
+            return flat.pop() if flat else self.empty
+        occurring = {kinds[member] for member in flat}
+        if Kind.REPETITION in occurring:
+            flat = self._inclusion.without_absorbed(flat)
+        elif occurring == _CONCATENATIONS and self._factoring < _MOST_FACTORED:
+            head = self._shared_head(flat)
+            if head is not None:
+                self._factoring += 1
+                rest = self.union([operands[m][1] for m in flat])
+                self._factoring -= 1
+                return self.concatenate(head, rest)
+        if len(flat) > _MANY_MEMBERS and nesting < _MOST_NESTED:
+            flat = self._by_first_byte(flat, nesting)
+        return self._associative(Kind.UNION, flat, self.empty)
+
+    def _shared_head(self, members: Iterable[Expression]) -> Expression | None:
+        """What all ``members`` begin with, where that is so many bytes of one set."""
+        heads = {
+            self.operands[m][0] if self.kinds[m] == Kind.CONCATENATION else self.empty
+            for m in members
+        }
+        head = heads.pop()
+        if heads or not self._is_run(head):
+            return None
+        return head
+
+    def _is_run(self, expression: Expression) -> bool:
+        """Whether all strings are of one length, each byte of one set."""
+        if self.kinds[expression] == Kind.REPETITION:
+            repeated, low, high = self.operands[expression]
+            return bool(low == high) and self.kinds[repeated] == Kind.BYTES
+        return self.kinds[expression] == Kind.BYTES
+
+    def _by_first_byte(self, members: set[Expression], nesting: int) -> set[Expression]:
+        """The same union, with the beginnings that literals share taken out in front of them.
+
+        A derivative then costs the branches at one place, and not every member.
+        """
+        groups: dict[int, list[tuple[bytes, Expression]]] = {}
+        result = set()
+        for member in members:
+            kind, operand = self.kinds[member], self.operands[member]
+            head, tail = operand if kind == Kind.CONCATENATION else (member, self.epsilon)
+            if self.kinds[head] == Kind.LITERAL:
+                text = self.operands[head]
+                groups.setdefault(text[0], []).append((text, tail))
+            else:
+                result.add(member)
+        for group in groups.values():
+            texts = [text for text, _ in group]
+            shared = _common_length(min(texts), max(texts))
+            rest = [self.concatenate(self.literal(text[shared:]), tail) for text, tail in group]
+            # What follows a literal that is used up is not looked into: that could go on for ever.
+            used_up = any(len(text) == shared for text in texts)
+            after = self._union(rest, _MOST_NESTED if used_up else nesting + 1)
+            result.add(self.concatenate(self.literal(texts[0][:shared]), after))
+        return result
+
+    def one_of(self, texts: Iterable[bytes]) -> Expression:
+        """Exactly one of ``texts``, as a tree of their common beginnings.
+
+        A derivative costs the branches at one place; that of a union of literals costs all texts.
+        """
+        ordered = sorted(set(texts))
+        open_nodes: list[tuple[int, list[Expression]]] = [(0, [])]
+        """The way to the current text: bytes before a node, and what may follow there."""
+        for text, following in zip(ordered, [*ordered[1:], b""], strict=False):
+            shared, end, rest = _common_length(text, following), len(text), self.epsilon
+            while True:
+                if open_nodes[-1][0] < shared:
+                    open_nodes.append((shared, []))
+                start, options = open_nodes[-1]
+                options.append(self.concatenate(self.literal(text[start:end]), rest))
+                if start == shared:
+                    break
+                end, rest = start, self.union(options)
+                open_nodes.pop()
+        return self.union(open_nodes[0][1])
+
+    def optional(self, expression: Expression) -> Expression:
+        return self.union((self.epsilon, expression))
+
+    def intersect(self, members: Iterable[Expression]) -> Expression:
+        """What all ``members`` have in common. None of them may contain a rule."""
+        flat: set[Expression] = set()
+        common: ByteSet | None = None
+        for member in members:
+            parts = self.operands[member] if self.kinds[member] == Kind.INTERSECTION else (member,)
+            for part in parts:
+                kind = self.kinds[part]
+                if kind == Kind.BYTES:
+                    bits = self.operands[part]
+                    common = bits if common is None else common & bits
+                elif part == self.empty:
+                    return self.empty
+                elif part != self.everything:
+                    assert self.regular[part], "rules may not stand inside an intersection"
+                    flat.add(part)
+        if common is not None:
+            one_byte = self.byte(common)
+            if one_byte == self.empty:
+                return self.empty
+            flat.add(one_byte)
+        if self.epsilon in flat:
+            return self.epsilon if all(self.nullable[m] for m in flat) else self.empty
+        if len(flat) < 2:
+            return self._associative(Kind.INTERSECTION, flat, self.everything)
+        key = tuple(sorted(flat))
+        known = self._intersections.get(key)
+        if known is None:
+            known = self._intersections[key] = self._intersect(flat)
+        return known
+
+    def _intersect(self, members: set[Expression]) -> Expression:
+        """What two or more members have in common."""
+        excluded = {self.operands[m] for m in members if self.kinds[m] == Kind.COMPLEMENT}
+        wanted = {m for m in members if self.kinds[m] != Kind.COMPLEMENT}
+        if self._inclusion.contradict(wanted, excluded):
+            return self.empty
+        for star in [member for member in wanted if self._inclusion.letters(member)]:
+            if any(m != star and self._inclusion.is_within(m, star) for m in wanted):
+                wanted.discard(star)
+                members = members - {star}
+        if self._factoring < _MOST_FACTORED:
+            self._factoring += 1
+            factored = self._factored(wanted, excluded)
+            self._factoring -= 1
+            if factored is not None:
+                return factored
+        return self._associative(Kind.INTERSECTION, members, self.everything)
+
+    def _factored(self, wanted: set[Expression], excluded: set[Expression]) -> Expression | None:
+        """An intersection of which all members begin with one byte of a set: that, and the rest.
+
+        So the inside of a character in UTF-8 is one state, whatever is intersected around it.
+        None where the members are of other forms.
+        """
+        head = self._shared_head((*wanted, *excluded)) if wanted else None
+        if head is not None:
+            rests = [self.operands[m][1] for m in wanted]
+            rests += [self.complement(self.operands[m][1]) for m in excluded]
+            return self.concatenate(head, self.intersect(rests))
+        common, rests = ALL_BYTES, []
+        for member in wanted:
+            bits = self._first_bytes(member)
+            if bits is None:
+                return None
+            common &= bits
+            rests.append(self.operands[member][1])
+        if not rests:
+            return None
+        for member in excluded:
+            bits = self._first_bytes(member)
+            if bits is None or (bits & common and common & ~bits):
+                return None
+            if bits & common:
+                rests.append(self.complement(self.operands[member][1]))
+        return self.concatenate(self.byte(common), self.intersect(rests))
+
+    def _first_bytes(self, expression: Expression) -> ByteSet | None:
+        """The set that a concatenation begins with one byte of, if it does."""
+        if self.kinds[expression] != Kind.CONCATENATION:
+            return None
+        head = self.operands[expression][0]
+        bits: ByteSet = self.operands[head]
+        return bits if self.kinds[head] == Kind.BYTES else None
+
+    def complement(self, expression: Expression) -> Expression:
+        """Every byte string that ``expression`` does not contain. It may not contain a rule."""
+        if self.kinds[expression] == Kind.COMPLEMENT:
+            inner: Expression = self.operands[expression]
+            return inner
+        assert self.regular[expression], "rules may not stand inside a complement"
+        nullable = not self.nullable[expression]
+        return self.node(Kind.COMPLEMENT, expression, nullable=nullable, regular=True)
+
+    def repeat(self, expression: Expression, low: int = 0, high: int | None = None) -> Expression:
+        """``expression`` from ``low`` to ``high`` times over; ``high`` None is without bound."""
+        if high is not None and low > high:
+            return self.empty
+        if high == 0 or expression == self.epsilon:
+            return self.epsilon
+        if expression == self.empty:
+            return self.epsilon if low == 0 else self.empty
+        if low == 1 and high == 1:
+            return expression
+        if self.nullable[expression]:
+            low = 0
+        regular = self.regular[expression]
+        return self.node(
+            Kind.REPETITION, (expression, low, high), nullable=low == 0, regular=regular
+        )
+
+    def distinct(
+        self, items: tuple[Expression, ...], between: Expression, low: int, high: int
+    ) -> Expression:
+        """``low`` to ``high`` of ``items``, one or more, each at most once, in any order.
+
+        ``between`` stands between two of them. What is left of the items is worked out as far as
+        an answer goes (``expand_distinct``), so the number of their subsets does not matter.
+        """
+        high = min(high, len(items))
+        if high < max(low, 1):
+            return self.empty
+        operand = (items, between, max(low, 1), high)
+        return self.node(Kind.DISTINCT, operand, nullable=False, regular=False)
+
+    def expand_distinct(self, expression: Expression) -> Expression:
+        """The same language: one of the items, and what is left of the others."""
+        items, between, low, high = self.operands[expression]
+        options = []
+        for index, item in enumerate(items):
+            left = self.distinct(items[:index] + items[index + 1 :], between, low - 1, high - 1)
+            rest = self.concatenate(between, left)
+            options.append(self.concatenate(item, rest if low > 1 else self.optional(rest)))
+        return self.union(options)
+
+    def _associative(self, kind: int, members: set[Expression], neutral: Expression) -> Expression:
+        if not members:
+            return neutral
+        if len(members) == 1:
+            return next(iter(members))
+        operand = tuple(sorted(members))
+        found = self._index[kind].get(operand)
+        if found is not None:
+            return found
+        combine = any if kind == Kind.UNION else all
+        nullable = combine([self.nullable[m] for m in operand])
+        regular = all(self.regular[m] for m in operand)
+        return self.node(kind, operand, nullable=nullable, regular=regular)
+
+
+def _common_length(left: bytes, right: bytes) -> int:
+    """How many bytes ``left`` and ``right`` begin with alike."""
+    size = min(len(left), len(right))
+    if left[:size] == right[:size]:
+        return size
+    return next(index for index in range(size) if left[index] != right[index])

@@ -1,0 +1,218 @@
+"""The nodes of expressions: what they are made of, each made once (hash consing).
+
+Bytes, literals, concatenations and rules, which need no algebra; ``expressions`` has the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Final
+
+from app.core.errors import ConstraintTooComplex
+
+Expression = int
+"""An index into the pool that built it."""
+
+ByteSet = int
+"""A set of bytes as 256 bits: byte b is in the set where bit b is 1."""
+
+ALL_BYTES: ByteSet = (1 << 256) - 1
+INFINITE: int = 1 << 60
+"""Length of the shortest string of a language that has none."""
+
+
+LONGEST_LITERAL = 256
+"""Bytes of one literal; longer texts are concatenations of them."""
+
+
+class Kind:
+    """Form of an expression; ``pool.operands[e]`` holds what the comment says.
+
+    Plain numbers: a member of an ``Enum`` takes eight times as long to look up in Python 3.11.
+    """
+
+    EMPTY: Final = 0  # None: no string at all
+    EPSILON: Final = 1  # None: the empty string
+    BYTES: Final = 2  # ByteSet of two or more bytes
+    LITERAL: Final = 3  # bytes, 1 to LONGEST_LITERAL
+    CONCATENATION: Final = 4  # (head, tail); head is never itself a concatenation
+    UNION: Final = 5  # sorted tuple of two or more expressions
+    INTERSECTION: Final = 6  # sorted tuple of two or more expressions
+    COMPLEMENT: Final = 7  # expression
+    REPETITION: Final = 8  # (expression, low, high); high is None where unbounded
+    RULE: Final = 9  # index into pool.bodies
+    DISTINCT: Final = 10  # (items, between, low, high); see pool.distinct
+
+
+def byte_range(first: int, last: int) -> ByteSet:
+    """The bytes from ``first`` to ``last``, both included."""
+    return (1 << (last + 1)) - (1 << first)
+
+
+def byte_set(members: Iterable[int]) -> ByteSet:
+    bits = 0
+    for member in members:
+        bits |= 1 << member
+    return bits
+
+
+class Nodes:
+    """Owns expressions, which are numbers into its lists.
+
+    The index is pickled, too: reading it takes less time than building it again.
+
+    ``max_nodes`` bounds what building *and* taking derivatives may create; passing it raises
+    ``ConstraintTooComplex``.
+    """
+
+    def __init__(self, max_nodes: int = 2_000_000) -> None:
+        self.max_nodes = max_nodes
+        self.kinds: list[int] = []
+        self.operands: list[Any] = []
+        self.nullable: list[bool] = []
+        self.regular: list[bool] = []
+        """Whether no rule is referred to anywhere inside."""
+        self.bodies: list[Expression | None] = []
+        self.landmarks: dict[Hashable, Expression] = {}
+        """What was built with ``once``, by name."""
+        self._index: list[dict[Any, Expression]] = [{} for _ in range(Kind.DISTINCT + 1)]
+        """For each kind, the expressions by their operands."""
+        self.empty = self.node(Kind.EMPTY, None, nullable=False, regular=True)
+        self.epsilon = self.node(Kind.EPSILON, None, nullable=True, regular=True)
+        self.everything = self.node(Kind.COMPLEMENT, self.empty, nullable=True, regular=True)
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def once(self, name: Hashable, build: Callable[[], Expression]) -> Expression:
+        """What ``build`` makes, called the first time that ``name`` is asked for."""
+        known = self.landmarks.get(name)
+        if known is None:
+            known = self.landmarks[name] = build()
+        return known
+
+    def byte(self, members: ByteSet) -> Expression:
+        """Any one byte of ``members``."""
+        if members == 0:
+            return self.empty
+        if members & (members - 1) == 0:
+            return self.literal(bytes([members.bit_length() - 1]))
+        return self.node(Kind.BYTES, members, nullable=False, regular=True)
+
+    def literal(self, text: bytes) -> Expression:
+        """Exactly ``text``; a long one in pieces, so that a derivative does not copy all of it."""
+        known = self._index[Kind.LITERAL].get(text)
+        if known is not None:
+            return known
+        if not text:
+            return self.epsilon
+        size, result = LONGEST_LITERAL, self.epsilon
+        for start in range((len(text) - 1) // size * size, -1, -size):
+            piece = text[start : start + size]
+            one = self.node(Kind.LITERAL, piece, nullable=False, regular=True)
+            result = one if result == self.epsilon else self._pair(one, result)
+        return result
+
+    def concatenate(self, *parts: Expression) -> Expression:
+        """The parts one after the other. Adjacent literals become one."""
+        result, text = self.epsilon, b""
+        for part in reversed(parts):
+            if result == self.epsilon and not text:
+                result = part
+                continue
+            for piece in reversed(self._pieces(part)):
+                written = self.operands[piece] if self.kinds[piece] == Kind.LITERAL else b""
+                if text and not 0 < len(written) <= LONGEST_LITERAL - len(text):
+                    result, text = self._prepend_text(text, result), b""
+                if written:
+                    text = written + text
+                else:
+                    result = self._prepend(piece, result)
+        return self._prepend_text(text, result) if text else result
+
+    def _pieces(self, expression: Expression) -> list[Expression]:
+        """What a concatenation is of; an expression of another form by itself."""
+        pieces = []
+        while self.kinds[expression] == Kind.CONCATENATION:
+            piece, expression = self.operands[expression]
+            pieces.append(piece)
+        pieces.append(expression)
+        return pieces
+
+    def declare_rule(self, *, nullable: bool = False) -> Expression:
+        """A reference to a rule whose body comes later; ``nullable`` says if it has b""."""
+        self.bodies.append(None)
+        return self.node(Kind.RULE, len(self.bodies) - 1, nullable=nullable, regular=False)
+
+    def define_rule(self, rule: Expression, body: Expression) -> None:
+        """Give a declared rule its body. A body may refer to any rule, itself included."""
+        assert self.kinds[rule] == Kind.RULE
+        assert self.nullable[body] == self.nullable[rule], "declared with other nullability"
+        self.bodies[self.operands[rule]] = body
+
+    def body(self, rule: Expression) -> Expression:
+        body: Expression | None = self.bodies[self.operands[rule]]
+        assert body is not None, "a declared rule has no body"
+        return body
+
+    def parts(self, expression: Expression) -> tuple[Expression, ...]:
+        """What an expression is made of; a rule, of its body."""
+        kind, operand = self.kinds[expression], self.operands[expression]
+        if kind in (Kind.CONCATENATION, Kind.UNION, Kind.INTERSECTION):
+            parts: tuple[Expression, ...] = operand
+            return parts
+        if kind == Kind.REPETITION:
+            return (operand[0],)
+        if kind == Kind.COMPLEMENT:
+            return (operand,)
+        if kind == Kind.DISTINCT:
+            return (*operand[0], operand[1])
+        return (self.body(expression),) if kind == Kind.RULE else ()
+
+    def node(self, kind: int, operand: Any, *, nullable: bool, regular: bool) -> Expression:
+        """The expression with this operand, which must be in the form that ``Kind`` asks for."""
+        index = self._index[kind]
+        found = index.get(operand)
+        if found is not None:
+            return found
+        number = len(self.kinds)
+        if number >= self.max_nodes:
+            raise ConstraintTooComplex(f"more than {self.max_nodes} expression nodes")
+        self.kinds.append(kind)
+        self.operands.append(operand)
+        self.nullable.append(nullable)
+        self.regular.append(regular)
+        index[operand] = number
+        return number
+
+    def _prepend(self, head: Expression, tail: Expression) -> Expression:
+        """``head``, which is neither a concatenation nor a literal, and then ``tail``."""
+        if tail == self.epsilon:
+            return head
+        if head == self.epsilon:
+            return tail
+        if head == self.empty or tail == self.empty:
+            return self.empty
+        return self._pair(head, tail)
+
+    def _prepend_text(self, text: bytes, tail: Expression) -> Expression:
+        """``text``, which is not empty, and then ``tail``; one literal where that is not long."""
+        if tail == self.empty:
+            return tail
+        first, rest = tail, self.epsilon
+        if self.kinds[tail] == Kind.CONCATENATION:
+            first, rest = self.operands[tail]
+        if self.kinds[first] == Kind.LITERAL:
+            both = text + self.operands[first]
+            if len(both) <= LONGEST_LITERAL:
+                text, tail = both, rest
+        literal = self.literal(text)
+        return literal if tail == self.epsilon else self._pair(literal, tail)
+
+    def _pair(self, head: Expression, tail: Expression) -> Expression:
+        found = self._index[Kind.CONCATENATION].get((head, tail))
+        if found is not None:
+            return found
+        nullable = self.nullable[head] and self.nullable[tail]
+        regular = self.regular[head] and self.regular[tail]
+        return self.node(Kind.CONCATENATION, (head, tail), nullable=nullable, regular=regular)

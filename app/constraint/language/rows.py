@@ -1,0 +1,256 @@
+"""Rows: all derivatives of a byte expression at once, memoised, with a bound on work.
+
+The derivative of a language by a byte b holds what may follow b (Brzozowski 1964). A row gives all
+of them as a partition of the bytes into classes (Owens, Reppy and Turon 2009, section 4.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from app.constraint.language.expressions import ALL_BYTES, ByteSet, Expression, ExpressionPool, Kind
+from app.core.errors import ConstraintTooComplex
+
+Row = list[tuple[ByteSet, Expression]]
+"""Disjoint, non-empty byte classes with different derivatives; bytes in no class lead nowhere."""
+
+UNBOUNDED = 1 << 62
+
+_MANY_CLASSES = 24
+"""Classes in the rows of an intersection from which on single bytes are looked at instead."""
+
+_DENSE_WORK = 60
+"""Steps that looking at all bytes takes."""
+
+
+class TooMuchWork(ConstraintTooComplex):
+    """A call did as much work as it was allowed; what it computed is kept."""
+
+
+class Rows:
+    """Rows over one pool, memoised. Picklable together with the pool, without the rows.
+
+    Work is counted in classes and members looked at, each a microsecond or so: the same input
+    costs the same work on every machine. ``allow`` bounds it; passing the bound raises
+    ``TooMuchWork``, keeps what was computed, and leaves everything usable.
+    """
+
+    def __init__(self, pool: ExpressionPool) -> None:
+        self.pool = pool
+        self._rows: dict[Expression, Row] = {}
+        self._dense: dict[Expression, list[Expression]] = {}
+        """Rows of members of intersections, byte by byte."""
+        self._open: set[Expression] = set()
+        self._allowed = UNBOUNDED
+        self._left = UNBOUNDED
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_rows": {}, "_dense": {}, "_allowed": UNBOUNDED, "_left": UNBOUNDED}
+
+    def allow(self, work: int) -> None:
+        """Bound the work from here on, until the next call."""
+        self._allowed = self._left = work
+
+    @property
+    def work(self) -> int:
+        """Work done since the last ``allow``."""
+        return self._allowed - self._left
+
+    @property
+    def nbytes(self) -> int:
+        """Memory for rows, in bytes, estimated. Any thread may read it."""
+        return 400 * len(self._rows) + 2_200 * len(self._dense)
+
+    def row(self, expression: Expression) -> Row:
+        """Every next byte and the derivative it leads to. Memoised; not to be changed."""
+        found = self._rows.get(expression)
+        if found is None:
+            found = self._row(expression)
+            self.spend(1 + 2 * len(found))
+            self._rows[expression] = found
+        return found
+
+    def spend(self, work: int) -> None:
+        """Count ``work``. Raises ``TooMuchWork`` where no more is allowed."""
+        self._left -= work
+        if self._left < 0:
+            raise TooMuchWork(f"more than {self._allowed} steps of work at once")
+
+    def derivative_of(self, expression: Expression, byte: int) -> Expression:
+        """What may follow ``byte``, perhaps nothing.
+
+        Costs fewer new expressions than ``row`` does inside repetitions and concatenations.
+        """
+        pool, targets = self.pool, []
+        while expression not in self._rows and pool.kinds[expression] == Kind.CONCATENATION:
+            head, tail = pool.operands[expression]
+            targets.append(pool.concatenate(self.derivative_of(head, byte), tail))
+            if not pool.nullable[head]:
+                return pool.union(targets)
+            expression = tail
+        if expression not in self._rows and pool.kinds[expression] == Kind.REPETITION:
+            repetition = pool.operands[expression]
+            after = self.derivative_of(repetition[0], byte)
+            targets.append(pool.concatenate(after, self._rest(repetition)))
+        else:
+            row = self.row(expression)
+            targets.extend(target for members, target in row if members >> byte & 1)
+        return pool.union(targets)
+
+    def _rest(self, repetition: tuple[Expression, int, int | None]) -> Expression:
+        """What a repetition still is after one time."""
+        inner, low, high = repetition
+        return self.pool.repeat(inner, max(low - 1, 0), None if high is None else high - 1)
+
+    def _row(self, expression: Expression) -> Row:
+        pool = self.pool
+        kind, operand = pool.kinds[expression], pool.operands[expression]
+        if kind == Kind.CONCATENATION:
+            return self._row_of_concatenation(expression)
+        if kind == Kind.UNION:
+            return self._merge([self.row(member) for member in operand])
+        if kind == Kind.LITERAL:
+            return [(1 << operand[0], pool.literal(operand[1:]))]
+        if kind == Kind.BYTES:
+            return [(operand, pool.epsilon)]
+        if kind == Kind.INTERSECTION:
+            return self._row_of_intersection(operand)
+        if kind == Kind.COMPLEMENT:
+            return self._row_of_complement(operand)
+        if kind == Kind.REPETITION:
+            rest = self._rest(operand)
+            return [(b, pool.concatenate(e, rest)) for b, e in self.row(operand[0])]
+        if kind == Kind.RULE:
+            return self._row_of_rule(expression)
+        if kind == Kind.DISTINCT:
+            return self.row(pool.expand_distinct(expression))
+        return []
+
+    def _row_of_concatenation(self, expression: Expression) -> Row:
+        pool, rows = self.pool, []
+        while pool.kinds[expression] == Kind.CONCATENATION:
+            head, tail = pool.operands[expression]
+            rows.append([(b, pool.concatenate(e, tail)) for b, e in self.row(head)])
+            if not pool.nullable[head]:
+                break
+            expression = tail
+        else:
+            rows.append(self.row(expression))
+        return rows[0] if len(rows) == 1 else self._merge(rows)
+
+    def _row_of_intersection(self, members: Sequence[Expression]) -> Row:
+        pool = self.pool
+        classes: list[tuple[ByteSet, list[Expression]]] = [(ALL_BYTES, [])]
+        rows = [self.row(member) for member in members]
+        if sum(map(len, rows)) > _MANY_CLASSES:
+            return self._by_target(self._common_targets(members))
+        for row in rows:
+            self.spend(len(classes) * len(row) // 8)
+            classes = [
+                (common, targets if target == pool.everything else [*targets, target])
+                for bits, targets in classes
+                for member_bits, target in row
+                if (common := bits & member_bits)
+            ]
+        return self._by_target(
+            (bits, targets[0] if len(targets) == 1 else pool.intersect(targets))
+            for bits, targets in classes
+        )
+
+    def _common_targets(self, members: Sequence[Expression]) -> list[tuple[ByteSet, Expression]]:
+        """The same, byte by byte: where there are many classes this takes less time."""
+        pool = self.pool
+        self.spend(_DENSE_WORK + 8 * len(members))
+        classes: dict[tuple[Expression, ...], ByteSet] = {}
+        bit = 1
+        for targets in zip(*map(self._dense_row, members), strict=True):
+            classes[targets] = classes.get(targets, 0) | bit
+            bit <<= 1
+        self.spend(len(classes) * len(members) // 4)
+        return [
+            (bits, pool.intersect(targets))
+            for targets, bits in classes.items()
+            if pool.empty not in targets
+        ]
+
+    def _dense_row(self, expression: Expression) -> list[Expression]:
+        """The derivative by each of the 256 bytes."""
+        dense = self._dense.get(expression)
+        if dense is None:
+            dense = [self.pool.empty] * 256
+            for bits, target in self.row(expression):
+                while bits:
+                    lowest = bits & -bits
+                    dense[lowest.bit_length() - 1] = target
+                    bits ^= lowest
+            self._dense[expression] = dense
+        return dense
+
+    def _row_of_complement(self, inner: Expression) -> Row:
+        row, rest = [], ALL_BYTES
+        for bits, target in self.row(inner):
+            row.append((bits, self.pool.complement(target)))
+            rest &= ~bits
+        row.append((rest, self.pool.everything))
+        return self._by_target(row)
+
+    def _row_of_rule(self, rule: Expression) -> Row:
+        if rule in self._open:
+            raise ConstraintTooComplex("a rule that refers to itself before it consumes a byte")
+        self._open.add(rule)
+        try:
+            return self.row(self.pool.body(rule))
+        finally:
+            self._open.discard(rule)
+
+    def _merge(self, rows: Iterable[Row]) -> Row:
+        """The row of a union, from the rows of its members.
+
+        Single bytes are grouped first, so a union of many literals costs their number and not
+        its square; so are equal classes, which are common.
+        """
+        single: dict[ByteSet, list[Expression]] = {}
+        wide: dict[ByteSet, list[Expression]] = {}
+        for row in rows:
+            for bits, target in row:
+                group = wide if bits & (bits - 1) else single
+                group.setdefault(bits, []).append(target)
+        classes: list[tuple[ByteSet, list[Expression]]] = []
+        for group in (wide, single):
+            for bits, targets in group.items():
+                self.spend(len(classes) // 8 + len(targets))
+                classes = _refine(classes, bits, targets)
+        return self._by_target(
+            (bits, targets[0] if len(targets) == 1 else self.pool.union(targets))
+            for bits, targets in classes
+        )
+
+    def _by_target(self, row: Iterable[tuple[ByteSet, Expression]]) -> Row:
+        merged: dict[Expression, ByteSet] = {}
+        pool, many = self.pool, (Kind.UNION, Kind.INTERSECTION)
+        for bits, target in row:
+            if bits and target != pool.empty:
+                merged[target] = merged.get(target, 0) | bits
+                if pool.kinds[target] in many:
+                    self.spend(len(pool.operands[target]))
+        return [(bits, target) for target, bits in merged.items()]
+
+
+def _refine(
+    classes: list[tuple[ByteSet, list[Expression]]], bits: ByteSet, targets: list[Expression]
+) -> list[tuple[ByteSet, list[Expression]]]:
+    """Split ``classes`` so that ``bits`` is a union of whole classes, and add ``targets`` there."""
+    refined = []
+    for class_bits, class_targets in classes:
+        common = class_bits & bits
+        if common:
+            refined.append((common, [*class_targets, *targets]))
+            bits &= ~common
+            if class_bits == common:
+                continue
+            class_bits &= ~common
+        refined.append((class_bits, class_targets))
+    if bits:
+        refined.append((bits, targets))
+    return refined

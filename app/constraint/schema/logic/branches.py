@@ -1,0 +1,312 @@
+"""From a goal to its branches: references followed, applicators and disjunctions distributed.
+
+In the example the goal R has the branches  R, N, O, T, U  and  R, N, O, M, V.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+
+from app.constraint.cached_method import cached_method
+from app.constraint.limits import Limits
+from app.constraint.schema.document import Document, Goal, Node
+from app.constraint.schema.keywords import FOLLOWED, OWN_ASSERTIONS, check_shapes
+from app.constraint.schema.logic import applicators, unevaluated
+from app.constraint.schema.logic.disjointness import Summaries
+from app.constraint.schema.logic.exactly_one import OWN, ExactlyOne
+from app.constraint.schema.logic.negation import NOT, Alternative, alternatives, negated
+from app.constraint.schema.logic.partial_branch import (
+    Branch,
+    Disjunction,
+    PartialBranch,
+    Reached,
+    add,
+)
+from app.core.errors import ConstraintTooComplex, InvalidSchema
+
+_FEW_STEPS = 100
+"""Steps after which it pays to remember what was seen."""
+
+_MOST_DISJUNCTIONS = 8
+"""Disjunctions that are compared to decide the narrowest first."""
+
+_MOST_REFERENCES = 8
+"""References one behind the other that are followed to see a contradiction."""
+
+_MOST_FOR_OVERLAP = 100
+"""Alternatives that are looked at to tell that two subschemas have nothing in common."""
+
+_BESIDE_REF = FOLLOWED - {"$ref"}
+_PARTS = FOLLOWED - OWN_ASSERTIONS | {"unevaluatedItems", "unevaluatedProperties"}
+
+
+class Branches:
+    """Computes and remembers the branches of goals in one document.
+
+    ``is_void`` says whether surely nothing satisfies a branch; where it does not know, the
+    branch is kept and turns out empty when it is built. ``may_overlap`` says whether any validator
+    may take some value to satisfy a goal; without it ``oneOf`` is read as ``anyOf``, which makes
+    the branches loose: they leave out nothing that any validator admits.
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        summaries: Summaries,
+        limits: Limits,
+        is_void: Callable[[Branch], bool],
+        may_overlap: Callable[[Goal], bool] | None = None,
+    ) -> None:
+        self._document = document
+        self._summaries = summaries
+        self._limits = limits
+        self._is_void = is_void
+        self._exactly_one = may_overlap and ExactlyOne(document, summaries, limits, may_overlap)
+        self._known: dict[Goal, tuple[Branch, ...]] = {}
+        self._checked: set[Node] = set()
+        self._watching: set[Node] = set()
+        """Nodes that ask what others evaluate, of those looked at."""
+        self._steps = 0
+
+    def of(self, goal: Goal) -> tuple[Branch, ...]:
+        """The branches of ``goal``, without repetition, in the order of the schema.
+
+        No branch at all means that nothing satisfies the goal.
+        """
+        known = self._known.get(goal)
+        if known is None:
+            target = self._target(goal)
+            known = self._known.get(target)
+            if known is None:
+                known = self._known[target] = self._expand(target, self._limits.branches)
+            self._known[goal] = known
+        return known
+
+    def may_be_any(self, goal: Goal) -> bool:
+        """Whether some value may satisfy ``goal``; True where that is not plain."""
+        try:
+            return bool(self._expand(goal, _MOST_FOR_OVERLAP))
+        except ConstraintTooComplex:
+            return True
+
+    def _target(self, goal: Goal) -> Goal:
+        """What a goal that is nothing but a reference refers to, so that this is done once."""
+        passed: set[Node] = set()
+        while len(goal) == 1 and goal[0].aspect == "" and isinstance(goal[0].schema, dict):
+            (node,) = goal
+            if not self._is_reference(node):
+                break
+            if node in passed:
+                raise InvalidSchema("a $ref leads back to itself", pointer=node.pointer)
+            passed.add(node)
+            goal = tuple(self._document.references(node))
+        return goal
+
+    def _is_reference(self, node: Node) -> bool:
+        """Whether ``node`` is a ``$ref`` and nothing else that counts."""
+        if self._document.only_refers(node):
+            return True
+        return "$ref" in node.schema and _BESIDE_REF.isdisjoint(node.schema)
+
+    def _expand(self, goal: Goal, most: int) -> tuple[Branch, ...]:
+        if len(goal) == 1 and _is_plain(goal[0]):
+            self._check(goal[0])
+            return (() if OWN_ASSERTIONS.isdisjoint(goal[0].schema) else goal,)
+        finished: dict[Branch, None] = {}
+        stack = [PartialBranch(tuple(map(Reached, goal)))]
+        seen: set[Hashable] = set()
+        steps = 0
+        while stack:
+            branch = stack.pop()
+            steps += 1
+            if steps > _FEW_STEPS and branch.pending and not self._is_watched(branch):
+                meaning = branch.meaning
+                if meaning in seen:
+                    continue
+                seen.add(meaning)
+            self._steps += 1 + len(branch.done) + len(branch.disjunctions)
+            if branch.pending:
+                ahead = self._look_at(branch)
+                if ahead is not None:
+                    stack.append(ahead)
+            elif len(branch.done) > 1 and self._is_void(branch.branch):
+                continue
+            elif branch.disjunctions:
+                stack.extend(reversed(self._decide(branch)))
+            else:
+                finished[self._finish(branch)] = None
+            if len(finished) + len(stack) > most:
+                raise ConstraintTooComplex(f"more than {most} alternatives in a place of a schema")
+            if self._steps > self._limits.branch_steps:
+                raise ConstraintTooComplex("too many combinations of alternatives in the schema")
+        return tuple(finished)
+
+    def _is_watched(self, branch: PartialBranch) -> bool:
+        """Whether it matters on which way a node was reached."""
+        return bool(self._watching) and any(n.node in self._watching for n in branch.done)
+
+    def _look_at(self, branch: PartialBranch) -> PartialBranch | None:
+        """Work off the first pending subschema; None where nothing satisfies it."""
+        reached = branch.pending[0]
+        node, schema = reached.node, reached.node.schema
+        if schema is True:
+            return branch.after_first()
+        if schema is False:
+            return None
+        if node.aspect.startswith(OWN):
+            self._check(node)
+            done = add(branch.done, reached)
+            return PartialBranch(branch.pending[1:], branch.disjunctions, done, branch.held)
+        if node in reached.above:
+            raise InvalidSchema("a $ref leads back to itself", pointer=node.pointer)
+        if _opposite(node) in branch.held:
+            return None
+        if node in branch.held and self._watching.isdisjoint(reached.above):
+            return branch.after_first()  # looked at before, on another way
+        self._check(node)
+        above = reached.above | {node}
+        if len(above) > self._limits.schema_nesting * 4:
+            raise ConstraintTooComplex("too many references one behind the other")
+        held = branch.held if node.aspect not in ("", NOT) else branch.held | {node}
+        together: list[Reached] = []
+        done, left = branch.done, branch.disjunctions
+        if node.aspect == NOT:
+            ways = self._alternatives_of_negation(node)
+            left = (*left, Disjunction((node, 0), ways, above, annotates=False))
+        else:
+            children = self._children_that_hold(node)
+            together = [Reached(child, above, reached.annotates) for child in children]
+            if not self._document.only_refers(node):
+                left = (*left, *self._disjunctions_of(node, above, annotates=reached.annotates))
+                if not OWN_ASSERTIONS.isdisjoint(schema):
+                    done = add(done, Reached(node, above, reached.annotates))
+        return PartialBranch((*together, *branch.pending[1:]), left, done, held)
+
+    @cached_method
+    def _alternatives_of_negation(self, node: Node) -> list[Alternative]:
+        return alternatives(node, self._document)
+
+    @cached_method
+    def _children_that_hold(self, node: Node) -> list[Node]:
+        return applicators.children_that_hold(node, self._document)
+
+    def _disjunctions_of(
+        self, node: Node, above: frozenset[Node], *, annotates: bool
+    ) -> Iterable[Disjunction]:
+        """Those that the keywords of a node leave."""
+        watched = annotates and not self._watching.isdisjoint(above)
+        exact = self._exactly_one is not None
+        return [
+            Disjunction((node, number), ways, above, annotates, exclusive and exact)
+            for number, (ways, exclusive) in enumerate(self._ways_of(node, watched))
+        ]
+
+    @cached_method
+    def _ways_of(self, node: Node, watched: bool) -> list[tuple[list[Alternative], bool]]:
+        return applicators.disjunctions(node, watched=watched)
+
+    def _decide(self, branch: PartialBranch) -> list[PartialBranch]:
+        """One branch for each alternative of one disjunction: a narrow one, if one is near.
+
+        Disjunctions that leave no more than one alternative are decided as soon as they are seen.
+        """
+        nodes = branch.branch
+        done = set(nodes)
+        best: tuple[Disjunction, list[Alternative]] | None = None
+        settled: set[Disjunction] = set()
+        looked_at = 0
+        for disjunction in branch.disjunctions:
+            if self._holds_anyway(nodes, disjunction):
+                settled.add(disjunction)
+                continue
+            ways = self._ways_beside(branch, disjunction)
+            if any(done.issuperset(way) for way in ways):
+                settled.add(disjunction)  # holds already: every other way is a part of this one
+                continue
+            looked_at += 1
+            if best is None or len(ways) < len(best[1]):
+                best = (disjunction, ways)
+            if len(ways) < 2 or looked_at == _MOST_DISJUNCTIONS:
+                break
+        if best is None:
+            return [PartialBranch((), (), branch.done, branch.held)]
+        chosen, ways = best
+        settled.add(chosen)
+        left = tuple([each for each in branch.disjunctions if each not in settled])
+        return [branch.deciding(chosen, way, left) for way in ways]
+
+    def _holds_anyway(self, nodes: Branch, disjunction: Disjunction) -> bool:
+        """Whether an alternative, or what leaves them all, negates what ``nodes`` rule out."""
+        negations = [way[0] for way in disjunction.alternatives if len(way) == 1]
+        negations.append(disjunction.name[0])
+        return any(
+            node.aspect == NOT and self._summaries.rules_out(nodes, negated(node))
+            for node in negations
+        )
+
+    def _ways_beside(self, branch: PartialBranch, disjunction: Disjunction) -> list[Alternative]:
+        """The alternatives that are not plainly void beside what is done."""
+        ways = disjunction.alternatives
+        context = branch.branch
+        if disjunction.exclusive:
+            assert self._exactly_one is not None, "nothing is exclusive without it"
+            ways = self._exactly_one.of(context, [way[0] for way in ways])
+        if len(branch.disjunctions) == 1:
+            return ways
+        left = []
+        for way in ways:
+            if any(self._contradicts(node, branch.held) for node in way):
+                continue
+            plain = [node for node in way if node.aspect != NOT and node.schema is not True]
+            for node in plain:
+                self._check(node)
+            plain = [node for node in plain if "$ref" not in node.schema]
+            if not plain or not self._is_void((*context, *plain)):
+                left.append(way)
+        return left
+
+    def _contradicts(self, node: Node, held: frozenset[Node]) -> bool:
+        """Whether ``node`` is plainly impossible beside what is held."""
+        for _ in range(_MOST_REFERENCES):
+            if node.schema is False or _opposite(node) in held:
+                return True
+            if not isinstance(node.schema, dict) or node.aspect not in ("", NOT):
+                return False
+            if not self._is_reference(node):
+                return False
+            (target,) = self._document.references(node.made("", node.schema))
+            node = negated(target) if node.aspect == NOT else target
+        return False
+
+    def _check(self, node: Node) -> None:
+        """The shapes of keywords, where they are as the schema has them."""
+        if node in self._checked:
+            return
+        self._checked.add(node)
+        if node.aspect in ("", NOT):
+            check_shapes(node)
+        if unevaluated.watches(node):
+            self._watching.add(node)
+
+    def _finish(self, branch: PartialBranch) -> Branch:
+        made: list[Node] = []
+        for owner in branch.done:
+            if owner.node in self._watching:
+                scope = [
+                    other.node
+                    for other in branch.done
+                    if other is owner or (owner.node in other.above and other.annotates)
+                ]
+                contains_counts = self._document.dialect.contains_evaluates
+                made += unevaluated.rest(owner.node, scope, contains_counts=contains_counts)
+        return (*branch.branch, *made)
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether ``node`` is its own only branch: it says nothing but what branches say."""
+    return node.aspect != NOT and isinstance(node.schema, dict) and _PARTS.isdisjoint(node.schema)
+
+
+def _opposite(node: Node) -> Node | None:
+    """The node that nothing satisfies together with this one."""
+    return negated(node) if node.aspect in ("", NOT) else None

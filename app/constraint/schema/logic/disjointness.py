@@ -1,0 +1,213 @@
+"""Whether two subschemas plainly have no value in common: by type, constants or a discriminator.
+
+A look at each subschema by itself, so that a ``oneOf`` of a hundred tagged objects costs a hundred
+looks and comparisons of small sets. What it does not see, ``branches`` works out.
+
+In the example the summaries of T, M and B list one value each for the member ``kind``; as R
+requires that member, no object satisfies two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.constraint.cached_method import cached_method
+from app.constraint.schema.document import Document, Node
+from app.constraint.schema.keywords import (
+    ASSERTIONS,
+    FOLLOWED,
+    TYPES,
+    admits_kind,
+    check_shapes,
+    integers_only,
+    kinds_of,
+)
+from app.constraint.schema.values import identity
+from app.core.errors import ConstraintError
+
+_MAY_RESTRICT_ANY = frozenset(
+    ["const", "enum", "anyOf", "oneOf", "not", "if", "$dynamicRef", "$recursiveRef"]
+)
+_MAY_LIST = frozenset(["const", "enum", "allOf", "$ref", "$dynamicRef", "$recursiveRef"])
+"""Keywords without one of which a subschema lists no values."""
+_OF_TAGGED = frozenset(["type", "properties", "required"])
+_OF_TAGS = frozenset(["type", "const", "enum"])
+_MOST_NODES = 32
+"""Subschemas of one conjunction that are looked at."""
+
+
+@dataclass(slots=True)
+class Summary:
+    """What every value of a subschema is like; each part may be looser than the truth."""
+
+    kinds: frozenset[str] = frozenset(TYPES)
+    whole: frozenset[str] = frozenset()
+    """Types of which surely every value satisfies it."""
+    values: frozenset[Hashable] | None = None
+    """The only values there are, where ``enum`` or ``const`` lists them."""
+    required: set[str] = field(default_factory=set)
+    members: dict[str, frozenset[Hashable]] = field(default_factory=dict)
+    """The only values of members, if they are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What holds beside two subschemas that are compared."""
+
+    kinds: frozenset[str]
+    required: Collection[str]
+
+
+@dataclass(slots=True)
+class _Conjunction:
+    """Subschemas that hold together; ``complete``: there are no others."""
+
+    nodes: list[Node] = field(default_factory=list)
+    complete: bool = True
+
+
+class Summaries:
+    """Summaries of the subschemas of one document, each made once."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+
+    @cached_method
+    def of(self, node: Node) -> Summary:
+        conjunction = self._conjunction(node)
+        kinds = frozenset(kinds_of(conjunction.nodes))
+        summary = Summary(kinds, _whole(conjunction), self._listed(conjunction))
+        for node in conjunction.nodes:
+            summary.required.update(node.schema.get("required", ()))
+            for name in node.schema.get("properties", ()):
+                member = self._values_of(node.child("properties", name))
+                if member is not None:
+                    summary.members[name] = summary.members.get(name, member) & member
+        return summary
+
+    def beside(self, context: Iterable[Node]) -> Beside:
+        """What the own assertions of all nodes of ``context`` say, for ``are_disjoint``."""
+        nodes = list(context)
+        required = {name for node in nodes for name in node.schema.get("required", ())}
+        return Beside(frozenset(kinds_of(nodes)), required)
+
+    def are_disjoint(self, beside: Beside, left: Node, right: Node) -> bool:
+        """Whether surely no value satisfies both and what is ``beside`` them."""
+        one, other = self.of(left), self.of(right)
+        kinds = one.kinds & other.kinds & beside.kinds
+        if not kinds:
+            return True
+        if one.values is not None and other.values is not None:
+            return one.values.isdisjoint(other.values)
+        if kinds != {"object"}:
+            return False
+        return any(
+            (name in beside.required or name in one.required or name in other.required)
+            and one.members[name].isdisjoint(other.members[name])
+            for name in one.members.keys() & other.members.keys()
+        )
+
+    def rules_out(self, branch: Iterable[Node], node: Node) -> bool:
+        """Whether what ``branch`` says of a tag makes ``node`` impossible, so ``not node`` holds.
+
+        Only where ``node`` does nothing but list values of members that another node of the branch
+        declares: its negation then adds neither restrictions nor names.
+        """
+        names = self._tags(node)
+        others = [
+            other
+            for other in branch
+            if names and not other.aspect and names <= other.schema.get("properties", {}).keys()
+        ]
+        if not others:
+            return False
+        beside = self.beside(branch)
+        return any(self.are_disjoint(beside, other, node) for other in others)
+
+    @cached_method
+    def _tags(self, node: Node) -> frozenset[str]:
+        """The members of which ``node`` lists the values, where it says nothing else."""
+        schema = node.schema
+        plain = isinstance(schema, dict) and _says_only(schema, _OF_TAGGED)
+        members = schema.get("properties", {}) if plain else {}
+        unknown = self._document.dialect.unknown
+        listed = isinstance(members, dict) and all(
+            _is_tag(member) and unknown.isdisjoint(member) for member in members.values()
+        )
+        return frozenset(members if listed else ())
+
+    @cached_method
+    def _values_of(self, node: Node) -> frozenset[Hashable] | None:
+        """The only values of a subschema, where it lists them."""
+        if not isinstance(node.schema, dict) or _MAY_LIST.isdisjoint(node.schema):
+            return None
+        return self._listed(self._conjunction(node))
+
+    def _listed(self, conjunction: _Conjunction) -> frozenset[Hashable] | None:
+        """The only values of ``conjunction``, where it lists them as its draft does."""
+        by_const = "const" not in self._document.dialect.unknown
+        values: frozenset[Hashable] | None = None
+        for node in conjunction.nodes:
+            schema = node.schema
+            listed = schema.get("enum")
+            if by_const and "const" in schema:
+                listed = [schema["const"]]
+            if isinstance(listed, list):
+                here = frozenset(map(identity, listed))
+                values = here if values is None else values & here
+        return values
+
+    def _conjunction(self, node: Node) -> _Conjunction:
+        """Subschemas that hold wherever ``node`` does."""
+        found = _Conjunction()
+        stack = [node]
+        while stack and len(found.nodes) < _MOST_NODES:
+            here = stack.pop()
+            if here.schema is True or here in found.nodes:
+                continue
+            if here.aspect or not isinstance(here.schema, dict):
+                found.complete = False
+                continue
+            check_shapes(here)
+            try:
+                stack.extend(self._document.references(here))
+            except ConstraintError:  # reported where the reference is followed to be enforced
+                found.complete = False
+                continue
+            if self._document.only_refers(here):
+                continue
+            found.nodes.append(here)
+            stack.extend(here.children("allOf"))
+        found.complete &= not stack
+        return found
+
+
+def _says_only(schema: dict[str, Any], keywords: frozenset[str]) -> bool:
+    """Whether no other of the keywords that count is there."""
+    return keywords.issuperset(FOLLOWED.intersection(schema))
+
+
+def _is_tag(schema: Any) -> bool:
+    """Whether it is a list of values without parts, and nothing else."""
+    if not isinstance(schema, dict) or not _says_only(schema, _OF_TAGS):
+        return False
+    listed = [schema["const"]] if "const" in schema else schema.get("enum")
+    return isinstance(listed, list) and not any(isinstance(one, dict | list) for one in listed)
+
+
+def _whole(conjunction: _Conjunction) -> frozenset[str]:
+    """The types of which surely every value satisfies ``conjunction``."""
+    nodes = conjunction.nodes
+    restricted = any(not _MAY_RESTRICT_ANY.isdisjoint(node.schema) for node in nodes)
+    if restricted or not conjunction.complete:
+        return frozenset()
+    return frozenset(
+        kind
+        for kind in TYPES
+        if kind != "object"
+        and all(admits_kind(node, kind) for node in nodes)
+        and not (kind == "number" and any(map(integers_only, nodes)))
+        and not any(keyword in node.schema for node in nodes for keyword in ASSERTIONS[kind])
+    )

@@ -1,0 +1,338 @@
+"""What satisfies a subschema's negation, said in keywords that ``branches`` and the builder know.
+
+``not``, ``else`` and the exclusive part of ``oneOf`` are enforced through this: the negation of a
+conjunction of keywords is a list of alternatives, one or more for each keyword, and each
+alternative is again a list of nodes that hold together.
+
+In the example S is satisfied by all that is no object, so ``not S`` has one alternative, N: an
+object without the member ``straw``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from app.constraint.formats.strict import known_formats
+from app.constraint.schema.arrays import item_keywords
+from app.constraint.schema.document import Document, Node
+from app.constraint.schema.keywords import (
+    NOT_ENUM,
+    NOT_FORMAT,
+    NOT_INTEGER,
+    NOT_MULTIPLE_OF,
+    NOT_PATTERN,
+    SOME_ITEM,
+    SOME_MEMBER,
+    TYPES,
+    is_number,
+)
+from app.constraint.schema.objects import SomeMember
+from app.core.errors import UnsupportedSchema
+
+NOT = "not"
+"""The aspect of a negated subschema."""
+
+Alternative = tuple[Node, ...]
+"""Nodes that hold together."""
+
+_Negation = Callable[[Node], list[Alternative]]
+
+
+def negated(node: Node) -> Node:
+    """The node that exactly the values satisfy which do not satisfy ``node``."""
+    if isinstance(node.schema, bool):
+        return node.boolean(not node.schema)
+    assert node.aspect in ("", NOT)
+    return node.made("" if node.aspect == NOT else NOT, node.schema)
+
+
+def alternatives(node: Node, document: Document) -> list[Alternative]:
+    """The ways not to satisfy the subschema of ``node``, whose aspect is ``NOT``.
+
+    Raises ``UnsupportedSchema`` where the negation of a keyword cannot be enforced.
+    """
+    plain = node.made("", node.schema)
+    schema = plain.schema
+    found: list[Alternative] = [(negated(target),) for target in document.references(plain)]
+    if document.only_refers(plain):
+        return found
+    for keyword in schema:
+        negation = _NEGATIONS.get(keyword)
+        if keyword in document.dialect.unknown:
+            reason = "its negation is none in the draft that $schema names, which does not know it"
+            raise UnsupportedSchema(keyword, plain.pointer_to(keyword), reason)
+        if negation is not None:
+            found.extend(negation(plain))
+    return found
+
+
+def differs(node: Node, aspect: str, value: Any) -> Node:
+    """Any value but this one; ``aspect`` names it among the nodes made of ``node``."""
+    if isinstance(value, list):
+        ways = _other_arrays(node, aspect, value)
+    elif isinstance(value, dict):
+        ways = _other_objects(node, aspect, value)
+    else:
+        return node.made(aspect, {NOT_ENUM: [value]})
+    kind = "array" if isinstance(value, list) else "object"
+    others = {"type": [name for name in TYPES if name != kind]}
+    nodes = [node.made(f"{aspect} {n}", {"type": kind, **way}) for n, way in enumerate(ways)]
+    return node.made(aspect, {"anyOf": [node.made(f"{aspect} type", others), *nodes]})
+
+
+def _other_arrays(node: Node, aspect: str, value: list[Any]) -> list[dict[Any, Any]]:
+    size = len(value)
+    ways: list[dict[Any, Any]] = [{"minItems": size + 1}]
+    if size > 0:
+        ways.append({"maxItems": size - 1})
+    for index, item in enumerate(value):
+        ways.append(_with_item(index, differs(node, f"{aspect} item {index}", item)))
+    return ways
+
+
+def _other_objects(node: Node, aspect: str, value: dict[str, Any]) -> list[dict[Any, Any]]:
+    anything = node.boolean(True)
+    ways: list[dict[Any, Any]] = [{SOME_MEMBER: SomeMember(frozenset(value), (), None, anything)}]
+    for name, member in value.items():
+        ways.append({"properties": {name: False}})
+        other = differs(node, f"{aspect} member {name!r}", member)
+        ways.append({"required": [name], "properties": {name: other}})
+    return ways
+
+
+def _made(node: Node, of: str, kind: str, schema: dict[Any, Any]) -> Alternative:
+    """A value of one type that satisfies ``schema``; ``of`` names what of ``node`` this negates."""
+    return (node.made(f"not {of}", {"type": kind, **schema}),)
+
+
+def _one(node: Node, kind: str, keyword: Any, value: Any, of: str) -> list[Alternative]:
+    """A single alternative: a value of one type with one keyword."""
+    return [_made(node, of, kind, {keyword: value})]
+
+
+def _type(node: Node) -> list[Alternative]:
+    names = node.schema["type"]
+    names = names if isinstance(names, list) else [names]
+    others = [kind for kind in TYPES if kind not in names]
+    found: list[Alternative] = []
+    if "integer" in names and "number" not in names:
+        others.remove("number")
+        found = _one(node, "number", NOT_INTEGER, True, "integer")
+    return [(node.made("not type", {"type": others}),), *found] if others else found
+
+
+def _enum(node: Node) -> list[Alternative]:
+    found = []
+    for keyword in ("const", "enum"):
+        if keyword in node.schema:
+            listed = [node.schema["const"]] if keyword == "const" else node.schema["enum"]
+            plain = [value for value in listed if not isinstance(value, list | dict)]
+            nodes = [node.made(f"not {keyword}", {NOT_ENUM: plain})]
+            for number, value in enumerate(listed):
+                if isinstance(value, list | dict):
+                    nodes.append(differs(node, f"not {keyword} {number}", value))
+            found.append(tuple(nodes))
+    return found
+
+
+def _bound(keyword: str, exclusive: str, opposite: str, opposite_exclusive: str) -> _Negation:
+    """The negation of an inclusive bound; in draft 4 ``exclusive`` may say that it is not."""
+
+    def negate(node: Node) -> list[Alternative]:
+        beyond = opposite if node.schema.get(exclusive) is True else opposite_exclusive
+        return _one(node, "number", beyond, node.schema[keyword], keyword)
+
+    return negate
+
+
+def _exclusive_bound(keyword: str, opposite: str) -> _Negation:
+    def negate(node: Node) -> list[Alternative]:
+        value = node.schema[keyword]
+        return _one(node, "number", opposite, value, keyword) if is_number(value) else []
+
+    return negate
+
+
+def _format(node: Node) -> list[Alternative]:
+    name = node.schema["format"]
+    known = name in known_formats()
+    return _one(node, "string", NOT_FORMAT, name, "format") if known else []
+
+
+def _at_least(kind: str, keyword: str, opposite: str) -> _Negation:
+    """The negation of a least count is a greatest count."""
+
+    def negate(node: Node) -> list[Alternative]:
+        count = int(node.schema[keyword])
+        return _one(node, kind, opposite, count - 1, keyword) if count > 0 else []
+
+    return negate
+
+
+def _at_most(kind: str, keyword: str, opposite: str) -> _Negation:
+    def negate(node: Node) -> list[Alternative]:
+        return _one(node, kind, opposite, int(node.schema[keyword]) + 1, keyword)
+
+    return negate
+
+
+def _items(node: Node) -> list[Alternative]:
+    """``items``, ``prefixItems`` and ``additionalItems`` together."""
+    keyword, first, rest = item_keywords(node)
+    found = [
+        _made(node, f"{keyword} {n}", "array", _with_item(n, negated(child)))
+        for n, child in enumerate(node.children(keyword))
+    ]
+    if rest in node.schema:
+        found += _one(node, "array", SOME_ITEM, (len(first), negated(node.child(rest))), rest)
+    return found
+
+
+def _with_item(index: int, item: Node) -> dict[Any, Any]:
+    return {"minItems": index + 1, "prefixItems": [True] * index + [item]}
+
+
+def _contains(node: Node) -> list[Alternative]:
+    least = int(node.schema.get("minContains", 1))
+    most = node.schema.get("maxContains")
+    child = node.child("contains")
+    found: list[Alternative] = []
+    if least > 0:
+        fewer = {"contains": child, "minContains": 0, "maxContains": least - 1}
+        found.append(_made(node, "minContains", "array", fewer))
+    if most is not None:
+        more = {"contains": child, "minContains": int(most) + 1}
+        found.append(_made(node, "maxContains", "array", more))
+    return found
+
+
+def _properties(node: Node) -> list[Alternative]:
+    """A member is wrong; one that is required may as well be missing."""
+    found: list[Alternative] = []
+    for name in node.schema["properties"]:
+        way: dict[Any, Any] = {"properties": {name: negated(node.child("properties", name))}}
+        if name not in node.schema.get("required", ()):
+            way["required"] = [name]
+        found.append(_made(node, f"properties {name!r}", "object", way))
+    return found
+
+
+def _pattern_properties(node: Node) -> list[Alternative]:
+    found: list[Alternative] = []
+    for pattern in node.schema["patternProperties"]:
+        other = negated(node.child("patternProperties", pattern))
+        some = SomeMember(frozenset(), (), pattern, other)
+        found += _one(node, "object", SOME_MEMBER, some, f"patternProperties {pattern!r}")
+    return found
+
+
+def _additional_properties(node: Node) -> list[Alternative]:
+    schema = node.schema
+    names = frozenset(schema.get("properties", ()))
+    patterns = tuple(schema.get("patternProperties", ()))
+    other = negated(node.child("additionalProperties"))
+    some = SomeMember(names, patterns, None, other)
+    return _one(node, "object", SOME_MEMBER, some, "additionalProperties")
+
+
+def _property_names(node: Node) -> list[Alternative]:
+    anything = node.boolean(True)
+    name = negated(node.child("propertyNames"))
+    some = SomeMember(frozenset(), (), None, anything, name)
+    return _one(node, "object", SOME_MEMBER, some, "propertyNames")
+
+
+def _required(node: Node) -> list[Alternative]:
+    """A member is missing, where ``_properties`` has not said so."""
+    return [
+        _made(node, f"required {name!r}", "object", {"properties": {name: False}})
+        for name in node.schema["required"]
+        if name not in node.schema.get("properties", ())
+    ]
+
+
+def _dependencies(keyword: str) -> _Negation:
+    """``dependentRequired``, ``dependentSchemas`` and ``dependencies``, which is either."""
+
+    def negate(node: Node) -> list[Alternative]:
+        found: list[Alternative] = []
+        for name, needed in node.schema[keyword].items():
+            if isinstance(needed, list):
+                for other in needed:
+                    way = {"required": [name], "properties": {other: False}}
+                    found.append(_made(node, f"{keyword} {name!r} {other!r}", "object", way))
+            else:
+                there = node.made(f"with {name!r}", {"type": "object", "required": [name]})
+                found.append((there, negated(node.child(keyword, name))))
+        return found
+
+    return negate
+
+
+def _one_of(node: Node) -> list[Alternative]:
+    """None of them, or two and perhaps more."""
+    children = node.children("oneOf")
+    pairs = [(left, right) for n, left in enumerate(children) for right in children[:n]]
+    return [tuple(map(negated, children)), *pairs]
+
+
+def _if(node: Node) -> list[Alternative]:
+    condition = node.child("if")
+    found: list[Alternative] = []
+    if "then" in node.schema:
+        found.append((condition, negated(node.child("then"))))
+    if "else" in node.schema:
+        found.append((negated(condition), negated(node.child("else"))))
+    return found
+
+
+def _refused(keyword: str) -> _Negation:
+    def negate(node: Node) -> list[Alternative]:
+        if node.schema[keyword] is False and keyword == "uniqueItems":
+            return []
+        reason = "it cannot be enforced inside a negation (not, oneOf, if)"
+        raise UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
+
+    return negate
+
+
+_NEGATIONS: dict[str, _Negation] = {
+    "type": _type,
+    "const": _enum,
+    "enum": lambda node: [] if "const" in node.schema else _enum(node),
+    "minimum": _bound("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"),
+    "maximum": _bound("maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum"),
+    "exclusiveMinimum": _exclusive_bound("exclusiveMinimum", "maximum"),
+    "exclusiveMaximum": _exclusive_bound("exclusiveMaximum", "minimum"),
+    "multipleOf": lambda node: _one(
+        node, "number", NOT_MULTIPLE_OF, node.schema["multipleOf"], "multipleOf"
+    ),
+    "minLength": _at_least("string", "minLength", "maxLength"),
+    "maxLength": _at_most("string", "maxLength", "minLength"),
+    "pattern": lambda node: _one(node, "string", NOT_PATTERN, node.schema["pattern"], "pattern"),
+    "format": _format,
+    "items": _items,
+    "prefixItems": lambda node: [] if "items" in node.schema else _items(node),
+    "minItems": _at_least("array", "minItems", "maxItems"),
+    "maxItems": _at_most("array", "maxItems", "minItems"),
+    "uniqueItems": _refused("uniqueItems"),
+    "unevaluatedItems": _refused("unevaluatedItems"),
+    "contains": _contains,
+    "properties": _properties,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional_properties,
+    "propertyNames": _property_names,
+    "required": _required,
+    "minProperties": _at_least("object", "minProperties", "maxProperties"),
+    "maxProperties": _at_most("object", "maxProperties", "minProperties"),
+    "unevaluatedProperties": _refused("unevaluatedProperties"),
+    "dependentRequired": _dependencies("dependentRequired"),
+    "dependentSchemas": _dependencies("dependentSchemas"),
+    "dependencies": _dependencies("dependencies"),
+    "allOf": lambda node: [(negated(child),) for child in node.children("allOf")],
+    "anyOf": lambda node: [tuple(map(negated, node.children("anyOf")))],
+    "oneOf": _one_of,
+    "not": lambda node: [(node.child("not"),)],
+    "if": _if,
+}

@@ -1,0 +1,221 @@
+"""From a JSON Schema to an expression: every string of it is a valid value, written one way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.constraint.cached_method import cached_method
+from app.constraint.json.text import JsonText, json_text
+from app.constraint.language.expressions import Expression
+from app.constraint.limits import Limits
+from app.constraint.schema.arrays import array_shape
+from app.constraint.schema.document import Document, Goal
+from app.constraint.schema.keywords import (
+    NOT_ENUM,
+    TYPES,
+    admits_kind,
+    integers_only,
+    kinds_of,
+    restricts,
+)
+from app.constraint.schema.logic.branches import Branches
+from app.constraint.schema.logic.disjointness import Summaries
+from app.constraint.schema.logic.emptiness import Emptiness
+from app.constraint.schema.logic.evaluation import Evaluation, admits_type
+from app.constraint.schema.logic.partial_branch import Branch
+from app.constraint.schema.lowering.array_text import ArrayWriter
+from app.constraint.schema.lowering.free_names import FreeNames
+from app.constraint.schema.lowering.object_text import ObjectWriter
+from app.constraint.schema.numeric import build_numbers
+from app.constraint.schema.objects import object_shape
+from app.constraint.schema.strings import Strings
+from app.constraint.schema.values import identity
+from app.core.errors import ConstraintTooComplex
+
+_DEEPEST = 24
+"""Goals inside goals built on one stack; deeper ones become rules and are built after."""
+
+_Unit = tuple[tuple[Branch, ...], int]
+"""What is built once: the branches of a goal, at a depth of the text."""
+
+
+class SchemaBuilder:
+    """Builds one schema into the pool of ``text``.
+
+    Goals with the same branches are built once. A goal met again inside itself becomes a rule, so
+    recursive schemas have no depth limit.
+    """
+
+    def __init__(self, schema: Any, text: JsonText, limits: Limits, *, close: bool) -> None:
+        self._text = text
+        self._pool = text.pool
+        self._limits = limits
+        self._close = close
+        self._document = Document(schema, limits)
+        self._summaries = Summaries(self._document)
+        self._strings = Strings(text, limits)
+        loosely = self._loose_evaluation()
+        self._branches = Branches(
+            self._document,
+            self._summaries,
+            limits,
+            lambda branch: self._emptiness.is_void(branch),
+            loosely.branches.may_be_any,
+        )
+        self._evaluation = Evaluation(self._branches, self._strings)
+        self._evaluation.opposite, loosely.opposite = loosely, self._evaluation
+        self._emptiness = Emptiness(self._branches, self._evaluation, self._strings)
+        self._free_names = FreeNames(text, self._strings, self._evaluation, self._contents)
+        self._known: dict[_Unit, Expression] = {}
+        self._open: set[_Unit] = set()
+        self._waiting: list[tuple[_Unit, Expression]] = []
+
+    def _loose_evaluation(self) -> Evaluation:
+        """With branches that leave out nothing which any validator admits."""
+        branches = Branches(
+            self._document, self._summaries, self._limits, lambda b: emptiness.is_void(b)
+        )
+        evaluation = Evaluation(branches, self._strings, loose=True)
+        emptiness = Emptiness(branches, evaluation, self._strings)
+        return evaluation
+
+    def build(self) -> Expression:
+        """The values of the whole schema. Call once."""
+        root = self._value((self._document.root,), 0)
+        while self._waiting:
+            unit, rule = self._waiting.pop()
+            self._pool.define_rule(rule, self._any_of(unit))
+        return root
+
+    def _value(self, goal: Goal, depth: int) -> Expression:
+        """The values that satisfy ``goal``, written at ``depth``."""
+        unit = (self._branches.of(goal), depth)
+        known = self._known.get(unit)
+        if known is not None:
+            return known
+        if unit in self._open or len(self._open) >= _DEEPEST:
+            rule = self._known[unit] = self._pool.declare_rule()
+            if unit not in self._open:
+                self._waiting.append((unit, rule))
+            return rule
+        self._open.add(unit)
+        built = self._any_of(unit)
+        self._open.discard(unit)
+        if unit in self._known:  # a rule, declared on the way
+            self._pool.define_rule(self._known[unit], built)
+        else:
+            self._known[unit] = built
+        return self._known[unit]
+
+    def _any_of(self, unit: _Unit) -> Expression:
+        branches, depth = unit
+        return self._pool.union([self._branch(branch, depth) for branch in branches])
+
+    @cached_method
+    def _branch(self, branch: Branch, depth: int) -> Expression:
+        if not branch:
+            return self._text.any_value(depth)
+        values = self._listed(branch)
+        if values is not None:
+            written = [self._text.whitespace.written(value, depth) for value in values]
+            return self._pool.one_of(written)
+        return self._pool.union([self._kind(branch, kind, depth) for kind in kinds_of(branch)])
+
+    def _listed(self, branch: Branch) -> list[Any] | None:
+        """The values that ``const`` or ``enum`` list and the whole branch admits, if there are."""
+        source = next((n for n in branch if "const" in n.schema or "enum" in n.schema), None)
+        if source is None:
+            return None
+        schema = source.schema
+        values = [schema["const"]] if "const" in schema else schema["enum"]
+        if len(values) > self._limits.choices:
+            raise ConstraintTooComplex(f"more than {self._limits.choices} values in an enum")
+        other = tuple(node for node in branch if node is not source)
+        own = (source,) if any(restricts(source, kind) for kind in TYPES) else ()
+        if "const" in schema and "enum" in schema:
+            other, own = branch, ()
+        distinct = {identity(value): value for value in reversed(values)}
+        return [
+            value
+            for value in reversed(distinct.values())
+            if admits_type(source, value)
+            and self._evaluation.admits_content(own, value)
+            and (not other or self._evaluation.branch_admits(other, value))
+        ]
+
+    def _kind(self, branch: Branch, kind: str, depth: int) -> Expression:
+        """The values of one type that the branch admits."""
+        text, nodes = self._text, tuple(node for node in branch if restricts(node, kind))
+        if kind in ("null", "boolean"):
+            return self._pool.union([text.constant(value) for value in _words(kind, nodes)])
+        if kind == "number":
+            return self._numbers(nodes, any(map(integers_only, branch)))
+        if kind == "string":
+            return self._strings.build(nodes)
+        inside = text.inside(depth)
+        if kind == "array":
+            writer = ArrayWriter(
+                text,
+                self._limits,
+                lambda goal: self._value(goal, inside),
+                lambda goal: self._finite(goal, inside),
+                depth,
+            )
+            return writer.write(array_shape(nodes))
+        if not nodes:
+            return text.any_object(depth)
+        shape = object_shape(nodes, self._strings.key_matches, close=self._close)
+        return ObjectWriter(
+            text,
+            self._strings,
+            self._free_names,
+            self._limits,
+            lambda goal: self._value(goal, inside),
+            depth,
+        ).write(nodes, shape)
+
+    @cached_method
+    def _numbers(self, nodes: Goal, whole: bool) -> Expression:
+        return build_numbers(self._pool, nodes, self._limits, integers_only=whole)
+
+    def _contents(self, goal: Goal) -> Expression:
+        """The strings among the values of ``goal``, as contents of names."""
+        options = []
+        for branch in self._branches.of(goal):
+            values = self._listed(branch)
+            if values is not None:
+                texts = [json_text(value)[1:-1] for value in values if isinstance(value, str)]
+                options.append(self._pool.one_of(texts))
+            elif all(admits_kind(node, "string") for node in branch):
+                nodes = tuple(node for node in branch if restricts(node, "string"))
+                options.append(self._strings.content(nodes))
+        return self._pool.union(options)
+
+    def _finite(self, goal: Goal, depth: int) -> list[Expression] | None:
+        """All values of ``goal``, each written; None where they cannot be listed."""
+        found: dict[Any, bytes] = {}
+        for branch in self._branches.of(goal):
+            values = self._listed(branch)
+            if values is None:
+                kinds = kinds_of(branch)
+                if not branch or not {"null", "boolean"}.issuperset(kinds):
+                    return None
+                values = [
+                    value
+                    for kind in kinds
+                    for value in _words(kind, tuple(n for n in branch if restricts(n, kind)))
+                ]
+            for value in values:
+                found[identity(value)] = self._text.whitespace.written(value, depth)
+        if len(found) > self._limits.different_items:
+            raise ConstraintTooComplex(
+                f"uniqueItems over more than {self._limits.different_items} values"
+            )
+        return [self._pool.literal(written) for written in found.values()]
+
+
+def _words(kind: str, nodes: Goal) -> list[Any]:
+    """The values of ``null`` or ``boolean`` that ``nodes`` do not exclude."""
+    words: list[Any] = [None] if kind == "null" else [True, False]
+    excluded = {identity(value) for node in nodes for value in node.schema.get(NOT_ENUM, ())}
+    return [word for word in words if identity(word) not in excluded]

@@ -1,0 +1,138 @@
+"""The names that members without a name of their own may have, and what their values must be.
+
+Names fall into classes by the patterns of ``patternProperties`` they match; in a class all values
+have the same goal. A class is a regular language, so ``additionalProperties`` beside patterns, and
+``propertyNames``, are exact. Free names never repeat a declared one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from app.constraint.json.text import JsonText
+from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.expressions import Expression
+from app.constraint.schema.document import Goal, Node
+from app.constraint.schema.keywords import SOME_MEMBER
+from app.constraint.schema.logic.evaluation import Evaluation
+from app.constraint.schema.objects import SomeMember
+from app.constraint.schema.strings import Strings
+from app.core.errors import ConstraintTooComplex
+
+_MOST_CLASSES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """Names that match the same patterns: ``parts`` hold together."""
+
+    parts: tuple[Expression, ...]
+    matched: frozenset[str]
+
+
+class FreeNames:
+    """Works out names for one schema. ``contents`` gives the contents of strings of a goal."""
+
+    def __init__(
+        self,
+        text: JsonText,
+        strings: Strings,
+        evaluation: Evaluation,
+        contents: Callable[[Goal], Expression],
+    ) -> None:
+        self._text = text
+        self._pool = text.pool
+        self._strings = strings
+        self._evaluation = evaluation
+        self._contents = contents
+        self._derivatives = Derivatives(text.pool)
+
+    def admits(self, node: Node, name: str) -> bool:
+        """Whether ``name``, as a string, satisfies ``node``."""
+        return self._evaluation.admits((node,), name)
+
+    def allowed(self, nodes: Goal, name: str) -> bool:
+        """Whether ``propertyNames`` of ``nodes`` admits ``name``."""
+        return all(self.admits(names, name) for names in _property_names(nodes))
+
+    def classes(
+        self,
+        nodes: Goal,
+        declared: Sequence[str],
+        wanted: Sequence[Node] = (),
+        unwanted: Sequence[Node] = (),
+    ) -> list[tuple[Expression | None, Goal]]:
+        """Classes of names, none of them ``declared``, and the goals of their values.
+
+        None stands for all names. ``wanted`` and ``unwanted`` are nodes with ``SOME_MEMBER``; only
+        names that are right for all of the former, and for none of the latter.
+        """
+        patterns: dict[str, Node] = {}
+        for node in nodes:
+            for pattern in node.schema.get("patternProperties", ()):
+                patterns.setdefault(pattern, node)
+        parts = self._common_parts(nodes, declared)
+        parts += [part for node in wanted for part in self._right_names(node)]
+        parts += [self._wrong_names(node) for node in unwanted]
+        classes = [_Class(tuple(parts), frozenset())]
+        if not classes[0].parts and not patterns:
+            return [(None, _goal(nodes, frozenset()))]
+        for pattern, node in patterns.items():
+            classes = [part for whole in classes for part in self._split(whole, pattern, node)]
+            if len(classes) > _MOST_CLASSES:
+                raise ConstraintTooComplex("too many patterns of names that overlap")
+        by_goal: dict[Goal, list[Expression]] = {}
+        for found in classes:
+            content = self._pool.intersect((self._text.any_content, *found.parts))
+            by_goal.setdefault(_goal(nodes, found.matched), []).append(content)
+        return [(self._pool.union(contents), goal) for goal, contents in by_goal.items()]
+
+    def _common_parts(self, nodes: Goal, declared: Sequence[str]) -> list[Expression]:
+        parts = [self._contents((names,)) for names in _property_names(nodes)]
+        return [self._text.names_but(declared), *parts] if declared else parts
+
+    def _right_names(self, node: Node) -> list[Expression]:
+        """What holds together for names that are right for a node with ``SOME_MEMBER``."""
+        some: SomeMember = node.schema[SOME_MEMBER]
+        parts = [self._text.names_but(some.names)] if some.names else []
+        if some.matching is not None:
+            parts.append(self._strings.key_pattern(node, some.matching))
+        for pattern in some.patterns:
+            parts.append(self._strings.key_pattern(node, pattern, matches=False))
+        if some.name is not None:
+            parts.append(self._contents((some.name,)))
+        return parts
+
+    def _wrong_names(self, node: Node) -> Expression:
+        right = self._pool.intersect((self._text.any_content, *self._right_names(node)))
+        return self._pool.complement(right)
+
+    def _split(self, whole: _Class, pattern: str, node: Node) -> list[_Class]:
+        """The names of a class that match ``pattern`` and those that do not, if there are any."""
+        inside = self._strings.key_pattern(node, pattern)
+        outside = self._strings.key_pattern(node, pattern, matches=False)
+        parts = [
+            _Class((*whole.parts, inside), whole.matched | {pattern}),
+            replace(whole, parts=(*whole.parts, outside)),
+        ]
+        return [part for part in parts if self._is_there(part)]
+
+    def _is_there(self, names: _Class) -> bool:
+        content = self._pool.intersect((self._text.any_content, *names.parts))
+        return self._derivatives.is_alive(content)
+
+
+def _property_names(nodes: Goal) -> list[Node]:
+    return [node.child("propertyNames") for node in nodes if "propertyNames" in node.schema]
+
+
+def _goal(nodes: Goal, matched: frozenset[str]) -> Goal:
+    """What ``nodes`` ask of a value whose name matches these patterns and no others."""
+    goal: list[Node] = []
+    for node in nodes:
+        patterns = [p for p in node.schema.get("patternProperties", ()) if p in matched]
+        goal += [node.child("patternProperties", pattern) for pattern in patterns]
+        if not patterns and "additionalProperties" in node.schema:
+            goal.append(node.child("additionalProperties"))
+    return tuple(goal)

@@ -1,0 +1,37 @@
+"""Text and tokens: what a model's tokenizer does for the layers above it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedPrompt:
+    """A conversation as the model reads it."""
+
+    tokens: Sequence[int]
+    tail: str
+    """The last characters of the text: they tell whether it opens the reasoning."""
+
+
+class Tokenizer(Protocol):
+    """The model's tokenizer and chat template. Any thread may call it."""
+
+    def encode(self, text: str) -> list[int]:
+        """Tokens of answer text, split as the model was trained on; no special tokens."""
+
+    def encode_prompt(self, text: str, *, add_special_tokens: bool = False) -> Sequence[int]:
+        """Tokens of prompt text; names of special tokens in it become those tokens."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, special ones included."""
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> RenderedPrompt:
+        """The prompt for the next message. Raises ``InvalidRequest`` if the template refuses."""

@@ -1,0 +1,230 @@
+"""Guesses how an answer goes on: from what earlier answers did, and from the prompt.
+
+At a branch of its constraint an answer mostly does what others did there before, and the values of
+an extraction are copied from the prompt. A guess is followed through the leap that it would bring,
+to the next branch. Whether it is right is decided by the very draws that plain decoding makes, so
+a bad guess costs some computation and never changes an answer (Leviathan et al., "Fast Inference
+from Transformers via Speculative Decoding", 2023; drafts that copy: Saxena, "Prompt Lookup
+Decoding", 2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from app.core.constraint import Constraint, ConstraintState
+from app.core.errors import RejectedToken, RequestError
+from app.core.request import EngineRequest
+from app.engine.config import EngineConfig
+from app.engine.drafts.draft import NO_DRAFT, Draft, Source
+from app.engine.drafts.statistics import DraftStatistics
+from app.engine.leap import Leaper
+from app.engine.sequence import Sequence
+
+_MOST_STATISTICS = 64
+"""Of constraints and scopes, the newest of them, and those that answers still use."""
+
+_WORK = 500
+"""Steps of work that one draft may cost where it comes to states that nobody has visited."""
+
+_LEAST = 0.15
+"""Nothing less likely is drafted, however cheap: its masks and its draw cost something, too."""
+
+_SHORTEST_COPY = 3
+"""Bytes of a value from which its place in the prompt is looked for."""
+_LONGEST_MATCH = 24
+_LONGEST_COPY = 48
+_COPIED_FROM = 1 << 16
+"""Bytes at the prompt's end that are looked through: it is done for every draft."""
+_WINDOW = 4
+"""Tokens before a copy that are tokenized with it."""
+
+
+class Drafter:
+    """Drafts for all sequences. What it learns of a constraint lives as long as that does.
+
+    It is learned from requests that want drafts, and used within their scope alone.
+    """
+
+    def __init__(self, leaper: Leaper, config: EngineConfig) -> None:
+        self._spelling = leaper.spelling
+        self._leaper = leaper
+        self._config = config
+        self._learned: WeakKeyDictionary[Constraint, dict[str, DraftStatistics]]
+        self._learned = WeakKeyDictionary()
+        """By constraint and scope."""
+
+    def statistics(self, request: EngineRequest) -> DraftStatistics | None:
+        """What earlier answers did; None where no constraint is, or no drafts are wanted."""
+        constraint, scope = request.constraint, request.scope
+        if constraint is None or not (request.draft and self._config.draft_branches):
+            return None
+        learned = self._learned
+        if scope not in learned.get(constraint, ()):
+            while sum(map(len, learned.values())) >= _MOST_STATISTICS:  # the oldest are forgotten
+                oldest, scopes = next(iter(learned.items()))
+                del scopes[next(iter(scopes))]
+                if not scopes:
+                    del learned[oldest]
+            learned.setdefault(constraint, {})[scope] = DraftStatistics()
+        return learned[constraint][scope]
+
+    def extend(self, sequence: Sequence, running: int) -> Draft:
+        """The draft of a sequence whose draft is what its last leap held back.
+
+        ``running`` sequences share the next step. Costs a tokenization or two for each guess.
+        """
+        config, state = self._config, sequence.state
+        assert state is not None
+        most = min(config.max_draft_tokens, sequence.limit - sequence.length - 1)
+        draft = sequence.draft if config.draft_held_back else NO_DRAFT
+        if most <= 0 or sequence.statistics is None:
+            return draft.cut(most)
+        path = _Path(sequence, sequence.statistics, state, [*draft.tokens], [*draft.sources])
+        try:
+            for token in draft.tokens:
+                path.accept(token)
+            self._walk(path, most, running)
+        except (RejectedToken, RequestError):
+            pass  # what was drafted before stands
+        if len(path.tokens) != len(draft.tokens):
+            draft = Draft(tuple(path.tokens), tuple(path.sources))
+        return draft.cut(most)
+
+    def _walk(self, path: _Path, most: int, running: int) -> None:
+        """Guess, leap, guess, until it becomes unlikely or long."""
+        likely, floor = 1.0, self._floor(running, 1)
+        statistics, copies = path.statistics, path.statistics.copies
+        while len(path.tokens) < most:
+            token, rate = statistics.likeliest(path.state.state_id, path.last)
+            if likely * rate >= floor:
+                likely *= rate
+                length = len(path.tokens)
+                goes_on = self._follow(path, token, Source.COUNTED)
+                if likely < self._floor(running, len(path.tokens) - length):
+                    path.cut(length + (path.tokens[length] == token))  # the guess without its leap
+                    return
+                if not goes_on:
+                    return
+                continue
+            if likely * copies.rate < floor and not copies.try_again():
+                return
+            copied = self._copied(path)
+            if not copied:
+                return
+            for each in copied:
+                likely *= copies.rate
+                if not self._follow(path, each, Source.COPIED):
+                    return
+
+    def _floor(self, running: int, width: int) -> float:
+        """How likely a guess must be that costs ``width`` tokens, the leap behind it included.
+
+        Each of the step's sequences carries a share of reading the weights: that is what a right
+        guess saves. A wrong one costs what was computed for it. See decision 14.
+        """
+        cost = running * max(width, 1)
+        return max(_LEAST, cost / (cost + self._config.spare_tokens))
+
+    def _follow(self, path: _Path, token: int, source: Source) -> bool:
+        """Take a guess and the leap that it brings; whether the path goes on from there."""
+        path.accept(token)
+        if path.state.is_final:
+            return False  # the draw of this token ends the answer, and no pass follows it
+        path.push(token, source)
+        sequence = path.sequence
+        if not (self._config.leap and sequence.request.leap) or not path.state.forced():
+            return True
+        # The budget may yet forbid this leap: then the draft is a wrong one.
+        answer = [*sequence.tokens[sequence.answer_start :], *path.tokens]
+        change = self._leaper.change(answer, 0, path.state, path.statistics.changes)
+        if change is None:
+            return True
+        path.state.accept_bytes(change.text)
+        if change.dropped > 1 or path.state.is_final:
+            path.pop()  # what follows the guess is computed anew, or nothing is
+            return False
+        if change.dropped:
+            path.pop()
+        first = source if change.dropped else Source.LEAPT
+        for number, each in enumerate(change.tokens):
+            path.push(each, Source.LEAPT if number else first)
+        for each in change.held_back.tokens:
+            path.accept(each)
+            path.push(each, Source.HELD_BACK)
+        return True
+
+    def _copied(self, path: _Path) -> list[int]:
+        """Tokens with which the prompt goes on from the value that the answer is in."""
+        value = path.value(self._spelling)
+        if len(value) < _SHORTEST_COPY:
+            return []
+        prompt = path.sequence.prompt_ending(self._spelling, _COPIED_FROM)
+        at = prompt.rfind(value)
+        if at < 0:
+            return []
+        at += len(value)
+        rest = prompt[at : at + _LONGEST_COPY]
+        for end in (b"\n", b'"', b"<"):
+            rest = rest.partition(end)[0]
+        # As the tokenizer splits it behind the answer; without its last token, which is unsure.
+        before = path.ending(_WINDOW)
+        text = b"".join([self._spelling[token] for token in before]) + rest
+        tokens = self._leaper.encode(text) or []
+        return tokens[len(before) : -1] if tokens[: len(before)] == before else []
+
+
+@dataclass(slots=True)
+class _Path:
+    """A way on from a sequence, as far as it has been followed."""
+
+    sequence: Sequence
+    statistics: DraftStatistics
+    state: ConstraintState
+    """The sequence's; from the first step on a bounded look-ahead. Goes on by ``accept``."""
+    tokens: list[int]
+    sources: list[Source]
+    begun: bool = False
+
+    @property
+    def last(self) -> int:
+        return self.tokens[-1] if self.tokens else self.sequence.tokens[-1]
+
+    def accept(self, token: int) -> None:
+        if not self.begun:
+            self.state = self.state.copy(work=_WORK)
+            self.begun = True
+        self.state.accept(token)
+
+    def ending(self, count: int) -> list[int]:
+        """The last tokens of the answer with the path, at most ``count``."""
+        known = self.sequence.tokens
+        first = max(self.sequence.answer_start, len(known) - count)
+        return [*known[first:], *self.tokens][-count:]
+
+    def value(self, spelling: Seq[bytes]) -> bytes:
+        """What the answer has of a string that it is in: the end of what is behind a quote."""
+        value = b""
+        for token in reversed(self.ending(_WINDOW * 3)):
+            value = spelling[token] + value
+            quote = value.rfind(b'"', 0, len(spelling[token]))
+            if quote >= 0:
+                value = value[quote + 1 :]
+                break
+            if len(value) >= _LONGEST_MATCH:
+                break
+        return value[-_LONGEST_MATCH:]
+
+    def push(self, token: int, source: Source) -> None:
+        self.tokens.append(token)
+        self.sources.append(source)
+
+    def pop(self) -> None:
+        self.tokens.pop()
+        self.sources.pop()
+
+    def cut(self, length: int) -> None:
+        """Forget what was followed from there; the state is of no use afterwards."""
+        del self.tokens[length:], self.sources[length:]

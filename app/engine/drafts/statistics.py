@@ -1,0 +1,91 @@
+"""What earlier answers of one constraint did: the ways they went, and what came of forced text."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from app.engine.leap import KnownChanges
+
+MOST_CONTEXTS = 4096
+"""Branches of one constraint that are remembered, the newest of them."""
+
+_MOST_WAYS = 8
+"""Ways on from a branch that are counted."""
+
+_HALVED_AFTER = 64
+"""Answers after which a branch's counts are halved: what is common changes."""
+
+_EVERY_SO_OFTEN = 16
+"""Where copies mostly failed, one in so many is tried all the same."""
+
+
+class DraftStatistics:
+    """Of one constraint, in one scope. Takes up to 3 MB."""
+
+    def __init__(self) -> None:
+        self.copies = Rate(0.75)
+        """How often what was copied from the prompt was right."""
+        self.changes = KnownChanges()
+        self._branches: dict[tuple[Hashable, int], _Branch] = {}
+
+    def __len__(self) -> int:
+        """Branches that are remembered."""
+        return len(self._branches)
+
+    def record(self, place: Hashable, last: int, token: int) -> None:
+        """``token`` was drawn at a place, after the token ``last``."""
+        key = (place, last)
+        branch = self._branches.get(key)
+        if branch is None:
+            if len(self._branches) >= MOST_CONTEXTS:
+                del self._branches[next(iter(self._branches))]
+            branch = self._branches[key] = _Branch()
+        branch.record(token)
+
+    def likeliest(self, place: Hashable, last: int) -> tuple[int, float]:
+        """The commonest token there, and its rate; nothing is ever certain."""
+        branch = self._branches.get((place, last))
+        return (-1, 0.0) if branch is None else (branch.commonest, branch.rate)
+
+
+class _Branch:
+    """How often answers went which way."""
+
+    __slots__ = ("_total", "commonest", "counts", "rate")
+
+    def __init__(self) -> None:
+        self.commonest = -1
+        """The first to have come, of several."""
+        self.rate = 0.0
+        self.counts: dict[int, int] = {}
+        self._total = 0
+
+    def record(self, token: int) -> None:
+        counts = self.counts
+        count = counts[token] = counts.get(token, 0) + 1
+        self._total += 1
+        if len(counts) > _MOST_WAYS or count > _HALVED_AFTER:
+            counts = self.counts = {each: n // 2 for each, n in counts.items() if n > 1}
+            self._total = sum(counts.values())
+        elif token == self.commonest:
+            self.rate = count / (self._total + 1)
+            return
+        self.commonest = max(counts, key=counts.__getitem__, default=-1)
+        self.rate = counts.get(self.commonest, 0) / (self._total + 1)
+
+
+class Rate:
+    """How often a kind of guess came true lately."""
+
+    __slots__ = ("_refused", "rate")
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self._refused = 0
+
+    def record(self, came: bool) -> None:
+        self.rate += (came - self.rate) / 16
+
+    def try_again(self) -> bool:
+        self._refused = (self._refused + 1) % _EVERY_SO_OFTEN
+        return self._refused == 0

@@ -1,0 +1,161 @@
+"""Which tokens end an answer, from which token on, and what that does to its masks.
+
+A constraint's masks know the vocabulary's ends of sequence and nothing else. A request may put
+them off (``min_tokens``, ``ignore_eos``) and name further ends (``stop_token_ids``); its masks are
+then edited, in one way where the answer is whole and in another where it is not.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.core.constraint import Mask, Vocabulary
+from app.core.errors import InvalidRequest
+from app.core.request import EngineRequest
+
+_MOST_BYTES = 32 << 20
+_MOST_MASKS = 1 << 14
+"""Bounds on what ``EditedMasks`` keeps."""
+
+_MOST_STOPS = 1024
+"""Stop tokens of one request: more of them would make its masks slow for the others."""
+
+_NOTHING: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A change to a mask that leaves at least one token, as long as the mask had one."""
+
+    allowed: frozenset[int]
+    """Ids that are allowed besides."""
+    barred: tuple[frozenset[int], ...]
+    """Ids to take out: of these sets the first that leaves any token; no set if none does."""
+
+
+class StopTokens:
+    """What one request says of the tokens that end it. Immutable.
+
+    A token that comes after fewer than ``min_tokens`` others is early. Before that no end is drawn,
+    as long as there is anything else to draw, and a stop token that has to be drawn goes on.
+    """
+
+    def __init__(self, request: EngineRequest, vocabulary: Vocabulary) -> None:
+        eos, spelling = vocabulary.eos_ids, vocabulary.token_bytes
+        self._stops = frozenset(request.stop_token_ids)
+        self._min_tokens = request.min_tokens
+        # No constraint can go on with a token that spells nothing: it ends what is whole.
+        silent = _NOTHING
+        if request.constraint is not None:
+            silent = frozenset([token for token in self._stops if not spelling[token]])
+        self._ends = eos | silent
+        put_off = (eos,) if request.ignore_eos else ()
+        self._late = _useful(Edit(silent - eos, put_off))
+        self._early = _useful(Edit(silent - eos, (self._ends | self._stops, self._ends)))
+        self._early_inside = _useful(Edit(_NOTHING, (self._stops - self._ends,)))
+
+    @staticmethod
+    def of(request: EngineRequest, vocabulary: Vocabulary) -> StopTokens | None:
+        """The stop tokens of ``request``; None where only the vocabulary's ends of sequence end it.
+
+        Raises InvalidRequest where ``min_tokens`` is not between 0 and ``max_tokens``, for more
+        stop tokens than 1024, and for one that the vocabulary does not have.
+        """
+        if not 0 <= request.min_tokens <= request.max_tokens:
+            raise InvalidRequest(
+                f"min_tokens is {request.min_tokens}, but must be between 0 and max_tokens, "
+                f"which is {request.max_tokens}",
+                param="min_tokens",
+            )
+        if len(request.stop_token_ids) > _MOST_STOPS:
+            raise InvalidRequest(
+                f"stop_token_ids has {len(request.stop_token_ids)} tokens, but may have at most "
+                f"{_MOST_STOPS}",
+                param="stop_token_ids",
+            )
+        for token in request.stop_token_ids:
+            if not 0 <= token < vocabulary.size:
+                raise InvalidRequest(
+                    f"stop_token_ids names the token {token}, but the vocabulary has the ids 0 to "
+                    f"{vocabulary.size - 1}",
+                    param="stop_token_ids",
+                )
+        if request.min_tokens or request.ignore_eos or request.stop_token_ids:
+            return StopTokens(request, vocabulary)
+        return None
+
+    def ends(self, token: int, before: int) -> bool:
+        """Whether ``token`` ends the answer after ``before`` others. Costs a lookup."""
+        return token in self._ends or (before >= self._min_tokens and token in self._stops)
+
+    def edit(self, before: int, *, complete: bool) -> Edit | None:
+        """How to change the mask of the draw after ``before`` tokens; None leaves it as it is.
+
+        ``complete`` says that the answer may end there. Costs nothing.
+        """
+        if before >= self._min_tokens:
+            return self._late if complete else None
+        return self._early if complete else self._early_inside
+
+
+class EditedMasks:
+    """Masks after an edit. One thread at a time.
+
+    The edit of a read-only mask is made once and kept, within bounds: the runner knows a mask that
+    it has by its identity. Masks that a budget has narrowed are new each time, edited or not.
+    """
+
+    def __init__(self, vocabulary_size: int, max_bytes: int = _MOST_BYTES) -> None:
+        self._words = -(-vocabulary_size // 32)
+        # Up to two masks of four bytes a word: the edited one, and the one it came from.
+        self._most = max(1, min(max_bytes // (8 * self._words), _MOST_MASKS))
+        self._everything = np.zeros(self._words, np.uint32)
+        self._everything[:] = self._packed(range(vocabulary_size))
+        self._kept: OrderedDict[tuple[int, Edit], tuple[Mask | None, Mask]] = OrderedDict()
+        """By the id of the mask, which is held with its edit so that no other gets that id."""
+
+    def __len__(self) -> int:
+        """Edited masks that are kept."""
+        return len(self._kept)
+
+    def get(self, mask: Mask | None, edit: Edit) -> Mask:
+        """``mask`` (None: every token) after ``edit``; itself where that changes nothing.
+
+        Costs a lookup for a mask that is kept, else O(vocabulary / 32 + ids).
+        """
+        key = (id(mask), edit)
+        kept = self._kept.get(key)
+        if kept is not None:
+            self._kept.move_to_end(key)
+            return kept[1]
+        edited = self._edit(mask, edit)
+        if mask is None or (mask.flags.owndata and not mask.flags.writeable):
+            edited.flags.writeable = False
+            self._kept[key] = (mask, edited)
+            if len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        return edited
+
+    def _edit(self, mask: Mask | None, edit: Edit) -> Mask:
+        source = self._everything if mask is None else mask
+        edited = source | self._packed(edit.allowed)
+        for ids in edit.barred:
+            left = edited & ~self._packed(ids)
+            if left.any():
+                edited = left
+                break
+        return mask if mask is not None and np.array_equal(mask, edited) else edited
+
+    def _packed(self, ids: Collection[int]) -> Mask:
+        packed = np.zeros(self._words, np.uint32)
+        at = np.fromiter(ids, np.uint32, len(ids))
+        np.bitwise_or.at(packed, at >> 5, np.uint32(1) << (at & 31))
+        return packed
+
+
+def _useful(edit: Edit) -> Edit | None:
+    return edit if edit.allowed or any(edit.barred) else None

@@ -1,0 +1,171 @@
+"""A text against a program: whether it is an answer, and if not, where it stops being one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from app.constraint.automaton.automaton import START, Automaton, State
+from app.constraint.automaton.trie import DEAD
+from app.constraint.json.whitespace import Whitespace
+from app.constraint.program import Program
+from app.core.errors import InvalidSchema
+from app.explain.spelling import spell_class
+
+_SHORTEST_SHOWN = 2_000
+"""Bytes of a completion that is spelled out."""
+_FORMS = 24
+"""Orders of keys that are tried for a value at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What ``check`` found. ``valid`` or stopped at ``offset`` or, at the end, ``incomplete``."""
+
+    valid: bool
+    offset: int
+    """Bytes of the text that some answer begins with."""
+    line: int
+    column: int
+    """Of the byte at ``offset``, from 1; a column is a character."""
+    before: bytes
+    """The end of the text up to there."""
+    found: bytes
+    """The character there, b"" at the end of the text."""
+    allowed: str
+    """Classes of the bytes that may stand there, for people."""
+    may_end: bool
+    """Whether the answer may end there."""
+    forced: bytes
+    """The only way on from there, where there is only one."""
+    completion: bytes | None
+    """Of a text that is the beginning of an answer: a shortest rest (None: too long to spell)."""
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether the text is the beginning of an answer, but not a whole one."""
+        return not self.valid and self.found == b""
+
+
+class Checker:
+    """Checks texts against one program; ``schema`` tells the order of keys."""
+
+    def __init__(self, program: Program, schema: Any = None) -> None:
+        self._automaton = Automaton(program)
+        self._orders = list(_key_orders(schema))
+
+    def check(self, text: bytes) -> Verdict:
+        """Cost: a derivative for each byte that no leap covers."""
+        state, offset = self._run(text)
+        automaton = self._automaton
+        valid = offset == len(text) and automaton.is_accepting(state)
+        line = text.count(b"\n", 0, offset) + 1
+        start = text.rfind(b"\n", 0, offset) + 1
+        bits = 0
+        for each, _ in automaton.derivatives.live_row(automaton.expression(state)):
+            bits |= each
+        completion: bytes | None = b""
+        if offset == len(text) and not valid:
+            short = automaton.length(state) <= _SHORTEST_SHOWN
+            completion = automaton.shortest(state) if short else None
+        return Verdict(
+            valid=valid,
+            offset=offset,
+            line=line,
+            column=len(text[start:offset].decode("utf-8", "replace")) + 1,
+            before=text[max(0, offset - 40) : offset],
+            found=_character_at(text, offset),
+            allowed=spell_class(bits),
+            may_end=automaton.is_accepting(state),
+            forced=automaton.forced(state).text,
+            completion=completion,
+        )
+
+    def rewritten(self, text: bytes, whitespace: str) -> bytes | None:
+        """The JSON value of ``text`` in another form that is an answer; None if none was found.
+
+        Other white space and escapes, and keys in the order of ``properties``.
+        """
+        form = Whitespace.named(whitespace)
+        try:
+            value = json.loads(text, object_pairs_hook=_unique)
+            for ordered in (value, *(_ordered(value, orders) for orders in self._orders_to_try())):
+                written = form.written(ordered)
+                if written != text and self._accepts(written):
+                    return written
+        except (ValueError, RecursionError, InvalidSchema):  # no JSON, or a number is not finite
+            pass
+        return None
+
+    def _orders_to_try(self) -> Iterator[list[list[str]]]:
+        """All orders together; then without the first ones, should schemas disagree."""
+        for skipped in range(min(len(self._orders), _FORMS)):
+            yield self._orders[skipped:]
+
+    def _accepts(self, text: bytes) -> bool:
+        state = self._automaton.step(START, text)
+        return state != DEAD and self._automaton.is_accepting(state)
+
+    def _run(self, text: bytes) -> tuple[State, int]:
+        """The state after the longest beginning that lives, and its length."""
+        state, offset, stride = START, 0, 1
+        while offset < len(text):
+            after = self._automaton.step(state, text[offset : offset + stride])
+            if after != DEAD:
+                state, offset = after, min(len(text), offset + stride)
+                stride = min(2 * stride, 4096)
+            elif stride == 1:
+                break
+            else:
+                stride = 1
+        return state, offset
+
+
+def _character_at(text: bytes, offset: int) -> bytes:
+    """The character that the byte at ``offset`` begins, or that byte alone."""
+    for size in range(1, 5):
+        piece = text[offset : offset + size]
+        try:
+            piece.decode()
+        except UnicodeDecodeError:
+            continue
+        return piece
+    return text[offset : offset + 1]
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError("a key comes twice")
+    return value
+
+
+def _ordered(value: Any, orders: list[list[str]]) -> Any:
+    """``value`` with the keys of each object as the order that knows most of them has it."""
+    if isinstance(value, list):
+        return [_ordered(item, orders) for item in value]
+    if not isinstance(value, dict):
+        return value
+    best = max(orders, key=lambda order: len(value.keys() & set(order)), default=[])
+    rank = {name: index for index, name in enumerate(best)}
+    names = sorted(value, key=lambda name: rank.get(name, len(rank)))
+    return {name: _ordered(value[name], orders) for name in names}
+
+
+def _key_orders(schema: Any) -> Iterator[list[str]]:
+    """The keys of every ``properties`` in a schema, then those that are required alone."""
+    stack = [schema]
+    while stack:
+        here = stack.pop()
+        if isinstance(here, list):
+            stack.extend(reversed(here))
+        elif isinstance(here, dict):
+            properties, required = here.get("properties"), here.get("required")
+            names = list(properties) if isinstance(properties, dict) else []
+            if isinstance(required, list):
+                names += [name for name in required if isinstance(name, str) and name not in names]
+            if names:
+                yield names
+            stack.extend(reversed(here.values()))

@@ -1,0 +1,139 @@
+"""Facts about every expression of a pool, from those of its operands."""
+
+from __future__ import annotations
+
+from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.expressions import INFINITE, Expression, Kind, byte_set
+
+_OF_NUMBERS = byte_set(b"+-.0123456789Ee")
+_MANY = 1 << 40
+
+
+def has_quote(text: bytes) -> bool:
+    """Whether a quotation mark stands in ``text`` that no backslash escapes."""
+    return b'"' in text.replace(b"\\\\", b"").replace(b'\\"', b"")
+
+
+class Measures:
+    """Facts by expression, computed as the pool grows.
+
+    Operands come before what they are part of, so one ascending pass does without recursion.
+    """
+
+    def __init__(self, derivatives: Derivatives) -> None:
+        self._pool = derivatives.pool
+        self._derivatives = derivatives
+        self._count: list[int | None] = []
+        self._numeric: list[bool] = []
+        self._quoted: list[bool] = []
+
+    def count(self, expression: Expression) -> int | None:
+        """How many strings, of a language that is a list of texts (``pool.one_of``); else None."""
+        self._extend()
+        return self._count[expression]
+
+    def is_numeric(self, expression: Expression) -> bool:
+        """Whether all its strings are made of the characters of JSON numbers."""
+        self._extend()
+        return self._numeric[expression]
+
+    def is_quoted(self, expression: Expression) -> bool:
+        """Whether it may spell a quotation mark; rules may."""
+        self._extend()
+        return self._quoted[expression]
+
+    def longest(self, root: Expression) -> tuple[int | None, bool]:
+        """Bytes of a longest string (None: unbounded), and whether that is exact.
+
+        Of intersections it is an upper bound. Cost: nodes times the depth of rules.
+        """
+        bodies = self._pool.bodies
+        rules, exact = [0] * len(bodies), True
+        for turn in range(2 * len(bodies) + 3):
+            lengths, exact = self._longest_of_all(rules)
+            now = [lengths[body] if body is not None else 0 for body in bodies]
+            if now == rules:
+                break
+            # What still grows after every rule had its turn grows without end.
+            grows = turn > len(bodies)
+            rules = [
+                INFINITE if grows and new > old else new
+                for new, old in zip(now, rules, strict=True)
+            ]
+        length = lengths[root]
+        return (None if length >= INFINITE else length), exact
+
+    def _longest_of_all(self, rules: list[int]) -> tuple[list[int], bool]:
+        pool, lengths, exact = self._pool, [0] * len(self._pool), True
+        for expression in range(len(pool)):
+            kind, operand = pool.kinds[expression], pool.operands[expression]
+            if kind == Kind.COMPLEMENT:
+                lengths[expression] = INFINITE
+            elif kind == Kind.EMPTY or self._derivatives.length(expression) >= INFINITE:
+                continue
+            elif kind == Kind.LITERAL:
+                lengths[expression] = len(operand)
+            elif kind == Kind.BYTES:
+                lengths[expression] = 1
+            elif kind == Kind.CONCATENATION:
+                lengths[expression] = min(INFINITE, lengths[operand[0]] + lengths[operand[1]])
+            elif kind == Kind.UNION:
+                lengths[expression] = max(lengths[member] for member in operand)
+            elif kind == Kind.INTERSECTION:
+                exact = False
+                lengths[expression] = min(lengths[member] for member in operand)
+            elif kind == Kind.REPETITION:
+                high = INFINITE if operand[2] is None else operand[2]
+                lengths[expression] = min(INFINITE, lengths[operand[0]] * high)
+            elif kind == Kind.RULE:
+                lengths[expression] = rules[operand]
+            elif kind == Kind.DISTINCT:
+                items, between, _, high = operand
+                largest = sorted((lengths[item] for item in items), reverse=True)[:high]
+                total = sum(largest) + lengths[between] * (high - 1)
+                lengths[expression] = min(INFINITE, total)
+        return lengths, exact
+
+    def _extend(self) -> None:
+        for expression in range(len(self._count), len(self._pool)):
+            self._count.append(self._count_of(expression))
+            self._numeric.append(self._numeric_of(expression))
+            self._quoted.append(self._quoted_of(expression))
+
+    def _count_of(self, expression: Expression) -> int | None:
+        pool = self._pool
+        kind, operand = pool.kinds[expression], pool.operands[expression]
+        if kind in (Kind.LITERAL, Kind.EPSILON):
+            return 1
+        if kind == Kind.EMPTY:
+            return 0
+        if kind == Kind.BYTES:
+            bits: int = operand
+            return bits.bit_count()
+        if kind == Kind.UNION:
+            counts = [self._count[member] for member in operand]
+            known = [count for count in counts if count is not None]
+            return min(sum(known), _MANY) if len(known) == len(counts) else None
+        if kind == Kind.CONCATENATION:
+            # Of a tree of texts; what goes on after a choice is a structure and no list.
+            return self._count[operand[1]] if pool.kinds[operand[0]] == Kind.LITERAL else None
+        return None
+
+    def _numeric_of(self, expression: Expression) -> bool:
+        kind, operand = self._pool.kinds[expression], self._pool.operands[expression]
+        if kind == Kind.LITERAL:
+            return byte_set(operand) & ~_OF_NUMBERS == 0
+        if kind == Kind.BYTES:
+            return bool(operand & ~_OF_NUMBERS == 0)
+        if kind in (Kind.COMPLEMENT, Kind.RULE, Kind.DISTINCT):
+            return False
+        numeric = [self._numeric[part] for part in self._pool.parts(expression)]
+        return any(numeric) if kind == Kind.INTERSECTION else all(numeric)
+
+    def _quoted_of(self, expression: Expression) -> bool:
+        kind, operand = self._pool.kinds[expression], self._pool.operands[expression]
+        if kind == Kind.LITERAL:
+            return has_quote(operand)
+        if kind in (Kind.RULE, Kind.DISTINCT):
+            return True
+        return any(self._quoted[part] for part in self._pool.parts(expression))

@@ -1,0 +1,99 @@
+"""Facts about a constraint as JSON: what ``leapjson explain`` prints and the server answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from app.constraint.automaton.automaton import START, Automaton
+from app.constraint.limits import Limits
+from app.constraint.program import Program, compile_program
+from app.core.constraint import JsonSchema
+from app.explain.graph import Graph, explore
+from app.explain.keywords import KeywordUse, keyword_uses
+from app.explain.measures import Measures
+
+_NODES = 60
+_ENTRIES = 400
+"""Of a list in a bounded report."""
+_CHARACTERS = 200
+"""Of a text in a bounded report."""
+
+
+def explain_schema(spec: JsonSchema, limits: Limits | None = None) -> bytes:
+    """A bounded report on ``spec``, as JSON: below a megabyte, whatever the schema.
+
+    Long texts end in ``...``, and ``whole`` says whether no list was cut. Raises
+    ``ConstraintError``. Cost: a compilation and a graph; not for a thread that others wait for.
+    """
+    program = compile_program(spec, limits)
+    graph = explore(program, max_nodes=_NODES)
+    uses = keyword_uses(spec.schema)
+    report = length_facts(program) | graph_facts(graph) | {"keywords": keyword_facts(uses)}
+    whole = graph.whole and all(len(report[name]) <= _ENTRIES for name in ("edges", "keywords"))
+    bounded = {name: _bounded(value) for name, value in report.items()} | {"whole": whole}
+    return json.dumps(bounded, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def length_facts(program: Program) -> dict[str, Any]:
+    """The shortest and the longest answer, and what of the shortest one is forced."""
+    automaton = Automaton(program)
+    shortest = automaton.shortest(START)
+    longest, exact = Measures(program.derivatives).longest(program.root)
+    state, position, forced, states = START, 0, 0, 1
+    while position < len(shortest):
+        path = automaton.forced(state)
+        # A path ends where the answer may end, and so never beyond a shortest answer.
+        step = path.text or shortest[position : position + 1]
+        forced += len(path.text)
+        state = automaton.step(state, step)
+        position += len(step)
+        states += 1
+    return {
+        "shortest": shortest.decode("utf-8", "replace"),
+        "shortest_bytes": len(shortest),
+        "longest_bytes": longest,
+        "longest_is_exact": exact,
+        "shortest_forced_bytes": forced,
+        "shortest_states": states,
+    }
+
+
+def graph_facts(graph: Graph) -> dict[str, Any]:
+    """The graph's figures and its edges."""
+    edges = graph.edges
+    return {
+        "branch_points": len(graph.nodes),
+        "ways": len(edges),
+        "leaps": sum(1 for edge in edges if edge.leap),
+        "leap_bytes": sum(len(edge.leap) for edge in edges),
+        "graph_forced_share": round(graph.forced_share, 4),
+        "graph_is_whole": graph.whole,
+        "edges": [
+            {
+                "source": edge.source,
+                "target": edge.target,
+                "kind": edge.kind,
+                "choice": edge.choice,
+                "leap": edge.leap.decode("utf-8", "replace"),
+            }
+            for edge in edges
+        ],
+    }
+
+
+def keyword_facts(uses: Iterable[KeywordUse]) -> list[dict[str, str]]:
+    """What every keyword became."""
+    return [asdict(use) for use in uses]
+
+
+def _bounded(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > _CHARACTERS:
+        return value[: _CHARACTERS - 3] + "..."
+    if isinstance(value, list):
+        return [_bounded(each) for each in value[:_ENTRIES]]
+    if isinstance(value, dict):
+        return {name: _bounded(each) for name, each in value.items()}
+    return value
