@@ -60,11 +60,8 @@ def object_shape(nodes: Goal, matches: KeyMatches, *, close: bool) -> ObjectShap
     ``close``: where one of them has ``properties`` and none says anything about other members,
     there are none, unless something asks for more members than have names.
     """
-    names: dict[str, bool] = {}
-    for node in nodes:
-        names.update(dict.fromkeys(node.schema.get("properties", ()), False))
-    for node in nodes:
-        names.update(dict.fromkeys(node.schema.get("required", ()), True))
+    names = {name: False for node in nodes for name in node.schema.get("properties", ())}
+    names |= {name: True for node in nodes for name in node.schema.get("required", ())}
     members = tuple(
         Member(name, member_goal(nodes, name, matches), required)
         for name, required in names.items()

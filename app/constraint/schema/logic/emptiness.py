@@ -82,16 +82,14 @@ class Emptiness:
         return kind == "object" and self._no_object(branch)
 
     def _no_number(self, branch: Branch) -> bool:
-        integers = any(map(integers_only, branch))
-        if integers and any(NOT_INTEGER in node.schema for node in branch):
+        if any(map(integers_only, branch)) and any(NOT_INTEGER in node.schema for node in branch):
             return True
         between = interval(branch)
         lower, upper = between.lower, between.upper
         if lower is None or upper is None:
             return False
-        if lower.value == upper.value:
-            return lower.exclusive or upper.exclusive
-        return lower.value > upper.value
+        there = lower.admits(upper.value, upper=False) and upper.admits(lower.value, upper=True)
+        return not there
 
     def _no_array(self, branch: Branch) -> bool:
         shape = array_shape(branch)
