@@ -33,8 +33,6 @@ class Constrained:
     spec: ConstraintSpec
     schema: Any
     """The parsed schema, None for patterns and grammars."""
-    is_json: bool
-    whitespace: str
     title: str
     limits: Limits
     """As the server's."""
@@ -44,11 +42,10 @@ def read_specification(options: argparse.Namespace) -> Constrained:
     """Raises ``UnusableInput``."""
     limits = _configured_limits()
     if options.regex is not None:
-        return Constrained(Regex(options.regex), None, False, "spaced", options.regex, limits)
+        return Constrained(Regex(options.regex), None, options.regex, limits)
     if options.grammar_file is not None:
         text = read_bytes(options.grammar_file).decode("utf-8", "replace")
-        name = Path(options.grammar_file).name
-        return Constrained(Grammar(text), None, False, "spaced", name, limits)
+        return Constrained(Grammar(text), None, Path(options.grammar_file).name, limits)
     try:
         schema = json.loads(read_bytes(options.schema))
     except RecursionError:
@@ -58,7 +55,7 @@ def read_specification(options: argparse.Namespace) -> Constrained:
     spec = JsonSchema(schema, close_objects=options.closed, whitespace=options.whitespace)
     title = schema.get("title") if isinstance(schema, dict) else None
     name = title if isinstance(title, str) else Path(options.schema).name
-    return Constrained(spec, schema, True, options.whitespace, name, limits)
+    return Constrained(spec, schema, name, limits)
 
 
 def _configured_limits() -> Limits:
