@@ -46,21 +46,19 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"leapjson {version('leapjson')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    serve = commands.add_parser("serve", help="serve a model over HTTP")
+    serve = commands.add_parser(
+        "serve", help="serve a model over HTTP", argument_default=argparse.SUPPRESS
+    )
     for name, field in Settings.model_fields.items():
         flag = "--" + name.replace("_", "-")
         meaning = " ".join((field.description or "").split())
         text = f"{meaning} (LEAPJSON_{name.upper()}; default: {field.default})"
         text = text.replace("%", "%%")
         if field.annotation is bool:
-            serve.add_argument(
-                flag, action=argparse.BooleanOptionalAction, help=text, default=argparse.SUPPRESS
-            )
+            serve.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
         else:
             action = "append" if field.annotation == tuple[str, ...] else "store"
-            serve.add_argument(
-                flag, action=action, metavar="VALUE", help=text, default=argparse.SUPPRESS
-            )
+            serve.add_argument(flag, action=action, metavar="VALUE", help=text)
     add_check(commands)
     add_explain(commands)
     return parser

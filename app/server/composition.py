@@ -19,7 +19,7 @@ from app.http.errors import status_of
 from app.http.middleware.auth import ApiKeys, read_api_keys
 from app.server.backend import Backend
 from app.server.preload import Preload, warm
-from app.server.readings import life_readings, readings
+from app.server.readings import readings
 from app.server.settings import Settings
 from app.serving.admission import Admission
 from app.serving.compiling.cache import ConstraintCache
@@ -119,8 +119,7 @@ def assemble(
         wall_clock=time.time,
         max_bytes=settings.schema_registry_bytes,
     )
-    metrics.watch(readings(backend.engine, constraints))
-    metrics.watch(life_readings(worker, admission, pool))
+    metrics.watch(readings(backend.engine, constraints, worker, admission, pool))
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -10,8 +10,13 @@ from app.serving.worker import EngineWorker
 from app.telemetry.metrics import Reading
 
 
-def readings(engine: Engine, cache: ConstraintCache) -> list[Reading]:
-    """Of the engine and of the compiled schemas."""
+def readings(
+    engine: Engine,
+    cache: ConstraintCache,
+    worker: EngineWorker,
+    admission: Admission,
+    pool: CompilePool,
+) -> list[Reading]:
     return [
         Reading("num_requests_running", "Answers that hold cache blocks.",
                 lambda: engine.num_running),
@@ -34,12 +39,6 @@ def readings(engine: Engine, cache: ConstraintCache) -> list[Reading]:
                 lambda: cache.misses, counter=True),
         Reading("schema_cache_evictions_total", "Compiled schemas dropped for room.",
                 lambda: cache.evictions, counter=True),
-    ]  # fmt: skip
-
-
-def life_readings(worker: EngineWorker, admission: Admission, pool: CompilePool) -> list[Reading]:
-    """Of whether the server lives and takes requests."""
-    return [
         Reading("engine_up", "1 while the engine's thread runs, 0 once it has died.",
                 lambda: worker.alive),
         Reading("engine_step_age_seconds",
