@@ -121,6 +121,8 @@ def assemble(
     )
     metrics.watch(readings(backend.engine, constraints, worker, admission, pool))
 
+    traces = open_traces(settings.otlp_endpoint, model=settings.served_model)
+
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await pool.start()
@@ -135,6 +137,8 @@ def assemble(
             await schemas.close()
             await constraints.close()
             await pool.close()
+            if traces is not None:
+                await traces.close()
 
     app = build_app(
         api_config,
@@ -148,7 +152,7 @@ def assemble(
         app,
         metrics,
         model=settings.served_model,
-        traces=open_traces(settings.otlp_endpoint, model=settings.served_model),
+        traces=traces,
         content=settings.log_content,
     )
     return Assembly(app, admission, worker)
