@@ -23,8 +23,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.command in ("check", "explain"):
         from app.cli import check, explain
+        from app.cli.specification import reporting_errors
 
-        return {"check": check.run, "explain": explain.run}[options.command](options)
+        run = check.run if options.command == "check" else explain.run
+        return reporting_errors(run, options)
     settings = _settings(parser, options)
     from app.server.serve import serve
 

@@ -6,14 +6,13 @@ import argparse
 import json
 from typing import Any
 
-from app.cli.specification import read_bytes, read_specification, reports_errors
+from app.cli.specification import read_bytes, read_specification
 from app.constraint.program import compile_program
 from app.core.constraint import JsonSchema
 from app.explain.check import Checker, Verdict
 from app.explain.spelling import spell_bytes
 
 
-@reports_errors
 def run(options: argparse.Namespace) -> int:
     """The exit status."""
     constrained = read_specification(options)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from app.cli.specification import Constrained, UnusableInput, read_specification, reports_errors
+from app.cli.specification import Constrained, UnusableInput, read_specification
 from app.constraint.program import compile_program
 from app.core.constraint import JsonSchema
 from app.core.errors import UnsupportedModel, UnsupportedSchema
@@ -23,7 +23,6 @@ _WAYS = 60
 """Lines that list ways."""
 
 
-@reports_errors
 def run(options: argparse.Namespace) -> int:
     """The exit status."""
     constrained = read_specification(options)
@@ -67,8 +66,7 @@ def _in_tokens(constrained: Constrained, tokenizer: str) -> dict[str, Any]:
         vocabulary = Vocabulary.from_file(path / "tokenizer.json" if path.is_dir() else path)
     except (OSError, ValueError, LookupError, UnsupportedModel) as error:
         raise UnusableInput(f"{tokenizer}: not a tokenizer.json: {error}") from None
-    constraint = Compiler(vocabulary, constrained.limits).compile(constrained.spec)
-    state = constraint.start()
+    state = Compiler(vocabulary, constrained.limits).compile(constrained.spec).start()
     allowed = sum(int(word).bit_count() for word in state.mask())
     return {
         "vocabulary": vocabulary.size,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import sys
 from collections.abc import Callable
@@ -68,29 +67,24 @@ def _configured_limits() -> Limits:
         raise UnusableInput(f"LEAPJSON_{name}: {first['msg']}") from None
 
 
-def reports_errors(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """Makes a command report faulty input and return ``BAD_CONSTRAINT``, where it would raise."""
-
-    @functools.wraps(run)
-    def reporting(options: argparse.Namespace) -> int:
-        details: dict[str, str] = {}
-        try:
-            return run(options)
-        except UnusableInput as error:
-            message = str(error)
-        except RecursionError:
-            message = "the schema is nested too deeply"
-        except ConstraintError as error:
-            message = str(error)
-            found = {name: getattr(error, name, None) for name in ("code", "keyword", "pointer")}
-            details = {name: value for name, value in found.items() if isinstance(value, str)}
-        if options.json:  # for scripts, which read standard output
-            print(json.dumps({"error": {"message": message, **details}}))
-        else:
-            print(f"leapjson: {message}", file=sys.stderr)
-        return BAD_CONSTRAINT
-
-    return reporting
+def reporting_errors(run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """What a command returns; faulty input, where it raises, is reported: ``BAD_CONSTRAINT``."""
+    details: dict[str, str] = {}
+    try:
+        return run(options)
+    except UnusableInput as error:
+        message = str(error)
+    except RecursionError:
+        message = "the schema is nested too deeply"
+    except ConstraintError as error:
+        message = str(error)
+        found = {name: getattr(error, name, None) for name in ("code", "keyword", "pointer")}
+        details = {name: value for name, value in found.items() if isinstance(value, str)}
+    if options.json:  # for scripts, which read standard output
+        print(json.dumps({"error": {"message": message, **details}}))
+    else:
+        print(f"leapjson: {message}", file=sys.stderr)
+    return BAD_CONSTRAINT
 
 
 def read_bytes(name: str) -> bytes:

@@ -120,14 +120,8 @@ class Checker:
 
 def _character_at(text: bytes, offset: int) -> bytes:
     """The character that the byte at ``offset`` begins, or that byte alone."""
-    for size in range(1, 5):
-        piece = text[offset : offset + size]
-        try:
-            piece.decode()
-        except UnicodeDecodeError:
-            continue
-        return piece
-    return text[offset : offset + 1]
+    first = text[offset : offset + 4].decode("utf-8", "surrogateescape")[:1]
+    return first.encode("utf-8", "surrogateescape")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
