@@ -214,8 +214,8 @@ class _Explorer:
         if kind == Kind.REPETITION and operand[0] == pool.landmarks.get(CHARACTER):
             return "string" + _spell_bounds(operand[1], operand[2], "characters")
         facts = self._measures.facts(expression)
-        if facts.count is not None and facts.count > _LISTED:
-            return f"one of {facts.count} texts"
+        if facts.texts is not None and facts.texts > _LISTED:
+            return f"one of {facts.texts} texts"
         if mode == _OUTSIDE and facts.numeric:
             pattern = self._spelling.pattern(expression, 24)
             return f"number {pattern}" if pattern else "number"
@@ -229,7 +229,7 @@ class _Explorer:
         complements = [part for part in parts if self._pool.kinds[part] == Kind.COMPLEMENT]
         if len(parts) != 2 or len(complements) != 1:
             return None
-        return self._measures.facts(self._pool.operands[complements[0]]).count
+        return self._measures.facts(self._pool.operands[complements[0]]).texts
 
     def _name(self, head: Expression) -> str:
         """Of a rule, whose body then is a node of its own, or of a set of items."""
@@ -268,9 +268,9 @@ class _Explorer:
         pool = self._pool
         if pool.kinds[head] in (Kind.LITERAL, Kind.EPSILON) or not pool.regular[head]:
             return False
-        count, numeric, quoted = self._measures.facts(head)
-        if count is not None:
-            return count > _LISTED
+        texts, numeric, quoted = self._measures.facts(head)
+        if texts is not None:
+            return texts > _LISTED
         if mode == _OUTSIDE:
             return numeric
         return mode == _PLAIN or (mode == _INSIDE and not quoted)

@@ -12,8 +12,8 @@ _MANY = 1 << 40
 
 
 class Facts(NamedTuple):
-    count: int | None
-    """How many strings, of a language that is a list of texts (``pool.one_of``); else None."""
+    texts: int | None
+    """How many, of a language that is a list of texts (``pool.one_of``); else None."""
     numeric: bool
     """Whether all its strings are made of the characters of JSON numbers."""
     quoted: bool
@@ -98,13 +98,13 @@ class Measures:
         if kind == Kind.BYTES:
             return int(operand).bit_count()
         if kind == Kind.UNION:
-            counts = [self._facts[member].count for member in operand]
+            counts = [self._facts[member].texts for member in operand]
             known = [count for count in counts if count is not None]
             return min(sum(known), _MANY) if len(known) == len(counts) else None
         if kind == Kind.CONCATENATION:
             # Of a tree of texts; what goes on after a choice is a structure and no list.
             listed = pool.kinds[operand[0]] == Kind.LITERAL
-            return self._facts[operand[1]].count if listed else None
+            return self._facts[operand[1]].texts if listed else None
         return None
 
     def _numeric(self, expression: Expression) -> bool:
