@@ -65,12 +65,14 @@ class PanelLinear(nn.Module):
         out = x.new_empty(*x.shape[:-1], self.out_features)
         jobs.product(
             *self._team.shared,
+            jobs.PRODUCT,
             x.numel() // self.in_features,
             x.data_ptr(),
             self.in_features,
             self._panels.data_ptr(),
             self.out_features,
-            _address(self._bias),
+            0 if self._bias is None else self._bias.data_ptr(),
+            0,
             out.data_ptr(),
         )
         return out
@@ -212,10 +214,6 @@ class _Workspace:
         self._heads = torch.empty(size * (heads + 2 * keys) * dim, dtype=torch.bfloat16)
         self._attended = torch.empty(size * heads * dim, dtype=torch.bfloat16)
         self._intermediate = torch.empty(size * int(layer["intermediate"]), dtype=torch.bfloat16)
-
-
-def _address(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()
 
 
 def _joined_bias(parts: tuple[nn.Linear, ...]) -> Tensor | None:
