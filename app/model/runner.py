@@ -22,7 +22,7 @@ from app.model.cpu.layers import can_fuse, fuse
 from app.model.cpu.packed_linear import can_pack, pack_linears
 from app.model.cpu.sampling import CpuSampler
 from app.model.cuda.sampling import DeviceSampler
-from app.model.forward import RaggedForward, StepAttention
+from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate, blocks_within
 from app.model.loading import choose_device, choose_dtype, load_model
@@ -30,6 +30,7 @@ from app.model.sampling import Sampler
 from app.model.self_check import check_ragged_step, make_case, rounding_noise, whole_logits
 
 if TYPE_CHECKING:
+    from app.model.cuda.attention import TritonAttention
     from app.model.cuda.graphs import CudaGraphs
 
 _CPU_CACHE_BYTES = 1 << 30
@@ -172,7 +173,7 @@ def _prepare(
     return packed
 
 
-def step_attention(storage: KvStorage, group: int) -> StepAttention:
+def step_attention(storage: KvStorage, group: int) -> CpuAttention | TritonAttention:
     """Attention on the storage's device; ``group`` is G, query heads for each key head, at most."""
     if next(iter(storage.keys.values())).device.type == "cpu":
         return CpuAttention(storage)
@@ -184,17 +185,15 @@ def step_attention(storage: KvStorage, group: int) -> StepAttention:
 
 def _graphs(
     forward: RaggedForward,
-    attention: StepAttention,
+    attention: CpuAttention | TritonAttention,
     storage: KvStorage,
     config: ModelConfig,
     max_model_len: int,
 ) -> CudaGraphs | None:
     if isinstance(attention, CpuAttention) or not config.cuda_graphs:
         return None
-    from app.model.cuda.attention import TritonAttention
     from app.model.cuda.graphs import CudaGraphs
 
-    assert isinstance(attention, TritonAttention)
     most = config.max_graph_sequences
     graphs = CudaGraphs(
         forward, attention, storage, max_sequences=most, max_model_len=max_model_len

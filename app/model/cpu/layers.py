@@ -34,19 +34,18 @@ class CpuTeam:
     """Threads for the products of one model, and what they share. Used by one thread at a time."""
 
     def __init__(self, threads: int, layers: int = 0) -> None:
-        self.board = team.new_board()
-        self.jobs = np.zeros(1, dtype=jobs.JOB)
-        self.jobs["run"] = jobs.entry()
+        board, job = team.new_board(), np.zeros(1, dtype=jobs.JOB)
         self.layers = np.zeros(max(layers, 1), dtype=jobs.LAYER)
         self.steps = np.zeros(1, dtype=jobs.STEP)
-        self.jobs["layers"], self.jobs["step"] = self.layers.ctypes.data, self.steps.ctypes.data
-        self.shared: tuple[Any, Any] = (self.board, self.jobs)
+        job["run"] = jobs.entry()
+        job["layers"], job["step"] = self.layers.ctypes.data, self.steps.ctypes.data
+        self.shared: tuple[Any, Any] = (board, job)
         for number in range(1, threads):
             threading.Thread(
                 target=jobs.help_out, args=self.shared, name=f"leapjson-pass-{number}", daemon=True
             ).start()
         # The helpers hold what is shared, and nothing else of this object.
-        weakref.finalize(self, team.close, self.board)
+        weakref.finalize(self, team.close, board)
 
 
 class PanelLinear(nn.Module):
