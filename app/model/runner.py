@@ -158,14 +158,12 @@ def _prepare(
     block_size = min(config.block_size, _CHECK_BLOCK_SIZE)
     case = make_case(model.config.get_text_config().vocab_size, block_size)
     expected = whole_logits(model, case, "eager")
-    fusing = config.pack_linears and can_fuse(model)
-    noise = rounding_noise(model, case, expected) if fusing else None
-    if fusing:
+    noise, packed = None, 0
+    if config.pack_linears and can_fuse(model):
+        noise = rounding_noise(model, case, expected)
         packed = fuse(model, route)
     elif config.pack_linears and can_pack(model.dtype, model.device):
         packed = pack_linears(model)
-    else:
-        packed = 0
     model.set_attn_implementation(route.name)
     storage = allocate(shapes, num_blocks=case.blocks, block_size=block_size, device=model.device)
     forward = RaggedForward(model, route, step_attention(storage, group))

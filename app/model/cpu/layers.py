@@ -91,8 +91,9 @@ class FusedLayer(nn.Module):
         self._workspace = workspace
         self._kept: list[Tensor] = []
         attention, mlp = layer.self_attn, layer.mlp
-        options = route.options[number]
+        self._options = options = route.options[number]
         heads = (attention.q_proj, attention.k_proj, attention.v_proj)
+        gate_up = (mlp.gate_proj, mlp.up_proj)
         q_norm, k_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
         values = {
             "hidden": attention.q_proj.in_features,
@@ -109,7 +110,10 @@ class FusedLayer(nn.Module):
             "out": self._keep(panels.pack(attention.o_proj.weight)),
             "out_bias": self._keep(attention.o_proj.bias),
             "mlp_norm": self._keep(layer.post_attention_layernorm.weight),
-            "gate_up": self._keep(_interleaved(mlp.gate_proj.weight, mlp.up_proj.weight)),
+            # Panels of both, one of the gate's before each of the other's.
+            "gate_up": self._keep(
+                torch.stack([panels.pack(part.weight) for part in gate_up], dim=1)
+            ),
             "gate_up_bias": self._keep(_interleaved_biases(mlp.gate_proj.bias, mlp.up_proj.bias)),
             "down": self._keep(panels.pack(mlp.down_proj.weight)),
             "down_bias": self._keep(mlp.down_proj.bias),
@@ -120,7 +124,6 @@ class FusedLayer(nn.Module):
         }
         for name, value in values.items():
             workers.layers[number][name] = value
-        self._options = options
 
     def _keep(self, tensor: Tensor | None) -> int:
         """The address of a tensor that lives as long as this layer; 0 for none."""
@@ -224,11 +227,6 @@ def _joined_bias(parts: tuple[nn.Linear, ...]) -> Tensor | None:
             for part in parts
         ]
     )
-
-
-def _interleaved(gate: Tensor, up: Tensor) -> Tensor:
-    """Panels of both, one of the gate's before each of the other's."""
-    return torch.stack([panels.pack(gate), panels.pack(up)], dim=1)
 
 
 def _interleaved_biases(gate: Tensor | None, up: Tensor | None) -> Tensor | None:

@@ -57,9 +57,8 @@ class TritonAttention:
         self._step: DeviceStep | None = None
 
     def begin(self, step: StepArrays) -> None:
-        self.begin_on_device(
-            upload(step, self.tile(max(s.length for s in step.spans)), self._device)
-        )
+        tile = self.tile(max(span.length for span in step.spans))
+        self.begin_on_device(upload(step, tile, self._device))
 
     def begin_on_device(self, step: DeviceStep) -> None:
         """The same for a step whose tensors are on the device already (a CUDA graph's)."""

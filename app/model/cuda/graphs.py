@@ -52,12 +52,8 @@ class Bucket:
 
 def make_buckets(max_sequences: int) -> tuple[Bucket, ...]:
     """Powers of two of sequences by 1, 4 and 8 tokens; the cheapest first."""
-    found = []
-    for tokens in _TOKEN_BUCKETS:
-        sequences = 1
-        while sequences <= max_sequences and sequences * tokens <= _MOST_ROWS:
-            found.append(Bucket(sequences, tokens))
-            sequences *= 2
+    powers = [1 << i for i in range(max_sequences.bit_length())]
+    found = [Bucket(s, t) for t in _TOKEN_BUCKETS for s in powers if s * t <= _MOST_ROWS]
     return tuple(sorted(found, key=lambda bucket: (bucket.rows, bucket.tokens)))
 
 
@@ -65,10 +61,8 @@ def choose_bucket(buckets: Sequence[Bucket], step: StepArrays) -> Bucket | None:
     """The cheapest bucket the step fits in; None where it fits in none."""
     sequences = len(step.spans)
     longest = max(span.length for span in step.spans)
-    for bucket in buckets:
-        if bucket.sequences >= sequences and bucket.tokens >= longest:
-            return bucket
-    return None
+    fitting = (b for b in buckets if b.sequences >= sequences and b.tokens >= longest)
+    return next(fitting, None)
 
 
 def pad(step: StepArrays, bucket: Bucket, spare_slot: int) -> StepArrays:
