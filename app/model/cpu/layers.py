@@ -168,9 +168,18 @@ class _Workspace:
     ) -> None:
         layer = self._team.layers[0]
         tokens = hidden.shape[1]
-        if tokens > self._size:
-            self._grow(tokens, layer)
         queries, keys, dim = int(layer["heads"]), int(layer["kv_heads"]), int(layer["dim"])
+        if tokens > self._size:
+            self._size = tokens + tokens // 4
+            widths = (
+                layer["hidden"],
+                (queries + 2 * keys) * dim,
+                queries * dim,
+                layer["intermediate"],
+            )
+            self._normed, self._heads, self._attended, self._intermediate = [
+                torch.empty(self._size * int(width), dtype=torch.bfloat16) for width in widths
+            ]
         heads = self._heads[: tokens * (queries + 2 * keys) * dim].view(tokens, -1, dim)
         self.queries = heads[:, :queries].transpose(0, 1)
         self.attended = self._attended[: tokens * queries * dim].view(tokens, queries, dim)
@@ -199,23 +208,9 @@ class _Workspace:
     def _addresses(self, storage: KvStorage) -> Ints:
         if storage is not self._storage:
             self._storage = storage
-            self._pools = np.array(
-                [
-                    (storage.keys[layer].data_ptr(), storage.values[layer].data_ptr())
-                    for layer in range(len(storage.keys))
-                ],
-                dtype=np.int64,
-            )
+            pools = [(storage.keys[i], storage.values[i]) for i in range(len(storage.keys))]
+            self._pools = np.array([(k.data_ptr(), v.data_ptr()) for k, v in pools], np.int64)
         return self._pools
-
-    def _grow(self, tokens: int, layer: Any) -> None:
-        """For so many tokens and a quarter more."""
-        self._size = size = tokens + tokens // 4
-        heads, keys, dim = int(layer["heads"]), int(layer["kv_heads"]), int(layer["dim"])
-        self._normed = torch.empty(size * int(layer["hidden"]), dtype=torch.bfloat16)
-        self._heads = torch.empty(size * (heads + 2 * keys) * dim, dtype=torch.bfloat16)
-        self._attended = torch.empty(size * heads * dim, dtype=torch.bfloat16)
-        self._intermediate = torch.empty(size * int(layer["intermediate"]), dtype=torch.bfloat16)
 
 
 def _joined_bias(parts: tuple[nn.Linear, ...]) -> Tensor | None:

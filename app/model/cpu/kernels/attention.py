@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from app.model.cpu.kernels.compiled import compiled, narrow, prefetch, widen
+from app.model.cpu.kernels.compiled import compiled, float_of_bits, narrow, prefetch, widen
 from app.model.inputs import Ints
 
 Floats = NDArray[np.float32]
@@ -47,8 +47,8 @@ def exp2(x: Any) -> Any:
     series = _ONE + y * _f32(1 / 3) * series
     series = _ONE + y * _f32(1 / 2) * series
     series = _ONE + y * series
-    power = np.int32((np.int32(whole) + np.int32(127)) << np.int32(23))
-    return series * _SQRT2 * power.view(np.float32)
+    power = float_of_bits(np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)))
+    return series * _SQRT2 * power
 
 
 @compiled()

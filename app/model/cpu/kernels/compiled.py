@@ -108,6 +108,16 @@ def narrow(_context: Any, number: Any, like: Any) -> Any:
 
 
 @intrinsic
+def float_of_bits(_context: Any, bits: Any) -> Any:
+    """The float32 with the bits of an int32."""
+
+    def emit(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], FLOAT)
+
+    return (types.float32(bits), emit) if bits == types.int32 else None
+
+
+@intrinsic
 def prefetch(_context: Any, row: Any, index: Any) -> Any:
     """Begin to fetch the cache line of ``row[index]``; out of bounds does nothing."""
 

@@ -25,7 +25,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from app.model.cpu.kernels.compiled import compiled, widen
+from app.model.cpu.kernels.compiled import compiled, float_of_bits, widen
 from app.model.inputs import Ints
 
 Floats = NDArray[np.float32]
@@ -83,7 +83,7 @@ def highest(logits: Floats, mask: Bits, size: int) -> float:
             best = max(best, _ordered(keys[i]))
     if best == np.int32(-0x80000000):
         return -np.inf
-    return float(np.int32(_ordered(best)).view(np.float32))
+    return float(float_of_bits(_ordered(best)))
 
 
 @compiled()
