@@ -97,7 +97,7 @@ def remove_batch_effects(model: PreTrainedModel, max_model_len: int | None) -> N
                 raise UnsupportedModel(
                     f"{type(module).__name__} scales positions by batch in one of its layer types"
                 )
-        elif _follows_batch(rope_type):
+        elif isinstance(rope_type, str) and _follows_batch(rope_type):
             _freeze_rope(module, rope_type, max_model_len)
 
 
