@@ -19,7 +19,7 @@ from app.http.errors import status_of
 from app.http.middleware.auth import ApiKeys, read_api_keys
 from app.server.backend import Backend
 from app.server.preload import Preload, warm
-from app.server.readings import life_readings, readings
+from app.server.readings import readings
 from app.server.settings import Settings
 from app.serving.admission import Admission
 from app.serving.compiling.cache import ConstraintCache
@@ -119,23 +119,24 @@ def assemble(
         wall_clock=time.time,
         max_bytes=settings.schema_registry_bytes,
     )
-    metrics.watch(readings(backend.engine, constraints))
-    metrics.watch(life_readings(worker, admission, pool))
+    metrics.watch(readings(backend.engine, constraints, worker, admission, pool))
+
+    traces = open_traces(settings.otlp_endpoint, model=settings.served_model)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await pool.start()
-        for preload in preloads:
-            warm(await constraints.get(_as_asked_for(preload.spec, settings)))
-            logger.info("preloaded", extra={"type": preload.name})
-        worker.start()
-        try:
+        async with contextlib.AsyncExitStack() as closing:  # the last that started closes first
+            if traces is not None:
+                closing.push_async_callback(traces.close)
+            for part in (pool, constraints, schemas):
+                closing.push_async_callback(part.close)
+            await pool.start()
+            for preload in preloads:
+                warm(await constraints.get(_as_asked_for(preload.spec, settings)))
+                logger.info("preloaded", extra={"type": preload.name})
+            worker.start()
+            closing.push_async_callback(worker.stop)
             yield
-        finally:
-            await worker.stop()
-            await schemas.close()
-            await constraints.close()
-            await pool.close()
 
     app = build_app(
         api_config,
@@ -149,7 +150,7 @@ def assemble(
         app,
         metrics,
         model=settings.served_model,
-        traces=open_traces(settings.otlp_endpoint, model=settings.served_model),
+        traces=traces,
         content=settings.log_content,
     )
     return Assembly(app, admission, worker)
