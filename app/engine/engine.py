@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Seq
+from itertools import pairwise
 
 from app.core.constraint import Mask, Vocabulary
 from app.core.errors import (
@@ -138,7 +139,8 @@ class Engine:
         of one request's constraint ends that answer with finish_reason "error"; what the runner
         raises is raised. ``add`` and ``abort`` are for between two steps.
         """
-        watch, batch = _Stopwatch(self._clock), Batch()
+        clock, batch = self._clock, Batch()
+        times = [clock()]
         for sequence in self._scheduler.schedule(batch):
             self._begin(sequence)
         plan = self._scheduler.plan(batch)
@@ -147,18 +149,18 @@ class Engine:
         if openings := self._emitted(batch.scheduled):
             yield StepOutput(openings, scheduled)
             scheduled = []
-        watch.lap()
+        times.append(clock())
         if plan.spans:
             self._runner.launch(plan)
-        watch.lap()
+        times.append(clock())
         masks = self._masks(batch)
-        watch.lap()
+        times.append(clock())
         drawn = self._runner.sample(masks).tokens if plan.spans else ()
-        watch.lap()
+        times.append(clock())
         self._commit(batch, drawn)
         chunks = self._emitted([portion.sequence for portion in batch.portions])
-        watch.lap()
-        self._observe(batch, watch)
+        times.append(clock())
+        self._observe(batch, times)
         if chunks or scheduled:
             yield StepOutput(chunks, scheduled)
 
@@ -298,11 +300,12 @@ class Engine:
                 prompt_tokens=prompt_tokens, room=room, max_tokens=request.max_tokens
             )
 
-    def _observe(self, batch: Batch, watch: _Stopwatch) -> None:
+    def _observe(self, batch: Batch, times: list[float]) -> None:
+        """``times`` are those at which the step began, and at which each phase of it ended."""
         tally = self._decoder.take_tally()
         if self._observer is None:
             return
-        plan, launch, mask, sample, commit = watch.laps
+        plan, launch, mask, sample, commit = [end - begin for begin, end in pairwise(times)]
         portions = batch.portions
         self._observer.observe_step(
             StepStats(
@@ -335,17 +338,3 @@ class Engine:
         live = {id(sequence) for sequence in self._sequences.values()}
         held = {id(s) for s in (*self._scheduler.running, *self._scheduler.waiting)}
         assert live == held, "a request is lost, or runs after its end"
-
-
-class _Stopwatch:
-    """Seconds between laps."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._last = clock()
-        self.laps: list[float] = []
-
-    def lap(self) -> None:
-        now = self._clock()
-        self.laps.append(now - self._last)
-        self._last = now

@@ -113,8 +113,7 @@ class EditedMasks:
         self._words = -(-vocabulary_size // 32)
         # Up to two masks of four bytes a word: the edited one, and the one it came from.
         self._most = max(1, min(max_bytes // (8 * self._words), _MOST_MASKS))
-        self._everything = np.zeros(self._words, np.uint32)
-        self._everything[:] = self._packed(range(vocabulary_size))
+        self._everything = self._packed(range(vocabulary_size))
         self._kept: OrderedDict[tuple[int, Edit], tuple[Mask | None, Mask]] = OrderedDict()
         """By the id of the mask, which is held with its edit so that no other gets that id."""
 

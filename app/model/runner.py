@@ -22,7 +22,7 @@ from app.model.cpu.layers import can_fuse, fuse
 from app.model.cpu.packed_linear import can_pack, pack_linears
 from app.model.cpu.sampling import CpuSampler
 from app.model.cuda.sampling import DeviceSampler
-from app.model.forward import RaggedForward, StepAttention
+from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate, blocks_within
 from app.model.loading import choose_device, choose_dtype, load_model
@@ -30,6 +30,7 @@ from app.model.sampling import Sampler
 from app.model.self_check import check_ragged_step, make_case, rounding_noise, whole_logits
 
 if TYPE_CHECKING:
+    from app.model.cuda.attention import TritonAttention
     from app.model.cuda.graphs import CudaGraphs
 
 _CPU_CACHE_BYTES = 1 << 30
@@ -157,14 +158,12 @@ def _prepare(
     block_size = min(config.block_size, _CHECK_BLOCK_SIZE)
     case = make_case(model.config.get_text_config().vocab_size, block_size)
     expected = whole_logits(model, case, "eager")
-    fusing = config.pack_linears and can_fuse(model)
-    noise = rounding_noise(model, case, expected) if fusing else None
-    if fusing:
+    noise, packed = None, 0
+    if config.pack_linears and can_fuse(model):
+        noise = rounding_noise(model, case, expected)
         packed = fuse(model, route)
     elif config.pack_linears and can_pack(model.dtype, model.device):
         packed = pack_linears(model)
-    else:
-        packed = 0
     model.set_attn_implementation(route.name)
     storage = allocate(shapes, num_blocks=case.blocks, block_size=block_size, device=model.device)
     forward = RaggedForward(model, route, step_attention(storage, group))
@@ -172,7 +171,7 @@ def _prepare(
     return packed
 
 
-def step_attention(storage: KvStorage, group: int) -> StepAttention:
+def step_attention(storage: KvStorage, group: int) -> CpuAttention | TritonAttention:
     """Attention on the storage's device; ``group`` is G, query heads for each key head, at most."""
     if next(iter(storage.keys.values())).device.type == "cpu":
         return CpuAttention(storage)
@@ -184,17 +183,15 @@ def step_attention(storage: KvStorage, group: int) -> StepAttention:
 
 def _graphs(
     forward: RaggedForward,
-    attention: StepAttention,
+    attention: CpuAttention | TritonAttention,
     storage: KvStorage,
     config: ModelConfig,
     max_model_len: int,
 ) -> CudaGraphs | None:
     if isinstance(attention, CpuAttention) or not config.cuda_graphs:
         return None
-    from app.model.cuda.attention import TritonAttention
     from app.model.cuda.graphs import CudaGraphs
 
-    assert isinstance(attention, TritonAttention)
     most = config.max_graph_sequences
     graphs = CudaGraphs(
         forward, attention, storage, max_sequences=most, max_model_len=max_model_len

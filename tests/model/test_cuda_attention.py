@@ -103,7 +103,6 @@ def test_the_kernel_gives_what_the_cpu_attention_gives(
         upload(step, tile, DEVICE),
         replace(options, sinks=sinks),
         block_size=block_size,
-        tile=tile,
         splits=splits,
         tile_keys=tile_keys,
     )

@@ -103,7 +103,7 @@ def test_a_graphs_buffer_tells_the_kernel_the_same_as_a_fresh_step() -> None:
     keys, values = torch.randn(100, 1, 8), torch.randn(100, 1, 8)
     options = AttentionOptions(0.3, None, None, None)
     found, expected = (
-        attend_paged(query, keys, values, step, options, block_size=BLOCK_SIZE, tile=4, splits=1)
+        attend_paged(query, keys, values, step, options, block_size=BLOCK_SIZE, splits=1)
         for step in (inputs.device_step(tile=4), upload(padded, 4, CPU))
     )
     torch.testing.assert_close(found, expected)

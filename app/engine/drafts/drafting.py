@@ -144,10 +144,10 @@ class Drafter:
             return True
         path.state.accept_bytes(change.text)
         if change.dropped > 1 or path.state.is_final:
-            path.pop()  # what follows the guess is computed anew, or nothing is
+            path.cut(-1)  # what follows the guess is computed anew, or nothing is
             return False
         if change.dropped:
-            path.pop()
+            path.cut(-1)
         first = source if change.dropped else Source.LEAPT
         for number, each in enumerate(change.tokens):
             path.push(each, Source.LEAPT if number else first)
@@ -221,10 +221,6 @@ class _Path:
         self.tokens.append(token)
         self.sources.append(source)
 
-    def pop(self) -> None:
-        self.tokens.pop()
-        self.sources.pop()
-
     def cut(self, length: int) -> None:
-        """Forget what was followed from there; the state is of no use afterwards."""
+        """Forget the tokens from there on; the state stays where it is."""
         del self.tokens[length:], self.sources[length:]

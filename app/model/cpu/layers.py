@@ -34,19 +34,18 @@ class CpuTeam:
     """Threads for the products of one model, and what they share. Used by one thread at a time."""
 
     def __init__(self, threads: int, layers: int = 0) -> None:
-        self.board = team.new_board()
-        self.jobs = np.zeros(1, dtype=jobs.JOB)
-        self.jobs["run"] = jobs.entry()
+        board, job = team.new_board(), np.zeros(1, dtype=jobs.JOB)
         self.layers = np.zeros(max(layers, 1), dtype=jobs.LAYER)
         self.steps = np.zeros(1, dtype=jobs.STEP)
-        self.jobs["layers"], self.jobs["step"] = self.layers.ctypes.data, self.steps.ctypes.data
-        self.shared: tuple[Any, Any] = (self.board, self.jobs)
+        job["run"] = jobs.entry()
+        job["layers"], job["step"] = self.layers.ctypes.data, self.steps.ctypes.data
+        self.shared: tuple[Any, Any] = (board, job)
         for number in range(1, threads):
             threading.Thread(
                 target=jobs.help_out, args=self.shared, name=f"leapjson-pass-{number}", daemon=True
             ).start()
         # The helpers hold what is shared, and nothing else of this object.
-        weakref.finalize(self, team.close, self.board)
+        weakref.finalize(self, team.close, board)
 
 
 class PanelLinear(nn.Module):
@@ -65,12 +64,14 @@ class PanelLinear(nn.Module):
         out = x.new_empty(*x.shape[:-1], self.out_features)
         jobs.product(
             *self._team.shared,
+            jobs.PRODUCT,
             x.numel() // self.in_features,
             x.data_ptr(),
             self.in_features,
             self._panels.data_ptr(),
             self.out_features,
-            _address(self._bias),
+            0 if self._bias is None else self._bias.data_ptr(),
+            0,
             out.data_ptr(),
         )
         return out
@@ -90,8 +91,9 @@ class FusedLayer(nn.Module):
         self._workspace = workspace
         self._kept: list[Tensor] = []
         attention, mlp = layer.self_attn, layer.mlp
-        options = route.options[number]
+        self._options = options = route.options[number]
         heads = (attention.q_proj, attention.k_proj, attention.v_proj)
+        gate_up = (mlp.gate_proj, mlp.up_proj)
         q_norm, k_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
         values = {
             "hidden": attention.q_proj.in_features,
@@ -108,7 +110,10 @@ class FusedLayer(nn.Module):
             "out": self._keep(panels.pack(attention.o_proj.weight)),
             "out_bias": self._keep(attention.o_proj.bias),
             "mlp_norm": self._keep(layer.post_attention_layernorm.weight),
-            "gate_up": self._keep(_interleaved(mlp.gate_proj.weight, mlp.up_proj.weight)),
+            # Panels of both, one of the gate's before each of the other's.
+            "gate_up": self._keep(
+                torch.stack([panels.pack(part.weight) for part in gate_up], dim=1)
+            ),
             "gate_up_bias": self._keep(_interleaved_biases(mlp.gate_proj.bias, mlp.up_proj.bias)),
             "down": self._keep(panels.pack(mlp.down_proj.weight)),
             "down_bias": self._keep(mlp.down_proj.bias),
@@ -119,7 +124,6 @@ class FusedLayer(nn.Module):
         }
         for name, value in values.items():
             workers.layers[number][name] = value
-        self._options = options
 
     def _keep(self, tensor: Tensor | None) -> int:
         """The address of a tensor that lives as long as this layer; 0 for none."""
@@ -164,9 +168,18 @@ class _Workspace:
     ) -> None:
         layer = self._team.layers[0]
         tokens = hidden.shape[1]
-        if tokens > self._size:
-            self._grow(tokens, layer)
         queries, keys, dim = int(layer["heads"]), int(layer["kv_heads"]), int(layer["dim"])
+        if tokens > self._size:
+            self._size = tokens + tokens // 4
+            widths = (
+                layer["hidden"],
+                (queries + 2 * keys) * dim,
+                queries * dim,
+                layer["intermediate"],
+            )
+            self._normed, self._heads, self._attended, self._intermediate = [
+                torch.empty(self._size * int(width), dtype=torch.bfloat16) for width in widths
+            ]
         heads = self._heads[: tokens * (queries + 2 * keys) * dim].view(tokens, -1, dim)
         self.queries = heads[:, :queries].transpose(0, 1)
         self.attended = self._attended[: tokens * queries * dim].view(tokens, queries, dim)
@@ -195,27 +208,9 @@ class _Workspace:
     def _addresses(self, storage: KvStorage) -> Ints:
         if storage is not self._storage:
             self._storage = storage
-            self._pools = np.array(
-                [
-                    (storage.keys[layer].data_ptr(), storage.values[layer].data_ptr())
-                    for layer in range(len(storage.keys))
-                ],
-                dtype=np.int64,
-            )
+            pools = [(storage.keys[i], storage.values[i]) for i in range(len(storage.keys))]
+            self._pools = np.array([(k.data_ptr(), v.data_ptr()) for k, v in pools], np.int64)
         return self._pools
-
-    def _grow(self, tokens: int, layer: Any) -> None:
-        """For so many tokens and a quarter more."""
-        self._size = size = tokens + tokens // 4
-        heads, keys, dim = int(layer["heads"]), int(layer["kv_heads"]), int(layer["dim"])
-        self._normed = torch.empty(size * int(layer["hidden"]), dtype=torch.bfloat16)
-        self._heads = torch.empty(size * (heads + 2 * keys) * dim, dtype=torch.bfloat16)
-        self._attended = torch.empty(size * heads * dim, dtype=torch.bfloat16)
-        self._intermediate = torch.empty(size * int(layer["intermediate"]), dtype=torch.bfloat16)
-
-
-def _address(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()
 
 
 def _joined_bias(parts: tuple[nn.Linear, ...]) -> Tensor | None:
@@ -227,11 +222,6 @@ def _joined_bias(parts: tuple[nn.Linear, ...]) -> Tensor | None:
             for part in parts
         ]
     )
-
-
-def _interleaved(gate: Tensor, up: Tensor) -> Tensor:
-    """Panels of both, one of the gate's before each of the other's."""
-    return torch.stack([panels.pack(gate), panels.pack(up)], dim=1)
 
 
 def _interleaved_biases(gate: Tensor | None, up: Tensor | None) -> Tensor | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from app.model.attention import AttentionOptions
 from app.model.cuda.kernels.attention import merge_splits, paged_attention
-from app.model.inputs import StepArrays
+from app.model.inputs import Ints, SpanLayout, StepArrays
 from app.model.kv_storage import KvStorage
 
 _TILE_ROWS = 64
@@ -41,8 +42,8 @@ class DeviceStep:
     """Shape [B]: whose queries a tile holds."""
     tile_first: Tensor
     """Shape [B]: the tile's first token, counted from the span's first."""
-    longest: int
-    """Tokens of the longest span: decides the size of tiles."""
+    tile: int
+    """Query tokens in a tile."""
 
 
 class TritonAttention:
@@ -56,9 +57,8 @@ class TritonAttention:
         self._step: DeviceStep | None = None
 
     def begin(self, step: StepArrays) -> None:
-        self.begin_on_device(
-            upload(step, self.tile(max(s.length for s in step.spans)), self._device)
-        )
+        tile = self.tile(max(span.length for span in step.spans))
+        self.begin_on_device(upload(step, tile, self._device))
 
     def begin_on_device(self, step: DeviceStep) -> None:
         """The same for a step whose tensors are on the device already (a CUDA graph's)."""
@@ -83,7 +83,6 @@ class TritonAttention:
             step,
             options,
             block_size=self._storage.block_size,
-            tile=self.tile(step.longest),
         )
 
 
@@ -100,7 +99,6 @@ def attend_paged(
     options: AttentionOptions,
     *,
     block_size: int,
-    tile: int,
     splits: int | None = None,
     tile_keys: int | None = None,
 ) -> Tensor:
@@ -133,7 +131,7 @@ def attend_paged(
         query.stride(0), query.stride(1), rows,
         GROUP=group, KEY_DIM=key_dim, VALUE_DIM=value_dim,
         KEY_PAD=max(16, power_of_2(key_dim)), VALUE_PAD=value_pad, BLOCK=block_size,
-        TILE=tile, TILE_ROWS=max(16, power_of_2(tile * group)),
+        TILE=step.tile, TILE_ROWS=max(16, power_of_2(step.tile * group)),
         TILE_KEYS=tile_keys or (_TILE_KEYS if key_dim <= 128 else _TILE_KEYS // 2),
         SPLITS=splits,
         WINDOWED=options.window is not None,
@@ -153,15 +151,11 @@ def attend_paged(
 def upload(step: StepArrays, tile: int, device: torch.device) -> DeviceStep:
     """Bring a step to the device, in one copy."""
     spans = step.spans
-    blocks = np.array([len(span.blocks) for span in spans], dtype=np.int64)
     tiles = [(i, at) for i, span in enumerate(spans) for at in range(0, span.length, tile)]
     parts = [
         step.slots,
         np.array([span.row for span in spans], dtype=np.int64),
-        np.array([span.length for span in spans], dtype=np.int64),
-        np.array([span.start for span in spans], dtype=np.int64),
-        np.cumsum(blocks) - blocks,
-        np.concatenate([span.blocks for span in spans]),
+        *span_numbers(spans),
         *np.array(tiles, dtype=np.int64).T,
     ]
     packed = torch.from_numpy(np.concatenate(parts))
@@ -180,5 +174,16 @@ def upload(step: StepArrays, tile: int, device: torch.device) -> DeviceStep:
         tables=tables,
         tile_span=tile_span,
         tile_first=tile_first,
-        longest=max(span.length for span in spans),
+        tile=tile,
+    )
+
+
+def span_numbers(spans: Sequence[SpanLayout]) -> tuple[Ints, Ints, Ints, Ints]:
+    """Length and start of each span, where its blocks begin in ``tables``, and these tables."""
+    blocks = np.array([len(span.blocks) for span in spans], dtype=np.int64)
+    return (
+        np.array([span.length for span in spans], dtype=np.int64),
+        np.array([span.start for span in spans], dtype=np.int64),
+        np.cumsum(blocks) - blocks,
+        np.concatenate([np.empty(0, dtype=np.int64), *(span.blocks for span in spans)]),
     )

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from app.model.cuda.attention import DeviceStep, TritonAttention
+from app.model.cuda.attention import DeviceStep, TritonAttention, span_numbers
 from app.model.forward import RaggedForward
 from app.model.inputs import Ints, StepArrays
 from app.model.kv_storage import KvStorage
@@ -52,12 +52,8 @@ class Bucket:
 
 def make_buckets(max_sequences: int) -> tuple[Bucket, ...]:
     """Powers of two of sequences by 1, 4 and 8 tokens; the cheapest first."""
-    found = []
-    for tokens in _TOKEN_BUCKETS:
-        sequences = 1
-        while sequences <= max_sequences and sequences * tokens <= _MOST_ROWS:
-            found.append(Bucket(sequences, tokens))
-            sequences *= 2
+    powers = [1 << i for i in range(max_sequences.bit_length())]
+    found = [Bucket(s, t) for t in _TOKEN_BUCKETS for s in powers if s * t <= _MOST_ROWS]
     return tuple(sorted(found, key=lambda bucket: (bucket.rows, bucket.tokens)))
 
 
@@ -65,10 +61,8 @@ def choose_bucket(buckets: Sequence[Bucket], step: StepArrays) -> Bucket | None:
     """The cheapest bucket the step fits in; None where it fits in none."""
     sequences = len(step.spans)
     longest = max(span.length for span in step.spans)
-    for bucket in buckets:
-        if bucket.sequences >= sequences and bucket.tokens >= longest:
-            return bucket
-    return None
+    fitting = (b for b in buckets if b.sequences >= sequences and b.tokens >= longest)
+    return next(fitting, None)
 
 
 def pad(step: StepArrays, bucket: Bucket, spare_slot: int) -> StepArrays:
@@ -134,7 +128,7 @@ class GraphInputs:
             tables=self._step_parts[7],
             tile_span=tile_span,
             tile_first=tile_first,
-            longest=tokens,
+            tile=tile,
         )
 
     def load(self, padded: StepArrays) -> None:
@@ -142,22 +136,12 @@ class GraphInputs:
         if self._copied is not None:
             # The device may still be reading what the step before left here.
             self._copied.synchronize()
-        token_ids, positions, slots, length, start, table_start, rows, tables = self._parts
-        spans = padded.spans
-        token_ids[:] = padded.token_ids
-        positions[:] = padded.positions
-        slots[:] = padded.slots
-        length[:] = 0
-        length[: len(spans)] = [span.length for span in spans]
-        start[: len(spans)] = [span.start for span in spans]
-        used = np.array([len(span.blocks) for span in spans], dtype=np.int64)
-        table_start[:] = 0
-        table_start[: len(spans)] = np.cumsum(used) - used
-        rows[: len(padded.logits_rows)] = padded.logits_rows
-        total = int(used.sum())
-        for first, span in zip(table_start.tolist(), spans, strict=False):
-            tables[first : first + len(span.blocks)] = span.blocks
-        end = self._head + total
+        length, start, table_start, tables = span_numbers(padded.spans)
+        arrays = (padded.token_ids, padded.positions, padded.slots, length, start, table_start)
+        self._host[: self._head] = 0
+        for part, values in zip(self._parts, (*arrays, padded.logits_rows, tables), strict=True):
+            part[: len(values)] = values
+        end = self._head + len(tables)
         self._device[:end].copy_(self._host[:end], non_blocking=True)
         if self._copied is not None:
             self._copied.record()

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from app.core.constraint import Mask
@@ -28,13 +26,6 @@ As much host memory is kept from being freed while the masks in the table have n
 
 _MOST_SLOTS = 1 << 14
 """Bound on the bookkeeping where masks are small: a few hundred bytes for each slot."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    mask: Mask
-    """Held so that no other array gets its id."""
-    slot: int
 
 
 class MaskTable:
@@ -52,8 +43,9 @@ class MaskTable:
         self.slots = min(max_bytes // (4 * words), _MOST_SLOTS)
         """Masks that fit."""
         self._table = torch.empty(self.slots, words, dtype=torch.int32, device=device)
-        self._kept: OrderedDict[int, _Kept] = OrderedDict()
-        """By the id of the mask, the least recently used first: what the table surely holds."""
+        self._kept: OrderedDict[int, tuple[Mask, int]] = OrderedDict()
+        """What the table surely holds, the least recently used first: by the id of a mask its slot,
+        and the mask, so that no other array gets that id."""
         self._free = list(range(self.slots))
         """Slots of no kept mask; the last one is taken first."""
         self.nbytes = self._table.nbytes
@@ -77,7 +69,7 @@ class MaskTable:
         """
         wanted = {id(mask): mask for mask in masks}
         if len(wanted) > self.slots:
-            return self._send_all(masks)
+            return self._upload(masks).view(len(masks), self._words)
         new: dict[int, Mask] = {}
         for key, mask in wanted.items():
             if key in self._kept:
@@ -86,10 +78,10 @@ class MaskTable:
                 new[key] = mask
         # The masks of this step are now the last to be evicted, and they all fit.
         while len(self._free) < len(new):
-            self._free.append(self._kept.popitem(last=False)[1].slot)
+            self._free.append(self._kept.popitem(last=False)[1][1])
         taken = self._free[len(self._free) - len(new) :]
         slots = dict(zip(new, taken, strict=True))
-        rows = [slots[k] if k in slots else self._kept[k].slot for k in map(id, masks)]
+        rows = [slots[k] if k in slots else self._kept[k][1] for k in map(id, masks)]
         at = self._send(list(new.values()), taken, rows)
         # Only now: had sending failed, the slots would still count as free.
         self._keep(new, slots)
@@ -99,37 +91,27 @@ class MaskTable:
         del self._free[len(self._free) - len(new) :]
         for key, mask in new.items():
             if mask.flags.owndata and not mask.flags.writeable:
-                self._kept[key] = _Kept(mask, slots[key])
+                self._kept[key] = (mask, slots[key])
             else:
                 self._free.append(slots[key])
 
     def _send(self, new: Sequence[Mask], taken: Sequence[int], rows: Sequence[int]) -> Tensor:
         """Write ``new`` to the slots ``taken``; returns ``rows`` on the device."""
-        size = len(new) * self._words
-        host = self._host_buffer(size + len(new) + len(rows))
-        numbers = host.numpy()
-        self._stack(new, numbers[:size])
-        numbers[size : size + len(new)] = taken
-        numbers[size + len(new) :] = rows
-        sent, slots, at = torch.split_with_sizes(self._upload(host), [size, len(new), len(rows)])
+        sizes = [len(new) * self._words, len(new), len(rows)]
+        sent, slots, at = self._upload(new, [*taken, *rows]).split_with_sizes(sizes)
         if new:
             self._table.index_copy_(0, slots.long(), sent.view(len(new), self._words))
-        self.masks_sent += len(new)
         return at
 
-    def _send_all(self, masks: Sequence[Mask]) -> Tensor:
-        host = self._host_buffer(len(masks) * self._words)
-        self._stack(masks, host.numpy())
-        self.masks_sent += len(masks)
-        return self._upload(host).view(len(masks), self._words)
-
-    def _stack(self, masks: Sequence[Mask], out: NDArray[np.int32]) -> None:
+    def _upload(self, masks: Sequence[Mask], numbers: Sequence[int] = ()) -> Tensor:
+        """Masks and numbers on the device, in one transfer: int32, one after the other."""
+        size = len(masks) * self._words
+        # Memory that torch reuses only once copies from it are done.
+        pinned = self._device.type == "cuda"
+        host = torch.empty(size + len(numbers), dtype=torch.int32, pin_memory=pinned)
+        words = host.numpy()
         if masks:
-            np.stack(masks, out=out.view(np.uint32).reshape(len(masks), self._words))
-
-    def _host_buffer(self, length: int) -> Tensor:
-        """Memory that torch reuses only once copies from it are done."""
-        return torch.empty(length, dtype=torch.int32, pin_memory=self._device.type == "cuda")
-
-    def _upload(self, host: Tensor) -> Tensor:
+            np.stack(masks, out=words[:size].view(np.uint32).reshape(len(masks), self._words))
+        words[size:] = numbers
+        self.masks_sent += len(masks)
         return host.to(self._device, non_blocking=True)

@@ -92,17 +92,11 @@ class DeviceSampler:
 
     def _keep_likeliest(self, values: Tensor, weights: Tensor, rows: Sequence[SampleRow]) -> Tensor:
         """Weights with those outside top_k, then top_p, then min_p set to zero."""
-        host = np.array(
-            [
-                (
-                    row.params.top_k or self._size,
-                    math.inf if row.params.top_p >= 1.0 else row.params.top_p,
-                    row.params.min_p,
-                )
-                for row in rows
-            ]
-        )
-        top_k, top_p, min_p = self._upload(host).unsqueeze(2).unbind(1)
+        limits = [
+            (p.top_k or self._size, p.top_p if p.top_p < 1.0 else math.inf, p.min_p)
+            for p in [row.params for row in rows]
+        ]
+        top_k, top_p, min_p = self._upload(np.array(limits)).unsqueeze(2).unbind(1)
         order = values.sort(dim=1, descending=True, stable=True).indices
         ranked = weights.gather(1, order)
         ranked.masked_fill_(self._ids >= top_k, 0)
@@ -124,19 +118,10 @@ class DeviceSampler:
         logprobs = values[at].double().log_softmax(1)
         own = logprobs.gather(1, self._upload(np.array([[ids[i]] for i in asking])))
         ranked = logprobs.sort(dim=1, descending=True, stable=True)
-        ranked_values, ranked_ids = ranked.values[:, :most].cpu(), ranked.indices[:, :most].cpu()
-        for place, (i, logprob) in enumerate(zip(asking, own[:, 0].tolist(), strict=True)):
-            count = rows[i].params.logprobs or 0
-            pairs = zip(
-                ranked_ids[place, :count].tolist(),
-                ranked_values[place, :count].tolist(),
-                strict=True,
-            )
-            tokens[i] = SampledToken(
-                token_id=ids[i],
-                logprob=logprob,
-                top=tuple(TokenLogprob(t, v) for t, v in pairs if v > -math.inf),
-            )
+        best, theirs = ranked.indices[:, :most].tolist(), ranked.values[:, :most].tolist()
+        for i, logprob, *pairs in zip(asking, own[:, 0].tolist(), best, theirs, strict=True):
+            top = [TokenLogprob(t, v) for t, v in zip(*pairs, strict=True) if v > -math.inf]
+            tokens[i] = SampledToken(ids[i], logprob, tuple(top[: rows[i].params.logprobs]))
         return tokens
 
     def _adjust(self, values: Tensor, rows: Sequence[SampleRow]) -> None:

@@ -55,7 +55,7 @@ STEP = _record(
 """Sizes, and the addresses of what a step is computed with. ``rotary_dim`` is the width of ``cos``;
 ``pools`` has the addresses of keys and values of each layer."""
 
-_PRODUCT, _SWIGLU, _NORM, _MLP_NORM, _ROPE, _ATTEND = range(6)
+PRODUCT, _SWIGLU, _NORM, _MLP_NORM, _ROPE, _ATTEND = range(6)
 _ROWS = 96
 """Rows of an item: their sums stay in the first cache, their inputs in the second."""
 _INPUTS = 4096
@@ -81,6 +81,12 @@ def _run(builder: Any, function: Any, job: Any, item: Any) -> None:
 
 
 @compiled()
+def _tensor(address: int, shape: Any) -> Any:
+    """The one at an address, its numbers as ``compiled.as_numpy`` has them."""
+    return _memory(_at(address), shape, np.uint16)
+
+
+@compiled()
 def _panel_sums(job: Any, panel: int, first: int, rows: int, width: int) -> Any:
     """Rows of ``x`` times one panel, plus the bias: [rows, 64], of which ``width`` count."""
     sums = np.zeros((rows, WIDTH), dtype=np.float32)
@@ -97,7 +103,7 @@ def _panel_sums(job: Any, panel: int, first: int, rows: int, width: int) -> Any:
                 sums.ctypes.data + a * 4 * WIDTH,
             )  # fmt: skip
     if job.bias:
-        bias = _memory(_at(job.bias + 2 * panel * WIDTH), (width,), np.uint16)
+        bias = _tensor(job.bias + 2 * panel * WIDTH, (width,))
         for row in range(rows):
             for i in range(width):
                 sums[row, i] += widen(bias[i])
@@ -135,11 +141,11 @@ def _product(job: Any, item: int) -> None:
         offset = 2 * ((first + row) * job.outputs + begin)
         own = sums[row]
         if job.residual:
-            more = _memory(_at(job.residual + offset), (width,), np.uint16)
+            more = _tensor(job.residual + offset, (width,))
             for i in range(width):
                 # The sum is rounded before it is added, as a linear layer rounds what it gives.
                 own[i] = widen(narrow(own[i], more[i])) + widen(more[i])
-        out = _memory(_at(job.out + offset), (width,), np.uint16)
+        out = _tensor(job.out + offset, (width,))
         for i in range(width):
             out[i] = narrow(own[i], out[i])
 
@@ -162,10 +168,10 @@ def _norm(step: Any, layer: Any, mlp: bool, token: int) -> None:
     size = layer.hidden
     weight = layer.mlp_norm if mlp else layer.norm
     _rms_norm(
-        _memory(_at(step.hidden + 2 * size * token), (size,), np.uint16),
-        _memory(_at(weight), (size,), np.uint16),
+        _tensor(step.hidden + 2 * size * token, (size,)),
+        _tensor(weight, (size,)),
         layer.mlp_eps if mlp else layer.eps,
-        _memory(_at(step.normed + 2 * size * token), (size,), np.uint16),
+        _tensor(step.normed + 2 * size * token, (size,)),
     )
 
 
@@ -174,23 +180,23 @@ def _rope(step: Any, layer: Any, number: int, token: int) -> None:
     """Rotate a token's queries and keys where they lie (RoPE), and cache its keys and values."""
     queries, keys, dim = layer.heads, layer.kv_heads, layer.dim
     total = queries + 2 * keys
-    heads = _memory(_at(step.heads + 2 * total * dim * token), (total, dim), np.uint16)
-    cos = _memory(_at(step.cos + 2 * step.rotary_dim * token), (step.rotary_dim,), np.uint16)
-    sin = _memory(_at(step.sin + 2 * step.rotary_dim * token), (step.rotary_dim,), np.uint16)
+    heads = _tensor(step.heads + 2 * total * dim * token, (total, dim))
+    cos = _tensor(step.cos + 2 * step.rotary_dim * token, (step.rotary_dim,))
+    sin = _tensor(step.sin + 2 * step.rotary_dim * token, (step.rotary_dim,))
     half = step.rotary_dim // 2
     for head in range(queries + keys):
         own = heads[head]
         norm = layer.q_norm if head < queries else layer.k_norm
         if norm:
-            _rms_norm(own, _memory(_at(norm), (dim,), np.uint16), layer.head_eps, own)
+            _rms_norm(own, _tensor(norm, (dim,)), layer.head_eps, own)
         for i in range(half):
             a, b = widen(own[i]), widen(own[i + half])
             own[i] = narrow(a * widen(cos[i]) - b * widen(sin[i]), own[i])
             own[i + half] = narrow(b * widen(cos[i + half]) + a * widen(sin[i + half]), own[i])
     slot = _memory(_at(step.slots), (step.tokens,), np.int64)[token]
     pools = _memory(_at(step.pools + 16 * number), (2,), np.int64)
-    key_pool = _memory(_at(pools[0] + 2 * slot * keys * dim), (keys, dim), np.uint16)
-    value_pool = _memory(_at(pools[1] + 2 * slot * keys * dim), (keys, dim), np.uint16)
+    key_pool = _tensor(pools[0] + 2 * slot * keys * dim, (keys, dim))
+    value_pool = _tensor(pools[1] + 2 * slot * keys * dim, (keys, dim))
     key_pool[:] = heads[queries : queries + keys]
     value_pool[:] = heads[queries + keys :]
 
@@ -201,7 +207,7 @@ def _attend(step: Any, layer: Any, number: int, chunks: int, item: int) -> None:
     chunk, place = item % chunks, item // chunks
     queries, keys, dim = layer.heads, layer.kv_heads, layer.dim
     shape = (step.tokens, queries + 2 * keys, dim)
-    asked = _memory(_at(step.heads), shape, np.uint16)[:, :queries]
+    asked = _tensor(step.heads, shape)[:, :queries]
     pools = _memory(_at(step.pools + 16 * number), (2,), np.int64)
     pool = (step.pool_slots, keys, dim)
     spans = _memory(_at(step.spans), (step.span_count, 4), np.int64)
@@ -210,12 +216,12 @@ def _attend(step: Any, layer: Any, number: int, chunks: int, item: int) -> None:
     head = keys * chunk // chunks
     attend_item(
         asked,
-        _memory(_at(pools[0]), pool, np.uint16),
-        _memory(_at(pools[1]), pool, np.uint16),
+        _tensor(pools[0], pool),
+        _tensor(pools[1], pool),
         _memory(_at(step.blocks + 8 * begin), (count,), np.int64),
         step.block_size, row, length, start, head, keys * (chunk + 1) // chunks - head,
         layer.scale, layer.window, 0.0, _NO_SINKS,
-        _memory(_at(step.attended), (step.tokens, queries, dim), np.uint16),
+        _tensor(step.attended, (step.tokens, queries, dim)),
     )  # fmt: skip
 
 
@@ -282,10 +288,11 @@ def _share(board: team.Board, jobs: Records, items: int, alone: bool) -> None:
 
 
 @compiled()
-def _multiply(
+def product(
     board: team.Board, jobs: Records, kind: int,
     rows: int, x: int, inputs: int, weight: int, outputs: int, bias: int, residual: int, out: int,
 ) -> None:  # fmt: skip
+    """[rows, inputs] at ``x`` times panels -> [rows, outputs] at ``out``; see ``_product``."""
     job = jobs[0]
     job.kind = kind
     job.rows, job.blocks = rows, (rows + _ROWS - 1) // _ROWS
@@ -301,15 +308,6 @@ def _by_token(board: team.Board, jobs: Records, kind: int, tokens: int) -> None:
 
 
 @compiled()
-def product(
-    board: team.Board, jobs: Records,
-    rows: int, x: int, inputs: int, weight: int, outputs: int, bias: int, out: int,
-) -> None:  # fmt: skip
-    """A linear layer: [rows, inputs] at ``x`` times panels -> [rows, outputs] at ``out``."""
-    _multiply(board, jobs, _PRODUCT, rows, x, inputs, weight, outputs, bias, 0, out)
-
-
-@compiled()
 def first_half(board: team.Board, jobs: Records, number: int) -> None:
     """A layer up to its attention, which it does for the short spans."""
     job = jobs[0]
@@ -318,8 +316,8 @@ def first_half(board: team.Board, jobs: Records, number: int) -> None:
     layer = _memory(_at(job.layers), (number + 1,), LAYER)[number]
     _by_token(board, jobs, _NORM, step.tokens)
     width = (layer.heads + 2 * layer.kv_heads) * layer.dim
-    _multiply(
-        board, jobs, _PRODUCT, step.tokens, step.normed, layer.hidden,
+    product(
+        board, jobs, PRODUCT, step.tokens, step.normed, layer.hidden,
         layer.qkv, width, layer.qkv_bias, 0, step.heads,
     )  # fmt: skip
     _by_token(board, jobs, _ROPE, step.tokens)
@@ -333,16 +331,16 @@ def second_half(board: team.Board, jobs: Records, number: int) -> None:
     """What follows the attention of the layer that ``first_half`` began."""
     step = _memory(_at(jobs[0].step), (1,), STEP)[0]
     layer = _memory(_at(jobs[0].layers), (number + 1,), LAYER)[number]
-    _multiply(
-        board, jobs, _PRODUCT, step.tokens, step.attended, layer.heads * layer.dim,
+    product(
+        board, jobs, PRODUCT, step.tokens, step.attended, layer.heads * layer.dim,
         layer.out, layer.hidden, layer.out_bias, step.hidden, step.hidden,
     )  # fmt: skip
     _by_token(board, jobs, _MLP_NORM, step.tokens)
-    _multiply(
+    product(
         board, jobs, _SWIGLU, step.tokens, step.normed, layer.hidden,
         layer.gate_up, layer.intermediate, layer.gate_up_bias, 0, step.intermediate,
     )  # fmt: skip
-    _multiply(
-        board, jobs, _PRODUCT, step.tokens, step.intermediate, layer.intermediate,
+    product(
+        board, jobs, PRODUCT, step.tokens, step.intermediate, layer.intermediate,
         layer.down, layer.hidden, layer.down_bias, step.hidden, step.hidden,
     )  # fmt: skip

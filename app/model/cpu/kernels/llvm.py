@@ -18,11 +18,8 @@ Emit = Callable[..., Any]
 _code: Any = cgutils
 
 
-def intrinsic(typing: Emit) -> Emit:
-    """numba's decorator, with a type: of a function from types to a signature and its code."""
-    made: Any = numba_intrinsic
-    function: Emit = made(typing)
-    return function
+intrinsic: Callable[[Emit], Emit] = numba_intrinsic
+"""numba's decorator, with a type: of a function from types to a signature and its code."""
 
 
 def of_integers(result: Any) -> Callable[[Emit], Emit]:

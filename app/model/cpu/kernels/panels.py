@@ -13,7 +13,6 @@ Sums are float32.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import torch.nn.functional as F  # noqa: N812
@@ -21,7 +20,6 @@ from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba import types
 from torch import Tensor
 
-from app.model.cpu.kernels.compiled import compiled
 from app.model.cpu.kernels.llvm import (
     FLOAT,
     I8,
@@ -76,21 +74,24 @@ def pack(weight: Tensor) -> Tensor:
     return full.view(-1, WIDTH, inputs // 2, 2).permute(0, 2, 1, 3).contiguous()
 
 
-def _multiplier(rows: int) -> Callable[..., None]:
-    """``multiply`` for a fixed number of rows; see below."""
+@of_integers(types.void)
+def multiply(
+    builder: Any, rows: Any, x: Any, stride: Any, weights: Any, pairs: Any, sums: Any
+) -> None:
+    """Add ``rows`` (1 to ``MOST_ROWS``) rows at ``x`` times a panel to ``sums`` [rows, 64].
 
-    @of_integers(types.void)
-    def multiply(builder: Any, x: Any, stride: Any, weights: Any, pairs: Any, sums: Any) -> None:
-        function = declare(builder, VOID, [I64] * 5, f"leapjson_multiply_{rows}")
+    ``x``, ``weights`` and ``sums`` are addresses; ``stride`` is from row to row in bytes.
+    """
+    for count in range(1, MOST_ROWS + 1):
+        function = declare(builder, VOID, [I64] * 5, f"leapjson_multiply_{count}")
         if function.is_declaration:
             # A function of its own, in every module that calls it and kept once: that the compiler
             # copies it to each call takes it half a minute.
             function.linkage = "linkonce_odr"
             function.attributes.add("noinline")
-            _write(function, rows)
-        builder.call(function, [x, stride, weights, pairs, sums])
-
-    return multiply
+            _write(function, count)
+        with builder.if_then(builder.icmp_signed("==", rows, I64(count))):
+            builder.call(function, [x, stride, weights, pairs, sums])
 
 
 def _write(function: Any, rows: int) -> None:
@@ -145,26 +146,3 @@ def _everywhere(builder: Any, address: Any) -> Any:
     single = builder.insert_element(nothing, word, I32(0))
     spread = builder.shuffle_vector(single, nothing, ir.Constant(_WORDS, [0] * _LANES))
     return builder.bitcast(spread, _PAIRS)
-
-
-_one, _two, _three, _four, _five, _six = (_multiplier(rows) for rows in range(1, MOST_ROWS + 1))
-
-
-@compiled()
-def multiply(rows: int, x: int, stride: int, weights: int, pairs: int, sums: int) -> None:
-    """Add ``rows`` (1 to ``MOST_ROWS``) rows at ``x`` times a panel to ``sums`` [rows, 64].
-
-    ``x``, ``weights`` and ``sums`` are addresses; ``stride`` is from row to row in bytes.
-    """
-    if rows == 1:
-        _one(x, stride, weights, pairs, sums)
-    elif rows == 2:
-        _two(x, stride, weights, pairs, sums)
-    elif rows == 3:
-        _three(x, stride, weights, pairs, sums)
-    elif rows == 4:
-        _four(x, stride, weights, pairs, sums)
-    elif rows == 5:
-        _five(x, stride, weights, pairs, sums)
-    else:
-        _six(x, stride, weights, pairs, sums)

@@ -50,7 +50,6 @@ _FULL = np.uint32(0xFFFFFFFF)
 _SCALE = float(1 << WEIGHT_BITS)
 _SQRT_HALF_LN2 = math.sqrt(2.0)
 _LN2 = math.log(2.0)
-_LOG2_E = 1.0 / _LN2
 
 
 @compiled()
@@ -189,32 +188,14 @@ def _arrival(key: np.uint64, place: np.uint64, weight: int, record: float) -> fl
 
 
 @compiled()
-def _race_words(totals: Ints, key: np.uint64) -> int:
-    """The mask word that wins by its weight, as ``_weigh_words`` wrote them; -1 if all are 0."""
+def _race(weights: Ints, key: np.uint64, place: np.uint64) -> int:
+    """Which of ``weights`` wins, whose numbers are at ``place`` and after it; -1 if all are 0."""
     record, winner = np.inf, -1
-    for word in range(len(totals)):
-        if totals[word] > 0:
-            time = _arrival(key, np.uint64(word), totals[word], record)
+    for i in range(len(weights)):
+        if weights[i] > 0:
+            time = _arrival(key, place + np.uint64(i), weights[i], record)
             if time < record:
-                record, winner = time, word
-    return winner
-
-
-@compiled()
-def _race_in_word(
-    logits: Floats, mask: Bits, size: int, ceiling: float, sharpness: float,
-    word: int, key: np.uint64,
-) -> int:  # fmt: skip
-    """The token that wins among the allowed ones of a mask word; -1 if all weigh 0."""
-    record, winner = np.inf, -1
-    start = word * 32
-    for i in range(min(32, size - start)):
-        if _has(mask[word], i):
-            weight = _weight(logits[start + i], ceiling, sharpness)
-            if weight > 0:
-                time = _arrival(key, FIRST_TOKEN + np.uint64(start + i), weight, record)
-                if time < record:
-                    record, winner = time, start + i
+                record, winner = time, i
     return winner
 
 
@@ -243,7 +224,13 @@ def draw(
         return best
     if _weigh_words(logits, mask, size, ceiling, sharpness, totals) == 0:
         return best  # a temperature so small that dividing by it overflows
-    return _race_in_word(logits, mask, size, ceiling, sharpness, _race_words(totals, key), key)
+    word = _race(totals, key, np.uint64(0))
+    start = word * 32
+    weights = np.zeros(32, dtype=np.int64)
+    for i in range(min(32, size - start)):
+        if _has(mask[word], i):
+            weights[i] = _weight(logits[start + i], ceiling, sharpness)
+    return start + _race(weights, key, FIRST_TOKEN + np.uint64(start))
 
 
 @compiled(parallel=True)
@@ -272,9 +259,9 @@ def draw_rows(
 
 @compiled()
 def race_among(ids: Ints, weights: Ints, key: np.uint64) -> int:
-    """The token that wins among ``ids``, which ascend; -1 if all of them weigh 0.
+    """The token that wins among ``ids``, which ascend and of which one weighs something.
 
-    By the rule of ``_race_words`` and ``_race_in_word``, where tokens not listed weigh nothing.
+    By the rule of ``draw``, where tokens not listed weigh nothing.
     """
     record, first, last = np.inf, 0, 0
     begin = 0
@@ -288,13 +275,11 @@ def race_among(ids: Ints, weights: Ints, key: np.uint64) -> int:
             if time < record:
                 record, first, last = time, begin, end
         begin = end
-    record, winner = np.inf, -1
+    start: int = ids[first] // 32 * 32
+    tokens = np.zeros(32, dtype=np.int64)
     for i in range(first, last):
-        if weights[i] > 0:
-            time = _arrival(key, FIRST_TOKEN + np.uint64(ids[i]), weights[i], record)
-            if time < record:
-                record, winner = time, ids[i]
-    return winner
+        tokens[ids[i] - start] = weights[i]
+    return start + _race(tokens, key, FIRST_TOKEN + np.uint64(start))
 
 
 @compiled()

@@ -95,13 +95,6 @@ def publish(board: Board, items: int) -> None:
     _publish(base + 8 * DONE, 0)
     number = (_read(base + 8 * WORD) >> 32) + 1
     _publish(base + 8 * WORD, ((number & 0x7FFFFFFF) << 32) | items)
-    rouse(board)
-
-
-@compiled()
-def rouse(board: Board) -> None:
-    """Wake the helpers that sleep, so that they are there when a job comes."""
-    base = board.ctypes.data
     if _read(base + 8 * SLEEPERS) > 0:
         _wake(base + 8 * WORD + 4)
 
