@@ -14,15 +14,7 @@ from app.constraint.language.codepoints import CHARACTERS, utf8
 from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool
 from app.constraint.language.rows import Rows
 from app.constraint.limits import Limits
-from app.core.composite import (
-    Either,
-    FixedText,
-    FreeText,
-    NotStarting,
-    Part,
-    Repeated,
-    Series,
-)
+from app.core.composite import Either, FixedText, FreeText, NotStarting, Part, Repeated, Series
 from app.core.errors import (
     ConstraintError,
     ConstraintTooComplex,

@@ -43,12 +43,7 @@ from app.constraint.grammar.syntax import (
     Token,
 )
 from app.constraint.language.codepoints import Ranges, utf8
-from app.constraint.language.expressions import (
-    ALL_BYTES,
-    Expression,
-    ExpressionPool,
-    Kind,
-)
+from app.constraint.language.expressions import ALL_BYTES, Expression, ExpressionPool, Kind
 from app.constraint.limits import Limits
 from app.core.errors import ConstraintTooComplex, UnsatisfiableSchema
 

@@ -10,14 +10,7 @@ from __future__ import annotations
 
 import re
 
-from app.constraint.grammar.syntax import (
-    NOTHING,
-    Alternatives,
-    Characters,
-    Node,
-    Repeated,
-    Series,
-)
+from app.constraint.grammar.syntax import NOTHING, Alternatives, Characters, Node, Repeated, Series
 from app.constraint.language.codepoints import LAST, Ranges, ranges
 from app.constraint.limits import Limits
 from app.constraint.regex import syntax as regex_tree
