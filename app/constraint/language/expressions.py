@@ -130,9 +130,7 @@ class ExpressionPool(Nodes):
             for m in members
         }
         head = heads.pop()
-        if heads or not self._is_run(head):
-            return None
-        return head
+        return None if heads or not self._is_run(head) else head
 
     def _is_run(self, expression: Expression) -> bool:
         """Whether all strings are of one length, each byte of one set."""
@@ -300,6 +298,10 @@ class ExpressionPool(Nodes):
         return self.node(
             Kind.REPETITION, (expression, low, high), nullable=low == 0, regular=regular
         )
+
+    def repeat_after_one(self, expression: Expression, low: int, high: int | None) -> Expression:
+        """What ``repeat`` still is after one time."""
+        return self.repeat(expression, max(low - 1, 0), None if high is None else high - 1)
 
     def distinct(
         self, items: tuple[Expression, ...], between: Expression, low: int, high: int

@@ -43,8 +43,6 @@ from app.constraint.regex.syntax import (
 )
 from app.core.errors import ConstraintTooComplex
 
-__all__ = ["PatternError", "PatternNotSupported", "parse"]
-
 _COUNTS = re.compile(r"\{([0-9]+)(?:(,)([0-9]+)?)?\}")
 _COUNT_DIGITS = 9
 _COUNT_FROM_NOTHING = re.compile(r"\{,[0-9]+\}")
