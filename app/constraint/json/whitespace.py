@@ -120,7 +120,7 @@ class Whitespace:
         """White space where there may be some."""
         if not self.flexible:
             return pool.epsilon
-        texts = [b"", b" ", b"  ", b"\n", b" \n", b"  \n", b"\n ", b"\n  ", b" \n "]
+        texts = [b"", b" ", b"  ", b"\n", b"\n ", b"\n  ", b" \n", b" \n ", b"  \n"]
         return pool.union(map(pool.literal, texts))
 
 

@@ -9,6 +9,7 @@ straight for a state known to be alive.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from typing import Any
 
 from app.constraint.language.expressions import INFINITE, ByteSet, Expression, ExpressionPool, Kind
@@ -118,9 +119,9 @@ class Derivatives(Rows):
         while shortened:
             part = heapq.heappop(shortened)
             for whole in wholes.get(part, ()):
-                is_rule = pool.kinds[whole] == Kind.RULE
+                is_rule, before = pool.kinds[whole] == Kind.RULE, self.length(whole)
                 length = self.length(part) if is_rule else self._length(whole)
-                if length < self.length(whole):
+                if length < before:
                     self._set_length(whole, length)
                     heapq.heappush(shortened, whole)
 
@@ -192,20 +193,6 @@ class Derivatives(Rows):
             self._lengths.extend([None] * (len(self.pool) - len(self._lengths)))
         self._lengths[expression] = length
 
-    def _length_of_concatenation(self, expression: Expression) -> int:
-        """From the last part to the first, as they may be many. Notes the lengths of the ends."""
-        pool = self.pool
-        head, end = pool.operands[expression]
-        ends = []
-        while pool.kinds[end] == Kind.CONCATENATION and not self._is_exact(end):
-            ends.append(end)
-            end = pool.operands[end][1]
-        length = self.length(end)
-        for whole in reversed(ends):
-            length = min(INFINITE, length + self.length(pool.operands[whole][0]))
-            self._set_length(whole, length)
-        return min(INFINITE, length + self.length(head))
-
     def _length(self, expression: Expression) -> int:
         pool = self.pool
         if pool.nullable[expression]:
@@ -216,7 +203,7 @@ class Derivatives(Rows):
         if kind == Kind.BYTES:
             return 1
         if kind == Kind.CONCATENATION:
-            return self._length_of_concatenation(expression)
+            return self._along(expression, self.length)
         if kind == Kind.UNION:
             return min([self.length(member) for member in operand])
         if kind == Kind.REPETITION:
@@ -353,7 +340,7 @@ class Derivatives(Rows):
         if kind == Kind.COMPLEMENT:
             return 1
         if kind == Kind.CONCATENATION:
-            return self._bound_of_concatenation(expression)
+            return self._along(expression, self._bound)
         if kind == Kind.UNION:
             bounds = [self._bound(member) for member in operand]
             bound = min(bounds)
@@ -367,20 +354,22 @@ class Derivatives(Rows):
             self._set_length(expression, bound)
         return bound
 
-    def _bound_of_concatenation(self, expression: Expression) -> int:
-        """The same along a concatenation, which may be long."""
-        pool, chain = self.pool, []
-        while pool.kinds[expression] == Kind.CONCATENATION and not self._is_exact(expression):
-            chain.append(expression)
-            expression = pool.operands[expression][1]
-        bound, exact = self._bound(expression), self._is_exact(expression)
+    def _along(self, concatenation: Expression, of: Callable[[Expression], int]) -> int:
+        """The sum ``of`` the parts, ``length`` or ``_bound``, from the last to the first, as they
+        may be many. Notes what is exact."""
+        pool, chain = self.pool, [concatenation]
+        end = pool.operands[concatenation][1]
+        while pool.kinds[end] == Kind.CONCATENATION and not self._is_exact(end):
+            chain.append(end)
+            end = pool.operands[end][1]
+        total, exact = of(end), self._is_exact(end)
         for whole in reversed(chain):
             head = pool.operands[whole][0]
-            bound = min(INFINITE, bound + self._bound(head))
+            total = min(INFINITE, total + of(head))
             exact = exact and self._is_exact(head)
             if exact:
-                self._set_length(whole, bound)
-        return bound
+                self._set_length(whole, total)
+        return total
 
     def _is_exact(self, expression: Expression) -> bool:
         """Whether the bound of an expression is known to be its length."""

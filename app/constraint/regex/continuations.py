@@ -172,7 +172,8 @@ class Continuations:
         pool, parts = self._pool, [texts]
         for look in looks:
             lowering = self._asked_in(look)
+            failing = pool.complement(self._ahead(look)[0])
             long_enough = pool.repeat(lowering.character(CHARACTERS), shortest)
-            failing = pool.intersect((pool.complement(self._ahead(look)[0]), long_enough))
+            failing = pool.intersect((failing, long_enough))
             parts.append(pool.complement(pool.concatenate(lowering.anything, failing)))
         return pool.intersect(parts)

@@ -146,8 +146,8 @@ def _natural_multiples(pool: ExpressionPool, first: int, last: int, *, factor: i
         tenths = _natural_multiples(pool, first // 10, last // 10, factor=factor // 10)
         return pool.concatenate(tenths, pool.literal(b"0"))
     if factor % 10 == 0:
-        others = _natural_multiples(pool, factor, last, factor=factor)
-        return pool.union((pool.literal(b"0"), others))
+        zero = pool.literal(b"0")
+        return pool.union((zero, _natural_multiples(pool, factor, last, factor=factor)))
     if factor == 1:
         return natural(pool, first, last)
     if (last - first) // factor < _ENUMERATED:
