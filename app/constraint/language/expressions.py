@@ -45,8 +45,6 @@ _MANY_MEMBERS = 16
 """A union of more has its literals sorted by first byte."""
 _MOST_NESTED = 64
 """So many common beginnings are taken out inside one another."""
-
-
 _MOST_FACTORED = 8
 """Shared beginnings that are taken out at once; a character of UTF-8 needs three."""
 

@@ -33,6 +33,7 @@ from app.constraint.regex.lookaround import (
     sets_behind,
 )
 from app.constraint.regex.syntax import (
+    QUANTIFIERS,
     Alternatives,
     Anchor,
     Characters,
@@ -45,7 +46,6 @@ from app.core.errors import ConstraintTooComplex
 
 _COUNTS = re.compile(r"\{([0-9]+)(?:(,)([0-9]+)?)?\}")
 _COUNT_DIGITS = 9
-_SIGNS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _COUNT_FROM_NOTHING = re.compile(r"\{,[0-9]+\}")
 _GROUP_NAME = re.compile(r"\?P?<[A-Za-z_$][A-Za-z0-9_$]*>")
 _FLAGS = re.compile(r"\(\?([a-zA-Z]+)\)")
@@ -234,7 +234,7 @@ class _Parser:
 
     def _quantifier(self) -> tuple[int, int | None] | None:
         start = self.at
-        counts = _SIGNS.get(self._peek())
+        counts = QUANTIFIERS.get(self._peek())
         if counts is not None:
             self.at += 1
         else:

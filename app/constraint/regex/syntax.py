@@ -8,6 +8,7 @@ from typing import Any
 
 from app.constraint.language.codepoints import Ranges
 
+QUANTIFIERS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _UNBOUNDED_TIMES = 10
 """What a repetition without bound around counted ones counts for in ``counts``."""
 
