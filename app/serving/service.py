@@ -131,11 +131,13 @@ class GenerationService:
         ticket.claim(request.n * sum(self._room(request, each) for each in plans), deadline.left)
         engine_requests: list[EngineRequest] = []
         for plan in plans:
-            constraint = await self._constraint(plan, request.tenant, timeline)
+            constraint = await self._constraint(plan, ticket.tenant, timeline)
             for choice in range(request.n):
                 request_id = f"{request.request_id}-{len(engine_requests)}"
                 engine_requests.append(
-                    self._engine_request(request_id, request, plan, constraint, choice)
+                    self._engine_request(
+                        request_id, request, plan, constraint, choice, ticket.tenant
+                    )
                 )
         generation = Generation(
             request_ids=[each.request_id for each in engine_requests],
@@ -167,6 +169,7 @@ class GenerationService:
         plan: AnswerPlan,
         constraint: Constraint | None,
         choice: int,
+        tenant: str,
     ) -> EngineRequest:
         max_tokens = self._max_tokens(request, plan)
         seed = self._fresh_seed() if request.seed is None else request.seed + choice
@@ -186,8 +189,8 @@ class GenerationService:
             on_budget=request.on_budget,
             leap=request.leap and self._config.leap,
             draft=request.draft and self._config.draft,
-            tenant=request.tenant,
-            scope="" if self._config.tenants_share else request.tenant,
+            tenant=tenant,
+            scope="" if self._config.tenants_share else tenant,
         )
 
     def _room(self, request: GenerationRequest, plan: AnswerPlan) -> int:
