@@ -22,12 +22,6 @@ class Bound:
     value: int | float
     exclusive: bool
 
-    def admits(self, candidate: int | float, *, upper: bool) -> bool:
-        """Whether the candidate is on the right side of this lower or upper bound."""
-        if candidate == self.value:
-            return not self.exclusive
-        return candidate < self.value if upper else candidate > self.value
-
     def is_below(self, candidate: int | float | Fraction, value: int | float | Fraction) -> bool:
         """Whether a lower bound that stands at ``value`` admits the candidate."""
         return candidate > value or (candidate == value and not self.exclusive)
@@ -42,8 +36,9 @@ class Interval:
 
     def admits(self, value: int | float) -> bool:
         """Whether ``value`` lies between the bounds."""
-        above = self.lower is None or self.lower.admits(value, upper=False)
-        return above and (self.upper is None or self.upper.admits(value, upper=True))
+        low, high = self.lower, self.upper
+        above = low is None or low.is_below(value, low.value)
+        return above and (high is None or high.is_below(high.value, value))
 
     def integers(self, digits: int) -> tuple[int, int]:
         """The least and the greatest integer; see ``closed`` for sides without a bound."""
