@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
+from functools import cache, cached_property, partial
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class cached_method(Generic[P, R]):  # noqa: N801  (a decorator, as ``functools.cached_property``)
+def cached_method(
+    method: Callable[Concatenate[Any, P], R],
+) -> cached_property[Callable[P, R]]:
     """A method whose results are kept with the object, by its arguments, which are hashable.
 
     For objects that live as long as a compilation does: they then are part of a reference cycle.
     """
-
-    def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
-        self._method = method
-        self.__doc__ = method.__doc__
-
-    def __get__(self, instance: Any, owner: type) -> Callable[P, R]:
-        bound = cast("Callable[P, R]", cache(partial(self._method, instance)))
-        vars(instance)[self._method.__name__] = bound  # found before this descriptor from now on
-        return bound
+    return cached_property(
+        lambda instance: cast("Callable[P, R]", cache(partial(method, instance)))
+    )

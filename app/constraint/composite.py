@@ -14,15 +14,7 @@ from app.constraint.language.codepoints import CHARACTERS, utf8
 from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool
 from app.constraint.language.rows import Rows
 from app.constraint.limits import Limits
-from app.core.composite import (
-    Either,
-    FixedText,
-    FreeText,
-    NotStarting,
-    Part,
-    Repeated,
-    Series,
-)
+from app.core.composite import Either, FixedText, FreeText, NotStarting, Part, Repeated, Series
 from app.core.errors import (
     ConstraintError,
     ConstraintTooComplex,
@@ -150,8 +142,7 @@ class _Lowering:
         if not part.separator or (high is not None and high < max(low, 1)):
             return pool.repeat(inner, low, high)
         again = pool.concatenate(pool.literal(_encoded(part.separator)), inner)
-        more = pool.repeat(again, max(low - 1, 0), None if high is None else high - 1)
-        some = pool.concatenate(inner, more)
+        some = pool.concatenate(inner, pool.repeat_after_one(again, low, high))
         return some if low else pool.optional(some)
 
     def _not_starting(self, expression: Expression, prefixes: set[bytes]) -> Expression:

@@ -39,7 +39,7 @@ def from_python_type(
     Raises ``InvalidSchema`` for what Outlines does not take, and ``UnsupportedSchema`` for terms
     that cannot be followed exactly.
     """
-    if strict and _sdk_takes(python_type):
+    if strict and _is_model(python_type):
         return JsonSchema(_sdk_schema(python_type), close_objects=close_objects)
     from outlines.types import dsl
     from pydantic import PydanticUserError
@@ -80,22 +80,20 @@ def _make_strict(schema: Any, root: dict[str, Any]) -> None:
     if not isinstance(schema, dict):
         return
     for keyword in ("$defs", "definitions"):
-        _each(schema.get(keyword), root)
+        _make_all_strict(schema.get(keyword), root)
     if schema.get("type") == "object":
         schema.setdefault("additionalProperties", False)
     properties = schema.get("properties")
     if isinstance(properties, dict):
         schema["required"] = list(properties)
-        _each(properties, root)
+        _make_all_strict(properties, root)
     _make_strict(schema.get("items"), root)
-    for option in _list(schema.get("anyOf")):
-        _make_strict(option, root)
-    parts = _list(schema.get("allOf"))
-    for part in parts:
-        _make_strict(part, root)
-    if len(parts) == 1 and isinstance(parts[0], dict):
-        schema.update(parts[0])
-        del schema["allOf"]
+    _make_all_strict(schema.get("anyOf"), root)
+    _make_all_strict(schema.get("allOf"), root)
+    match schema.get("allOf"):
+        case [dict() as part]:
+            schema.update(part)
+            del schema["allOf"]
     if "default" in schema and schema["default"] is None:
         del schema["default"]
     reference = schema.get("$ref")
@@ -106,14 +104,9 @@ def _make_strict(schema: Any, root: dict[str, Any]) -> None:
         _make_strict(schema, root)
 
 
-def _each(schemas: Any, root: dict[str, Any]) -> None:
-    if isinstance(schemas, dict):
-        for schema in schemas.values():
-            _make_strict(schema, root)
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _make_all_strict(schemas: Any, root: dict[str, Any]) -> None:
+    for schema in schemas.values() if isinstance(schemas, dict) else schemas or ():
+        _make_strict(schema, root)
 
 
 def _resolve(reference: str, root: dict[str, Any]) -> dict[str, Any]:
@@ -123,7 +116,7 @@ def _resolve(reference: str, root: dict[str, Any]) -> dict[str, Any]:
     return copy.deepcopy(dict(here))
 
 
-def _sdk_takes(python_type: Any) -> bool:
+def _is_model(python_type: Any) -> bool:
     """Whether the SDK's ``response_format`` takes the type: models and pydantic's dataclasses."""
     from pydantic import BaseModel
 
@@ -152,28 +145,25 @@ def _walk(term: Any) -> list[Any]:
     while pending:
         here = pending.pop()
         found.append(here)
-        pending.extend(getattr(here, "terms", []))
+        pending.extend(_options(here) or getattr(here, "terms", []))
         pending.extend([here.term] if hasattr(here, "term") else [])
-        pending.extend(_items(here))
     return found
 
 
-def _items(term: Any) -> list[Any]:
-    """The options of an Outlines ``Choice``, as terms."""
+def _options(term: Any) -> list[Any]:
+    """What a term is a choice of, as terms; nothing where it is none."""
     from outlines.types import dsl
 
-    if not isinstance(term, dsl.Choice):
-        return []
-    return [dsl.python_types_to_terms(item) for item in term.items]
+    if isinstance(term, dsl.Choice):
+        return [dsl.python_types_to_terms(item) for item in term.items]
+    return term.terms if isinstance(term, dsl.Alternatives) else []
 
 
 def _texts(term: Any) -> tuple[str, ...] | None:
     """The texts of a term that is nothing but a choice of texts."""
     from outlines.types import dsl
 
-    if isinstance(term, dsl.String):
-        return (term.value,)
-    options = term.terms if isinstance(term, dsl.Alternatives) else _items(term)
+    options = [term] if isinstance(term, dsl.String) else _options(term)
     texts = [option.value for option in options if isinstance(option, dsl.String)]
     return tuple(texts) if texts and len(texts) == len(options) else None
 
@@ -197,10 +187,8 @@ def _lark(term: Any) -> str:
             return f'"{"".join(map(_escape, term.value))}"' if term.value else "()"
         case dsl.Sequence():
             return "(" + " ".join(map(_lark, term.terms)) + ")"
-        case dsl.Alternatives():
-            return "(" + " | ".join(map(_lark, term.terms)) + ")"
-        case dsl.Choice():
-            return "(" + " | ".join(map(_lark, _items(term))) + ")"
+        case dsl.Alternatives() | dsl.Choice():
+            return "(" + " | ".join(map(_lark, _options(term))) + ")"
     counts = _COUNTS.get(type(term).__name__)
     if counts is not None:
         return f"({_lark(term.term)}){counts(term)}"

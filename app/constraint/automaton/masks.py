@@ -165,9 +165,8 @@ class Masks:
     def _string_mask(self, state: State, inside: _InString) -> Mask:
         strings = self.index.strings[inside.spelling]
         after = self._walks.all(strings.endings, inside.tail)
-        ends = _distinct(after[:, 1])
-        lengths = [self.automaton.length(end) for end in ends]
-        self._far_bytes[state] = max([*lengths, self.automaton.length(state) + _OWED_IN_CHARACTER])
+        owed = self.automaton.length(state) + _OWED_IN_CHARACTER
+        self._far_bytes[state] = self._farthest_bytes(after, owed)
         known = self._shared.get(inside)
         if known is not None:
             return known
@@ -182,16 +181,14 @@ class Masks:
 
     def _walked_mask(self, state: State) -> Mask:
         found = self._walks.all(self.index.trie, state)
-        lengths = [self.automaton.length(end) for end in _distinct(found[:, 1])]
-        self._far_bytes[state] = max(lengths, default=0)
+        self._far_bytes[state] = self._farthest_bytes(found, 0)
         return self._once(self._pack(state, found[:, 0]))
 
     def _mask_beside(self, state: State, near: State) -> Mask:
         """The mask of ``state``: that of ``near``, edited where the two are apart."""
         mask = self.mask(near).copy()
         found = self._walks.apart(self.index.trie, state, near, mask)
-        lengths = [self.automaton.length(end) for end in _distinct(found[:, 1])]
-        self._far_bytes[state] = max([*lengths, self._far_bytes[near]])
+        self._far_bytes[state] = self._farthest_bytes(found, self._far_bytes[near])
         copy_bits(mask, self.index.trie.duplicates)
         change = set_bits if self.automaton.is_accepting(state) else clear_bits
         change(mask, self.index.eos)
@@ -202,6 +199,10 @@ class Masks:
         mask.flags.writeable = False
         digest = blake2b(mask.data, digest_size=16).digest()
         return self._distinct.setdefault(digest, mask)
+
+    def _farthest_bytes(self, found: Int32s, least: int) -> int:
+        """The length of the longest shortest completion after a walk, or ``least``."""
+        return max([least, *map(self.automaton.length, _distinct(found[:, 1]))])
 
     def _farthest_tokens(self, state: State) -> int:
         """Distance of the farthest state that a token allowed in ``state`` may lead to.

@@ -50,15 +50,13 @@ class Trie:
     @classmethod
     def build(cls, strings: Sequence[bytes | None]) -> Trie:
         """The trie of ``strings`` by their index; None and b"" have no node."""
-        order = sorted((i for i, s in enumerate(strings) if s), key=lambda i: strings[i] or b"")
-        unique: list[int] = []
-        duplicates: list[tuple[int, int]] = []
-        for index in order:
-            if unique and strings[unique[-1]] == strings[index]:
-                duplicates.append((unique[-1], index))
-            else:
-                unique.append(index)
-        texts = [strings[i] or b"" for i in unique]
+        first: dict[bytes, int] = {}
+        for index, text in enumerate(strings):
+            if text:
+                first.setdefault(text, index)
+        duplicates = [(first[s], i) for i, s in enumerate(strings) if s and first[s] != i]
+        texts = sorted(first)
+        unique = [first[text] for text in texts]
         ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
         flat = np.frombuffer(b"".join(texts), dtype=np.uint8)
         byte, depth, skip, token = _build_nodes(flat, ends, np.array(unique, dtype=np.int32))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import Expression, ExpressionPool, Kind
@@ -22,61 +22,54 @@ def check_depth(pool: ExpressionPool) -> None:
     """
     lengths = Derivatives(pool)
     lengths.measure()
-    first, shortest = _Depth(pool, lengths, first=True), _Depth(pool, lengths, first=False)
+    _check(pool, lambda expression: _first_below(pool, expression))
+    _check(pool, lambda expression: _shortest_below(pool, lengths, expression))
+
+
+def _check(pool: ExpressionPool, below: Callable[[Expression], Below]) -> None:
+    """Follow every expression the longest way down; without recursion."""
+    known: dict[Expression, int] = {}
     for expression in range(len(pool)):
-        if first.of(expression) > MAX_DEPTH or shortest.of(expression) > MAX_DEPTH:
-            raise ConstraintTooComplex(f"rules and groups nested deeper than {MAX_DEPTH}")
-
-
-class _Depth:
-    """The longest way down; found without recursion, memoised."""
-
-    def __init__(self, pool: ExpressionPool, lengths: Derivatives, *, first: bool) -> None:
-        self._pool = pool
-        self._lengths = lengths
-        self._first = first
-        self._known: dict[Expression, int] = {}
-
-    def of(self, expression: Expression) -> int:
         pending = [expression]
         while pending:
             here = pending[-1]
-            calls, goes_on = self._first_below(here) if self._first else self._shortest_below(here)
-            missing = [each for each in (*calls, *goes_on) if each not in self._known]
+            calls, goes_on = below(here)
+            missing = [each for each in (*calls, *goes_on) if each not in known]
             if missing:
                 pending.extend(missing)
-                assert len(pending) < 100 * len(self._pool), "left recursion is left"
+                assert len(pending) < 100 * len(pool), "left recursion is left"
                 continue
-            called = max((self._known[each] for each in calls), default=0)
-            self._known[here] = max(1 + called, *(self._known[each] for each in goes_on), 1)
+            called = max((known[each] for each in calls), default=0)
+            known[here] = max(1 + called, *(known[each] for each in goes_on), 1)
+            if known[here] > MAX_DEPTH:
+                raise ConstraintTooComplex(f"rules and groups nested deeper than {MAX_DEPTH}")
             pending.pop()
-        return self._known[expression]
 
-    def _first_below(self, expression: Expression) -> Below:
-        pool = self._pool
-        kind, operand = pool.kinds[expression], pool.operands[expression]
-        if kind == Kind.CONCATENATION:
-            head, tail = operand
-            if not pool.nullable[head]:
-                return (head,), ()
-            if pool.kinds[tail] == Kind.CONCATENATION:
-                return (head,), (tail,)
-            return (head, tail), ()
-        return self._inside(expression), ()
 
-    def _shortest_below(self, expression: Expression) -> Below:
-        pool = self._pool
-        kind, operand = pool.kinds[expression], pool.operands[expression]
-        if pool.nullable[expression] or kind in (Kind.INTERSECTION, Kind.COMPLEMENT):
-            return (), ()
-        if kind == Kind.CONCATENATION:
-            return operand[:1], operand[1:]
-        if kind == Kind.UNION:
-            return (), (min(operand, key=self._lengths.length),)
-        if kind == Kind.RULE:
-            return (), self._inside(expression)
-        return self._inside(expression), ()
+def _first_below(pool: ExpressionPool, expression: Expression) -> Below:
+    kind, operand = pool.kinds[expression], pool.operands[expression]
+    if kind != Kind.CONCATENATION:
+        return _inside(pool, expression), ()
+    head, tail = operand
+    if not pool.nullable[head]:
+        return (head,), ()
+    if pool.kinds[tail] == Kind.CONCATENATION:
+        return (head,), (tail,)
+    return (head, tail), ()
 
-    def _inside(self, expression: Expression) -> Sequence[Expression]:
-        pool = self._pool
-        return () if pool.kinds[expression] == Kind.DISTINCT else pool.parts(expression)
+
+def _shortest_below(pool: ExpressionPool, lengths: Derivatives, expression: Expression) -> Below:
+    kind, operand = pool.kinds[expression], pool.operands[expression]
+    if pool.nullable[expression] or kind in (Kind.INTERSECTION, Kind.COMPLEMENT):
+        return (), ()
+    if kind == Kind.CONCATENATION:
+        return operand[:1], operand[1:]
+    if kind == Kind.UNION:
+        return (), (min(operand, key=lengths.length),)
+    if kind == Kind.RULE:
+        return (), _inside(pool, expression)
+    return _inside(pool, expression), ()
+
+
+def _inside(pool: ExpressionPool, expression: Expression) -> Sequence[Expression]:
+    return () if pool.kinds[expression] == Kind.DISTINCT else pool.parts(expression)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from app.constraint.grammar.groups import QUANTIFIERS, Reader, count
+from app.constraint.grammar.groups import Reader, count
 from app.constraint.grammar.syntax import NOTHING, Characters, Name, Node, Text
 from app.constraint.language.codepoints import CHARACTERS, LAST, Ranges, negate, ranges
+from app.constraint.regex.syntax import QUANTIFIERS
 
 _ITEM = re.compile(
     r"""(?P<space>(?:\s|\#[^\n]*+)++)
@@ -27,8 +28,8 @@ _ITEM = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _CHARACTER = re.compile(
-    r"""\\x(?P<byte>[0-9A-Fa-f]{2}) | \\u(?P<short>[0-9A-Fa-f]{4}) | \\U(?P<long>[0-9A-Fa-f]{8})
-    | \\(?P<letter>[nrt]) | \\(?P<mark>["'\\\[\]^./-]) | (?P<plain>[^\\])
+    r"""\\(?P<hex>x[0-9A-Fa-f]{2} | u[0-9A-Fa-f]{4} | U[0-9A-Fa-f]{8})
+    | \\(?P<letter>[nrt"'\\\[\]^./-]) | (?P<plain>[^\\])
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -118,11 +119,9 @@ class GbnfReader(Reader):
 
 
 def _code(found: re.Match[str]) -> int:
-    if found["plain"] is not None or found["mark"] is not None:
-        return ord(found["plain"] or found["mark"])
-    if found["letter"] is not None:
-        return _LETTERS[found["letter"]]
-    return int(found["byte"] or found["short"] or found["long"], 16)
+    if found["hex"] is not None:
+        return int(found["hex"][1:], 16)
+    return _LETTERS.get(found["letter"]) or ord(found["letter"] or found["plain"])
 
 
 def _counts(found: re.Match[str]) -> tuple[int, int | None]:

@@ -152,6 +152,3 @@ def count(digits: str) -> int:
     if len(digits) > _COUNT_DIGITS:
         raise ConstraintTooComplex(f"a count of more than {_COUNT_DIGITS} digits in a grammar")
     return int(digits)
-
-
-QUANTIFIERS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}

@@ -16,10 +16,11 @@ from ast import literal_eval
 from typing import ClassVar
 
 from app.constraint.grammar.common import COMMON
-from app.constraint.grammar.groups import QUANTIFIERS, Reader, count
+from app.constraint.grammar.groups import Reader, count
 from app.constraint.grammar.regexes import both_cases, regex_node
 from app.constraint.grammar.syntax import Characters, Json, Name, Node, Series, Text, Token
-from app.constraint.regex.parser import PatternError, PatternNotSupported
+from app.constraint.regex.errors import PatternError, PatternNotSupported
+from app.constraint.regex.syntax import QUANTIFIERS
 from app.core.errors import ConstraintTooComplex
 
 _ITEM = re.compile(

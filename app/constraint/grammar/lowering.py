@@ -43,12 +43,7 @@ from app.constraint.grammar.syntax import (
     Token,
 )
 from app.constraint.language.codepoints import Ranges, utf8
-from app.constraint.language.expressions import (
-    ALL_BYTES,
-    Expression,
-    ExpressionPool,
-    Kind,
-)
+from app.constraint.language.expressions import ALL_BYTES, Expression, ExpressionPool, Kind
 from app.constraint.limits import Limits
 from app.core.errors import ConstraintTooComplex, UnsatisfiableSchema
 
@@ -114,10 +109,8 @@ class _Lowering:
             self._lower_component(component)
         leading = self._gap is not None
         start = self._rules[self.grammar.start, leading]
-        return self.pool.optional(start) if self.facts.nullable(self._start()) else start
-
-    def _start(self) -> Name:
-        return Name(self.grammar.start, self.grammar.rules[self.grammar.start].position)
+        nullable = self.facts.nullable(self.grammar.rules[self.grammar.start].body)
+        return self.pool.optional(start) if nullable else start
 
     def _refuse_endless(self, order: Iterable[Sequence[str]]) -> None:
         if not self.facts.has_text(self.grammar.start):
@@ -217,7 +210,7 @@ class _Lowering:
             case Alternatives(options=options):
                 return self._merge(self._split(option, leading=leading) for option in options)
             case Repeated(body=body, low=low, high=high):
-                again = self._again(body, low, high)
+                again = pool.repeat_after_one(self._full(body), low, high)
                 return self._then(self._split(body, leading=leading), again)
         assert isinstance(node, Series)
         result: tuple[System, Expression] = ({}, pool.empty)
@@ -246,11 +239,6 @@ class _Lowering:
             {name: self.pool.union(afters) for name, afters in merged.items()},
             self.pool.union(bases),
         )
-
-    def _again(self, body: Node, low: int, high: int | None) -> Expression:
-        """What a repetition still is after one time."""
-        more = None if high is None else high - 1
-        return self.pool.repeat(self._full(body), max(low - 1, 0), more)
 
     @cached_method
     def _full(self, node: Node) -> Expression:
@@ -291,7 +279,8 @@ class _Lowering:
                 if high == 0:
                     return pool.empty
                 first = self._nonempty(body, leading=leading)
-                return pool.concatenate(first, self._again(body, low, high))
+                again = pool.repeat_after_one(self._full(body), low, high)
+                return pool.concatenate(first, again)
         result, rest = pool.empty, pool.epsilon
         for part in reversed(node.parts):
             here = pool.concatenate(self._nonempty(part, leading=leading), rest)

@@ -25,7 +25,7 @@ def without_operator_ambiguity(bodies: Mapping[str, Node]) -> dict[str, Node]:
 def _rewrite(name: str, body: Node, bodies: Mapping[str, Node]) -> Node:
     """``m* a (c | b m* a)*`` for ``E: E b E | E c | m E | a``."""
     options = [expanded for option in _options(body) for expanded in _expand(name, option, bodies)]
-    if not any(_is(option[:1], name) and _is(option[-1:], name) for option in options[:]):
+    if not any(_is_operator(option, name) for option in options):
         return body
     prefixes, infixes, postfixes, atoms = [], [], [], []
     for option in options:
@@ -54,7 +54,7 @@ def _expand(name: str, option: Option, bodies: Mapping[str, Node]) -> Sequence[O
         other = option[0].name
         if other != name and other in bodies:
             inside = _options(bodies[other])
-            if any(_is(each[:1], name) and _is(each[-1:], name) for each in inside):
+            if any(_is_operator(each, name) for each in inside):
                 return inside
     return [option]
 
@@ -70,6 +70,10 @@ def _options(node: Node) -> list[Option]:
         else:
             options.append(here.parts if isinstance(here, Series) else (here,))
     return options
+
+
+def _is_operator(option: Option, name: str) -> bool:
+    return _is(option[:1], name) and _is(option[-1:], name)
 
 
 def _is(parts: Sequence[Node], name: str) -> bool:

@@ -10,18 +10,12 @@ from __future__ import annotations
 
 import re
 
-from app.constraint.grammar.syntax import (
-    NOTHING,
-    Alternatives,
-    Characters,
-    Node,
-    Repeated,
-    Series,
-)
+from app.constraint.grammar.syntax import NOTHING, Alternatives, Characters, Node, Repeated, Series
 from app.constraint.language.codepoints import LAST, Ranges, ranges
 from app.constraint.limits import Limits
 from app.constraint.regex import syntax as regex_tree
-from app.constraint.regex.parser import PatternError, PatternNotSupported, parse
+from app.constraint.regex.errors import PatternError, PatternNotSupported
+from app.constraint.regex.parser import parse
 
 _PIECE = re.compile(
     r"""\((?P<group>\?(?:P?<[=!]?|[^:<P]|P=)?)
@@ -31,7 +25,9 @@ _PIECE = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_ATOM = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)|(.)", re.DOTALL)
+_ATOM = r"(\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)|.)"
+_MEMBER = re.compile(f"{_ATOM}(?:-{_ATOM})?", re.DOTALL)
+"""A member of a class, or a range."""
 _PLAIN = " _-,:;<>=!@#%&~'\"`"
 """Characters without a meaning outside of classes, beyond letters and digits."""
 _BEYOND_ASCII = "ignoring the case of letters beyond ASCII"
@@ -127,17 +123,9 @@ def _class(piece: re.Match[str], flags: set[str]) -> str:
     """A character class; with ``i``, both cases of its members *before* it is negated."""
     text: str = piece["class"]
     negated = text.startswith("[^")
-    atoms: list[int | str] = []
-    for found in _ATOM.finditer(text[2 if negated else 1 : -1]):
-        code = ord(found[2]) if found[2] else _code(found[1], piece)
-        hyphen = found[2] == "-"
-        atoms.append("-" if hyphen else "\\" + found[1] if code is None else code)
-    out, at = [], 0
-    while at < len(atoms):
-        first = _hyphen_code(atoms[at])
-        is_range = at + 2 < len(atoms) and atoms[at + 1] == "-"
-        last = _hyphen_code(atoms[at + 2]) if is_range else first
-        at += 3 if is_range else 1
+    out = []
+    for found in _MEMBER.finditer(text, 2 if negated else 1, len(text) - 1):
+        first, last = (_member(end, piece) for end in (found[1], found[2] or found[1]))
         if isinstance(first, str) and first == last:
             out.append(first)
         elif isinstance(first, str) or isinstance(last, str):
@@ -148,8 +136,10 @@ def _class(piece: re.Match[str], flags: set[str]) -> str:
     return f"[{'^' if negated else ''}{''.join(out)}]"
 
 
-def _hyphen_code(atom: int | str) -> int | str:
-    return ord("-") if atom == "-" else atom
+def _member(atom: str, piece: re.Match[str]) -> int | str:
+    """The code point of a character; a class inside the class as it is written."""
+    code = _code(atom[1:], piece) if len(atom) > 1 else ord(atom)
+    return atom if code is None else code
 
 
 def _range(first: int, last: int, flags: set[str]) -> Ranges:

@@ -113,7 +113,6 @@ class Facts:
         self._rules = grammar.rules
         self._limits = limits
         self._steps = 0
-        self._nullable: dict[str, bool] = {}
         self._shortest: dict[str, int] = {}
         self._counts: dict[str, int] = {}
         self.rounds = 1
@@ -123,8 +122,7 @@ class Facts:
         """Raises ``ConstraintTooComplex`` where counts multiply beyond the limit, a shortest text
         is longer than 64 MiB, or too much has to be looked at."""
         for name in component:
-            self._nullable[name], self._shortest[name] = False, INFINITE
-            self._counts[name] = 1
+            self._shortest[name], self._counts[name] = INFINITE, 1
         users: dict[str, list[str]] = {name: [] for name in component}
         for name in component:
             for reference in references(self._rules[name].body):
@@ -133,13 +131,13 @@ class Facts:
         pending, rounds = list(component), 0
         while pending:  # all at once, as ``Derivatives.measure`` does, to count its rounds
             rounds += 1
-            bodies = {name: self._rules[name].body for name in pending}
-            found = {n: (self.nullable(body), self.shortest(body)) for n, body in bodies.items()}
-            changed = [
-                n for n, new in found.items() if new != (self._nullable[n], self._shortest[n])
-            ]
-            for name in changed:
-                self._nullable[name], self._shortest[name] = found[name]
+            found = {name: self.shortest(self._rules[name].body) for name in pending}
+            if self._steps > _MAX_STEPS:
+                raise ConstraintTooComplex(
+                    "the rules of a grammar depend on each other in too many ways"
+                )
+            changed = [name for name in pending if found[name] != self._shortest[name]]
+            self._shortest.update(found)
             pending = list(dict.fromkeys(user for name in changed for user in users[name]))
         self.rounds = max(self.rounds, rounds)
         for name in component:
@@ -155,26 +153,11 @@ class Facts:
 
     def nullable(self, node: Node) -> bool:
         """Whether the empty text is among those of ``node``."""
-        match node:
-            case Series(parts=parts):
-                return all(self.nullable(part) for part in parts)
-            case Alternatives(options=options):
-                return any(self.nullable(option) for option in options)
-            case Repeated(body=body, low=low):
-                return low == 0 or self.nullable(body)
-            case Token(body=body):
-                return self.nullable(body)
-            case Name(name=name):
-                return self._nullable[name]
-        return False
+        return self.shortest(node) == 0
 
     def shortest(self, node: Node) -> int:
         """Bytes of a shortest text, about; ``INFINITE`` where there is none."""
         self._steps += 1
-        if self._steps > _MAX_STEPS:
-            raise ConstraintTooComplex(
-                "the rules of a grammar depend on each other in too many ways"
-            )
         match node:
             case Text(value=value):
                 return len(value)

@@ -160,7 +160,7 @@ class JsonText:
         if high == 0 or item == pool.empty:
             return space.empty(pool, bracket) if low == 0 else pool.empty
         more = pool.concatenate(space.between(pool, depth), item)
-        others = pool.repeat(more, max(low - 1, 0), None if high is None else high - 1)
+        others = pool.repeat_after_one(more, low, high)
         items = pool.concatenate(item, others, space.end(pool, bracket, depth))
         return self.begun(bracket, items, may_be_empty=low == 0, depth=depth)
 

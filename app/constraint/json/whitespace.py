@@ -120,13 +120,8 @@ class Whitespace:
         """White space where there may be some."""
         if not self.flexible:
             return pool.epsilon
-        blanks = [pool.literal(b" " * count) for count in range(3)]
-        lines = [
-            pool.concatenate(blanks[before], pool.literal(b"\n"), blanks[after])
-            for before in range(3)
-            for after in range(3 - before)
-        ]
-        return pool.union([*blanks, *lines])
+        texts = [b"", b" ", b"  ", b"\n", b"\n ", b"\n  ", b" \n", b" \n ", b"  \n"]
+        return pool.union(map(pool.literal, texts))
 
 
 def _in_utf8(text: str) -> bytes:

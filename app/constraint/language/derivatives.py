@@ -9,6 +9,7 @@ straight for a state known to be alive.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from typing import Any
 
 from app.constraint.language.expressions import INFINITE, ByteSet, Expression, ExpressionPool, Kind
@@ -30,7 +31,6 @@ class Derivatives(Rows):
         super().__init__(pool)
         self.max_search = max_search
         self._lengths: list[int | None] = []
-        self._rule_lengths: list[int] = []
         self._alive = bytearray()
         """1 for each expression found to have a string; 0 where that is not known."""
         self._pruned: set[Expression] = set()
@@ -111,23 +111,17 @@ class Derivatives(Rows):
         Cost: about the number of nodes, where few rules have several ways of being shortest.
         """
         pool = self.pool
-        self._rule_lengths = [INFINITE] * len(pool.bodies)
         self._measure_parts()
         if not pool.bodies:
             return
-        wholes, ruled = self._wholes(), self._ruled()
-        shortened = sorted(body for body in ruled if self.length(body) < INFINITE)
+        wholes, rules = self._wholes(), [e for e, k in enumerate(pool.kinds) if k == Kind.RULE]
+        shortened = sorted(b for b in set(map(pool.body, rules)) if self.length(b) < INFINITE)
         while shortened:
             part = heapq.heappop(shortened)
-            for rule in ruled.get(part, ()):
-                index = pool.operands[rule]
-                if self.length(part) < self._rule_lengths[index]:
-                    self._rule_lengths[index] = self.length(part)
-                    self._set_length(rule, self.length(part))
-                    heapq.heappush(shortened, rule)
             for whole in wholes.get(part, ()):
-                length = self._length(whole)
-                if length < self.length(whole):
+                is_rule, before = pool.kinds[whole] == Kind.RULE, self.length(whole)
+                length = self.length(part) if is_rule else self._length(whole)
+                if length < before:
                     self._set_length(whole, length)
                     heapq.heappush(shortened, whole)
 
@@ -152,26 +146,16 @@ class Derivatives(Rows):
                 lengths[expression] = self._length(expression)
 
     def _wholes(self) -> dict[Expression, list[Expression]]:
-        """What each expression that refers to rules is directly part of."""
+        """The rules of each body, and what each expression that refers to rules is part of."""
         pool = self.pool
         wholes: dict[Expression, list[Expression]] = {}
-        for expression, regular in enumerate(pool.regular):
-            if regular:
+        for expression, kind in enumerate(pool.kinds):
+            if pool.regular[expression] or kind == Kind.DISTINCT:
                 continue
-            bare = pool.kinds[expression] in (Kind.RULE, Kind.DISTINCT)
-            for part in () if bare else pool.parts(expression):
-                if not pool.regular[part]:
+            for part in pool.parts(expression):
+                if kind == Kind.RULE or not pool.regular[part]:
                     wholes.setdefault(part, []).append(expression)
         return wholes
-
-    def _ruled(self) -> dict[Expression, list[Expression]]:
-        """The rules that have each body."""
-        pool = self.pool
-        ruled: dict[Expression, list[Expression]] = {}
-        for expression, kind in enumerate(pool.kinds):
-            if kind == Kind.RULE:
-                ruled.setdefault(pool.body(expression), []).append(expression)
-        return ruled
 
     def shortest(self, expression: Expression) -> bytes:
         """A shortest string of the language, which must not be empty. Deterministic."""
@@ -192,18 +176,14 @@ class Derivatives(Rows):
                 byte, expression = self._next[expression]
                 parts.append(bytes([byte]))
             else:
-                parts.append(self._shortest_of_leaf(kind, operand))
+                if kind == Kind.REPETITION:
+                    parts.append(self.shortest(operand[0]) * operand[1])
+                else:
+                    parts.append(
+                        operand if kind == Kind.LITERAL else bytes([_preferred_byte(operand)])
+                    )
                 break
         return b"".join(parts)
-
-    def _shortest_of_leaf(self, kind: int, operand: Any) -> bytes:
-        if kind == Kind.LITERAL:
-            text: bytes = operand
-            return text
-        if kind == Kind.BYTES:
-            return bytes([_preferred_byte(operand)])
-        assert kind == Kind.REPETITION
-        return self.shortest(operand[0]) * int(operand[1])
 
     def _known_length(self, expression: Expression) -> int | None:
         return self._lengths[expression] if expression < len(self._lengths) else None
@@ -213,40 +193,22 @@ class Derivatives(Rows):
             self._lengths.extend([None] * (len(self.pool) - len(self._lengths)))
         self._lengths[expression] = length
 
-    def _length_of_concatenation(self, expression: Expression) -> int:
-        """From the last part to the first, as they may be many. Notes the lengths of the ends."""
-        pool = self.pool
-        head, end = pool.operands[expression]
-        ends = []
-        while pool.kinds[end] == Kind.CONCATENATION and not self._is_exact(end):
-            ends.append(end)
-            end = pool.operands[end][1]
-        length = self.length(end)
-        for whole in reversed(ends):
-            length = min(INFINITE, length + self.length(pool.operands[whole][0]))
-            self._set_length(whole, length)
-        return min(INFINITE, length + self.length(head))
-
     def _length(self, expression: Expression) -> int:
         pool = self.pool
         if pool.nullable[expression]:
             return 0
         kind, operand = pool.kinds[expression], pool.operands[expression]
         if kind == Kind.LITERAL:
-            text: bytes = operand
-            return len(text)
+            return len(operand)
         if kind == Kind.BYTES:
             return 1
         if kind == Kind.CONCATENATION:
-            return self._length_of_concatenation(expression)
+            return self._along(expression, self.length)
         if kind == Kind.UNION:
             return min([self.length(member) for member in operand])
         if kind == Kind.REPETITION:
-            low: int = operand[1]
-            return min(INFINITE, self.length(operand[0]) * low)
-        if kind == Kind.RULE:
-            return self._rule_lengths[int(operand)]
-        if kind == Kind.EMPTY:
+            return min(INFINITE, self.length(operand[0]) * int(operand[1]))
+        if kind == Kind.EMPTY or kind == Kind.RULE:  # rules have their lengths from ``measure``
             return INFINITE
         if kind == Kind.DISTINCT:
             items, between, least, _ = operand
@@ -378,7 +340,7 @@ class Derivatives(Rows):
         if kind == Kind.COMPLEMENT:
             return 1
         if kind == Kind.CONCATENATION:
-            return self._bound_of_concatenation(expression)
+            return self._along(expression, self._bound)
         if kind == Kind.UNION:
             bounds = [self._bound(member) for member in operand]
             bound = min(bounds)
@@ -392,20 +354,22 @@ class Derivatives(Rows):
             self._set_length(expression, bound)
         return bound
 
-    def _bound_of_concatenation(self, expression: Expression) -> int:
-        """The same along a concatenation, which may be long."""
-        pool, chain = self.pool, []
-        while pool.kinds[expression] == Kind.CONCATENATION and not self._is_exact(expression):
-            chain.append(expression)
-            expression = pool.operands[expression][1]
-        bound, exact = self._bound(expression), self._is_exact(expression)
+    def _along(self, concatenation: Expression, of: Callable[[Expression], int]) -> int:
+        """The sum ``of`` the parts, ``length`` or ``_bound``, from the last to the first, as they
+        may be many. Notes what is exact."""
+        pool, chain = self.pool, [concatenation]
+        end = pool.operands[concatenation][1]
+        while pool.kinds[end] == Kind.CONCATENATION and not self._is_exact(end):
+            chain.append(end)
+            end = pool.operands[end][1]
+        total, exact = of(end), self._is_exact(end)
         for whole in reversed(chain):
             head = pool.operands[whole][0]
-            bound = min(INFINITE, bound + self._bound(head))
+            total = min(INFINITE, total + of(head))
             exact = exact and self._is_exact(head)
             if exact:
-                self._set_length(whole, bound)
-        return bound
+                self._set_length(whole, total)
+        return total
 
     def _is_exact(self, expression: Expression) -> bool:
         """Whether the bound of an expression is known to be its length."""

@@ -45,8 +45,6 @@ _MANY_MEMBERS = 16
 """A union of more has its literals sorted by first byte."""
 _MOST_NESTED = 64
 """So many common beginnings are taken out inside one another."""
-
-
 _MOST_FACTORED = 8
 """Shared beginnings that are taken out at once; a character of UTF-8 needs three."""
 
@@ -130,9 +128,7 @@ class ExpressionPool(Nodes):
             for m in members
         }
         head = heads.pop()
-        if heads or not self._is_run(head):
-            return None
-        return head
+        return None if heads or not self._is_run(head) else head
 
     def _is_run(self, expression: Expression) -> bool:
         """Whether all strings are of one length, each byte of one set."""
@@ -300,6 +296,10 @@ class ExpressionPool(Nodes):
         return self.node(
             Kind.REPETITION, (expression, low, high), nullable=low == 0, regular=regular
         )
+
+    def repeat_after_one(self, expression: Expression, low: int, high: int | None) -> Expression:
+        """What ``repeat`` still is after one time."""
+        return self.repeat(expression, max(low - 1, 0), None if high is None else high - 1)
 
     def distinct(
         self, items: tuple[Expression, ...], between: Expression, low: int, high: int

@@ -19,8 +19,6 @@ ByteSet = int
 ALL_BYTES: ByteSet = (1 << 256) - 1
 INFINITE: int = 1 << 60
 """Length of the shortest string of a language that has none."""
-
-
 LONGEST_LITERAL = 256
 """Bytes of one literal; longer texts are concatenations of them."""
 

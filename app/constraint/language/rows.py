@@ -92,16 +92,11 @@ class Rows:
         if expression not in self._rows and pool.kinds[expression] == Kind.REPETITION:
             repetition = pool.operands[expression]
             after = self.derivative_of(repetition[0], byte)
-            targets.append(pool.concatenate(after, self._rest(repetition)))
+            targets.append(pool.concatenate(after, pool.repeat_after_one(*repetition)))
         else:
             row = self.row(expression)
             targets.extend(target for members, target in row if members >> byte & 1)
         return pool.union(targets)
-
-    def _rest(self, repetition: tuple[Expression, int, int | None]) -> Expression:
-        """What a repetition still is after one time."""
-        inner, low, high = repetition
-        return self.pool.repeat(inner, max(low - 1, 0), None if high is None else high - 1)
 
     def _row(self, expression: Expression) -> Row:
         pool = self.pool
@@ -119,7 +114,7 @@ class Rows:
         if kind == Kind.COMPLEMENT:
             return self._row_of_complement(operand)
         if kind == Kind.REPETITION:
-            rest = self._rest(operand)
+            rest = pool.repeat_after_one(*operand)
             return [(b, pool.concatenate(e, rest)) for b, e in self.row(operand[0])]
         if kind == Kind.RULE:
             return self._row_of_rule(expression)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -189,11 +190,10 @@ def ignoring_case(members: CharacterClass) -> CharacterClass:
 def _cased(members: Ranges) -> Iterator[tuple[int, list[tuple[int, bool]]]]:
     """The members that have other cases, and those."""
     relatives = _case_relatives()
-    if sum(last - first + 1 for first, last in members) < len(relatives):
-        for first, last in members:
-            yield from ((c, relatives[c]) for c in range(first, last + 1) if c in relatives)
-    else:
-        yield from ((c, others) for c, others in relatives.items() if clip(members, c, c))
+    codes = list(relatives)
+    for first, last in members:
+        for code in codes[bisect_left(codes, first) : bisect_right(codes, last)]:
+            yield code, relatives[code]
 
 
 _CASED = 0x20000
@@ -202,7 +202,7 @@ _CASED = 0x20000
 
 @cache
 def _case_relatives() -> dict[int, list[tuple[int, bool]]]:
-    """For a code point, those that differ by case, and whether the two are a plain pair."""
+    """By code point, ascending: those that differ by case, and whether the two are a plain pair."""
     families: dict[str, set[str]] = {}
     characters = assigned_planes()[:_CASED]
     folds = zip(characters, map(str.casefold, characters), map(str.upper, characters), strict=True)
@@ -221,4 +221,4 @@ def _case_relatives() -> dict[int, list[tuple[int, bool]]]:
             ]
     for letter in "iI":  # to some readers the Turkish letters are cases of i
         found[ord(letter)] += [(0x130, False), (0x131, False)]
-    return found
+    return dict(sorted(found.items()))

@@ -76,22 +76,26 @@ class Continuations:
         return self._pool.intersect((rest, self._lowering.character(single(0x0A))))
 
     def _look(self, node: Look, rest: Continuation) -> Continuation:
-        """A negative look is asked in the other translation: loose of strict, strict of loose."""
         pool = self._pool
-        lowering = self._lowering.opposite if node.negative else self._lowering
-        if node.behind:
-            return tuple(
-                one
-                if begins(node.body, context, loose=lowering.loose) is not node.negative
-                else pool.empty
-                for context, one in zip((None, *self._atoms), rest, strict=True)
-            )
-        ahead = Continuations(lowering, self._atoms).before(
-            node.body, self._same(lowering.anything)
+        if not node.behind:
+            return tuple(map(pool.intersect, zip(rest, self._ahead(node), strict=True)))
+        loose = self._asked_in(node).loose
+        return tuple(
+            one if begins(node.body, context, loose=loose) is not node.negative else pool.empty
+            for context, one in zip((None, *self._atoms), rest, strict=True)
         )
-        if node.negative:
-            ahead = tuple(map(pool.complement, ahead))
-        return tuple(map(pool.intersect, zip(rest, ahead, strict=True)))
+
+    def _asked_in(self, look: Look) -> Lowering:
+        """A negative look is asked in the other translation: loose of strict, strict of loose."""
+        return self._lowering.opposite if look.negative else self._lowering
+
+    def _ahead(self, look: Look) -> Continuation:
+        """The texts that ``look`` ahead admits."""
+        lowering = self._asked_in(look)
+        texts = Continuations(lowering, self._atoms).before(
+            look.body, self._same(lowering.anything)
+        )
+        return tuple(map(self._pool.complement, texts)) if look.negative else texts
 
     def _text(self, node: Node, rest: Continuation) -> Continuation:
         """Before a part that looks at nothing beside it: split by its last character."""
@@ -118,8 +122,7 @@ class Continuations:
             members = node.possible if lowering.loose else node.members
             return lowering.character(common(members, atom))
         if isinstance(node, Repeated) and isinstance(node.body, Characters):
-            high = None if node.high is None else node.high - 1
-            before = pool.repeat(lowering.plain(node.body), max(node.low - 1, 0), high)
+            before = pool.repeat_after_one(lowering.plain(node.body), node.low, node.high)
             last = self._ending_in(node.body, atom)
             return pool.empty if node.high == 0 else pool.concatenate(before, last)
         ending = pool.concatenate(lowering.anything, lowering.character(atom))
@@ -166,16 +169,11 @@ class Continuations:
 
     def _unseen(self, looks: tuple[Look, ...], texts: Expression, shortest: int) -> Expression:
         """``texts`` of which no suffix of ``shortest`` characters or more fails a look."""
-        pool = self._pool
-        parts = [texts]
+        pool, parts = self._pool, [texts]
         for look in looks:
-            lowering = self._lowering.opposite if look.negative else self._lowering
-            anything = self._same(lowering.anything)
-            failing = Continuations(lowering, self._atoms).before(look.body, anything)[0]
-            if not look.negative:
-                failing = pool.complement(failing)
-            character = lowering.character(CHARACTERS)
-            long_enough = pool.repeat(character, shortest)
+            lowering = self._asked_in(look)
+            failing = pool.complement(self._ahead(look)[0])
+            long_enough = pool.repeat(lowering.character(CHARACTERS), shortest)
             failing = pool.intersect((failing, long_enough))
             parts.append(pool.complement(pool.concatenate(lowering.anything, failing)))
         return pool.intersect(parts)

@@ -17,14 +17,7 @@ from app.constraint.language.codepoints import CHARACTERS, Ranges
 from app.constraint.language.expressions import Expression, ExpressionPool
 from app.constraint.regex.continuations import Continuations
 from app.constraint.regex.lookaround import atoms
-from app.constraint.regex.syntax import (
-    Alternatives,
-    Anchor,
-    Characters,
-    Node,
-    Repeated,
-    Sequence,
-)
+from app.constraint.regex.syntax import Alternatives, Anchor, Characters, Node, Repeated, Sequence
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from app.constraint.regex.lookaround import (
     sets_behind,
 )
 from app.constraint.regex.syntax import (
+    QUANTIFIERS,
     Alternatives,
     Anchor,
     Characters,
@@ -42,8 +43,6 @@ from app.constraint.regex.syntax import (
     Sequence,
 )
 from app.core.errors import ConstraintTooComplex
-
-__all__ = ["PatternError", "PatternNotSupported", "parse"]
 
 _COUNTS = re.compile(r"\{([0-9]+)(?:(,)([0-9]+)?)?\}")
 _COUNT_DIGITS = 9
@@ -235,11 +234,9 @@ class _Parser:
 
     def _quantifier(self) -> tuple[int, int | None] | None:
         start = self.at
-        character = self._peek()
-        counts: tuple[int, int | None]
-        if character and character in "*+?":
+        counts = QUANTIFIERS.get(self._peek())
+        if counts is not None:
             self.at += 1
-            counts = {"*": (0, None), "+": (1, None), "?": (0, 1)}[character]
         else:
             found = _COUNTS.match(self.text, start)
             if found is None:

@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from app.constraint.language.codepoints import Ranges
 
+QUANTIFIERS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _UNBOUNDED_TIMES = 10
 """What a repetition without bound around counted ones counts for in ``counts``."""
 
 
-@dataclass(frozen=True, eq=False)
 class _Facts:
     """What is known of a subtree."""
 
-    anchored: bool = field(default=False, init=False)
+    anchored: bool = False
     """Whether what it matches depends on the text beside it."""
-    looks: bool = field(default=False, init=False)
+    looks: bool = False
     """Whether it matters what that text is, and not only that there is any."""
-    shortest: int = field(default=0, init=False)
-    longest: int | None = field(default=0, init=False)
+    shortest: int = 0
+    longest: int | None = 0
     """In characters, as ``shortest``; None without bound."""
-    counts: int = field(default=1, init=False)
+    counts: int = 1
     """The largest product of times of repetitions inside one another."""
 
     def _know(self, **facts: Any) -> None:
         vars(self).update(facts)
+
+    def _know_of(
+        self, parts: tuple[Node, ...], least: Callable[..., int], most: Callable[..., int]
+    ) -> None:
+        longest = [part.longest for part in parts if part.longest is not None]
+        self._know(
+            anchored=any(part.anchored for part in parts),
+            looks=any(part.looks for part in parts),
+            shortest=least(part.shortest for part in parts),
+            longest=most(longest) if len(longest) == len(parts) else None,
+            counts=max((part.counts for part in parts), default=1),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +51,7 @@ class Characters(_Facts):
 
     members: Ranges
     possible: Ranges
-    shortest: int = field(default=1, init=False)
-    longest: int | None = field(default=1, init=False)
+    shortest = longest = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +59,7 @@ class Anchor(_Facts):
     """The start of the text (``^``) or its end (``$``)."""
 
     at_end: bool
-    anchored: bool = field(default=True, init=False)
+    anchored = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,14 +81,7 @@ class Sequence(_Facts):
     parts: tuple[Node, ...]
 
     def __post_init__(self) -> None:
-        longest = [part.longest for part in self.parts if part.longest is not None]
-        self._know(
-            anchored=any(part.anchored for part in self.parts),
-            looks=any(part.looks for part in self.parts),
-            shortest=sum(part.shortest for part in self.parts),
-            longest=sum(longest) if len(longest) == len(self.parts) else None,
-            counts=max((part.counts for part in self.parts), default=1),
-        )
+        self._know_of(self.parts, sum, sum)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,14 +91,7 @@ class Alternatives(_Facts):
     options: tuple[Node, ...]
 
     def __post_init__(self) -> None:
-        longest = [option.longest for option in self.options if option.longest is not None]
-        self._know(
-            anchored=any(option.anchored for option in self.options),
-            looks=any(option.looks for option in self.options),
-            shortest=min(option.shortest for option in self.options),
-            longest=max(longest) if len(longest) == len(self.options) else None,
-            counts=max(option.counts for option in self.options),
-        )
+        self._know_of(self.options, min, max)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,10 @@ from app.constraint.language.codepoints import CHARACTERS, Ranges, utf8
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import Expression, ExpressionPool, Kind
 from app.constraint.regex import syntax
+from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.lookaround import repeats_anchors
 from app.constraint.regex.lowering import Lowering
-from app.constraint.regex.parser import PatternError, PatternNotSupported, parse
+from app.constraint.regex.parser import parse
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import NOT_ENUM, NOT_FORMAT, NOT_PATTERN, counts
 from app.core.errors import InvalidSchema, UnsupportedSchema

@@ -80,18 +80,14 @@ def first_on_grid(bound: Bound, scale: int) -> int:
         except OverflowError:
             return n > 0
 
-    refused = math.floor(min(exact, as_written) * scale) - 1
-    step = 1
+    refused, step = math.floor(min(exact, as_written) * scale) - 1, 1
     while not admitted(refused + step):
         step *= 2
-    found = refused + step
-    while found - refused > 1:
-        middle = (found + refused) // 2
-        if admitted(middle):
-            found = middle
-        else:
-            refused = middle
-    return found
+    while step > 1:
+        step //= 2
+        if not admitted(refused + step):
+            refused += step
+    return refused + 1
 
 
 def last_on_grid(bound: Bound, scale: int) -> int:

@@ -67,10 +67,8 @@ def spellings(
 ) -> Expression:
     """Every plain decimal, or integer, that is one of ``values`` to some reader."""
     if integers_only:
-        whole = {int(value) for value in values if value == int(value)}
-        rounded = [value for value in values if isinstance(value, float) and value.is_integer()]
-        texts = {b"%d" % value for value in whole.union(map(int, map(written, rounded)))}
-        return pool.one_of(texts)
+        whole = [value for value in values if value == int(value)]
+        return pool.one_of(b"%d" % int(n) for value in whole for n in (value, written(value)))
     decimals = Decimals(pool, limits.fraction_digits)
     options = []
     for value in values:

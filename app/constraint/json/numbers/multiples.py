@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 from app.constraint.cached_method import cached_method
 from app.constraint.json.numbers.decimals import Decimals, ends_on_grid
@@ -69,12 +70,7 @@ def integer(
     or ``multiple_of`` has. Ask ``can_follow_multiples`` before.
     """
     grid = integer_grid(between, limits, multiple_of)
-
-    def naturals(first: int, last: int) -> Expression:
-        if multiple_of == 1:
-            return natural(pool, first, last)
-        return _natural_multiples(pool, first, last, multiple_of)
-
+    naturals = partial(_natural_multiples, pool, factor=multiple_of)
     return signed(pool, grid.low, grid.high, naturals)
 
 
@@ -143,14 +139,15 @@ def decimal_places(value: Fraction) -> int:
     return places
 
 
-def _natural_multiples(pool: ExpressionPool, first: int, last: int, factor: int) -> Expression:
+def _natural_multiples(pool: ExpressionPool, first: int, last: int, *, factor: int) -> Expression:
     """The multiples of ``factor`` among the natural numbers from ``first`` to ``last``."""
     first += -first % factor
     if factor % 10 == 0 and first > 0:
-        tenths = _natural_multiples(pool, first // 10, last // 10, factor // 10)
+        tenths = _natural_multiples(pool, first // 10, last // 10, factor=factor // 10)
         return pool.concatenate(tenths, pool.literal(b"0"))
     if factor % 10 == 0:
-        return pool.union((pool.literal(b"0"), _natural_multiples(pool, factor, last, factor)))
+        zero = pool.literal(b"0")
+        return pool.union((zero, _natural_multiples(pool, factor, last, factor=factor)))
     if factor == 1:
         return natural(pool, first, last)
     if (last - first) // factor < _ENUMERATED:

@@ -22,12 +22,6 @@ class Bound:
     value: int | float
     exclusive: bool
 
-    def admits(self, candidate: int | float, *, upper: bool) -> bool:
-        """Whether the candidate is on the right side of this lower or upper bound."""
-        if candidate == self.value:
-            return not self.exclusive
-        return candidate < self.value if upper else candidate > self.value
-
     def is_below(self, candidate: int | float | Fraction, value: int | float | Fraction) -> bool:
         """Whether a lower bound that stands at ``value`` admits the candidate."""
         return candidate > value or (candidate == value and not self.exclusive)
@@ -42,8 +36,9 @@ class Interval:
 
     def admits(self, value: int | float) -> bool:
         """Whether ``value`` lies between the bounds."""
-        above = self.lower is None or self.lower.admits(value, upper=False)
-        return above and (self.upper is None or self.upper.admits(value, upper=True))
+        low, high = self.lower, self.upper
+        above = low is None or low.is_below(value, low.value)
+        return above and (high is None or high.is_below(high.value, value))
 
     def integers(self, digits: int) -> tuple[int, int]:
         """The least and the greatest integer; see ``closed`` for sides without a bound."""
@@ -126,8 +121,8 @@ def _between(pool: ExpressionPool, low: str, high: str) -> Expression:
         return prefix
     low, high = low[same:], high[same:]
     options = [
-        pool.concatenate(pool.literal(low[0].encode()), _at_least(pool, low[1:])),
-        pool.concatenate(pool.literal(high[0].encode()), _at_most(pool, high[1:])),
+        pool.concatenate(pool.literal(low[0].encode()), _bounded(pool, low[1:], upper=False)),
+        pool.concatenate(pool.literal(high[0].encode()), _bounded(pool, high[1:], upper=True)),
     ]
     if int(low[0]) + 1 < int(high[0]):
         middle = pool.byte(digits(int(low[0]) + 1, int(high[0]) - 1))
@@ -139,25 +134,13 @@ def _free(pool: ExpressionPool, count: int) -> Expression:
     return pool.repeat(pool.byte(DIGITS), count, count)
 
 
-def _at_least(pool: ExpressionPool, low: str) -> Expression:
-    """Digit strings as long as ``low`` and not below it; built from the last digit."""
-    stripped = low.rstrip("0")
-    result = _free(pool, len(low) - len(stripped))
+def _bounded(pool: ExpressionPool, bound: str, *, upper: bool) -> Expression:
+    """Digit strings as long as ``bound`` and on its right side; built from the last digit."""
+    stripped = bound.rstrip("9" if upper else "0")
+    result = _free(pool, len(bound) - len(stripped))
     for place in range(len(stripped) - 1, -1, -1):
         digit = int(stripped[place])
-        above = pool.concatenate(pool.byte(digits(digit + 1, 9)), _free(pool, len(low) - place - 1))
-        result = pool.union((above, pool.concatenate(pool.literal(b"%d" % digit), result)))
-    return result
-
-
-def _at_most(pool: ExpressionPool, high: str) -> Expression:
-    """Digit strings as long as ``high`` and not above it."""
-    stripped = high.rstrip("9")
-    result = _free(pool, len(high) - len(stripped))
-    for place in range(len(stripped) - 1, -1, -1):
-        digit = int(stripped[place])
-        below = pool.concatenate(
-            pool.byte(digits(0, digit - 1)), _free(pool, len(high) - place - 1)
-        )
-        result = pool.union((below, pool.concatenate(pool.literal(b"%d" % digit), result)))
+        others = digits(0, digit - 1) if upper else digits(digit + 1, 9)
+        within = pool.concatenate(pool.byte(others), _free(pool, len(bound) - place - 1))
+        result = pool.union((within, pool.concatenate(pool.literal(b"%d" % digit), result)))
     return result
