@@ -45,7 +45,7 @@ class AnswerReader:
 
         ``tools``: names of the functions that may be called; with none everything is content.
         ``content_first``: calls may follow content, in formats that know it. False where the
-        content has a constraint of its own (``language.answer``): it is content or calls.
+        content has a constraint of its own (``plan.answer``): it is content or calls.
         """
         self._tools = format.tools
         self._reasoning = format.reasoning

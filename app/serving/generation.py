@@ -54,7 +54,7 @@ class Generation:
         self.n = len(request_ids)
         self._index = {request_id: index for index, request_id in enumerate(request_ids)}
         self._choices_each = self.n // len(plans)
-        self._prompt_tokens = sum(len(plan.prompt.tokens) for plan in plans)
+        self._prompt_tokens = sum(len(plan.prompt) for plan in plans)
         self._readers = [
             plans[index // self._choices_each].reader(index) for index in range(self.n)
         ]
