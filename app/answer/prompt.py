@@ -160,20 +160,15 @@ def _name_results(messages: Sequence[dict[str, Any]]) -> None:
 
 def _shown(tool: FunctionTool) -> dict[str, Any]:
     """All keys are there: templates write them without asking."""
+    parameters = tool.parameters if isinstance(tool.parameters, Mapping) else None
     return {
         "type": "function",
         "function": {
             "name": tool.name,
             "description": tool.description or "",
-            "parameters": _parameters(tool),
+            "parameters": parameters or {"type": "object", "properties": {}},
         },
     }
-
-
-def _parameters(tool: FunctionTool) -> Any:
-    if isinstance(tool.parameters, Mapping) and tool.parameters:
-        return tool.parameters
-    return {"type": "object", "properties": {}}
 
 
 def _shorten_ids(messages: Sequence[dict[str, Any]], length: int) -> None:
@@ -220,12 +215,9 @@ def _as_text(message: Mapping[str, Any], format: ToolFormat) -> dict[str, Any]:
         return {"role": "user", "content": f"Result of {name}:\n{message['content']}"}
     plain = {key: value for key, value in message.items() if key != "tool_calls"}
     if "tool_calls" in message:
+        functions = [call["function"] for call in message["tool_calls"]]
         calls = [
-            (
-                call["function"]["name"],
-                json.dumps(call["function"]["arguments"], ensure_ascii=False),
-            )
-            for call in message["tool_calls"]
+            (each["name"], json.dumps(each["arguments"], ensure_ascii=False)) for each in functions
         ]
         plain["content"] = _paragraphs(plain["content"], _spelled(calls, format))
     return plain

@@ -59,16 +59,12 @@ class AnswerReader:
         self._reasoned = False
         self._index = 0
         self._call_start = 0
-        self._in_calls = False
+        self.in_calls = False
+        """Whether the calls have begun: no content comes any more."""
         self._value = _ValueEnd()
         self._step: Callable[[], bool] = self._read_answer_start
         if format.reasoning is not None and opening != "closed":
             self._step = self._read_reasoning if opening == "open" else self._read_begin
-
-    @property
-    def in_calls(self) -> bool:
-        """Whether the calls have begun: no content comes any more."""
-        return self._in_calls
 
     def push(self, text: str) -> list[TextPiece]:
         """What ``text`` adds."""
@@ -81,7 +77,7 @@ class AnswerReader:
     def finish(self) -> list[TextPiece]:
         """What was held back: half a mark is text after all, or belongs to a call cut off."""
         text, start = self._take(len(self._buffer))
-        if not text or self._in_calls or self._step == self._read_newlines:
+        if not text or self.in_calls or self._step == self._read_newlines:
             return []
         if self._step == self._read_reasoning:
             return [Reasoning(text, start)]
@@ -145,7 +141,7 @@ class AnswerReader:
         return False
 
     def _begin_calls(self) -> None:
-        self._in_calls = True
+        self.in_calls = True
         self._call_start = self._position
         self._step = self._read_calls_begin
 

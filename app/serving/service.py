@@ -129,7 +129,10 @@ class GenerationService:
         ticket.claim(request.n * sum(self._room(request, each) for each in plans), deadline.left)
         engine_requests: list[EngineRequest] = []
         for plan in plans:
-            constraint = await self._constraint(plan, request.tenant, timeline)
+            constraint = None
+            if plan.constraint is not None:
+                with timeline.compiling():
+                    constraint = await self._constraints.get(plan.constraint, request.tenant)
             for choice in range(request.n):
                 request_id = f"{request.request_id}-{len(engine_requests)}"
                 engine_requests.append(
@@ -166,14 +169,6 @@ class GenerationService:
             return await asyncio.to_thread(work)
         async with self._huge_prompts:
             return await asyncio.to_thread(work)
-
-    async def _constraint(
-        self, plan: AnswerPlan, tenant: str, timeline: Timeline
-    ) -> Constraint | None:
-        if plan.constraint is None:
-            return None
-        with timeline.compiling():
-            return await self._constraints.get(plan.constraint, tenant)
 
     def _engine_request(
         self,

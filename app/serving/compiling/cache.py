@@ -177,14 +177,10 @@ class ConstraintCache:
         """
         if self.nbytes <= self._max_bytes:
             return
-        for key in [key for key, entry in self._entries.items() if self._outgrown(entry)]:
-            if key != keep:
+        outgrown = [key for key, entry in self._entries.items() if self._outgrown(entry)]
+        for key in [*outgrown, *self._entries]:
+            if self.nbytes > self._max_bytes and key != keep and key in self._entries:
                 self._drop(key)
-        while self.nbytes > self._max_bytes:
-            oldest = next(iter(self._entries))
-            if oldest == keep:
-                return
-            self._drop(oldest)
 
     def _outgrown(self, entry: _Entry) -> bool:
         return entry.nbytes > self._max_bytes
