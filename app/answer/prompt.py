@@ -72,16 +72,15 @@ class TemplateInput:
 
 
 def render(
-    prompt: Prompt, tokenizer: Tokenizer, format: ChatFormat, *, add_special_tokens: bool
+    prompt: Prompt, tokenizer: Tokenizer, format: ChatFormat, add_special_tokens: bool
 ) -> RenderedPrompt:
     """``prompt`` in tokens. Raises ``InvalidRequest`` where the chat template refuses."""
     match prompt:
         case TokenPrompt(tokens):
             return RenderedPrompt(tokens)
         case TextPrompt(text):
-            return RenderedPrompt(
-                tokenizer.encode_prompt(text, add_special_tokens=add_special_tokens)
-            )
+            tokens = tokenizer.encode_prompt(text, add_special_tokens=add_special_tokens)
+            return RenderedPrompt(tokens)
     given = prepare(prompt, format)
     return tokenizer.render_chat(given.messages, given.tools, given.options)
 

@@ -14,14 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from app.answer.formats import NEWLINES_BEFORE_ANSWER, ChatFormat
-from app.answer.pieces import (
-    CallArguments,
-    CallEnd,
-    CallStart,
-    Content,
-    Reasoning,
-    TextPiece,
-)
+from app.answer.pieces import CallArguments, CallEnd, CallStart, Content, Reasoning, TextPiece
 from app.answer.prompt import Opening
 
 _BLANKS = " \t\r\n"
@@ -216,10 +209,8 @@ class AnswerReader:
     def _beginning_of(self, mark: str) -> int:
         """Where the buffer's end begins that may become ``mark``."""
         size = len(self._buffer)
-        for length in range(min(len(mark) - 1, size), 0, -1):
-            if self._buffer.endswith(mark[:length]):
-                return size - length
-        return size
+        lengths = range(min(len(mark) - 1, size), 0, -1)
+        return size - next((n for n in lengths if self._buffer.endswith(mark[:n])), 0)
 
     def _take(self, count: int) -> tuple[str, int]:
         """The buffer's first characters, and where they begin in the answer."""

@@ -178,8 +178,7 @@ class InvalidSchema(ConstraintError):
 class UnsupportedSchema(ConstraintError):
     """``keyword`` at ``pointer`` cannot be enforced exactly; ``reason`` says why, or is "".
 
-    ``pointer`` is a JSON Pointer (RFC 6901) into a schema. In a grammar ``keyword`` is the
-    construct and ``pointer`` reads ``line L, column C``, both counted from 1.
+    ``pointer`` is that of ``InvalidSchema``; in a grammar ``keyword`` is the construct.
     """
 
     code = "unsupported_schema"

@@ -18,7 +18,6 @@ from app.core.request import EngineRequest
 from app.core.text import RenderedPrompt, Tokenizer
 from app.serving.admission import Admission, Ticket
 from app.serving.compiling.cache import ConstraintCache
-from app.serving.deadline import Deadline
 from app.serving.generation import Generation
 from app.serving.request import GenerationRequest
 from app.serving.timeline import Timeline
@@ -89,11 +88,6 @@ class GenerationService:
             return f"the engine hangs: its last step ended {self._worker.step_age:.0f} s ago"
         return None
 
-    @property
-    def draining(self) -> bool:
-        """Whether the server shuts down and takes no new requests."""
-        return self.admission.draining
-
     def arrive(self, request_id: str, endpoint: str) -> Timeline:
         """Start a request's clock."""
         return Timeline(request_id, endpoint, self._observer, self._clock)
@@ -118,35 +112,27 @@ class GenerationService:
         deadline = ticket.deadline(request.timeout)
         ticket.take(request.n * len(request.prompts))
         async with deadline.holds("the request was not even in the engine's queue"):
-            generation = await self._start(request, ticket, timeline, deadline)
+            plans = [await self._plan(request, prompt) for prompt in request.prompts]
+            room = request.n * sum(self._room(request, plan) for plan in plans)
+            ticket.claim(room, deadline.left)
+            choices: list[EngineRequest] = []
+            for plan in plans:
+                constraint = None
+                if plan.constraint is not None:
+                    with timeline.compiling():
+                        constraint = await self._constraints.get(plan.constraint, request.tenant)
+                for number in range(request.n):
+                    choices.append(self._choice(len(choices), number, request, plan, constraint))
+            generation = Generation(
+                request_ids=[choice.request_id for choice in choices],
+                plans=plans,
+                ticket=ticket,
+                timeline=timeline,
+                abort=self._worker.abort,
+                status_of=self._status_of,
+            )
+            await self._worker.submit(choices, generation)
         generation.expire(deadline)
-        return generation
-
-    async def _start(
-        self, request: GenerationRequest, ticket: Ticket, timeline: Timeline, deadline: Deadline
-    ) -> Generation:
-        plans = [await self._plan(request, prompt) for prompt in request.prompts]
-        ticket.claim(request.n * sum(self._room(request, each) for each in plans), deadline.left)
-        engine_requests: list[EngineRequest] = []
-        for plan in plans:
-            constraint = None
-            if plan.constraint is not None:
-                with timeline.compiling():
-                    constraint = await self._constraints.get(plan.constraint, request.tenant)
-            for choice in range(request.n):
-                request_id = f"{request.request_id}-{len(engine_requests)}"
-                engine_requests.append(
-                    self._engine_request(request_id, request, plan, constraint, choice)
-                )
-        generation = Generation(
-            request_ids=[each.request_id for each in engine_requests],
-            plans=plans,
-            ticket=ticket,
-            timeline=timeline,
-            abort=self._worker.abort,
-            status_of=self._status_of,
-        )
-        await self._worker.submit(engine_requests, generation)
         return generation
 
     async def _plan(self, request: GenerationRequest, prompt: Prompt) -> AnswerPlan:
@@ -156,11 +142,7 @@ class GenerationService:
     async def _render(self, prompt: Prompt, add_special_tokens: bool = True) -> RenderedPrompt:
         """In tokens; long prompts are tokenized on a thread, huge ones one at a time."""
         work = functools.partial(
-            render,
-            prompt,
-            self.tokenizer,
-            self._config.chat_format,
-            add_special_tokens=add_special_tokens,
+            render, prompt, self.tokenizer, self._config.chat_format, add_special_tokens
         )
         length = text_length(prompt, HUGE_PROMPT)
         if length < LONG_PROMPT:
@@ -170,18 +152,19 @@ class GenerationService:
         async with self._huge_prompts:
             return await asyncio.to_thread(work)
 
-    def _engine_request(
+    def _choice(
         self,
-        request_id: str,
+        index: int,
+        number: int,
         request: GenerationRequest,
         plan: AnswerPlan,
         constraint: Constraint | None,
-        choice: int,
     ) -> EngineRequest:
+        """The request's choice ``index``, which is the ``number``-th of its prompt."""
         max_tokens = self._max_tokens(request, plan)
-        seed = self._fresh_seed() if request.seed is None else request.seed + choice
+        seed = self._fresh_seed() if request.seed is None else request.seed + number
         return EngineRequest(
-            request_id=request_id,
+            request_id=f"{request.request_id}-{index}",
             prompt=plan.prompt,
             max_tokens=max_tokens,
             sampling=request.sampling,

@@ -96,7 +96,9 @@ class Ticket:
     def start(self) -> None:
         """One of the answers runs. Further calls than there are answers do nothing."""
         if self.started < self.answers and not self.left:
-            self._admission._start(self)
+            before = self.waiting_tokens
+            self.started += 1
+            self._admission._no_longer_wait(self.tenant, 1, before - self.waiting_tokens)
 
     def leave(self) -> None:
         """Give everything back. Calling it again does nothing."""
@@ -239,11 +241,6 @@ class Admission:
             )
         ticket.tokens = tokens
         self._tokens.take(ticket.tenant, tokens)
-
-    def _start(self, ticket: Ticket) -> None:
-        before = ticket.waiting_tokens
-        ticket.started += 1
-        self._no_longer_wait(ticket.tenant, 1, before - ticket.waiting_tokens)
 
     def _leave(self, ticket: Ticket) -> None:
         self._forget_body(ticket)
