@@ -45,7 +45,6 @@ from app.engine import Engine, EngineConfig
 from app.http.chat.render import chat_renderer
 from app.http.chat.wire import ChatCompletionRequest
 from app.http.config import ApiConfig
-from app.http.endpoint import Caller
 from app.model.config import DTypeName, ModelConfig
 from app.model.cpu.sampling import CpuSampler
 from app.model.inputs import lay_out
@@ -308,8 +307,9 @@ class Bench:
             abort=worker.abort,
             status_of=lambda error: 500,
         )
-        caller = Caller(request.request_id, "")
-        renderer = chat_renderer(self._asked, caller, self._config, self._vocabulary)(generation)
+        renderer = chat_renderer(self._asked, request.request_id, self._config, self._vocabulary)(
+            generation
+        )
         try:
             await worker.submit([request], generation)
             async for batch in generation.batches():

@@ -1,1 +1,15 @@
-"""HTTP: routes, wire models, server-sent events, and the one table of status codes."""
+"""HTTP, and what the APIs on it say.
+
+application  the FastAPI application, put together
+connection   bounds of a client's connection, below HTTP
+middleware   what stands around every route: headers, keys, who asks
+endpoint     a request from its first byte to its last; ``answering`` where it generates
+requests     what the requests of several APIs have in common
+chat, completions, responses   an API each: request, renderer and route
+schemas, tokens, meta          the other routes
+errors       the one table of status codes
+openapi      ``/openapi.json``, from what the routes tell of themselves
+
+A field of a request goes into its API's ``wire``, and ``request`` reads it. A new API has a
+``Renderer`` of its own.
+"""

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from fastapi import Response
+from fastapi import APIRouter, Response
 from pydantic_core import to_json
 
 from app.answer.pieces import Delta
 from app.core.errors import LeapjsonError, RequestError, Role
 from app.http.config import ApiConfig
-from app.http.endpoint import Caller, Endpoint
+from app.http.endpoint import Endpoint
 from app.http.errors import envelope
 from app.http.sse import EventStream
 from app.serving.admission import Ticket
@@ -30,20 +31,24 @@ _SLICE = 32
 """Deltas that are written in one go: with all log-probabilities they take some milliseconds."""
 
 
-class Renderer(Protocol):
-    """Writes the answers to one request in an API's words; what it returns is sent as it comes.
+class Renderer(ABC):
+    """Writes the answers to one request in an API's words; what it returns is sent at once.
 
-    That of a whole answer returns all of it in the end.
+    The renderer of a whole answer returns all of it from ``end``.
     """
 
-    def begin(self) -> bytes: ...
+    def begin(self) -> bytes:
+        return b""
 
-    def chunk(self, delta: Delta, /) -> bytes: ...
+    @abstractmethod
+    def chunk(self, delta: Delta) -> bytes: ...
 
+    @abstractmethod
     def end(self) -> bytes: ...
 
-    def fail(self, error: Exception, /) -> bytes:
-        """What is said of an error in a stream; that of a whole answer is raised again."""
+    def fail(self, error: Exception) -> bytes:
+        """The bytes that tell of an error in a stream. For a whole answer it is raised again."""
+        raise error
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +57,29 @@ class AnswerCall:
 
     request: GenerationRequest
     names: Mapping[Role, str]
-    """What this API calls the fields that errors name by their role."""
+    """This API's names of the fields that errors name by their role."""
     renderer: Callable[[Generation], Renderer]
     stream: bool
     logprobs: bool
-    """Whether log-probabilities were asked for: to write many takes a second."""
+    """Whether log-probabilities were asked for: writing many of them takes a second."""
 
 
-class AnswerEndpoint(Endpoint[AnswerCall]):
-    """An endpoint that generates."""
+def answer_router(
+    path: str,
+    operation: dict[str, Any],
+    service: GenerationService,
+    config: ApiConfig,
+    parse: Callable[[Mapping[str, Any], str], AnswerCall],
+) -> APIRouter:
+    """The router of a route that generates.
 
-    def __init__(
-        self,
-        path: str,
-        service: GenerationService,
-        config: ApiConfig,
-        parse: Callable[[Mapping[str, Any], Caller], AnswerCall],
-    ) -> None:
-        """``parse`` checks a body: see ``Endpoint``."""
-        super().__init__(
-            path, service, config, parse=parse, respond=functools.partial(_respond, service)
-        )
+    ``operation`` is what it tells of itself; ``parse`` checks a body: see ``Endpoint``.
+    """
+    respond = functools.partial(_respond, service)
+    endpoint = Endpoint(path, service, config, parse=parse, respond=respond)
+    router = APIRouter()
+    router.post(path, openapi_extra=operation)(endpoint.answer)
+    return router
 
 
 async def _respond(
@@ -80,33 +87,23 @@ async def _respond(
 ) -> Response:
     try:
         generation = await service.open(call.request, timeline, ticket)
-        parts = _parts(generation, call)
-        if call.stream:
-            await _until_begun(generation)
-            return EventStream(parts, close=generation.close)
         try:
-            body = b"".join([part async for part in parts])
-        finally:
+            output = _output(generation, call)
+            if call.stream:
+                await generation.begun()  # an error that comes first has a status of its own
+                return EventStream(output, close=generation.close)
+            body = b"".join([data async for data in output])
+        except BaseException:
             generation.close()
+            raise
+        generation.close()
         return Response(body, media_type="application/json")
     except RequestError as error:
         raise error.named(call.names) from None
 
 
-async def _until_begun(generation: Generation) -> None:
-    """Wait for the first delta, so that an error that comes first has a status of its own.
-
-    If it does, the generation is closed, as it is when the client leaves.
-    """
-    try:
-        await generation.begun()
-    except BaseException:
-        generation.close()
-        raise
-
-
-async def _parts(generation: Generation, call: AnswerCall) -> AsyncIterator[bytes]:
-    """What is to be sent, in turn; what is ready together is one part."""
+async def _output(generation: Generation, call: AnswerCall) -> AsyncIterator[bytes]:
+    """What is to be sent, in order; what is ready together is sent together."""
     renderer = call.renderer(generation)
     try:
         yield renderer.begin()
@@ -121,7 +118,7 @@ async def _parts(generation: Generation, call: AnswerCall) -> AsyncIterator[byte
 
 
 async def in_slices(batches: AsyncIterator[Sequence[Delta]]) -> AsyncIterator[Sequence[Delta]]:
-    """``batches`` in parts of bounded size, other tasks having their turn in between.
+    """``batches`` in slices of bounded size; between two, other tasks have their turn.
 
     What a slow client has not read yet is one batch, which may be a whole answer.
     """

@@ -15,7 +15,7 @@ from app.http.completions.routes import completions_router
 from app.http.config import ApiConfig
 from app.http.errors import install_error_handlers
 from app.http.meta import meta_router
-from app.http.middleware.edges import install_edges
+from app.http.middleware.stack import install_middlewares
 from app.http.openapi import install_openapi
 from app.http.requests.constraints import ConstraintReader
 from app.http.responses.routes import PATH as RESPONSES
@@ -27,7 +27,7 @@ from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.service import GenerationService
 
 QUEUED_PATHS = frozenset({CHAT, COMPLETIONS, RESPONSES, SCHEMAS})
-"""Where a POST asks for an answer, or for a compilation."""
+"""Paths where a POST asks for an answer, or for a compilation."""
 
 
 def build_app(
@@ -44,13 +44,17 @@ def build_app(
         title="Leapjson", version=config.version, lifespan=lifespan, redirect_slashes=False
     )
     constraints = ConstraintReader(config.whitespace, schemas.schema)
-    app.include_router(chat_router(service, vocabulary, config, constraints))
-    app.include_router(completions_router(service, vocabulary, config, constraints))
-    app.include_router(responses_router(service, vocabulary, config, constraints))
-    app.include_router(tokens_router(service, vocabulary, config))
-    app.include_router(schemas_router(schemas, service, config, constraints))
-    app.include_router(meta_router(service, config, render_metrics))
+    routers = (
+        chat_router(service, vocabulary, config, constraints),
+        completions_router(service, vocabulary, config, constraints),
+        responses_router(service, vocabulary, config, constraints),
+        tokens_router(service, vocabulary, config),
+        schemas_router(schemas, service, config, constraints),
+        meta_router(service, config, render_metrics),
+    )
+    for router in routers:
+        app.include_router(router)
     install_error_handlers(app)
-    install_openapi(app, config)
-    install_edges(app, config, service.admission, QUEUED_PATHS)
+    install_openapi(app, routers, config)
+    install_middlewares(app, config, service.admission, QUEUED_PATHS)
     return app

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from pydantic import Field
@@ -12,8 +12,6 @@ from app.http.middleware.auth import ApiKeys
 
 Whitespace = Annotated[str, Field(pattern=r"^(spaced|compact|flexible|indent:([0-9]|1[0-6]))$")]
 """Where white space stands in answers that are JSON: see ``app.constraint.json.whitespace``."""
-
-NO_KEYS = ApiKeys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class ApiConfig:
     max_messages: int = 1024
     whitespace: Whitespace = "spaced"
     """Of answers whose request does not say."""
-    api_keys: ApiKeys = NO_KEYS
+    api_keys: ApiKeys = field(default_factory=ApiKeys)
     """Those that requests need one of; none: requests need no key."""
     metrics_public: bool = False
     """Whether ``/metrics`` needs no key."""

@@ -13,9 +13,11 @@ import logging
 import re
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from app.http.errors import error_object
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +38,8 @@ class ConnectionLimits:
     """From a request's first byte to the body's end; 1 s more for each 64 KiB that has come."""
     unread_seconds: float = 60.0
     """How long an answer may wait with less than 64 KiB of it read."""
-    look_seconds: float = 5.0
-    """Between two looks at these bounds, which hold that much later."""
+    check_seconds: float = 5.0
+    """Between two checks of these bounds, so that they may be passed by that much."""
 
 
 class BoundedConnection(HttpToolsProtocol):
@@ -51,7 +53,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     @staticmethod
     def on_refusal(status: int) -> None:
-        """For who counts them: a connection was closed with this status, 400, 408 or 431."""
+        """To be overridden: a connection was closed with this status, 400, 408 or 431."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -63,10 +65,10 @@ class BoundedConnection(HttpToolsProtocol):
         self._arriving_since: float | None = self.loop.time()
         self._unread = 0
         self._unread_since = 0.0
-        self._look = self.loop.call_later(self.limits.look_seconds, self._look_again)
+        self._checks = self.loop.call_later(self.limits.check_seconds, self._check_again)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._look.cancel()
+        self._checks.cancel()
         for cycle in self._unanswered:  # uvicorn tells the last request alone
             cycle.disconnected = True
             cycle.message_event.set()
@@ -114,11 +116,11 @@ class BoundedConnection(HttpToolsProtocol):
     def _answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _look_again(self) -> None:
-        self._look = self.loop.call_later(self.limits.look_seconds, self._look_again)
-        self.look(self.loop.time())
+    def _check_again(self) -> None:
+        self._checks = self.loop.call_later(self.limits.check_seconds, self._check_again)
+        self.check(self.loop.time())
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Close the connection if at ``now`` (of the event loop's clock) it has passed a bound."""
         if not self.transport.is_closing():
             self._check_arrival(now)
@@ -140,7 +142,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._refuse(408, "the request's body came too slowly; send it at once")
 
     def _check_unread(self, now: float) -> None:
-        """Only where nothing more is written: what waits can then but shrink, or it is stuck."""
+        """Only where nothing more is written: what waits can then only shrink, or it is stuck."""
         written = self.flow.write_paused or self.transport.is_closing() or not self._answering
         size = self.transport.get_write_buffer_size() if written else 0
         if size == 0 or self._unread == 0 or size <= self._unread - _STEP:
@@ -206,13 +208,7 @@ def _without_upgrade(data: bytes) -> bytes:
 
 
 def _response(status: int, message: str) -> bytes:
-    error: dict[str, Any] = {
-        "message": message,
-        "type": "invalid_request_error",
-        "param": None,
-        "code": None,
-    }
-    body = json.dumps({"error": error}).encode()
+    body = json.dumps(error_object(message)).encode()
     head = (
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
         f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"

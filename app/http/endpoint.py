@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from fastapi import Request, Response
@@ -25,14 +24,6 @@ logger = logging.getLogger(__name__)
 Call = TypeVar("Call")
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """What is known of a request before its body is read."""
-
-    request_id: str
-    tenant: str
-
-
 class Endpoint(Generic[Call]):
     """Reads the body by hand, for its limits; answers every error; ends when its client leaves."""
 
@@ -42,10 +33,10 @@ class Endpoint(Generic[Call]):
         service: GenerationService,
         config: ApiConfig,
         *,
-        parse: Callable[[Mapping[str, Any], Caller], Call],
+        parse: Callable[[Mapping[str, Any], str], Call],
         respond: Callable[[Call, Timeline, Ticket], Coroutine[Any, Any, Response]],
     ) -> None:
-        """``parse`` checks a body; ``respond`` answers.
+        """``parse`` checks a body, with the request's id; ``respond`` answers.
 
         ``parse`` may run on a thread, where the body is large. Both raise ``LeapjsonError`` for
         what they refuse.
@@ -58,14 +49,14 @@ class Endpoint(Generic[Call]):
 
     async def answer(self, request: Request) -> Response:
         ticket: Ticket = request.state.ticket
-        caller = Caller(request.state.request_id, ticket.tenant)
-        timeline = self._service.arrive(caller.request_id, self._path)
+        request_id: str = request.state.request_id
+        timeline = self._service.arrive(request_id, self._path)
         try:
             async with ticket.deadline().holds("the request was not read"):
                 with ticket.reading() as keep:
                     call = await read_body(
                         request,
-                        lambda body: self._parse(body, caller),
+                        lambda body: self._parse(body, request_id),
                         keep=keep,
                         max_bytes=self._config.max_body_bytes,
                         max_nesting=self._config.max_nesting,

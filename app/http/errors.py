@@ -84,19 +84,28 @@ def status_of(error: Exception) -> int:
 def envelope(error: Exception) -> dict[str, Any]:
     """``{"error": {...}}`` with all four keys. An unplanned error's text stays in the log."""
     row = _row(error)
-    planned = isinstance(error, LeapjsonError)
-    return {
-        "error": {
-            "message": _clipped(str(error)) if planned else _UNPLANNED,
-            "type": row.type,
-            "param": _clipped(getattr(error, "param", None)),
-            "code": row.code or getattr(error, "code", None),
-        }
-    }
+    param = getattr(error, "param", None)
+    return error_object(
+        _clipped(str(error)) if isinstance(error, LeapjsonError) else _UNPLANNED,
+        row.type,
+        param=None if param is None else _clipped(param),
+        code=row.code or getattr(error, "code", None),
+    )
 
 
-def _clipped(text: str | None) -> str | None:
-    if text is None or len(text) <= _LONGEST_TEXT:
+def error_object(
+    message: str,
+    type: str = "invalid_request_error",
+    *,
+    param: str | None = None,
+    code: str | None = None,
+) -> dict[str, Any]:
+    """An answer that says what is wrong, in OpenAI's form."""
+    return {"error": {"message": message, "type": type, "param": param, "code": code}}
+
+
+def _clipped(text: str) -> str:
+    if len(text) <= _LONGEST_TEXT:
         return text
     return f"{text[:_LONGEST_TEXT]}... ({len(text)} characters)"
 
@@ -124,29 +133,17 @@ def install_error_handlers(app: FastAPI) -> None:
     async def on_http_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         known = _HTTP_MESSAGES.get(error.status_code)
-        detail = str(error.detail)
-        message = known.format(method=request.method, path=_path(request)) if known else detail
-        body = {
-            "error": {
-                "message": message,
-                "type": "invalid_request_error",
-                "param": None,
-                "code": None,
-            }
-        }
+        # The path as it was routed: ``request.url`` is put together with what Host says.
+        path = _clipped(request.scope["path"])
+        message = known.format(method=request.method, path=path) if known else str(error.detail)
         headers = error.headers
         if error.status_code == 405:
             headers = {"allow": ", ".join(_methods_of(request))}
-        return JSONResponse(body, error.status_code, headers)
+        return JSONResponse(error_object(message), error.status_code, headers)
 
     app.add_exception_handler(LeapjsonError, on_error)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(Exception, on_error)
-
-
-def _path(request: Request) -> str:
-    """As it was routed: ``request.url`` is put together with what the Host header says."""
-    return str(_clipped(request.scope["path"]))
 
 
 def _methods_of(request: Request) -> list[str]:

@@ -1,158 +1,122 @@
-"""``/openapi.json``: what every route takes and answers.
+"""``/openapi.json``, put together from what each route tells of itself with ``tells``.
 
-The routes read their bodies by hand, for the limits, so FastAPI cannot know. Here stands a table
-of operations beside the models that they read with; a test holds it against the routes, and
-schemathesis holds it against the answers.
+The routes read their bodies by hand, for the limits, so FastAPI cannot know what they take. Tests
+hold what is told against the answers of every route; schemathesis does so with random requests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
-from fastapi import FastAPI
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
+from pydantic_core import core_schema
 
-from app.http import schemas, shapes, tokens
-from app.http.chat import wire as chat
-from app.http.completions import wire as completions
 from app.http.config import ApiConfig
 from app.http.middleware.auth import METRICS_PATH, OPEN_PATHS
 from app.http.requests.wire import Body
-from app.http.responses import wire as responses
 
 Json = dict[str, Any]
 
+GENERATES = (400, 404, 413, 429, 503, 504)
+"""Statuses of the errors that a route may answer which generates."""
+
 _REFERENCE = "#/components/schemas/{model}"
-_GENERATES = (400, 404, 413, 429, 500, 503, 504)
-_NOT_SUPPORTED = "Not supported here: only values that ask for nothing are taken."
-_NO_EFFECT = "Taken, and of no effect on what is generated."
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One method of one path."""
+class Shape(BaseModel):
+    """Part of an answer, for the document alone: answers are written as bytes.
 
-    method: str
-    path: str
-    summary: str
-    answer: type[BaseModel] | None = None
-    """Of status 200; None: text, or nothing but errors."""
-    errors: Sequence[int] = (500,)
-    bodies: Sequence[type[Body]] = ()
-    """The body is one of these; none: there is no body."""
-    event: type[BaseModel] | None = None
-    """Of a stream's events; None: there are no streams."""
-    statuses: Mapping[int, type[BaseModel]] = field(default_factory=dict)
-    """Answers of other statuses that are no error objects."""
+    It has no other fields than these, and those without a default always.
+    """
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
 
-OPERATIONS = (
-    Operation(
-        "post",
-        "/v1/chat/completions",
-        "Answer a conversation",
-        shapes.ChatCompletion,
-        _GENERATES,
-        [chat.ChatCompletionRequest],
-        shapes.ChatCompletionChunk,
-    ),
-    Operation(
-        "post",
-        "/v1/completions",
-        "Continue a text",
-        shapes.Completion,
-        _GENERATES,
-        [completions.CompletionRequest],
-        shapes.CompletionChunk,
-    ),
-    Operation(
-        "post",
-        "/v1/responses",
-        "Answer a list of items",
-        shapes.ResponseObject,
-        _GENERATES,
-        [responses.ResponsesRequest],
-        shapes.ResponseEvent,
-    ),
-    *(
-        Operation(method, f"/v1/responses/{{response_id}}{rest}", summary, errors=(404, 500))
-        for method, rest, summary in (
-            ("get", "", "No response is kept"),
-            ("delete", "", "No response is kept to be deleted"),
-            ("post", "/cancel", "No response runs in the background"),
-            ("get", "/input_items", "No response's input is kept"),
-        )
-    ),
-    Operation(
-        "post",
-        "/v1/schemas",
-        "Compile a schema ahead, and explain it",
-        shapes.SchemaObject,
-        (400, 413, 429, 500, 503, 504),
-        [schemas.SchemaRequest],
-    ),
-    Operation(
-        "get",
-        "/v1/schemas/{schema_id}",
-        "A schema that was compiled ahead",
-        shapes.SchemaObject,
-        (404, 500),
-    ),
-    Operation(
-        "post",
-        "/tokenize",
-        "The tokens of a text or of a conversation's prompt",
-        shapes.Tokenized,
-        (400, 404, 413, 429, 500, 504),
-        [tokens.TokenizeText, tokens.TokenizeChat],
-    ),
-    Operation(
-        "post",
-        "/detokenize",
-        "The text of tokens",
-        shapes.Detokenized,
-        (400, 404, 413, 429, 500, 504),
-        [tokens.DetokenizeRequest],
-    ),
-    Operation("get", "/v1/models", "The model that is served", shapes.ModelList),
-    Operation("get", "/v1/models/{model}", "A model by its name", shapes.ModelObject, (404, 500)),
-    Operation("get", "/health", "Whether it lives", shapes.Status, statuses={503: shapes.Status}),
-    Operation(
-        "get", "/ready", "Whether it takes requests", shapes.Status, statuses={503: shapes.Status}
-    ),
-    Operation("get", "/metrics", "Metrics in Prometheus' text format"),
-    Operation("get", "/version", "The server's version", shapes.Version),
-)
+class ErrorObject(Shape):
+    message: str
+    type: Literal["invalid_request_error", "rate_limit_error", "server_error"]
+    param: str | None
+    """The field at fault."""
+    code: str | None
 
 
-def install_openapi(app: FastAPI, config: ApiConfig) -> None:
-    """Make ``/openapi.json`` tell what ``OPERATIONS`` say. It is put together when asked for."""
-    document: Json = {}
+class ErrorEnvelope(Shape):
+    error: ErrorObject
+
+
+def tells(
+    summary: str,
+    answer: type[BaseModel] | None = None,
+    *,
+    event: type[BaseModel] | None = None,
+    bodies: Sequence[type[Body]] = (),
+    errors: Sequence[int] = (),
+    others: Mapping[int, Json] | None = None,
+) -> Json:
+    """A route's operation as OpenAPI has it, with models where their schemas will be.
+
+    The body is one of ``bodies``, if there are any. ``answer`` is what status 200 brings as JSON,
+    ``event`` the data of a stream's events. ``errors`` are statuses, beside 500, that bring an
+    ``ErrorEnvelope``; ``others`` are responses that bring something else.
+    """
+    responses: dict[int, Json] = {status: _error(status) for status in sorted({*errors, 500})}
+    if answer is not None:
+        responses[200] = response(answer, "The answer")
+        if event is not None:
+            responses[200]["content"]["text/event-stream"] = {"schema": _event(event)}
+    responses |= others or {}
+    operation: Json = {
+        "summary": summary,
+        "responses": {str(status): each for status, each in responses.items()},
+    }
+    if bodies:
+        schema = bodies[0] if len(bodies) == 1 else {"anyOf": list(bodies)}
+        content = {"application/json": {"schema": schema}}
+        operation["requestBody"] = {"required": True, "content": content}
+    return operation
+
+
+def response(model: type[BaseModel], description: str) -> Json:
+    """A response whose body is JSON."""
+    return {"description": description, "content": {"application/json": {"schema": model}}}
+
+
+def install_openapi(app: FastAPI, routers: Sequence[APIRouter], config: ApiConfig) -> None:
+    """Make ``/openapi.json`` say what the routes tell; it is put together when first asked for."""
 
     def openapi() -> Json:
-        if not document:
-            document.update(describe(config))
-        return document
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app, routers, config)
+        return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def describe(config: ApiConfig) -> Json:
+def _document(app: FastAPI, routers: Sequence[APIRouter], config: ApiConfig) -> Json:
     """The document (OpenAPI 3.1) of a server with these settings."""
-    components, references = _components(config.served_model)
     paths: dict[str, Json] = {}
-    for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method] = _operation(
-            operation, references, config
-        )
+    for path, method, operation in _operations(routers):
+        name = path.partition("{")[2].partition("}")[0]
+        steps = path.removeprefix("/v1").strip("/").replace("{", "").replace("}", "")
+        described = {**operation, "operationId": "_".join([method, *steps.split("/")])}
+        if name:
+            described["parameters"] = [_path_parameter(name)]
+        if config.api_keys:
+            if path in OPEN_PATHS or (config.metrics_public and path == METRICS_PATH):
+                described["security"] = []
+            else:
+                described["responses"] = {**operation["responses"], "401": _error(401)}
+        paths.setdefault(path, {})[method] = described
+    components, references = _components(list(dict.fromkeys(_models(paths))), config.served_model)
     document: Json = {
         "openapi": "3.1.0",
-        "info": {"title": "Leapjson", "version": config.version},
-        "paths": paths,
+        "info": {"title": app.title, "version": app.version},
+        "paths": _referring(paths, references),
         "components": {"schemas": components},
     }
     if config.api_keys:
@@ -162,62 +126,34 @@ def describe(config: ApiConfig) -> Json:
     return document
 
 
-def _operation(
-    operation: Operation, references: Mapping[type[BaseModel], Json], config: ApiConfig
-) -> Json:
-    described: Json = {
-        "operationId": _name(operation),
-        "summary": operation.summary,
-        "responses": _responses(operation, references, config),
-    }
-    if "{" in operation.path:
-        name = operation.path.partition("{")[2].partition("}")[0]
-        slash = "/" if name == "model" else ""  # as in the names of Hugging Face
-        schema: Json = {"type": "string", "pattern": f"^[A-Za-z0-9_.{slash}-]+$"}
-        described["parameters"] = [{"name": name, "in": "path", "required": True, "schema": schema}]
-    if operation.bodies:
-        bodies = [references[body] for body in operation.bodies]
-        schema = bodies[0] if len(bodies) == 1 else {"anyOf": bodies}
-        described["requestBody"] = {
-            "required": True,
-            "content": {"application/json": {"schema": schema}},
-        }
-    if config.api_keys and _is_open(operation.path, config):
-        described["security"] = []
+def _operations(routers: Sequence[APIRouter]) -> Iterator[tuple[str, str, Json]]:
+    """Path, method and operation of every route that tells something."""
+    for route in (route for router in routers for route in router.routes):
+        if isinstance(route, APIRoute) and route.openapi_extra is not None:
+            for method in route.methods or ():
+                yield route.path_format, method.lower(), route.openapi_extra
+
+
+def _path_parameter(name: str) -> Json:
+    slash = "/" if name == "model" else ""  # as in the names of Hugging Face
+    schema = {"type": "string", "pattern": f"^[A-Za-z0-9_.{slash}-]+$"}
+    return {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def _error(status: int) -> Json:
+    described = response(ErrorEnvelope, HTTPStatus(status).phrase)
+    if status in (429, 503):
+        seconds = {"schema": {"type": "integer"}, "description": "Seconds to wait"}
+        described["headers"] = {"retry-after": seconds}
     return described
 
 
-def _responses(
-    operation: Operation, references: Mapping[type[BaseModel], Json], config: ApiConfig
-) -> Json:
-    found: Json = {}
-    if operation.answer is not None:
-        content: Json = {"application/json": {"schema": references[operation.answer]}}
-        if operation.event is not None:
-            content["text/event-stream"] = {"schema": _event(references[operation.event])}
-        found["200"] = {"description": "The answer", "content": content}
-    elif operation.path == METRICS_PATH:
-        text = {"text/plain": {"schema": {"type": "string"}}}
-        found["200"] = {"description": "The metrics", "content": text}
-    errors = [*operation.errors]
-    if config.api_keys and not _is_open(operation.path, config):
-        errors.append(401)
-    problems = dict.fromkeys(sorted(errors), shapes.ErrorEnvelope) | dict(operation.statuses)
-    for status, model in problems.items():
-        found[str(status)] = {
-            "description": HTTPStatus(status).phrase,
-            "content": {"application/json": {"schema": references[model]}},
-        }
-        if status in (429, 503) and model is shapes.ErrorEnvelope:
-            seconds = {"schema": {"type": "integer"}, "description": "Seconds to wait"}
-            found[str(status)]["headers"] = {"retry-after": seconds}
-    return found
-
-
-def _event(data: Json) -> Json:
-    """An event of a stream: before OpenAPI 3.2 that is what the schema of a stream tells of."""
-    either = {"anyOf": [data, {"$ref": _REFERENCE.format(model="ErrorEnvelope")}]}
-    parsed = {"contentMediaType": "application/json", "contentSchema": either}
+def _event(data: type[BaseModel]) -> Json:
+    """An event of a stream: before OpenAPI 3.2 the schema of a stream is that of its events."""
+    parsed = {
+        "contentMediaType": "application/json",
+        "contentSchema": {"anyOf": [data, ErrorEnvelope]},
+    }
     return {
         "type": "object",
         "description": "Server-sent events, the last of which may be [DONE].",
@@ -229,62 +165,49 @@ def _event(data: Json) -> Json:
     }
 
 
-def _is_open(path: str, config: ApiConfig) -> bool:
-    return path in OPEN_PATHS or (config.metrics_public and path == METRICS_PATH)
+def _models(value: Any) -> Iterator[type[BaseModel]]:
+    """The models in ``value``."""
+    if isinstance(value, type):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _models(each)
 
 
-def _name(operation: Operation) -> str:
-    steps = operation.path.removeprefix("/v1").strip("/").replace("{", "").replace("}", "")
-    return "_".join([operation.method, *steps.split("/")])
-
-
-def _components(served: str) -> tuple[Json, Mapping[type[BaseModel], Json]]:
-    """All schemas by name, and for each model of ``OPERATIONS`` the reference to its own."""
-    bodies = [body for each in OPERATIONS for body in each.bodies]
-    answers = [each.answer for each in OPERATIONS if each.answer is not None]
-    others = [model for each in OPERATIONS for model in each.statuses.values()]
-    others += [each.event for each in OPERATIONS if each.event is not None]
-    models: list[type[BaseModel]] = [*bodies, *answers, *others, shapes.ErrorEnvelope]
-    found, definitions = models_json_schema(
-        [(model, "validation") for model in models], ref_template=_REFERENCE
-    )
-    components: Json = _any_of(definitions["$defs"])
-    references = {model: found[model, "validation"] for model in models}
-    for body in bodies:
-        name = references[body]["$ref"].rpartition("/")[2]
-        _add_known_fields(components[name], body)
-        if "model" in body.model_fields:
-            optional = not body.model_fields["model"].is_required()
-            names = [served, None] if optional else [served]
-            components[name]["properties"]["model"] = {"enum": names}
-    _name_both(components["RegexResponse"], "pattern", "regex")
-    components["SchemaRequest"]["oneOf"] = [
-        {"required": ["schema"]},
-        {"required": ["response_format"]},
-    ]
-    return components, references
-
-
-def _add_known_fields(component: Json, body: type[Body]) -> None:
-    properties = component["properties"]
-    for name, values in body.not_served.items():
-        properties[name] = {"enum": list(values), "description": _NOT_SUPPORTED}
-    for name in body.no_effect:
-        properties[name] = {"description": _NO_EFFECT}
-    component["properties"] = dict(sorted(properties.items()))
-
-
-def _name_both(component: Json, name: str, alias: str) -> None:
-    """A required field that has two names, of which one is given."""
-    component["properties"][alias] = component["properties"][name]
-    component["required"].remove(name)
-    component["anyOf"] = [{"required": [name]}, {"required": [alias]}]
-
-
-def _any_of(value: Any) -> Any:
-    """``oneOf`` as ``anyOf``: of the members that pydantic lists one may take more than its own."""
+def _referring(value: Any, references: Mapping[type[BaseModel], Json]) -> Any:
+    """``value`` with a reference in the place of every model."""
+    if isinstance(value, type):
+        return references[value]
     if isinstance(value, list):
-        return [_any_of(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    return {("anyOf" if key == "oneOf" else key): _any_of(each) for key, each in value.items()}
+        return [_referring(each, references) for each in value]
+    if isinstance(value, dict):
+        return {key: _referring(each, references) for key, each in value.items()}
+    return value
+
+
+class _AnyOf(GenerateJsonSchema):
+    """Unions as ``anyOf``: of the members that pydantic lists one may take more than its own."""
+
+    def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
+        union = super().tagged_union_schema(schema)
+        union["anyOf"] = union.pop("oneOf")
+        return union
+
+
+def _components(
+    models: Sequence[type[BaseModel]], served: str
+) -> tuple[Json, Mapping[type[BaseModel], Json]]:
+    """All schemas by name, and for each of ``models`` the reference to its own."""
+    found, definitions = models_json_schema(
+        [(model, "validation") for model in models],
+        ref_template=_REFERENCE,
+        schema_generator=_AnyOf,
+    )
+    components: Json = definitions["$defs"]
+    references = {model: found[model, "validation"] for model in models}
+    for model, reference in references.items():
+        if issubclass(model, Body) and (field := model.model_fields.get("model")):
+            component = components[reference["$ref"].rpartition("/")[2]]
+            names = [served] if field.is_required() else [served, None]
+            component["properties"]["model"] = {"enum": names}
+    return components, references

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 from pydantic_core import to_json
@@ -17,10 +17,11 @@ from pydantic_core import to_json
 from app.core.constraint import JsonSchema
 from app.core.errors import ConstraintError, InvalidRequest, UnknownSchema
 from app.http.config import ApiConfig, Whitespace
-from app.http.endpoint import Caller, Endpoint
+from app.http.endpoint import Endpoint
 from app.http.errors import envelope
+from app.http.openapi import Shape, tells
 from app.http.requests.constraints import ConstraintReader, ResponseFormat
-from app.http.requests.wire import Body
+from app.http.requests.wire import Body, Name
 from app.serving.admission import Ticket
 from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
 from app.serving.service import GenerationService
@@ -29,17 +30,33 @@ from app.serving.timeline import Timeline
 PATH = "/v1/schemas"
 
 
-class SchemaRequest(Body):
+class SchemaRequest(
+    Body,
+    json_schema_extra={"oneOf": [{"required": ["schema"]}, {"required": ["response_format"]}]},
+):
     """Either the fields of OpenAI's ``json_schema``, or a whole ``response_format``."""
 
     no_effect: ClassVar[frozenset[str]] = frozenset({"description", "metadata", "user"})
 
     schema_: Any = Field(default=None, alias="schema")
     strict: bool | None = None
-    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")] | None = None
+    name: Name | None = None
     whitespace: Whitespace | None = None
     """None is the server's default."""
     response_format: ResponseFormat | None = None
+
+
+class SchemaObject(Shape):
+    id: str
+    """The same wherever and whenever this schema is registered."""
+    object: Literal["schema"]
+    created: int
+    name: str | None
+    strict: bool
+    whitespace: str
+    schema_: Any = Field(alias="schema")
+    explain: dict[str, Any]
+    """What ``leapjson explain --json`` says, or ``error`` with the reason why nothing is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +76,7 @@ def schemas_router(
     """The router of schemas that are compiled ahead."""
     router = APIRouter()
 
-    def parse(body: Mapping[str, Any], caller: Caller) -> _Call:
+    def parse(body: Mapping[str, Any], request_id: str) -> _Call:
         return _call(body, config, constraints)
 
     async def respond(call: _Call, timeline: Timeline, ticket: Ticket) -> Response:
@@ -72,11 +89,18 @@ def schemas_router(
 
     endpoint = Endpoint(PATH, service, config, parse=parse, respond=respond)
 
-    @router.post(PATH)
-    async def register_schema(request: Request) -> Response:
-        return await endpoint.answer(request)
+    operation = tells(
+        "Compile a schema ahead, and explain it",
+        SchemaObject,
+        bodies=[SchemaRequest],
+        errors=(400, 413, 429, 503, 504),
+    )
+    router.post(PATH, openapi_extra=operation)(endpoint.answer)
 
-    @router.get(PATH + "/{schema_id}")
+    @router.get(
+        PATH + "/{schema_id}",
+        openapi_extra=tells("A schema that was compiled ahead", SchemaObject, errors=[404]),
+    )
     async def retrieve_schema(schema_id: str) -> Response:
         try:
             registered = registry.find(schema_id)

@@ -6,22 +6,20 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, ParamSpec
+from typing import Annotated, Any, ClassVar
 
-from fastapi import APIRouter, Request, Response
-from pydantic import Field, WithJsonSchema
+from fastapi import APIRouter, Response
+from pydantic import WithJsonSchema
 from pydantic_core import to_json
 
-from app.answer.prompt import Conversation, Prompt, TextPrompt
+from app.answer.prompt import Prompt, TextPrompt
 from app.core.constraint import Vocabulary
-from app.core.errors import InvalidRequest
-from app.http.chat.messages import template_messages
-from app.http.chat.tools import function_tools
-from app.http.chat.wire import Message, Tool
+from app.http.chat.request import read_conversation
+from app.http.chat.wire import ConversationFields
 from app.http.completions.prompts import check_token_ids
 from app.http.config import ApiConfig
-from app.http.endpoint import Caller, Endpoint
-from app.http.requests.template_options import template_options
+from app.http.endpoint import Endpoint
+from app.http.openapi import Shape, tells
 from app.http.requests.wire import Body, NotServed, check_model
 from app.serving.admission import Ticket
 from app.serving.service import GenerationService
@@ -31,12 +29,10 @@ TOKENIZE = "/tokenize"
 DETOKENIZE = "/detokenize"
 
 LARGE = 1 << 16
-"""Tokens from which answers are made one after the other: one of millions takes seconds and 300 MB,
+"""Answers of more tokens are made one after the other: one of millions takes seconds and 300 MB,
 and nothing queues here."""
 
-P = ParamSpec("P")
-
-
+_ERRORS = (400, 404, 413, 429, 504)
 _NO_EFFECT = frozenset({"request_id", "user"})
 
 
@@ -51,7 +47,7 @@ class TokenizeText(Body):
     return_token_strs: bool | None = None
 
 
-class TokenizeChat(Body):
+class TokenizeChat(ConversationFields):
     """The prompt of the chat completion that has these fields."""
 
     not_served: ClassVar[NotServed] = {
@@ -64,13 +60,6 @@ class TokenizeChat(Body):
     }
     no_effect: ClassVar[frozenset[str]] = _NO_EFFECT
 
-    model: str | None = None
-    messages: Annotated[list[Message], Field(min_length=1)]
-    tools: Annotated[list[Tool], Field(max_length=128)] | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
-        None
-    )
-    chat_template_kwargs: dict[str, Any] | None = None
     return_token_strs: bool | None = None
 
 
@@ -86,6 +75,17 @@ class DetokenizeRequest(Body):
     ]
 
 
+class Tokenized(Shape):
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class Detokenized(Shape):
+    prompt: str
+
+
 @dataclass(frozen=True, slots=True)
 class _TokenizeCall:
     prompt: Prompt
@@ -96,32 +96,24 @@ class _TokenizeCall:
 def tokens_router(
     service: GenerationService, vocabulary: Vocabulary, config: ApiConfig
 ) -> APIRouter:
-    """The routes of both. Neither queues: no model runs."""
+    """Both routes. Neither queues, as no model runs."""
     router = APIRouter()
     tokens = _Tokens(service, vocabulary, config)
     tokenizing = Endpoint(
-        TOKENIZE,
-        service,
-        config,
-        parse=tokens.parse_tokenize,
-        respond=tokens.tokenize,
+        TOKENIZE, service, config, parse=tokens.parse_tokenize, respond=tokens.tokenize
     )
+    operation = tells(
+        "The tokens of a text or of a conversation's prompt",
+        Tokenized,
+        bodies=[TokenizeText, TokenizeChat],
+        errors=_ERRORS,
+    )
+    router.post(TOKENIZE, openapi_extra=operation)(tokenizing.answer)
     detokenizing = Endpoint(
-        DETOKENIZE,
-        service,
-        config,
-        parse=tokens.parse_detokenize,
-        respond=tokens.detokenize,
+        DETOKENIZE, service, config, parse=tokens.parse_detokenize, respond=tokens.detokenize
     )
-
-    @router.post(TOKENIZE)
-    async def tokenize(request: Request) -> Response:
-        return await tokenizing.answer(request)
-
-    @router.post(DETOKENIZE)
-    async def detokenize(request: Request) -> Response:
-        return await detokenizing.answer(request)
-
+    operation = tells("The text of tokens", Detokenized, bodies=[DetokenizeRequest], errors=_ERRORS)
+    router.post(DETOKENIZE, openapi_extra=operation)(detokenizing.answer)
     return router
 
 
@@ -136,85 +128,56 @@ class _Tokens:
         self._config = config
         self._large_answers = asyncio.Semaphore(1)
 
-    def parse_tokenize(self, body: Mapping[str, Any], caller: Caller) -> _TokenizeCall:
-        """Raises ``InvalidRequest``. What has ``messages`` is a chat, else it is a text."""
+    def parse_tokenize(self, body: Mapping[str, Any], request_id: str) -> _TokenizeCall:
+        """A chat if there are ``messages``, else a text. Raises ``InvalidRequest``."""
         if "messages" not in body:
             text = TokenizeText.read(body)
-            self._check_model(text.model)
+            check_model(text.model, self._config.served_model)
             strings = bool(text.return_token_strs)
             return _TokenizeCall(TextPrompt(text.prompt), text.add_special_tokens, strings)
         chat = TokenizeChat.read(body)
-        self._check_model(chat.model)
-        return _TokenizeCall(self._conversation(chat), False, bool(chat.return_token_strs))
+        check_model(chat.model, self._config.served_model)
+        conversation, _ = read_conversation(chat, self._config)
+        return _TokenizeCall(conversation, False, bool(chat.return_token_strs))
 
     async def tokenize(self, call: _TokenizeCall, timeline: Timeline, ticket: Ticket) -> Response:
         """``token_strs`` are the texts of the tokens, each by itself; null if not asked for."""
         tokens = await self._service.tokenize(
             call.prompt, add_special_tokens=call.add_special_tokens
         )
-        return await self._answer(timeline, len(tokens), self._tokenized, tokens, call.strings)
+        return await self._answer(
+            timeline, tokens, lambda: self._tokenized(tokens, strings=call.strings)
+        )
 
-    def parse_detokenize(self, body: Mapping[str, Any], caller: Caller) -> Sequence[int]:
-        """The tokens, which are the model's. Raises ``InvalidRequest``."""
+    def parse_detokenize(self, body: Mapping[str, Any], request_id: str) -> Sequence[int]:
+        """The tokens. Raises ``InvalidRequest`` for one that the model does not have."""
         wire = DetokenizeRequest.read(body)
-        self._check_model(wire.model)
+        check_model(wire.model, self._config.served_model)
         check_token_ids(wire.tokens, "tokens", self._vocabulary.size)
         return wire.tokens
 
     async def detokenize(
         self, tokens: Sequence[int], timeline: Timeline, ticket: Ticket
     ) -> Response:
-        return await self._answer(timeline, len(tokens), self._detokenized, tokens)
-
-    def _check_model(self, asked: str | None) -> None:
-        if asked is not None:
-            check_model(asked, self._config.served_model)
-
-    def _conversation(self, chat: TokenizeChat) -> Conversation:
-        """What chat completions make of the same fields."""
-        if len(chat.messages) > self._config.max_messages:
-            raise InvalidRequest(
-                f"there are {len(chat.messages)} messages and the limit is "
-                f"{self._config.max_messages}",
-                param="messages",
-            )
-        return Conversation(
-            template_messages(chat.messages),
-            function_tools(chat.tools),
-            template_options(chat.reasoning_effort, chat.chat_template_kwargs, self._config),
-        )
+        decode = self._service.tokenizer.decode
+        return await self._answer(timeline, tokens, lambda: {"prompt": decode(tokens)})
 
     async def _answer(
-        self,
-        timeline: Timeline,
-        size: int,
-        content: Callable[P, Any],
-        *args: P.args,
-        **kwargs: P.kwargs,
+        self, timeline: Timeline, tokens: Sequence[int], content: Callable[[], Any]
     ) -> Response:
-        """The JSON of ``content(*args)``, made on a thread: it may be megabytes.
-
-        ``size`` is in tokens.
-        """
-
-        def made() -> bytes:
-            return to_json(content(*args, **kwargs))
-
-        async with self._large_answers if size > LARGE else contextlib.nullcontext():
-            response = Response(await asyncio.to_thread(made), media_type="application/json")
+        """The JSON of ``content()``, made on a thread: it may be megabytes."""
+        async with self._large_answers if len(tokens) > LARGE else contextlib.nullcontext():
+            data = await asyncio.to_thread(lambda: to_json(content()))
         timeline.end(status=200, finish_reason="stop")
-        return response
+        return Response(data, media_type="application/json")
 
-    def _tokenized(self, tokens: Sequence[int], strings: bool) -> dict[str, Any]:
+    def _tokenized(self, tokens: Sequence[int], *, strings: bool) -> dict[str, Any]:
         return {
             "count": len(tokens),
             "max_model_len": self._config.max_model_len,
             "tokens": tokens,
             "token_strs": self._texts(tokens) if strings else None,
         }
-
-    def _detokenized(self, tokens: Sequence[int]) -> dict[str, Any]:
-        return {"prompt": self._service.tokenizer.decode(tokens)}
 
     def _texts(self, tokens: Sequence[int]) -> list[str]:
         known = {token: self._text(token) for token in set(tokens)}

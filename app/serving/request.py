@@ -38,7 +38,5 @@ class GenerationRequest:
     on_budget: OnBudget = "finish"
     leap: bool = True
     draft: bool = True
-    tenant: str = ""
-    """Who asks: requests of different tenants take turns."""
     timeout: float | None = None
     """Seconds until the last token; None: as long as the server lets any request take."""

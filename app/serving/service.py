@@ -109,7 +109,7 @@ class GenerationService:
         self._check_bias(request.sampling.logit_bias)
         if not self._worker.alive:
             raise EngineDied(DEATH_NOTICE)
-        deadline = ticket.deadline(request.timeout)
+        tenant, deadline = ticket.tenant, ticket.deadline(request.timeout)
         ticket.take(request.n * len(request.prompts))
         async with deadline.holds("the request was not even in the engine's queue"):
             plans = [await self._plan(request, prompt) for prompt in request.prompts]
@@ -120,9 +120,10 @@ class GenerationService:
                 constraint = None
                 if plan.constraint is not None:
                     with timeline.compiling():
-                        constraint = await self._constraints.get(plan.constraint, request.tenant)
-                for number in range(request.n):
-                    choices.append(self._choice(len(choices), number, request, plan, constraint))
+                        constraint = await self._constraints.get(plan.constraint, tenant)
+                for _ in range(request.n):
+                    index = len(choices)
+                    choices.append(self._choice(index, request, plan, constraint, tenant))
             generation = Generation(
                 request_ids=[choice.request_id for choice in choices],
                 plans=plans,
@@ -155,14 +156,13 @@ class GenerationService:
     def _choice(
         self,
         index: int,
-        number: int,
         request: GenerationRequest,
         plan: AnswerPlan,
         constraint: Constraint | None,
+        tenant: str,
     ) -> EngineRequest:
-        """The request's choice ``index``, which is the ``number``-th of its prompt."""
         max_tokens = self._max_tokens(request, plan)
-        seed = self._fresh_seed() if request.seed is None else request.seed + number
+        seed = self._fresh_seed() if request.seed is None else request.seed + index % request.n
         return EngineRequest(
             request_id=f"{request.request_id}-{index}",
             prompt=plan.prompt,
@@ -179,8 +179,8 @@ class GenerationService:
             on_budget=request.on_budget,
             leap=request.leap and self._config.leap,
             draft=request.draft and self._config.draft,
-            tenant=request.tenant,
-            scope="" if self._config.tenants_share else request.tenant,
+            tenant=tenant,
+            scope="" if self._config.tenants_share else tenant,
         )
 
     def _room(self, request: GenerationRequest, plan: AnswerPlan) -> int:

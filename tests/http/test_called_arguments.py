@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from app.core.errors import InvalidRequest
-from app.http.requests.tools import called_arguments
+from app.http.requests.messages import called_arguments
 
 PLACE = "messages[2].tool_calls[1].function.arguments"
 

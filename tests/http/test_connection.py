@@ -18,7 +18,7 @@ from app.http.connection import BoundedConnection, ConnectionLimits, HeadWithBod
 from tests.http.harness import CHAT, application, chat, listening
 from tests.serving.fakes import Bench, FakeEngine, until
 
-PATIENT = ConnectionLimits(look_seconds=0.01)
+PATIENT = ConnectionLimits(check_seconds=0.01)
 BODY = json.dumps(chat()).encode()
 HEAD = b"POST %s HTTP/1.1\r\nhost: test\r\n" % CHAT.encode()
 WHOLE = HEAD + b"content-length: %d\r\n\r\n" % len(BODY) + BODY
@@ -59,27 +59,27 @@ async def status(reader: asyncio.StreamReader) -> int:
 
 
 async def test_a_connection_that_never_asks_is_closed() -> None:
-    async with server(ConnectionLimits(head_seconds=0.05, look_seconds=0.01)) as connect:
+    async with server(ConnectionLimits(head_seconds=0.05, check_seconds=0.01)) as connect:
         reader, _ = await connect()
         assert await status(reader) == 0
 
 
 async def test_a_head_that_does_not_end_is_answered_with_408() -> None:
-    async with server(ConnectionLimits(head_seconds=0.05, look_seconds=0.01)) as connect:
+    async with server(ConnectionLimits(head_seconds=0.05, check_seconds=0.01)) as connect:
         reader, writer = await connect()
         writer.write(HEAD)
         assert await status(reader) == 408
 
 
 async def test_a_body_that_does_not_end_is_answered_with_408() -> None:
-    async with server(ConnectionLimits(body_seconds=0.05, look_seconds=0.01)) as connect:
+    async with server(ConnectionLimits(body_seconds=0.05, check_seconds=0.01)) as connect:
         reader, writer = await connect()
         writer.write(WHOLE[:-1])
         assert await status(reader) == 408
 
 
 async def test_a_body_of_many_bytes_is_given_more_time() -> None:
-    async with server(ConnectionLimits(body_seconds=0, look_seconds=0.01)) as connect:
+    async with server(ConnectionLimits(body_seconds=0, check_seconds=0.01)) as connect:
         reader, writer = await connect()
         padded = BODY[:-1] + b" " * 10_000 + b"}"
         writer.write(HEAD + END + b"content-length: %d\r\n\r\n" % len(padded) + padded)
@@ -126,7 +126,7 @@ async def test_many_requests_on_one_connection_do_not_add_up() -> None:
 async def test_an_answer_may_take_longer_than_its_request() -> None:
     bench = Bench(FakeEngine())
     bench.engine.gate.clear()
-    limits = ConnectionLimits(head_seconds=0.05, body_seconds=0.05, look_seconds=0.01)
+    limits = ConnectionLimits(head_seconds=0.05, body_seconds=0.05, check_seconds=0.01)
     async with server(limits, bench) as connect:
         reader, writer = await connect()
         # Some clients end a body with a line of their own (RFC 9112, section 2.2).
@@ -152,7 +152,7 @@ async def test_an_answer_that_nobody_reads_is_dropped(stream: bool) -> None:
     lost: list[BoundedConnection] = []
 
     class Connection(BoundedConnection):
-        limits = ConnectionLimits(unread_seconds=0.05, look_seconds=0.01)
+        limits = ConnectionLimits(unread_seconds=0.05, check_seconds=0.01)
 
         def connection_lost(self, exc: Exception | None) -> None:
             lost.append(self)
@@ -210,7 +210,7 @@ async def test_an_answer_is_dropped_that_is_not_read_for_a_minute(
     connection.pause_writing()
     for number, size in enumerate(unsent):
         transport.unsent = size
-        connection.look(1000 + 40.0 * number)
+        connection.check(1000 + 40.0 * number)
     assert transport.aborted is dropped
     connection.connection_lost(None)
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import jsonschema
 import pytest
+from fastapi import FastAPI
 from fastapi.routing import APIRoute, iter_route_contexts
 
 from app.http.middleware.auth import ApiKeys
-from app.http.openapi import describe
 from tests.http.harness import CHAT, CONFIG, application, chat, client_of
 from tests.serving.fakes import Bench
 
-DOCUMENT = describe(CONFIG)
+DOCUMENT = application(Bench()).openapi()
 
 
 def operations(document: Any = DOCUMENT) -> set[tuple[str, str]]:
@@ -30,13 +30,23 @@ def fits(value: Any, path: str, *, status: int | None = None) -> bool:
     return bool(validator.is_valid(value))
 
 
-def test_the_document_has_every_route_and_no_other() -> None:
+def routes(app: FastAPI) -> set[tuple[str, str]]:
     routes = set()
-    for context in iter_route_contexts(application(Bench()).routes):
+    for context in iter_route_contexts(app.routes):
         if isinstance(context.original_route, APIRoute) and context.include_in_schema:
             path = (context.path_format or "").replace(":path", "")
             routes |= {(method.lower(), path) for method in context.methods or ()}
-    assert routes == operations()
+    return routes
+
+
+def test_the_document_has_every_route_and_no_other() -> None:
+    assert routes(application(Bench())) == operations()
+
+
+def test_a_route_that_tells_nothing_of_itself_is_missed() -> None:
+    app = application(Bench())
+    app.get("/silent")(lambda: None)
+    assert routes(app) - operations(app.openapi()) == {("get", "/silent")}
 
 
 def test_every_reference_leads_somewhere_and_names_are_unique() -> None:
@@ -64,7 +74,8 @@ async def test_it_is_served_as_it_is() -> None:
 
 @pytest.mark.parametrize("public", [False, True])
 def test_with_keys_it_says_where_one_is_needed(public: bool) -> None:
-    document = describe(replace(CONFIG, api_keys=ApiKeys(["key"]), metrics_public=public))
+    config = replace(CONFIG, api_keys=ApiKeys(["key"]), metrics_public=public)
+    document = application(Bench(), config).openapi()
     assert document["security"] == [{"key": []}]
     for method, path in operations(document):
         operation = document["paths"][path][method]

@@ -258,6 +258,16 @@ def items(*found: Any) -> dict[str, Any]:
         ({"text": {"format": {"type": "json_schema", "schema_id": "x"}}}, "text.format.schema_id"),
         ({"text": {"format": {"type": "xml"}}}, "text.format"),
         ({"text": {"format": {"type": "grammar"}}}, "text.format.grammar"),
+        # What names the type is a field of it, too.
+        (
+            {"text": {"format": {"type": "grammar", "grammar": "start: /a/", "syntax": "x"}}},
+            "text.format.syntax",
+        ),
+        ({"text": {"format": {"type": "choice", "choice": {}}}}, "text.format.choices"),
+        (
+            {"text": {"format": {"type": "choice", "choice": [], "choices": ["a", 1]}}},
+            "text.format.choices[1]",
+        ),
         ({"chat_template_kwargs": {"x": 1}}, "chat_template_kwargs.x"),
     ],
 )

@@ -290,7 +290,7 @@ class Bench:
 
     async def open(self, request: GenerationRequest) -> Generation:
         """A generation, which is the caller's to close."""
-        ticket = self.admission.enter(request.tenant)
+        ticket = self.admission.enter()
         timeline = self.service.arrive(request.request_id, "/test")
         try:
             return await self.service.open(request, timeline, ticket)

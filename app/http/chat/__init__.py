@@ -2,8 +2,8 @@
 
 wire        the request as it is sent
 messages    its messages, as the chat template takes them
-tools       its tools, and which calls an answer may have
-translate   request -> ``ChatCall``
-answers     text as it comes -> completion, or chunks of a stream
+request     what is sent -> what is to be generated
+render      pieces of answers as they come -> completion, or chunks of a stream
+answers     the shapes of both, for ``/openapi.json``
 routes      the route
 """

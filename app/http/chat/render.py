@@ -14,44 +14,40 @@ from app.http.answering import Renderer
 from app.http.chat.wire import ChatCompletionRequest
 from app.http.choices import ChunkRenderer, WholeRenderer
 from app.http.config import ApiConfig
-from app.http.endpoint import Caller
 from app.http.logprobs import logprob_entries
 from app.http.requests.generation import StreamOptions
 from app.serving.generation import Generation
 
 
 def chat_renderer(
-    wire: ChatCompletionRequest, caller: Caller, config: ApiConfig, vocabulary: Vocabulary
+    wire: ChatCompletionRequest, request_id: str, config: ApiConfig, vocabulary: Vocabulary
 ) -> Callable[[Generation], Renderer]:
     """What answers ``wire``, once there is a generation."""
 
     def renderer(generation: Generation) -> Renderer:
         head = {
-            "id": f"chatcmpl-{caller.request_id}",
+            "id": f"chatcmpl-{request_id}",
             "object": "chat.completion.chunk" if wire.stream else "chat.completion",
             "created": int(time.time()),
             "model": config.served_model,
             "system_fingerprint": config.fingerprint,
             "service_tier": "default",
         }
-        logprobs = _Logprobs(vocabulary if wire.logprobs else None)
+        names = vocabulary if wire.logprobs else None
         if wire.stream:
-            return _Chunks(head, generation, wire.stream_options, logprobs)
-        return _Whole(head, generation, logprobs)
+            return _Chunks(head, generation, wire.stream_options, names)
+        return _Whole(head, generation, names)
 
     return renderer
 
 
-class _Logprobs:
-    """The log-probabilities of content, or null where they were not asked for."""
-
-    def __init__(self, vocabulary: Vocabulary | None) -> None:
-        self._vocabulary = vocabulary
-
-    def of(self, tokens: Sequence[AnswerToken]) -> dict[str, Any] | None:
-        if self._vocabulary is None:
-            return None
-        return {"content": logprob_entries(tokens, self._vocabulary), "refusal": None}
+def _logprobs(
+    tokens: Sequence[AnswerToken], vocabulary: Vocabulary | None
+) -> dict[str, Any] | None:
+    """The log-probabilities of content; without ``vocabulary`` they were not asked for."""
+    if vocabulary is None:
+        return None
+    return {"content": logprob_entries(tokens, vocabulary), "refusal": None}
 
 
 @dataclass(slots=True)
@@ -59,7 +55,7 @@ class _Choice:
     content: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     calls: list[tuple[CallStart, list[str]]] = field(default_factory=list)
-    """Each with the parts of its arguments."""
+    """Each with the pieces of its arguments."""
     tokens: list[AnswerToken] = field(default_factory=list)
     finish_reason: str | None = None
 
@@ -100,9 +96,11 @@ class _Choice:
 
 
 class _Whole(WholeRenderer):
-    def __init__(self, head: dict[str, Any], generation: Generation, logprobs: _Logprobs) -> None:
+    def __init__(
+        self, head: dict[str, Any], generation: Generation, vocabulary: Vocabulary | None
+    ) -> None:
         super().__init__(head, generation)
-        self._logprobs = logprobs
+        self._vocabulary = vocabulary
         self._choices = [_Choice() for _ in range(generation.n)]
 
     def _add(self, delta: Delta) -> None:
@@ -114,7 +112,7 @@ class _Whole(WholeRenderer):
         return {
             "index": index,
             "message": choice.message(),
-            "logprobs": self._logprobs.of(choice.tokens),
+            "logprobs": _logprobs(choice.tokens, self._vocabulary),
             "finish_reason": choice.finish_reason,
         }
 
@@ -125,13 +123,13 @@ class _Chunks(ChunkRenderer):
         head: dict[str, Any],
         generation: Generation,
         options: StreamOptions | None,
-        logprobs: _Logprobs,
+        vocabulary: Vocabulary | None,
     ) -> None:
         super().__init__(head, generation, options)
-        self._logprobs = logprobs
+        self._vocabulary = vocabulary
 
     def begin(self) -> bytes:
-        """Each choice's first chunk: who speaks."""
+        """Each choice's first chunk, which has the role."""
         introduction = {"role": "assistant", "content": "", "refusal": None}
         return b"".join([self._part(i, introduction) for i in range(self._generation.n)])
 
@@ -142,7 +140,7 @@ class _Chunks(ChunkRenderer):
         """``id`` and ``name`` come once, with a call's first chunk."""
         match piece:
             case Content(text=text, tokens=tokens):
-                logprobs = self._logprobs.of(tokens)
+                logprobs = _logprobs(tokens, self._vocabulary)
                 if not text and not (logprobs and logprobs["content"]):
                     return b""
                 return self._part(index, {"content": text}, logprobs)

@@ -6,24 +6,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.answer.prompt import Conversation
+from app.answer.tools import FunctionTool
 from app.core.constraint import Vocabulary
 from app.core.errors import InvalidRequest
 from app.http.answering import AnswerCall
 from app.http.chat.messages import template_messages
 from app.http.chat.render import chat_renderer
-from app.http.chat.tools import function_tools, tool_use
-from app.http.chat.wire import ChatCompletionRequest
+from app.http.chat.wire import (
+    AllowedToolsChoice,
+    ChatCompletionRequest,
+    ConversationFields,
+    NamedTool,
+)
 from app.http.config import ApiConfig
-from app.http.endpoint import Caller
 from app.http.requests.constraints import ConstraintReader
 from app.http.requests.generation import check_stream_options, generation_request
 from app.http.requests.template_options import template_options
+from app.http.requests.tools import ToolChoice, function_tools, tool_use
 from app.http.requests.wire import check_model
 
 
 def chat_call(
     body: Mapping[str, Any],
-    caller: Caller,
+    request_id: str,
     config: ApiConfig,
     constraints: ConstraintReader,
     vocabulary: Vocabulary,
@@ -33,17 +38,14 @@ def chat_call(
     check_model(wire.model, config.served_model)
     _check_bounds(wire, config)
     content = constraints.read(wire, wire.response_format)
-    conversation = Conversation(
-        template_messages(wire.messages),
-        () if wire.tool_choice == "none" else function_tools(wire.tools),
-        template_options(wire.reasoning_effort, wire.chat_template_kwargs, config),
-    )
+    choice = _tool_choice(wire)
+    conversation, tools = read_conversation(wire, config, show_tools=choice.mode != "none")
     request = generation_request(
         wire,
-        caller,
+        request_id,
         [conversation],
         content=content.spec,
-        tools=tool_use(wire, config.whitespace),
+        tools=tool_use(tools, choice, wire.parallel_tool_calls, config.whitespace),
         n=wire.n or 1,
         max_tokens=wire.max_completion_tokens or wire.max_tokens,
         logprobs=(wire.top_logprobs or 0) if wire.logprobs else None,
@@ -55,20 +57,42 @@ def chat_call(
             "max_tokens": "max_completion_tokens" if wire.max_completion_tokens else "max_tokens",
             "constraint": "tools" if content.spec is None else content.param,
         },
-        renderer=chat_renderer(wire, caller, config, vocabulary),
+        renderer=chat_renderer(wire, request_id, config, vocabulary),
         stream=bool(wire.stream),
         logprobs=bool(wire.logprobs),
     )
 
 
-def _check_bounds(wire: ChatCompletionRequest, config: ApiConfig) -> None:
-    if wire.n is not None and wire.n > config.max_n:
-        raise InvalidRequest(f"n is {wire.n} and the limit is {config.max_n}", param="n")
+def read_conversation(
+    wire: ConversationFields, config: ApiConfig, *, show_tools: bool = True
+) -> tuple[Conversation, list[FunctionTool]]:
+    """What the prompt shows, and all tools of the request. Raises ``InvalidRequest``."""
     if len(wire.messages) > config.max_messages:
         raise InvalidRequest(
             f"there are {len(wire.messages)} messages and the limit is {config.max_messages}",
             param="messages",
         )
+    messages = template_messages(wire.messages)
+    functions = [tool.function for tool in wire.tools or ()]
+    tools = function_tools(functions, "tools[{}].function.name")
+    options = template_options(wire.reasoning_effort, wire.chat_template_kwargs, config)
+    return Conversation(messages, tools if show_tools else (), options), tools
+
+
+def _tool_choice(wire: ChatCompletionRequest) -> ToolChoice:
+    match wire.tool_choice:
+        case None:
+            return ToolChoice()
+        case NamedTool(function=function):
+            return ToolChoice("required", [function.name], once=True)
+        case AllowedToolsChoice(allowed_tools=allowed):
+            return ToolChoice(allowed.mode, [each.function.name for each in allowed.tools])
+    return ToolChoice(wire.tool_choice)
+
+
+def _check_bounds(wire: ChatCompletionRequest, config: ApiConfig) -> None:
+    if wire.n is not None and wire.n > config.max_n:
+        raise InvalidRequest(f"n is {wire.n} and the limit is {config.max_n}", param="n")
     if wire.top_logprobs and not wire.logprobs:
         raise InvalidRequest("top_logprobs needs logprobs to be true", param="top_logprobs")
     check_stream_options(wire.stream, wire.stream_options)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import functools
 
 from fastapi import APIRouter
 
 from app.core.constraint import Vocabulary
-from app.http.answering import AnswerCall, AnswerEndpoint
+from app.http.answering import answer_router
+from app.http.chat.answers import ChatCompletion, ChatCompletionChunk
 from app.http.chat.request import chat_call
+from app.http.chat.wire import ChatCompletionRequest
 from app.http.config import ApiConfig
-from app.http.endpoint import Caller
+from app.http.openapi import GENERATES, tells
 from app.http.requests.constraints import ConstraintReader
 from app.serving.service import GenerationService
 
@@ -25,10 +26,14 @@ def chat_router(
     constraints: ConstraintReader,
 ) -> APIRouter:
     """The router of chat completions."""
-
-    def parse(body: Mapping[str, Any], caller: Caller) -> AnswerCall:
-        return chat_call(body, caller, config, constraints, vocabulary)
-
-    router = APIRouter()
-    router.post(PATH)(AnswerEndpoint(PATH, service, config, parse).answer)
-    return router
+    parse = functools.partial(
+        chat_call, config=config, constraints=constraints, vocabulary=vocabulary
+    )
+    operation = tells(
+        "Answer a conversation",
+        ChatCompletion,
+        event=ChatCompletionChunk,
+        bodies=[ChatCompletionRequest],
+        errors=GENERATES,
+    )
+    return answer_router(PATH, operation, service, config, parse)

@@ -8,32 +8,36 @@ from pydantic import Discriminator, Field, Tag
 
 from app.http.requests.constraints import ConstraintFields
 from app.http.requests.generation import NO_EFFECT, NOT_SERVED, GenerationFields, StreamOptions
-from app.http.requests.wire import NotServed, Wire, kind_among
+from app.http.requests.messages import RefusalPart, TextPart
+from app.http.requests.tools import FunctionDefinition
+from app.http.requests.wire import (
+    Body,
+    Count,
+    Effort,
+    NotServed,
+    Other,
+    Wire,
+    type_among,
+)
 
 
-class TextPart(Wire, extra="ignore"):
+class ChatText(TextPart, extra="ignore"):
     type: Literal["text"]
-    text: str
 
 
-class RefusalPart(Wire, extra="ignore"):
-    """Of an assistant's message that refused."""
-
-    type: Literal["refusal"]
-    refusal: str
+class ChatRefusal(RefusalPart, extra="ignore"):
+    pass
 
 
-class OtherPart(Wire, extra="allow"):
-    """An image, a sound, a file: known to be one, and refused by name."""
-
-    type: str
+class OtherPart(Other, extra="allow"):
+    """An image, a sound, a file."""
 
 
 Part = Annotated[
-    Annotated[TextPart, Tag("text")]
-    | Annotated[RefusalPart, Tag("refusal")]
+    Annotated[ChatText, Tag("text")]
+    | Annotated[ChatRefusal, Tag("refusal")]
     | Annotated[OtherPart, Tag("other")],
-    Discriminator(kind_among("text", "refusal")),
+    Discriminator(type_among("text", "refusal")),
 ]
 
 
@@ -69,13 +73,6 @@ class Message(Wire, extra="ignore"):
     function_call: None = None
 
 
-class FunctionDefinition(Wire):
-    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-
-
 class Tool(Wire):
     type: Literal["function"]
     function: FunctionDefinition
@@ -103,7 +100,18 @@ class AllowedToolsChoice(Wire):
 ToolChoice = Literal["none", "auto", "required"] | NamedTool | AllowedToolsChoice
 
 
-class ChatCompletionRequest(GenerationFields, ConstraintFields):
+class ConversationFields(Body):
+    """What the prompt is made of."""
+
+    model: str | None = None
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
+    tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
+    reasoning_effort: Effort | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    """Extension: variables of the chat template, of which a few are passed on."""
+
+
+class ChatCompletionRequest(ConversationFields, GenerationFields, ConstraintFields):
     """The fields this server acts on; None means the default, as OpenAI takes null."""
 
     not_served: ClassVar[NotServed] = {
@@ -130,19 +138,12 @@ class ChatCompletionRequest(GenerationFields, ConstraintFields):
     no_effect: ClassVar[frozenset[str]] = NO_EFFECT | {"prompt_cache_options"}
 
     model: str
-    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
-    tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: Annotated[int, Field(ge=1, lt=2**31)] | None = None
-    max_tokens: Annotated[int, Field(ge=1, lt=2**31)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    n: Count | None = None
+    max_tokens: Count | None = None
+    max_completion_tokens: Count | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
-        None
-    )
-    chat_template_kwargs: dict[str, Any] | None = None
-    """Extension: variables of the chat template, of which a few are passed on."""

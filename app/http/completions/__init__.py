@@ -2,8 +2,9 @@
 
 wire        the request as it is sent
 prompts     its prompts, as text or as tokens
-translate   request -> ``CompletionCall``
+request     what is sent -> what is to be generated
 logprobs    log-probabilities in this endpoint's form
-answers     text as it comes -> completion, or chunks of a stream
+render      text as it comes -> completion, or chunks of a stream
+answers     the shapes of both, for ``/openapi.json``
 routes      the route
 """

@@ -40,7 +40,7 @@ class ChoiceLogprobs:
         self._name = name
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._characters = 0
-        """Whole characters before the next token: where it begins, or the one it is a part of."""
+        """Whole characters before the next token, which may be inside the one after them."""
 
     def of(self, tokens: Sequence[AnswerToken]) -> dict[str, Any]:
         """``logprobs`` for the next tokens; those that added no text are left out.

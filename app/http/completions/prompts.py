@@ -7,6 +7,7 @@ from typing import Any
 
 from app.answer.prompt import Prompt, TextPrompt, TokenPrompt
 from app.core.errors import InvalidRequest
+from app.http.requests.wire import missing, refusal
 
 _EXPECTED = "a text, a list of texts, a list of token ids, or a list of lists of token ids"
 _SLICE = 1 << 16
@@ -16,29 +17,29 @@ _SLICE = 1 << 16
 def read_prompts(prompt: Any, *, n: int, max_choices: int, vocabulary_size: int) -> list[Prompt]:
     """The prompts in order; ``n`` choices of each are asked for.
 
-    Raises ``InvalidRequest`` that names the place; takes time linear in the number of tokens.
+    Raises ``InvalidRequest`` that names the prompt; takes time linear in the number of tokens.
     """
     if prompt is None:
-        raise InvalidRequest("Missing required parameter: 'prompt'.", param="prompt")
+        raise missing("prompt")
     if isinstance(prompt, str):
         prompt = [prompt]
     if not isinstance(prompt, list) or not prompt:
         raise InvalidRequest(f"prompt has to be {_EXPECTED}", param="prompt")
     if isinstance(prompt[0], int):
         prompt = [prompt]
-        place = "prompt"
+        param = "prompt"
     else:
-        place = "prompt[{number}]"
+        param = "prompt[{number}]"
     _check_number(len(prompt), n, max_choices)
     if all(isinstance(each, str) for each in prompt):
         return [TextPrompt(text) for text in prompt]
     return [
-        _token_prompt(tokens, place.format(number=number), vocabulary_size)
+        _token_prompt(tokens, param.format(number=number), vocabulary_size)
         for number, tokens in enumerate(prompt)
     ]
 
 
-def check_token_ids(tokens: Sequence[Any], place: str, vocabulary_size: int) -> None:
+def check_token_ids(tokens: Sequence[Any], param: str, vocabulary_size: int) -> None:
     """Raises ``InvalidRequest`` at the first item that is no token of this model."""
     for start in range(0, len(tokens), _SLICE):
         part = tokens[start : start + _SLICE]
@@ -50,7 +51,7 @@ def check_token_ids(tokens: Sequence[Any], place: str, vocabulary_size: int) -> 
             for offset, token in enumerate(part)
             if type(token) is not int or not 0 <= token < vocabulary_size
         )
-        where = f"{place}[{number}]"
+        where = f"{param}[{number}]"
         if type(token) is not int:
             raise InvalidRequest(f"{where} is not a token id, which is an integer", param=where)
         raise InvalidRequest(
@@ -72,8 +73,8 @@ def _check_number(prompts: int, n: int, max_choices: int) -> None:
     )
 
 
-def _token_prompt(tokens: Any, place: str, vocabulary_size: int) -> TokenPrompt:
+def _token_prompt(tokens: Any, param: str, vocabulary_size: int) -> TokenPrompt:
     if not isinstance(tokens, list) or not tokens:
-        raise InvalidRequest(f"{place}: prompt has to be {_EXPECTED}", param=place)
-    check_token_ids(tokens, place, vocabulary_size)
+        raise refusal(param, f"prompt has to be {_EXPECTED}")
+    check_token_ids(tokens, param, vocabulary_size)
     return TokenPrompt(tokens)

@@ -14,20 +14,19 @@ from app.http.choices import ChunkRenderer, WholeRenderer
 from app.http.completions.logprobs import ChoiceLogprobs, TokenName
 from app.http.completions.wire import CompletionRequest
 from app.http.config import ApiConfig
-from app.http.endpoint import Caller
 from app.http.requests.generation import StreamOptions
 from app.serving.generation import Generation
 
 
 def completion_renderer(
-    wire: CompletionRequest, caller: Caller, config: ApiConfig, token_name: TokenName
+    wire: CompletionRequest, request_id: str, config: ApiConfig, token_name: TokenName
 ) -> Callable[[Generation], Renderer]:
     """What answers ``wire``, once there is a generation."""
     name = None if wire.logprobs is None else token_name
 
     def renderer(generation: Generation) -> Renderer:
         head = {
-            "id": f"cmpl-{caller.request_id}",
+            "id": f"cmpl-{request_id}",
             "object": "text_completion",
             "created": int(time.time()),
             "model": config.served_model,
@@ -98,7 +97,7 @@ class _Chunks(ChunkRenderer):
         )
 
     def chunk(self, delta: Delta) -> bytes:
-        """b"" where the answer holds back all it has."""
+        """b"" where there is nothing to send yet."""
         choice = _Choice()
         choice.add(delta)
         logprobs = None

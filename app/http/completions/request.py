@@ -12,7 +12,6 @@ from app.http.completions.prompts import read_prompts
 from app.http.completions.render import completion_renderer
 from app.http.completions.wire import CompletionRequest
 from app.http.config import ApiConfig
-from app.http.endpoint import Caller
 from app.http.requests.constraints import ConstraintReader
 from app.http.requests.generation import check_stream_options, generation_request
 from app.http.requests.wire import check_model
@@ -23,7 +22,7 @@ DEFAULT_MAX_TOKENS = 16
 
 def completion_call(
     body: Mapping[str, Any],
-    caller: Caller,
+    request_id: str,
     config: ApiConfig,
     constraints: ConstraintReader,
     vocabulary_size: int,
@@ -43,7 +42,7 @@ def completion_call(
     content = constraints.read(wire, wire.response_format)
     request = generation_request(
         wire,
-        caller,
+        request_id,
         read_prompts(wire.prompt, n=n, max_choices=config.max_n, vocabulary_size=vocabulary_size),
         content=content.spec,
         n=n,
@@ -53,7 +52,7 @@ def completion_call(
     return AnswerCall(
         request,
         names={"prompt": "prompt", "max_tokens": "max_tokens", "constraint": content.param},
-        renderer=completion_renderer(wire, caller, config, token_name),
+        renderer=completion_renderer(wire, request_id, config, token_name),
         stream=bool(wire.stream),
         logprobs=wire.logprobs is not None,
     )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import functools
 
 from fastapi import APIRouter
 
 from app.core.constraint import Vocabulary
-from app.http.answering import AnswerCall, AnswerEndpoint
+from app.http.answering import answer_router
+from app.http.completions.answers import Completion, CompletionChunk
 from app.http.completions.logprobs import token_name
 from app.http.completions.request import completion_call
+from app.http.completions.wire import CompletionRequest
 from app.http.config import ApiConfig
-from app.http.endpoint import Caller
+from app.http.openapi import GENERATES, tells
 from app.http.requests.constraints import ConstraintReader
 from app.serving.service import GenerationService
 
@@ -26,11 +27,18 @@ def completions_router(
     constraints: ConstraintReader,
 ) -> APIRouter:
     """The router of completions."""
-    name = token_name(vocabulary, service.tokenizer)
-
-    def parse(body: Mapping[str, Any], caller: Caller) -> AnswerCall:
-        return completion_call(body, caller, config, constraints, vocabulary.size, name)
-
-    router = APIRouter()
-    router.post(PATH)(AnswerEndpoint(PATH, service, config, parse).answer)
-    return router
+    parse = functools.partial(
+        completion_call,
+        config=config,
+        constraints=constraints,
+        vocabulary_size=vocabulary.size,
+        token_name=token_name(vocabulary, service.tokenizer),
+    )
+    operation = tells(
+        "Continue a text",
+        Completion,
+        event=CompletionChunk,
+        bodies=[CompletionRequest],
+        errors=GENERATES,
+    )
+    return answer_router(PATH, operation, service, config, parse)

@@ -8,7 +8,7 @@ from pydantic import Field, WithJsonSchema
 
 from app.http.requests.constraints import ConstraintFields
 from app.http.requests.generation import NO_EFFECT, NOT_SERVED, GenerationFields, StreamOptions
-from app.http.requests.wire import NotServed
+from app.http.requests.wire import Count, NotServed
 
 _TOKEN_SCHEMA = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}
 _PROMPT_SCHEMA = {
@@ -65,9 +65,9 @@ class CompletionRequest(GenerationFields, ConstraintFields):
     prompt: Annotated[Any, WithJsonSchema(_PROMPT_SCHEMA)]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: Annotated[int, Field(ge=1, lt=2**31)] | None = None
-    best_of: Annotated[int, Field(ge=1, lt=2**31)] | None = None
-    max_tokens: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    n: Count | None = None
+    best_of: Count | None = None
+    max_tokens: Count | None = None
     """16 where it is missing or null, as OpenAI has it for this endpoint."""
     logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
     """Report each token's log-probability, and those of so many likeliest tokens beside it."""

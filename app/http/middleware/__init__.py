@@ -1,1 +1,1 @@
-"""What stands around every route: ASGI middlewares, and whom a request comes from."""
+"""ASGI middlewares around every route, and who a request comes from."""

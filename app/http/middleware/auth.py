@@ -27,10 +27,6 @@ class ApiKeys:
     def __len__(self) -> int:
         return len(self._digests)
 
-    def accept(self, offered: bytes) -> bool:
-        """Whether it is one of the keys."""
-        return self.number(offered) is not None
-
     def number(self, offered: bytes) -> int | None:
         """Which of the keys it is, from 1, or None. Takes as long however close it is to one."""
         digest = _digest(offered)
@@ -49,10 +45,10 @@ def read_api_keys(keys: Iterable[str], file: str | None) -> ApiKeys:
     found = [(f"API key {number}", key) for number, key in enumerate(keys, start=1)]
     if file is not None:
         found += _from_file(file)
-    for place, key in found:
+    for source, key in found:
         if not (key.isascii() and key.isprintable()) or " " in key:
             raise LeapjsonError(
-                f"{place} cannot be sent in a header: keys are printable ASCII without blanks"
+                f"{source} cannot be sent in a header: keys are printable ASCII without blanks"
             )
     return ApiKeys(key for _, key in found)
 

@@ -35,8 +35,8 @@ class LocalPages:
     """ASGI middleware: on a loopback address, pages of other hosts than this one are refused.
 
     A name of theirs may lead to 127.0.0.1 by now (DNS rebinding, CVE-2024-28224): then browsers
-    take this server for the page's own, and CORS protects nothing. What is no page sends no
-    ``Origin``, and is not looked at.
+    take this server for the page's own, and CORS protects nothing. Clients that are no browsers
+    send no ``Origin``, and pass.
     """
 
     def __init__(self, app: ASGIApp, allowed: tuple[str, ...]) -> None:

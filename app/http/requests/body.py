@@ -39,8 +39,8 @@ async def read_body(
 ) -> T:
     """What ``read`` makes of the body, a JSON object (RFC 8259: no NaN, no lone surrogates).
 
-    A large body is parsed and read on a thread. ``keep`` is told the bytes of each part before it
-    is kept; what it raises is raised. Raises ``BodyTooLarge`` as soon as the limit is
+    A large body is parsed and read on a thread. ``keep`` is called with the size of each chunk
+    before it is kept; what it raises is raised. Raises ``BodyTooLarge`` as soon as the limit is
     passed, ``InvalidRequest`` for what is no such object, and what ``read`` raises.
     """
     _check_page(request)
@@ -53,12 +53,12 @@ async def read_body(
 
 
 def _check_page(request: Request) -> None:
-    """Text of a form is what a page may send to any server without asking (Fetch standard, CORS).
+    """Refuse what any web page may send without a preflight: a form (Fetch standard, CORS).
 
-    A server on somebody's own machine would answer every page that they look at.
+    Else a server on somebody's own machine would answer every page that they visit.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if "origin" in request.headers and kind != "application/json":
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if "origin" in request.headers and media_type != "application/json":
         raise InvalidRequest("a page has to send its request with content-type: application/json")
 
 
@@ -105,11 +105,11 @@ async def _read(request: Request, keep: Callable[[int], None], max_bytes: int) -
     if announced.isdecimal() and int(announced) > max_bytes:
         raise _too_large(max_bytes)
     data = bytearray()
-    async for part in request.stream():
-        if len(data) + len(part) > max_bytes:
+    async for chunk in request.stream():
+        if len(data) + len(chunk) > max_bytes:
             raise _too_large(max_bytes)
-        keep(len(part))
-        data += part
+        keep(len(chunk))
+        data += chunk
     return bytes(data)
 
 
@@ -118,7 +118,7 @@ def _too_large(max_bytes: int) -> BodyTooLarge:
 
 
 def _check(body: dict[str, Any], max_nesting: int) -> None:
-    """Depth and finite numbers, level by level: recursion is what deep input would break."""
+    """Check depth and numbers level by level: deep input would break a recursion."""
     level: list[Any] = [body]
     depth = 0
     while level:

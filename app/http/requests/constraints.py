@@ -1,4 +1,4 @@
-"""Every way in which a request may name its constraint, and the one that it did.
+"""Every way in which a request may name its constraint, and which one it used.
 
 OpenAI's ``response_format``, vLLM's ``structured_outputs`` (and its older ``guided_*``), SGLang's
 ``regex``, ``ebnf`` and ``json_schema``, llama.cpp's ``grammar`` and ``json_schema``.
@@ -19,16 +19,16 @@ from app.core.errors import InvalidRequest, InvalidSchema, UnknownSchema
 from app.http.config import Whitespace
 from app.http.requests.fields import parsed
 from app.http.requests.structural_tag import structure
-from app.http.requests.wire import Wire
+from app.http.requests.wire import Name, Wire
 
 SchemaById = Callable[[str], JsonSchema]
-"""The schema that was compiled ahead under an id; raises ``InvalidRequest`` if there is none."""
+"""The schema that was compiled ahead under an id. Raises ``UnknownSchema`` if there is none."""
 
 _LONGEST_WHITESPACE_PATTERN = 64
 
 
 class JsonSchemaFormat(Wire):
-    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    name: Name
     schema_: Any = Field(alias="schema")
     description: str | None = None
     strict: bool | None = None
@@ -55,7 +55,14 @@ class JsonSchemaResponse(Wire):
     """Extension; None is the server's default."""
 
 
-class RegexResponse(Wire):
+def _either_name(schema: dict[str, Any]) -> None:
+    """A required ``pattern`` may be called ``regex`` instead."""
+    schema["properties"]["regex"] = schema["properties"]["pattern"]
+    schema["required"].remove("pattern")
+    schema["anyOf"] = [{"required": ["pattern"]}, {"required": ["regex"]}]
+
+
+class RegexResponse(Wire, json_schema_extra=_either_name):
     type: Literal["regex"]
     pattern: str = Field(validation_alias=AliasChoices("pattern", "regex"))
 
@@ -66,7 +73,7 @@ class ChoiceResponse(Wire):
 
 
 class GrammarResponse(Wire):
-    """``syntax`` is found by itself: a line ``name ::= ...`` makes it GBNF, else it is Lark."""
+    """``auto``: a line ``name ::= ...`` makes it GBNF, else it is Lark."""
 
     type: Literal["grammar"]
     grammar: str
@@ -95,7 +102,7 @@ ResponseFormat = Annotated[
 
 
 class StructuredOutputs(Wire):
-    """vLLM's ``StructuredOutputsParams``: one kind of constraint, and how white space is set."""
+    """vLLM's ``StructuredOutputsParams``: one constraint, and how white space is set."""
 
     json_: str | dict[str, Any] | bool | None = Field(default=None, alias="json")
     regex: str | None = None
@@ -140,6 +147,21 @@ class NamedConstraint:
     param: str
 
 
+_EXTENSIONS = {
+    "guided_json": "json",
+    "guided_regex": "regex",
+    "guided_choice": "choice",
+    "guided_grammar": "grammar",
+    "structural_tag": "structural_tag",
+    "regex": "regex",
+    "ebnf": "ebnf",
+    "grammar": "grammar",
+    "json_schema": "json",
+}
+"""What each field of ``ExtensionFields`` holds; ``structured_outputs`` has several."""
+_STRUCTURED_OUTPUTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+
+
 class ConstraintReader:
     """Finds the constraint of a request."""
 
@@ -151,41 +173,32 @@ class ConstraintReader:
         self,
         fields: ExtensionFields,
         format: ResponseFormat | None,
-        place: str = "response_format",
+        param: str = "response_format",
     ) -> NamedConstraint:
-        """The one that ``fields`` name, or ``format``, which is the field ``place``.
+        """The one that ``fields`` name, or ``format``, which is the field ``param``.
 
         Raises ``InvalidRequest``, also where two are given.
         """
-        found = [
-            NamedConstraint(spec, name)
-            for name, spec in (
-                (place, self.response_format(format, place)),
-                *self._structured_outputs(fields.structured_outputs),
-                ("guided_json", self._schema(fields.guided_json, "guided_json")),
-                ("guided_regex", _regex(fields.guided_regex)),
-                ("guided_choice", _choice(fields.guided_choice)),
-                ("guided_grammar", _grammar(fields.guided_grammar)),
-                ("structural_tag", self._tags(fields.structural_tag, "structural_tag")),
-                ("regex", _regex(fields.regex)),
-                ("ebnf", _grammar(fields.ebnf, "gbnf")),
-                ("grammar", _grammar(fields.grammar)),
-                ("json_schema", self._schema(fields.json_schema, "json_schema")),
-            )
-            if spec is not None
-        ]
+        found = []
+        if (spec := self.response_format(format, param)) is not None:
+            found.append(NamedConstraint(spec, param))
+        if fields.structured_outputs is not None:
+            found += self._structured_outputs(fields.structured_outputs)
+        for name, holds in _EXTENSIONS.items():
+            if (value := getattr(fields, name)) is not None:
+                found.append(NamedConstraint(_spec(holds, value, name, self._whitespace), name))
         if len(found) > 1:
             names = " and ".join(each.param for each in found)
             raise InvalidRequest(
                 f"{names} are given, but a request has one constraint; leave all but one out",
                 param=found[1].param,
             )
-        return found[0] if found else NamedConstraint(None, place)
+        return found[0] if found else NamedConstraint(None, param)
 
     def response_format(
-        self, asked: ResponseFormat | None, place: str = "response_format"
+        self, asked: ResponseFormat | None, param: str = "response_format"
     ) -> ConstraintSpec | None:
-        """What the field ``place`` asks for."""
+        """The constraint that the field ``param`` asks for."""
         match asked:
             case JsonObjectResponse(schema_=schema, whitespace=whitespace):
                 form = whitespace or self._whitespace
@@ -194,10 +207,10 @@ class ConstraintReader:
                 try:
                     objects = objects_of(schema)
                 except InvalidSchema as error:
-                    raise error.named({"constraint": place}) from None
+                    raise error.named({"constraint": param}) from None
                 return JsonSchema(objects, close_objects=True, whitespace=form)
             case JsonSchemaResponse():
-                return self._json_schema(asked, place)
+                return self._json_schema(asked, param)
             case RegexResponse(pattern=pattern):
                 return Regex(pattern)
             case ChoiceResponse(choices=choices):
@@ -206,15 +219,15 @@ class ConstraintReader:
                 return Grammar(text, syntax)
             case StructuralTagResponse():
                 tag = asked.model_dump(exclude_none=True)
-                return structure(tag, self._whitespace, place)
+                return structure(tag, self._whitespace, param)
         return None
 
-    def _json_schema(self, asked: JsonSchemaResponse, place: str) -> JsonSchema:
+    def _json_schema(self, asked: JsonSchemaResponse, param: str) -> JsonSchema:
         form = asked.whitespace or self._whitespace
         if (asked.json_schema is None) == (asked.schema_id is None):
             raise InvalidRequest(
-                f"{place} of type json_schema needs either json_schema or schema_id",
-                param=f"{place}.json_schema",
+                f"{param} of type json_schema needs either json_schema or schema_id",
+                param=f"{param}.json_schema",
             )
         if asked.json_schema is not None:
             return JsonSchema(
@@ -226,42 +239,27 @@ class ConstraintReader:
         try:
             known = self._schema_by_id(asked.schema_id)
         except UnknownSchema as error:
-            error.param = f"{place}.schema_id"
+            error.param = f"{param}.schema_id"
             raise
         if asked.whitespace not in (None, known.whitespace):
             raise InvalidRequest(
                 f"this schema_id was compiled for the white space {known.whitespace!r}; "
                 "leave whitespace out, or compile the schema again",
-                param=f"{place}.whitespace",
+                param=f"{param}.whitespace",
             )
         return known
 
-    def _structured_outputs(
-        self, asked: StructuredOutputs | None
-    ) -> list[tuple[str, ConstraintSpec | None]]:
-        if asked is None:
-            return []
-        form = self._form(asked)
-        found: list[tuple[str, ConstraintSpec | None]] = [
-            (
-                "structured_outputs.json",
-                self._schema(
-                    asked.json_,
-                    "structured_outputs.json",
-                    close_objects=asked.disable_additional_properties is not False,
-                    whitespace=form,
-                ),
-            ),
-            ("structured_outputs.regex", _regex(asked.regex)),
-            ("structured_outputs.choice", _choice(asked.choice)),
-            ("structured_outputs.grammar", _grammar(asked.grammar)),
-            ("structured_outputs.json_object", JsonObject(form) if asked.json_object else None),
-            (
-                "structured_outputs.structural_tag",
-                self._tags(asked.structural_tag, "structured_outputs.structural_tag", form),
-            ),
-        ]
-        if all(spec is None for _, spec in found):
+    def _structured_outputs(self, asked: StructuredOutputs) -> list[NamedConstraint]:
+        close_objects = asked.disable_additional_properties is not False
+        whitespace = self._form(asked)
+        found = []
+        for name in _STRUCTURED_OUTPUTS:
+            value = asked.json_ if name == "json" else getattr(asked, name)
+            if value is not None and not (name == "json_object" and value is False):
+                param = f"structured_outputs.{name}"
+                spec = _spec(name, value, param, whitespace, close_objects=close_objects)
+                found.append(NamedConstraint(spec, param))
+        if not found:
             raise InvalidRequest(
                 "structured_outputs names no constraint: give one of json, regex, choice, grammar, "
                 "json_object and structural_tag",
@@ -277,38 +275,24 @@ class ConstraintReader:
         form = _admitted_by(pattern)
         return "spaced" if asked.disable_any_whitespace and form == "flexible" else form
 
-    def _schema(
-        self,
-        schema: Any,
-        param: str,
-        *,
-        close_objects: bool = True,
-        whitespace: str | None = None,
-    ) -> JsonSchema | None:
-        if schema is None:
-            return None
-        if isinstance(schema, str):
-            schema = parsed(schema, param)
-        return JsonSchema(
-            schema, close_objects=close_objects, whitespace=whitespace or self._whitespace
-        )
 
-    def _tags(self, tags: Any, place: str, whitespace: str | None = None) -> ConstraintSpec | None:
-        if tags is None:
-            return None
-        return structure(tags, whitespace or self._whitespace, place)
-
-
-def _regex(pattern: str | None) -> Regex | None:
-    return None if pattern is None else Regex(pattern)
-
-
-def _choice(options: list[str] | None) -> Choice | None:
-    return None if options is None else Choice(tuple(options))
-
-
-def _grammar(text: str | None, syntax: str = "auto") -> Grammar | None:
-    return None if text is None else Grammar(text, syntax)
+def _spec(
+    holds: str, value: Any, param: str, whitespace: str, *, close_objects: bool = True
+) -> ConstraintSpec:
+    """The constraint that ``value``, the field ``param``, is. Raises ``InvalidRequest``."""
+    match holds:
+        case "json":
+            schema = parsed(value, param) if isinstance(value, str) else value
+            return JsonSchema(schema, close_objects=close_objects, whitespace=whitespace)
+        case "json_object":
+            return JsonObject(whitespace)
+        case "regex":
+            return Regex(value)
+        case "choice":
+            return Choice(tuple(value))
+        case "structural_tag":
+            return structure(value, whitespace, param)
+    return Grammar(value, "gbnf" if holds == "ebnf" else "auto")
 
 
 def _admitted_by(pattern: str) -> str:

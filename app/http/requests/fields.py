@@ -1,4 +1,4 @@
-"""JSON objects of requests whose members are read one by one, with the place of what is wrong."""
+"""JSON objects of requests whose members are read one by one, with the path to what is wrong."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from pydantic_core import from_json
 
 from app.core.errors import InvalidRequest
 from app.http.requests.body import check_size
+from app.http.requests.wire import refusal
 
 
 class Fields:
-    """The members of one JSON object, each of which has to be asked for."""
+    """The members of one JSON object. One that the reader does not ask for is an error."""
 
-    def __init__(self, value: Any, place: str) -> None:
+    def __init__(self, value: Any, param: str) -> None:
         if not isinstance(value, dict):
-            raise refusal(place, "it has to be an object")
+            raise refusal(param, "it has to be an object")
         self.value = value
-        self.place = place
+        self.param = param
         self._asked: set[str] = set()
 
-    def needed(self, name: str, kind: type | tuple[type, ...] = object) -> Any:
+    def needed(self, name: str, expected: type | tuple[type, ...] = object) -> Any:
         if name not in self.value:
-            raise refusal(f"{self.place}.{name}", "it is missing")
-        return self.optional(name, kind, None)
+            raise refusal(f"{self.param}.{name}", "it is missing")
+        return self.optional(name, expected, None)
 
-    def optional(self, name: str, kind: type | tuple[type, ...], default: Any) -> Any:
+    def optional(self, name: str, expected: type | tuple[type, ...], default: Any) -> Any:
         self._asked.add(name)
         value = self.value.get(name, default)
         if name in self.value and (
-            not isinstance(value, kind) or (kind is int and isinstance(value, bool))
+            not isinstance(value, expected) or (expected is int and isinstance(value, bool))
         ):
-            raise self.wrong(name, f"it has to be {_described(kind)}")
+            raise self.wrong(name, f"it has to be {_described(expected)}")
         return value
 
     def texts(self, name: str, default: Sequence[str] | None = None) -> list[str]:
@@ -46,14 +47,14 @@ class Fields:
         return list(texts)
 
     def items(self, name: str) -> list[tuple[Any, str]]:
-        """The members of a list that is not empty, and their places."""
+        """The members of a list that is not empty, and the path of each."""
         values = self.needed(name, list)
         if not values:
             raise self.wrong(name, "it may not be empty")
-        return [(value, f"{self.place}.{name}[{index}]") for index, value in enumerate(values)]
+        return [(value, f"{self.param}.{name}[{index}]") for index, value in enumerate(values)]
 
     def wrong(self, name: str, reason: str) -> InvalidRequest:
-        return refusal(f"{self.place}.{name}", reason)
+        return refusal(f"{self.param}.{name}", reason)
 
     def finish(self) -> None:
         """Raises ``InvalidRequest`` for a member that nothing asked for."""
@@ -62,20 +63,16 @@ class Fields:
                 raise self.wrong(name, "this server does not know it; leave it out")
 
 
-def parsed(text: str, place: str) -> Any:
-    """The JSON value that a text inside a body is. Raises ``InvalidRequest`` that names it."""
-    check_size(text.encode(), place)
+def parsed(text: str, param: str) -> Any:
+    """The value of JSON that is sent as text, in the field ``param``. Raises ``InvalidRequest``."""
+    check_size(text.encode(), param)
     try:
         return from_json(text, allow_inf_nan=False)
     except ValueError as error:
-        raise refusal(place, f"it could not be parsed as JSON: {error}") from None
+        raise refusal(param, f"it could not be parsed as JSON: {error}") from None
 
 
-def refusal(place: str, reason: str) -> InvalidRequest:
-    return InvalidRequest(f"{place}: {reason}", param=place)
-
-
-def _described(kind: type | tuple[type, ...]) -> str:
+def _described(expected: type | tuple[type, ...]) -> str:
     names = {str: "text", list: "a list", int: "an integer", bool: "true or false"}
-    kinds = kind if isinstance(kind, tuple) else (kind,)
-    return " or ".join(names.get(each, "null") for each in kinds)
+    types = expected if isinstance(expected, tuple) else (expected,)
+    return " or ".join(names.get(each, "null") for each in types)

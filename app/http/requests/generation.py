@@ -12,7 +12,6 @@ from app.answer.tools import ToolUse
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
 from app.core.request import SamplingParams
-from app.http.endpoint import Caller
 from app.http.requests.wire import Body, NotServed, Wire
 from app.serving.request import GenerationRequest
 
@@ -41,7 +40,7 @@ NOT_SERVED: NotServed = {
     "truncate_prompt_tokens": (None,),
     "use_beam_search": (None, False),
 }
-"""What clients of OpenAI, vLLM and SGLang know of chat completions and completions alike."""
+"""Fields of both chat completions and completions, as OpenAI, vLLM and SGLang have them."""
 
 NO_EFFECT = frozenset(
     {
@@ -53,7 +52,7 @@ NO_EFFECT = frozenset(
         "user",
     }
 )
-"""Labels, and hints about caches, that these two endpoints take alike."""
+"""Labels, and hints about caches, that both endpoints take."""
 
 _LONGEST_STOP = 1024
 """Characters of a stop string, which is compared with the end of the answer at every token."""
@@ -105,7 +104,7 @@ class GenerationFields(Body):
 
 def generation_request(
     fields: GenerationFields,
-    caller: Caller,
+    request_id: str,
     prompts: Sequence[Prompt],
     *,
     content: ConstraintSpec | None,
@@ -119,7 +118,7 @@ def generation_request(
     ``logprobs``: how many alternatives to report beside each token; None reports nothing.
     """
     return GenerationRequest(
-        request_id=caller.request_id,
+        request_id=request_id,
         prompts=prompts,
         content=content,
         tools=tools,
@@ -134,7 +133,6 @@ def generation_request(
         on_budget=fields.on_budget or "finish",
         leap=fields.leap is not False,
         draft=fields.draft is not False,
-        tenant=caller.tenant,
         timeout=fields.timeout,
     )
 

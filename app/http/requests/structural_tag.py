@@ -21,7 +21,8 @@ from app.core.composite import (
     text_before,
 )
 from app.core.specs import Grammar, JsonSchema, Regex
-from app.http.requests.fields import Fields, parsed, refusal
+from app.http.requests.fields import Fields, parsed
+from app.http.requests.wire import refusal
 
 _DEEPEST = 64
 """Formats inside formats."""
@@ -41,21 +42,21 @@ Ends = tuple[str, ...]
 """The texts of which one follows a format; "" where nothing has to."""
 
 
-def structure(value: Any, whitespace: str, place: str = "structural_tag") -> Composite:
+def structure(value: Any, whitespace: str, param: str = "structural_tag") -> Composite:
     """The answers that a structural tag describes; ``value`` is the tag or its JSON.
 
-    ``whitespace`` is the form of JSON in it, ``place`` the field it is in. Raises
-    ``InvalidRequest`` that names the place, also for formats that speak of tokens and for what
+    ``whitespace`` is the form of JSON in it, ``param`` the field it is in. Raises
+    ``InvalidRequest`` that names what is wrong, also for formats that speak of tokens and for what
     cannot be enforced.
     """
     if isinstance(value, str):
-        value = parsed(value, place)
+        value = parsed(value, param)
     reader = _TagReader(whitespace)
-    tag = Fields(value, place)
+    tag = Fields(value, param)
     if tag.optional("type", str, "structural_tag") != "structural_tag":
         raise tag.wrong("type", 'it has to be "structural_tag"')
     if "format" in tag.value:
-        root = reader.format(tag.needed("format"), f"{place}.format", _NO_END)
+        root = reader.format(tag.needed("format"), f"{param}.format", _NO_END)
     else:
         root = reader.older_form(tag)
     tag.finish()
@@ -63,7 +64,7 @@ def structure(value: Any, whitespace: str, place: str = "structural_tag") -> Com
 
 
 class _TagReader:
-    """Reads formats. What follows a format is told to it: free text ends where that first occurs.
+    """Reads formats. Each is given what follows it: free text ends where that first occurs.
 
     Work is counted, as marks are compared with each other and ends are written behind every
     format that may be the last: a request may not take long.
@@ -74,9 +75,9 @@ class _TagReader:
         self._depth = 0
         self._left = _MOST_WORK
         self._stops: tuple[str, ...] = ()
-        """The ends of the tag around: no free text inside it holds one."""
+        """The ends of the tag that is read: no free text inside it holds one."""
         self._written_twice = 0
-        """Formats around of which the tags are written twice: as the first, and as those after."""
+        """Enclosing formats whose tags are written twice: as the first, and as those after it."""
         self._readers: dict[str, Callable[[Fields, Ends], Part]] = {
             "const_string": self._const_string,
             "json_schema": self._json_schema,
@@ -95,16 +96,16 @@ class _TagReader:
             "dispatch": self._dispatch,
         }
 
-    def format(self, value: Any, place: str, ends: Ends) -> Part:
+    def format(self, value: Any, param: str, ends: Ends) -> Part:
         """The texts of a format, and one of ``ends`` behind each."""
-        fields = Fields(value, place)
-        kind = fields.needed("type", str)
-        reader = self._readers.get(kind)
+        fields = Fields(value, param)
+        type = fields.needed("type", str)
+        reader = self._readers.get(type)
         if reader is None:
             known = ", ".join(self._readers)
-            raise fields.wrong("type", f"{kind!r} cannot be enforced here, only {known}")
+            raise fields.wrong("type", f"{type!r} cannot be enforced here, only {known}")
         if self._depth == _DEEPEST:
-            raise refusal(place, f"it is nested deeper than the limit of {_DEEPEST} formats")
+            raise refusal(param, f"it is nested deeper than the limit of {_DEEPEST} formats")
         self._spend(_WORK_OF_FORMAT)
         self._depth += 1
         part = reader(fields, ends)
@@ -116,16 +117,16 @@ class _TagReader:
         """``structures`` and ``triggers``: text with tags in it, any number of them."""
         triggers = self._triggers(tag, ())
         tags = []
-        for value, place in tag.items("structures"):
+        for value, param in tag.items("structures"):
             self._spend(_WORK_OF_FORMAT)
-            fields = Fields(value, place)
+            fields = Fields(value, param)
             begin, end = fields.needed("begin", str), fields.needed("end", str)
             schema = fields.needed("schema")
             if isinstance(schema, str):
-                schema = parsed(schema, f"{place}.schema")
+                schema = parsed(schema, f"{param}.schema")
             fields.finish()
-            content = self._schema(schema, f"{place}.schema", self._whitespace)
-            tags.append((begin, f"{place}.begin", self._followed(content, (end,))))
+            content = self._schema(schema, f"{param}.schema", self._whitespace)
+            tags.append((begin, f"{param}.begin", self._followed(content, (end,))))
         one = self._triggered(tags, triggers, ())
         return Series((Repeated(one), self._text(_NO_END, triggers, ())))
 
@@ -146,11 +147,11 @@ class _TagReader:
             if isinstance(most, bool) or most < 1:
                 raise fields.wrong("max_whitespace_cnt", "it has to be 1 or more")
             form = "compact" if form == "compact" else "spaced"
-        return self._followed(self._schema(schema, f"{fields.place}.json_schema", form), ends)
+        return self._followed(self._schema(schema, f"{fields.param}.json_schema", form), ends)
 
-    def _schema(self, schema: Any, place: str, whitespace: str) -> Part:
+    def _schema(self, schema: Any, param: str, whitespace: str) -> Part:
         if not isinstance(schema, (dict, bool)):
-            raise refusal(place, "it has to be a JSON Schema: an object, true or false")
+            raise refusal(param, "it has to be a JSON Schema: an object, true or false")
         return JsonSchema(schema, close_objects=True, whitespace=whitespace)
 
     def _regex(self, fields: Fields, ends: Ends) -> Part:
@@ -166,16 +167,16 @@ class _TagReader:
         return self._text(ends, (), fields.texts("excludes", ()))
 
     def _sequence(self, fields: Fields, ends: Ends) -> Part:
-        *first, (last, place) = fields.items("elements")
+        *first, (last, param) = fields.items("elements")
         parts = [self.format(value, where, _NO_END) for value, where in first]
-        return Series((*parts, self.format(last, place, ends)))
+        return Series((*parts, self.format(last, param, ends)))
 
     def _or(self, fields: Fields, ends: Ends) -> Part:
         elements = fields.items("elements")
-        return Either(tuple(self.format(value, place, ends) for value, place in elements))
+        return Either(tuple(self.format(value, param, ends) for value, param in elements))
 
     def _optional(self, fields: Fields, ends: Ends) -> Part:
-        content = self.format(fields.needed("content"), f"{fields.place}.content", ends)
+        content = self.format(fields.needed("content"), f"{fields.param}.content", ends)
         return Either((self._one_of(ends), content))
 
     def _star(self, fields: Fields, ends: Ends) -> Part:
@@ -193,7 +194,7 @@ class _TagReader:
         return self._times(fields, least, None if most == -1 else most, ends)
 
     def _times(self, fields: Fields, least: int, most: int | None, ends: Ends) -> Part:
-        content = self.format(fields.needed("content"), f"{fields.place}.content", _NO_END)
+        content = self.format(fields.needed("content"), f"{fields.param}.content", _NO_END)
         return self._followed(Repeated(content, "", least, most), ends)
 
     def _tag(self, fields: Fields, ends: Ends) -> Part:
@@ -201,7 +202,7 @@ class _TagReader:
         return self._followed(Series((FixedText(begin), rest)), ends)
 
     def _tag_parts(self, fields: Fields) -> tuple[str, Part]:
-        """How a tag begins, and what follows that to its end."""
+        """A tag's beginning, and what follows up to its end."""
         begin = fields.needed("begin")
         if not isinstance(begin, str):
             raise fields.wrong("begin", "it has to be text; tokens cannot be named")
@@ -210,20 +211,20 @@ class _TagReader:
         if not ends or not all(isinstance(each, str) for each in ends):
             raise fields.wrong("end", "it has to be text, or a list of texts")
         around, self._stops = self._stops, tuple(each for each in ends if each)
-        content = self.format(fields.needed("content"), f"{fields.place}.content", ends)
+        content = self.format(fields.needed("content"), f"{fields.param}.content", ends)
         self._stops = around
         return begin, content
 
     def _tags(self, fields: Fields) -> list[tuple[str, str, Part]]:
-        """The beginnings of tags, their places, and what follows them."""
+        """The beginnings of tags, where they are in the request, and what follows them."""
         tags = []
-        for value, place in fields.items("tags"):
-            tag = Fields(value, place)
+        for value, param in fields.items("tags"):
+            tag = Fields(value, param)
             if tag.optional("type", str, "tag") != "tag":
                 raise tag.wrong("type", 'it has to be "tag"')
             begin, rest = self._tag_parts(tag)
             tag.finish()
-            tags.append((begin, f"{place}.begin", rest))
+            tags.append((begin, f"{param}.begin", rest))
         return tags
 
     def _triggered_tags(self, fields: Fields, ends: Ends) -> Part:
@@ -257,13 +258,13 @@ class _TagReader:
     def _dispatch(self, fields: Fields, ends: Ends) -> Part:
         rules, loop = fields.items("rules"), fields.optional("loop", bool, True)
         tags = []
-        for rule, place in rules:
+        for rule, param in rules:
             if not isinstance(rule, list) or len(rule) != 2 or not isinstance(rule[0], str):
-                raise refusal(place, "it has to be a pattern, a text, and a format")
-            after = self.format(rule[1], f"{place}[1]", _NO_END if loop else ends)
-            tags.append((rule[0], f"{place}[0]", after))
+                raise refusal(param, "it has to be a pattern, a text, and a format")
+            after = self.format(rule[1], f"{param}[1]", _NO_END if loop else ends)
+            tags.append((rule[0], f"{param}[0]", after))
         patterns, excludes = [pattern for pattern, _, _ in tags], fields.texts("excludes", ())
-        self._check_triggers(patterns, [place for _, place, _ in tags], excludes)
+        self._check_triggers(patterns, [param for _, param, _ in tags], excludes)
         one = self._triggered(tags, patterns, excludes)
         text = self._text(ends, patterns, excludes)
         return Series((Repeated(one), text)) if loop else Either((text, one))
@@ -276,12 +277,12 @@ class _TagReader:
     ) -> Part:
         """Text up to the first of ``triggers``, and a tag that begins with it."""
         by_trigger: dict[str, list[Part]] = {}
-        for begin, place, rest in tags:
+        for begin, param, rest in tags:
             self._spend(len(triggers))
             found = {trigger for trigger in triggers if begin.startswith(trigger)}
             if len(found) != 1:
                 how = "more than one" if found else "none"
-                raise refusal(place, f"it has to begin with one of the triggers, not with {how}")
+                raise refusal(param, f"it has to begin with one of the triggers, not with {how}")
             by_trigger.setdefault(found.pop(), []).append(Series((FixedText(begin), rest)))
         marks = (*triggers, *self._stops, *excludes)
         by_text: dict[FreeText, list[Part]] = {}
@@ -312,24 +313,24 @@ class _TagReader:
         triggers = fields.texts("triggers")
         if not triggers:
             raise fields.wrong("triggers", "it may not be empty")
-        places = [f"{fields.place}.triggers[{index}]" for index in range(len(triggers))]
-        self._check_triggers(triggers, places, excludes)
+        params = [f"{fields.param}.triggers[{index}]" for index in range(len(triggers))]
+        self._check_triggers(triggers, params, excludes)
         return triggers
 
     def _check_triggers(
-        self, triggers: Sequence[str], places: Sequence[str], excludes: Sequence[str]
+        self, triggers: Sequence[str], params: Sequence[str], excludes: Sequence[str]
     ) -> None:
         """Refuse a trigger that never comes about, as something else comes first."""
-        for trigger, place in zip(triggers, places, strict=True):
+        for trigger, param in zip(triggers, params, strict=True):
             self._spend(len(triggers) + len(excludes))
             if not trigger:
-                raise refusal(place, "it may not be empty")
+                raise refusal(param, "it may not be empty")
             for other in triggers:
                 if other in trigger[:-1]:
-                    raise refusal(place, f"it holds another one, {other!r}, which comes first")
+                    raise refusal(param, f"it holds another one, {other!r}, which comes first")
             for exclude in excludes:
                 if exclude in trigger:
-                    raise refusal(place, f"it holds {exclude!r}, which is excluded")
+                    raise refusal(param, f"it holds {exclude!r}, which is excluded")
 
     def _spend(self, work: int) -> None:
         self._left -= work

@@ -31,7 +31,7 @@ def template_options(
     config: ApiConfig,
     effort_param: str = "reasoning_effort",
 ) -> dict[str, Any]:
-    """Variables for the template. Raises ``InvalidRequest`` for one that would change nothing.
+    """Variables for the template. Raises ``InvalidRequest`` for one that it does not have.
 
     ``effort_param``: the field that ``effort`` came from.
     """
@@ -62,7 +62,7 @@ def _check(name: str, value: Any, config: ApiConfig) -> None:
 
 
 def _effort(effort: str, config: ApiConfig, param: str) -> dict[str, Any]:
-    """``reasoning_effort`` in the template's own words; "none" asks for nothing of most models."""
+    """``reasoning_effort`` in the template's own words. For most models "none" changes nothing."""
     known = config.chat_format.variables
     switches = {name: effort != "none" for name in _SWITCHES if name in known}
     if "reasoning_effort" in known:

@@ -1,15 +1,21 @@
-"""Which functions an answer may call, in terms that every endpoint's requests come down to."""
+"""Which functions an answer may call, whichever API asks."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.errors import InvalidRequest
-from app.http.requests.fields import parsed, refusal
+from app.http.requests.wire import Name, Wire
+
+
+class FunctionDefinition(Wire):
+    name: Name
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +24,13 @@ class ToolChoice:
 
     mode: Literal["none", "auto", "required"] = "auto"
     names: Sequence[str] | None = None
-    """The functions that it leaves; None: all."""
+    """The functions that may be called; None: all."""
     once: bool = False
-    """Whether there is one call at most, whatever ``parallel_tool_calls`` says."""
+    """Whether there is at most one call, whatever ``parallel_tool_calls`` says."""
 
 
 def tool_use(
-    tools: Sequence[FunctionTool], choice: ToolChoice, *, parallel: bool, whitespace: str
+    tools: Sequence[FunctionTool], choice: ToolChoice, parallel: bool | None, whitespace: str
 ) -> ToolUse | None:
     """None where no call can be made. Raises ``InvalidRequest``."""
     if not tools:
@@ -35,29 +41,21 @@ def tool_use(
         return None
     if choice.names is not None:
         tools = _named(tools, choice.names)
-    return ToolUse(tuple(tools), choice.mode, parallel and not choice.once, whitespace)
+    return ToolUse(tuple(tools), choice.mode, parallel is not False and not choice.once, whitespace)
 
 
-def check_names(tools: Sequence[FunctionTool], param: str) -> None:
-    """Raises ``InvalidRequest`` for a name that two tools have; ``param`` has their number."""
-    seen: set[str] = set()
-    for number, tool in enumerate(tools):
-        if tool.name in seen:
-            raise InvalidRequest(f"two tools are named {tool.name!r}", param=param.format(number))
-        seen.add(tool.name)
+def function_tools(functions: Iterable[FunctionDefinition], param: str) -> list[FunctionTool]:
+    """What the prompt shows, in the order given; ``param`` is a name's field, with {} for a number.
 
-
-def called_arguments(text: str, place: str) -> dict[str, Any]:
-    """The arguments of an earlier call, sent as the text ``place``. Raises ``InvalidRequest``."""
-    # OpenAI's models themselves wrote nothing for a function without parameters.
-    arguments = parsed(text, place) if text.strip() else {}
-    if not isinstance(arguments, dict):
-        raise refusal(place, "it has to be a JSON object, as text")
-    try:
-        json.dumps(arguments, allow_nan=False)  # 1e999 is a number in JSON, and infinite here
-    except ValueError as error:
-        raise refusal(place, str(error)) from None
-    return arguments
+    Raises ``InvalidRequest`` for a name that two functions have.
+    """
+    tools: dict[str, FunctionTool] = {}
+    for number, function in enumerate(functions):
+        name = function.name
+        if name in tools:
+            raise InvalidRequest(f"two tools are named {name!r}", param=param.format(number))
+        tools[name] = FunctionTool(name, function.description, function.parameters, function.strict)
+    return list(tools.values())
 
 
 def _named(tools: Sequence[FunctionTool], names: Sequence[str]) -> list[FunctionTool]:

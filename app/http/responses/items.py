@@ -6,18 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.core.errors import InvalidRequest
-from app.http.requests.tools import called_arguments
+from app.http.requests.messages import joined_text, template_call, template_role
+from app.http.requests.wire import Other, refusal
 from app.http.responses.wire import (
     FunctionCall,
     FunctionCallOutput,
-    InputText,
     Item,
     Message,
-    Other,
-    OutputText,
-    Part,
     Reasoning,
-    Refusal,
 )
 
 
@@ -34,7 +30,7 @@ def template_messages(
 
 
 def _instructed(instructions: str | None, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """With the instructions in front, in one message with a system's that stands there already.
+    """``messages`` after the instructions, which join a system message that is first.
 
     Many templates take one such message alone, and clients send both (pydantic-ai does).
     """
@@ -47,7 +43,7 @@ def _instructed(instructions: str | None, messages: list[dict[str, Any]]) -> lis
 
 
 class _Conversation:
-    """Items that follow one another become the assistant's one message that they once were::
+    """Adjacent items of the assistant become the one message that they once were::
 
     reasoning  message  function_call  function_call  |  function_call_output  |  message
     """
@@ -58,22 +54,21 @@ class _Conversation:
         self._answer: dict[str, Any] | None = None
         """The assistant's message that the next item may add to."""
 
-    def add(self, item: Item, place: str) -> None:
+    def add(self, item: Item, param: str) -> None:
         match item:
             case Reasoning():
-                self._add_reasoning(item, place)
+                self._add_reasoning(item, param)
             case Message(role="assistant"):
-                self._add_answer(_text(item.content, f"{place}.content"))
+                self._add_answer(joined_text(item.content, f"{param}.content"))
             case FunctionCall():
-                self._add_call(item, place)
+                self._add_call(item, param)
             case Message(role=role):
-                # Templates know ``system``, which ``developer`` replaced.
-                name = "system" if role == "developer" else role
-                self._append(name, content=_text(item.content, f"{place}.content"))
+                text = joined_text(item.content, f"{param}.content")
+                self._append(template_role(role), content=text)
             case FunctionCallOutput():
-                self._add_output(item, place)
-            case Other(type=kind):
-                raise _unsupported_item(kind, place)
+                self._add_output(item, param)
+            case Other(type=type):
+                raise _unsupported_item(type, param)
 
     def _append(self, role: str, **fields: Any) -> None:
         self.messages.append({"role": role, **fields})
@@ -84,7 +79,7 @@ class _Conversation:
         self.messages.append(self._answer)
         return self._answer
 
-    def _add_reasoning(self, item: Reasoning, place: str) -> None:
+    def _add_reasoning(self, item: Reasoning, param: str) -> None:
         parts = item.content or item.summary or []
         text = "\n".join(part.text for part in parts)
         if text:
@@ -97,9 +92,9 @@ class _Conversation:
             answer["reasoning_content"] = f"{before}\n{text}" if before else text
         elif item.encrypted_content:
             raise InvalidRequest(
-                f"{place}.encrypted_content cannot be read here, as another server wrote it; "
+                f"{param}.encrypted_content cannot be read here, as another server wrote it; "
                 "leave this item out",
-                param=f"{place}.encrypted_content",
+                param=f"{param}.encrypted_content",
             )
 
     def _add_answer(self, text: str) -> None:
@@ -108,55 +103,31 @@ class _Conversation:
             answer = self._open_answer()
         answer["content"] = text
 
-    def _add_call(self, item: FunctionCall, place: str) -> None:
-        arguments = called_arguments(item.arguments, f"{place}.arguments")
+    def _add_call(self, item: FunctionCall, param: str) -> None:
+        call = template_call(item.call_id, item.name, item.arguments, f"{param}.arguments")
         self._called.add(item.call_id)
         answer = self._answer or self._open_answer()
-        answer.setdefault("tool_calls", []).append(
-            {
-                "id": item.call_id,
-                "type": "function",
-                "function": {"name": item.name, "arguments": arguments},
-            }
-        )
+        answer.setdefault("tool_calls", []).append(call)
 
-    def _add_output(self, item: FunctionCallOutput, place: str) -> None:
+    def _add_output(self, item: FunctionCallOutput, param: str) -> None:
         if item.call_id not in self._called:
             raise InvalidRequest(
-                f"{place}: no function_call before this item has the call_id {item.call_id!r}",
-                param=f"{place}.call_id",
+                f"{param}: no function_call before this item has the call_id {item.call_id!r}",
+                param=f"{param}.call_id",
             )
-        text = _text(item.output, f"{place}.output")
+        text = joined_text(item.output, f"{param}.output")
         self._append("tool", content=text, tool_call_id=item.call_id)
 
 
-def _text(content: str | Sequence[Part], place: str) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join(_part_text(part, f"{place}[{number}]") for number, part in enumerate(content))
-
-
-def _part_text(part: Part, place: str) -> str:
-    match part:
-        case InputText(text=text) | OutputText(text=text):
-            return text
-        case Refusal(refusal=refusal):
-            return refusal
-    raise InvalidRequest(
-        f"{place}: parts of the type {part.type!r} are not supported; this server takes text",
-        param=place,
-    )
-
-
-def _unsupported_item(kind: str, place: str) -> InvalidRequest:
-    if kind == "item_reference":
+def _unsupported_item(type: str, param: str) -> InvalidRequest:
+    if type == "item_reference":
         message = (
             "an item_reference cannot be followed, as this server keeps no responses; send the "
             "item itself (clients do so where store is set to false)"
         )
     else:
         message = (
-            f"items of the type {kind!r} are not supported; this server takes message, reasoning, "
+            f"items of the type {type!r} are not supported; this server takes message, reasoning, "
             "function_call and function_call_output"
         )
-    return InvalidRequest(f"{place}: {message}", param=place)
+    return refusal(param, message)

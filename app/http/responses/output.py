@@ -30,7 +30,7 @@ Ended = Literal["completed", "incomplete"]
 
 
 class OutputBuilder:
-    """The output of one response. What its events say joins to what its items hold."""
+    """The output of one response. The texts of its events, joined, are those of its items."""
 
     def __init__(self, key: str, vocabulary: Vocabulary | None) -> None:
         """``key`` is part of the items' ids. ``vocabulary``: log-probabilities are asked for."""
@@ -72,10 +72,10 @@ class OutputBuilder:
         """The index of an item that would begin now."""
         return len(self.items) + (self._open is not None)
 
-    def _text_item(self, kind: type[_Message] | type[_Reasoning]) -> list[Event]:
-        if isinstance(self._open, kind):
+    def _text_item(self, item: type[_Message] | type[_Reasoning]) -> list[Event]:
+        if isinstance(self._open, item):
             return []
-        return self._begin(kind(self._key, self._next))
+        return self._begin(item(self._key, self._next))
 
     def _begin(self, item: _Item) -> list[Event]:
         events = self._close("completed")
@@ -103,7 +103,7 @@ class _Item(ABC):
     """One item while it comes."""
 
     stem: str
-    """What the names of the events begin with that bring its text."""
+    """The beginning of the names of events that bring its text."""
 
     def __init__(self, prefix: str, key: str, index: int) -> None:
         self._id = f"{prefix}_{key}_{index}"
@@ -162,6 +162,12 @@ class _TextItem(_Item):
     def _content(self, status: str) -> list[dict[str, Any]]:
         return [] if status == "in_progress" else [self.part()]
 
+    def _extra(self, logprobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return {"content_index": 0}
+
+    def _done(self) -> Event:
+        return self._event(f"{self.stem}.done", content_index=0, text=self.text)
+
     def _of_part(self, step: str) -> Event:
         return self._event(f"response.content_part.{step}", content_index=0, part=self.part())
 
@@ -195,9 +201,7 @@ class _Message(_TextItem):
         return {"content_index": 0, "logprobs": logprobs}
 
     def _done(self) -> Event:
-        return self._event(
-            f"{self.stem}.done", content_index=0, text=self.text, logprobs=self._logprobs
-        )
+        return {**super()._done(), "logprobs": self._logprobs}
 
 
 class _Reasoning(_TextItem):
@@ -218,12 +222,6 @@ class _Reasoning(_TextItem):
 
     def part(self) -> dict[str, Any]:
         return {"type": "reasoning_text", "text": self.text}
-
-    def _extra(self, logprobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        return {"content_index": 0}
-
-    def _done(self) -> Event:
-        return self._event(f"{self.stem}.done", content_index=0, text=self.text)
 
 
 class _Call(_Item):

@@ -13,7 +13,6 @@ from app.core.constraint import Vocabulary
 from app.core.errors import QueueFull, RequestError
 from app.http.answering import Renderer
 from app.http.config import ApiConfig
-from app.http.endpoint import Caller
 from app.http.errors import envelope
 from app.http.responses.output import Ended, Event, OutputBuilder
 from app.http.responses.settings import settings
@@ -22,7 +21,7 @@ from app.serving.generation import Generation, Usage
 
 
 def responses_renderer(
-    wire: ResponsesRequest, caller: Caller, config: ApiConfig, vocabulary: Vocabulary | None
+    wire: ResponsesRequest, request_id: str, config: ApiConfig, vocabulary: Vocabulary | None
 ) -> Callable[[Generation], Renderer]:
     """What answers ``wire``, once there is a generation.
 
@@ -31,7 +30,7 @@ def responses_renderer(
 
     def renderer(generation: Generation) -> Renderer:
         head = {
-            "id": f"resp_{caller.request_id}",
+            "id": f"resp_{request_id}",
             "object": "response",
             "created_at": int(time.time()),
             "completed_at": None,
@@ -43,13 +42,13 @@ def responses_renderer(
             "usage": None,
             **settings(wire),
         }
-        output = OutputBuilder(caller.request_id, vocabulary)
+        output = OutputBuilder(request_id, vocabulary)
         return (_Events if wire.stream else _Whole)(head, output, generation)
 
     return renderer
 
 
-class _Whole:
+class _Whole(Renderer):
     """A whole response as one object."""
 
     def __init__(self, head: dict[str, Any], output: OutputBuilder, generation: Generation) -> None:
@@ -59,18 +58,12 @@ class _Whole:
         self._generation = generation
         self._status: Ended = "completed"
 
-    def begin(self) -> bytes:
-        return b""
-
     def chunk(self, delta: Delta) -> bytes:
         self._add(delta)
         return b""
 
     def end(self) -> bytes:
         return to_json(self._response())
-
-    def fail(self, error: Exception) -> bytes:
-        raise error
 
     def _add(self, delta: Delta) -> list[Event]:
         """The events of ``delta``."""
@@ -134,10 +127,9 @@ class _Events(_Whole):
         return b"".join([self._one(event) for event in events])
 
     def _one(self, event: Event) -> bytes:
-        kind: str = event["type"]
         data = to_json({**event, "sequence_number": self._number})
         self._number += 1
-        return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
+        return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), data)
 
 
 def _usage(usage: Usage) -> dict[str, Any]:

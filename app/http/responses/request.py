@@ -11,7 +11,6 @@ from app.core.constraint import Vocabulary
 from app.core.errors import InvalidRequest
 from app.http.answering import AnswerCall
 from app.http.config import ApiConfig
-from app.http.endpoint import Caller
 from app.http.requests.constraints import (
     ConstraintReader,
     JsonSchemaFormat,
@@ -20,17 +19,15 @@ from app.http.requests.constraints import (
 )
 from app.http.requests.generation import check_stream_options, generation_request
 from app.http.requests.template_options import template_options
-from app.http.requests.tools import ToolChoice, check_names, tool_use
-from app.http.requests.wire import check_model, unsupported
+from app.http.requests.tools import ToolChoice, function_tools, tool_use
+from app.http.requests.wire import Other, check_model, missing, refusal, unsupported
 from app.http.responses.items import template_messages
 from app.http.responses.render import responses_renderer
 from app.http.responses.wire import (
     MOVED,
     AllowedTools,
-    FunctionToolParam,
     JsonSchemaText,
     NamedTool,
-    Other,
     ReasoningOptions,
     ResponsesRequest,
     TextFormat,
@@ -38,12 +35,12 @@ from app.http.responses.wire import (
 
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED = "reasoning.encrypted_content"
-"""Asks for reasoning in a form that may be sent back. Here it comes as it is, which may be."""
+"""Asks for reasoning that can be sent back. Here it always can, as it is not encrypted."""
 
 
 def responses_call(
     body: Mapping[str, Any],
-    caller: Caller,
+    request_id: str,
     config: ApiConfig,
     constraints: ConstraintReader,
     vocabulary: Vocabulary,
@@ -66,15 +63,10 @@ def responses_call(
     )
     request = generation_request(
         wire,
-        caller,
+        request_id,
         [conversation],
         content=content.spec,
-        tools=tool_use(
-            tools,
-            choice,
-            parallel=wire.parallel_tool_calls is not False,
-            whitespace=config.whitespace,
-        ),
+        tools=tool_use(tools, choice, wire.parallel_tool_calls, config.whitespace),
         max_tokens=wire.max_output_tokens,
         logprobs=(wire.top_logprobs or 0) if logprobs else None,
     )
@@ -85,7 +77,7 @@ def responses_call(
             "max_tokens": "max_output_tokens",
             "constraint": "tools" if content.spec is None else content.param,
         },
-        renderer=responses_renderer(wire, caller, config, vocabulary if logprobs else None),
+        renderer=responses_renderer(wire, request_id, config, vocabulary if logprobs else None),
         stream=bool(wire.stream),
         logprobs=logprobs,
     )
@@ -100,7 +92,7 @@ def _check_moved(body: Mapping[str, Any]) -> None:
 
 
 def _check(wire: ResponsesRequest, config: ApiConfig) -> None:
-    """Bounds, and what fields ask of one another."""
+    """Bounds, and fields that need or exclude one another."""
     if not isinstance(wire.input, str) and len(wire.input) > config.max_messages:
         raise InvalidRequest(
             f"there are {len(wire.input)} items and the limit is {config.max_messages}",
@@ -122,10 +114,10 @@ def _check(wire: ResponsesRequest, config: ApiConfig) -> None:
 def _check_reasoning(reasoning: ReasoningOptions) -> None:
     for name in ("summary", "generate_summary"):
         if getattr(reasoning, name) not in (None, "auto"):
-            raise InvalidRequest(
-                f"reasoning.{name}: this server makes no summaries, it shows the reasoning itself; "
-                "leave it out or send 'auto'",
-                param=f"reasoning.{name}",
+            raise refusal(
+                f"reasoning.{name}",
+                "this server makes no summaries, it shows the reasoning itself; leave it out or "
+                "send 'auto'",
             )
     if reasoning.context not in (None, "auto"):
         raise unsupported("reasoning.context")
@@ -141,9 +133,7 @@ def _format(wire: ResponsesRequest) -> ResponseFormat | None:
     inner = None
     if asked.schema_ is not None:
         if asked.name is None:
-            raise InvalidRequest(
-                "Missing required parameter: 'text.format.name'.", param="text.format.name"
-            )
+            raise missing("text.format.name")
         inner = JsonSchemaFormat(
             name=asked.name,
             schema=asked.schema_,
@@ -151,9 +141,7 @@ def _format(wire: ResponsesRequest) -> ResponseFormat | None:
             strict=asked.strict,
         )
     elif asked.schema_id is None:
-        raise InvalidRequest(
-            "Missing required parameter: 'text.format.schema'.", param="text.format.schema"
-        )
+        raise missing("text.format.schema")
     return JsonSchemaResponse(
         type="json_schema",
         json_schema=inner,
@@ -164,17 +152,16 @@ def _format(wire: ResponsesRequest) -> ResponseFormat | None:
 
 def _function_tools(wire: ResponsesRequest) -> list[FunctionTool]:
     """What the prompt shows, in the order given. Raises ``InvalidRequest``."""
-    tools = []
+    functions = []
     for number, tool in enumerate(wire.tools or ()):
-        if not isinstance(tool, FunctionToolParam):
+        if isinstance(tool, Other):
             raise InvalidRequest(
                 f"tools[{number}]: tools of the type {tool.type!r} are not supported; this server "
                 "takes function",
                 param=f"tools[{number}].type",
             )
-        tools.append(FunctionTool(tool.name, tool.description, tool.parameters, tool.strict))
-    check_names(tools, "tools[{}].name")
-    return tools
+        functions.append(tool)
+    return function_tools(functions, "tools[{}].name")
 
 
 def _tool_choice(wire: ResponsesRequest) -> ToolChoice:
@@ -185,9 +172,9 @@ def _tool_choice(wire: ResponsesRequest) -> ToolChoice:
             return ToolChoice("required", [name], once=True)
         case AllowedTools(mode=mode, tools=tools):
             return ToolChoice(mode, [tool.name for tool in tools])
-        case Other(type=kind):
+        case Other(type=type):
             raise InvalidRequest(
-                f"a tool_choice of the type {kind!r} is not supported; this server takes none, "
+                f"a tool_choice of the type {type!r} is not supported; this server takes none, "
                 "auto, required, function and allowed_tools",
                 param="tool_choice.type",
             )

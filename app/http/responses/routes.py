@@ -1,19 +1,21 @@
-"""``/v1/responses``: to create one, and to hear that none is kept."""
+"""``/v1/responses``: to create one; the routes of stored responses say that none is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import functools
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from app.core.constraint import Vocabulary
-from app.http.answering import AnswerCall, AnswerEndpoint
+from app.http.answering import answer_router
 from app.http.config import ApiConfig
-from app.http.endpoint import Caller
+from app.http.errors import error_object
+from app.http.openapi import GENERATES, tells
 from app.http.requests.constraints import ConstraintReader
+from app.http.responses.answers import ResponseEvent, ResponseObject
 from app.http.responses.request import responses_call
+from app.http.responses.wire import ResponsesRequest
 from app.serving.service import GenerationService
 
 PATH = "/v1/responses"
@@ -26,38 +28,33 @@ def responses_router(
     constraints: ConstraintReader,
 ) -> APIRouter:
     """The router of responses."""
+    parse = functools.partial(
+        responses_call, config=config, constraints=constraints, vocabulary=vocabulary
+    )
+    operation = tells(
+        "Answer a list of items",
+        ResponseObject,
+        event=ResponseEvent,
+        bodies=[ResponsesRequest],
+        errors=GENERATES,
+    )
+    router = answer_router(PATH, operation, service, config, parse)
 
-    def parse(body: Mapping[str, Any], caller: Caller) -> AnswerCall:
-        return responses_call(body, caller, config, constraints, vocabulary)
-
-    router = APIRouter()
-    router.post(PATH)(AnswerEndpoint(PATH, service, config, parse).answer)
-
-    @router.get(PATH + "/{response_id}")
-    async def retrieve_response(response_id: str) -> JSONResponse:
-        return _not_kept(response_id)
-
-    @router.delete(PATH + "/{response_id}")
-    async def delete_response(response_id: str) -> JSONResponse:
-        return _not_kept(response_id)
-
-    @router.post(PATH + "/{response_id}/cancel")
-    async def cancel_response(response_id: str) -> JSONResponse:
-        return _not_kept(response_id)
-
-    @router.get(PATH + "/{response_id}/input_items")
-    async def list_input_items(response_id: str) -> JSONResponse:
-        return _not_kept(response_id)
-
+    for method, path, summary in (
+        ("GET", "", "No response is kept"),
+        ("DELETE", "", "No response is kept to be deleted"),
+        ("POST", "/cancel", "No response runs in the background"),
+        ("GET", "/input_items", "No response's input is kept"),
+    ):
+        router.add_api_route(
+            f"{PATH}/{{response_id}}{path}",
+            _not_kept,
+            methods=[method],
+            openapi_extra=tells(summary, errors=[404]),
+        )
     return router
 
 
-def _not_kept(response_id: str) -> JSONResponse:
+async def _not_kept(response_id: str) -> JSONResponse:
     message = f"there is no response {response_id!r}: this server keeps no responses"
-    error = {
-        "message": message,
-        "type": "invalid_request_error",
-        "param": "response_id",
-        "code": None,
-    }
-    return JSONResponse({"error": error}, 404)
+    return JSONResponse(error_object(message, param="response_id"), 404)

@@ -17,7 +17,9 @@ from app.http.requests.constraints import (
     TextResponse,
 )
 from app.http.requests.generation import GenerationFields
-from app.http.requests.wire import NotServed, Wire, kind_among
+from app.http.requests.messages import RefusalPart, TextPart
+from app.http.requests.tools import FunctionDefinition
+from app.http.requests.wire import Count, Effort, Name, NotServed, Other, Wire, type_among
 
 MOVED = {
     "functions": "tools",
@@ -31,39 +33,26 @@ MOVED = {
 """Fields of chat completions that have another name here."""
 
 
-class Other(Wire, extra="allow"):
-    """A part, an item or a tool of a type that is not served: refused by name."""
-
-    type: str
-
-
-class InputText(Wire):
+class InputText(TextPart):
     type: Literal["input_text"]
-    text: str
     prompt_cache_breakpoint: dict[str, Any] | None = None
     """A hint about caches."""
 
 
-class OutputText(Wire):
+class OutputText(TextPart):
     """Text of an earlier answer. Its annotations and log-probabilities are not shown again."""
 
     type: Literal["output_text"]
-    text: str
     annotations: list[Any] | None = None
     logprobs: list[Any] | None = None
-
-
-class Refusal(Wire):
-    type: Literal["refusal"]
-    refusal: str
 
 
 Part = Annotated[
     Annotated[InputText, Tag("input_text")]
     | Annotated[OutputText, Tag("output_text")]
-    | Annotated[Refusal, Tag("refusal")]
+    | Annotated[RefusalPart, Tag("refusal")]
     | Annotated[Other, Tag("other")],
-    Discriminator(kind_among("input_text", "output_text", "refusal")),
+    Discriminator(type_among("input_text", "output_text", "refusal")),
 ]
 
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -129,7 +118,7 @@ Item = Annotated[
     | Annotated[Reasoning, Tag("reasoning")]
     | Annotated[Other, Tag("other")],
     Discriminator(
-        kind_among(
+        type_among(
             "message", "function_call", "function_call_output", "reasoning", default="message"
         )
     ),
@@ -137,10 +126,10 @@ Item = Annotated[
 
 
 class JsonSchemaText(Wire):
-    """Chat completions have the same one level deeper."""
+    """The same as in chat completions, which have it one level deeper."""
 
     type: Literal["json_schema"]
-    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")] | None = None
+    name: Name | None = None
     schema_: dict[str, Any] | None = Field(default=None, alias="schema")
     description: str | None = None
     strict: bool | None = None
@@ -167,12 +156,8 @@ class TextConfig(Wire):
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
-class FunctionToolParam(Wire):
+class FunctionToolParam(FunctionDefinition):
     type: Literal["function"]
-    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
     # What OpenAI's newer models do with tools; these values ask for nothing.
     allowed_callers: list[Literal["direct"]] | None = None
     async_: Literal[False] | None = Field(default=None, alias="async")
@@ -182,7 +167,7 @@ class FunctionToolParam(Wire):
 
 Tool = Annotated[
     Annotated[FunctionToolParam, Tag("function")] | Annotated[Other, Tag("other")],
-    Discriminator(kind_among("function")),
+    Discriminator(type_among("function")),
 ]
 
 
@@ -203,13 +188,13 @@ ToolChoice = (
         Annotated[NamedTool, Tag("function")]
         | Annotated[AllowedTools, Tag("allowed_tools")]
         | Annotated[Other, Tag("other")],
-        Discriminator(kind_among("function", "allowed_tools")),
+        Discriminator(type_among("function", "allowed_tools")),
     ]
 )
 
 
 class ReasoningOptions(Wire):
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    effort: Effort | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
     """The older name of ``summary``."""
@@ -264,9 +249,9 @@ class ResponsesRequest(GenerationFields, ExtensionFields):
     tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    max_output_tokens: Annotated[int, Field(ge=1, lt=2**31)] | None = None
-    max_tool_calls: Annotated[int, Field(ge=1, lt=2**31)] | None = None
-    """Of calls that the server makes itself: there are none, so every limit is kept."""
+    max_output_tokens: Count | None = None
+    max_tool_calls: Count | None = None
+    """Bounds the calls that the server makes itself: it makes none."""
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     include: Annotated[list[str], Field(max_length=32)] | None = None
     reasoning: ReasoningOptions | None = None

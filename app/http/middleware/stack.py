@@ -1,7 +1,7 @@
-"""What stands around every answer: its headers, HEAD, and errors that nobody planned.
+"""The ASGI middlewares around every answer, and their order.
 
-ASGI middlewares, in the order that ``install_edges`` puts them in. They copy no body and wrap no
-task, so a stream costs nothing more.
+Those that stand here write headers, answer HEAD and the errors that nothing else has answered.
+They copy no body and wrap no task, so a stream costs nothing more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EXPOSED = ("x-request-id", "openai-processing-ms", "retry-after", "x-should-retr
 """Headers that pages of another origin may read."""
 
 
-def install_edges(
+def install_middlewares(
     app: FastAPI, config: ApiConfig, admission: Admission, queued_paths: frozenset[str]
 ) -> None:
     """Put around ``app``: headers, CORS, unplanned errors, keys or pages, admission, HEAD.

@@ -1,0 +1,102 @@
+"""The shapes of chat completions, whole and in chunks, as ``/openapi.json`` tells them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from app.http.choices import Usage
+from app.http.openapi import Shape
+
+
+class TopLogprob(Shape):
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class TokenLogprob(TopLogprob):
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(Shape):
+    content: list[TokenLogprob]
+    refusal: None
+
+
+class AnsweredFunction(Shape):
+    name: str
+    arguments: str
+    """JSON that is valid against the tool's parameters."""
+
+
+class AnsweredCall(Shape):
+    id: str
+    type: Literal["function"]
+    function: AnsweredFunction
+
+
+class AnsweredMessage(Shape):
+    role: Literal["assistant"]
+    content: str | None
+    refusal: None
+    annotations: list[Any] = Field(max_length=0)
+    reasoning_content: str = ""
+    tool_calls: list[AnsweredCall] = Field(default=[], min_length=1)
+
+
+class ChatChoice(Shape):
+    index: int
+    message: AnsweredMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: Literal["stop", "length", "tool_calls"]
+
+
+class _Head(Shape):
+    id: str
+    created: int
+    model: str
+    system_fingerprint: str
+    service_tier: Literal["default"]
+
+
+class ChatCompletion(_Head):
+    object: Literal["chat.completion"]
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+class FunctionDelta(Shape):
+    name: str = ""
+    arguments: str
+
+
+class CallDelta(Shape):
+    """``id`` and the function's name come once."""
+
+    index: int
+    id: str = ""
+    type: Literal["function"] = "function"
+    function: FunctionDelta
+
+
+class Delta(Shape):
+    role: Literal["assistant"] = "assistant"
+    content: str = ""
+    refusal: None = None
+    reasoning_content: str = ""
+    tool_calls: list[CallDelta] = Field(default=[])
+
+
+class ChunkChoice(Shape):
+    index: int
+    delta: Delta
+    logprobs: ChatLogprobs | None
+    finish_reason: Literal["stop", "length", "tool_calls"] | None
+
+
+class ChatCompletionChunk(_Head):
+    object: Literal["chat.completion.chunk"]
+    choices: list[ChunkChoice]
+    usage: Usage | None = None

@@ -1,0 +1,60 @@
+"""Messages that clients send, as the chat template takes them: what every API has in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from app.http.requests.fields import parsed
+from app.http.requests.wire import Other, Wire, refusal
+
+
+class TextPart(Wire):
+    """Part of a message's content; each API has types of its own for it."""
+
+    text: str
+
+
+class RefusalPart(Wire):
+    """Of an assistant's message that refused."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+
+def joined_text(content: str | Sequence[TextPart | RefusalPart | Other], param: str) -> str:
+    """The text of all parts. Raises ``InvalidRequest`` for one that has none, an image say."""
+    if isinstance(content, str):
+        return content
+    texts = []
+    for number, part in enumerate(content):
+        if isinstance(part, Other):
+            reason = f"parts of the type {part.type!r} are not supported; this server takes text"
+            raise refusal(f"{param}[{number}]", reason)
+        texts.append(part.text if isinstance(part, TextPart) else part.refusal)
+    return "\n".join(texts)
+
+
+def template_role(role: str) -> str:
+    """Templates know ``system``, which ``developer`` replaced."""
+    return "system" if role == "developer" else role
+
+
+def template_call(id: str, name: str, arguments: str, param: str) -> dict[str, Any]:
+    """An earlier call, whose ``arguments`` are the field ``param``. Raises ``InvalidRequest``."""
+    function = {"name": name, "arguments": called_arguments(arguments, param)}
+    return {"id": id, "type": "function", "function": function}
+
+
+def called_arguments(text: str, param: str) -> dict[str, Any]:
+    """The arguments of an earlier call, sent as text. Raises ``InvalidRequest``."""
+    # OpenAI's models themselves wrote nothing for a function without parameters.
+    arguments = parsed(text, param) if text.strip() else {}
+    if not isinstance(arguments, dict):
+        raise refusal(param, "it has to be a JSON object, as text")
+    try:
+        json.dumps(arguments, allow_nan=False)  # 1e999 is a number in JSON, and infinite here
+    except ValueError as error:
+        raise refusal(param, str(error)) from None
+    return arguments

@@ -1,0 +1,66 @@
+"""The shapes of responses and their events, as ``/openapi.json`` tells them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from app.http.openapi import Shape
+
+
+class ResponsesInputDetails(Shape):
+    cached_tokens: int
+    cache_write_tokens: int
+
+
+class ResponsesOutputDetails(Shape):
+    reasoning_tokens: int
+    leapt_tokens: int
+    drafted_tokens: int
+    forward_passes: int
+
+
+class ResponsesUsage(Shape):
+    input_tokens: int
+    input_tokens_details: ResponsesInputDetails
+    output_tokens: int
+    output_tokens_details: ResponsesOutputDetails
+    total_tokens: int
+
+
+class OutputItem(BaseModel):
+    """A message, a function call, or reasoning; its other fields depend on its type."""
+
+    model_config = ConfigDict(extra="allow")
+    id: str
+    type: Literal["message", "function_call", "reasoning"]
+    status: Literal["completed", "incomplete"] = "completed"
+
+
+class IncompleteDetails(Shape):
+    reason: Literal["max_output_tokens"]
+
+
+class ResponseObject(BaseModel):
+    """Beside these it repeats the settings of its request."""
+
+    model_config = ConfigDict(extra="allow")
+    id: str
+    object: Literal["response"]
+    created_at: int
+    completed_at: int | None
+    status: Literal["completed", "incomplete"]
+    error: None
+    incomplete_details: IncompleteDetails | None
+    model: str
+    output: list[OutputItem]
+    usage: ResponsesUsage
+
+
+class ResponseEvent(BaseModel):
+    """Its other fields depend on its type."""
+
+    model_config = ConfigDict(extra="allow")
+    type: str
+    sequence_number: int
