@@ -303,7 +303,7 @@ class Bench:
                 AnswerPlan.of(RenderedPrompt(request.prompt), None, None, self._config.chat_format)
             ],
             ticket=ticket,
-            timeline=Timeline(request.request_id, "profile", self.recorder, time.perf_counter),
+            timeline=Timeline("profile", self.recorder, time.perf_counter),
             abort=worker.abort,
             status_of=lambda error: 500,
         )

@@ -234,7 +234,5 @@ def _ends_free(part: Part) -> bool:
 
 def _is_optional(part: Part) -> bool:
     """Whether nothing is a text of ``part``, as far as its shape tells."""
-    match part:
-        case JsonSchema() | JsonObject() | Regex() | Choice() | Grammar():
-            return False
-    return _may_be_empty(part)
+    leaf = isinstance(part, JsonSchema | JsonObject | Regex | Choice | Grammar)
+    return not leaf and _may_be_empty(part)

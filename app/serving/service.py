@@ -88,9 +88,9 @@ class GenerationService:
             return f"the engine hangs: its last step ended {self._worker.step_age:.0f} s ago"
         return None
 
-    def arrive(self, request_id: str, endpoint: str) -> Timeline:
+    def arrive(self, endpoint: str) -> Timeline:
         """Start a request's clock."""
-        return Timeline(request_id, endpoint, self._observer, self._clock)
+        return Timeline(endpoint, self._observer, self._clock)
 
     async def tokenize(self, prompt: Prompt, *, add_special_tokens: bool = True) -> Sequence[int]:
         """The tokens that a request with this prompt would have. Raises ``InvalidRequest``."""

@@ -18,7 +18,6 @@ class Timeline:
     arrive in that of the engine's thread, which knows nothing of the request.
     """
 
-    request_id: str
     endpoint: str
     observer: RequestObserver
     clock: Callable[[], float]
