@@ -23,8 +23,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.command in ("check", "explain"):
         from app.cli import check, explain
+        from app.cli.specification import reporting_errors
 
-        return {"check": check.run, "explain": explain.run}[options.command](options)
+        run = check.run if options.command == "check" else explain.run
+        return reporting_errors(run, options)
     settings = _settings(parser, options)
     from app.server.serve import serve
 
@@ -46,21 +48,19 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"leapjson {version('leapjson')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    serve = commands.add_parser("serve", help="serve a model over HTTP")
+    serve = commands.add_parser(
+        "serve", help="serve a model over HTTP", argument_default=argparse.SUPPRESS
+    )
     for name, field in Settings.model_fields.items():
         flag = "--" + name.replace("_", "-")
         meaning = " ".join((field.description or "").split())
         text = f"{meaning} (LEAPJSON_{name.upper()}; default: {field.default})"
         text = text.replace("%", "%%")
         if field.annotation is bool:
-            serve.add_argument(
-                flag, action=argparse.BooleanOptionalAction, help=text, default=argparse.SUPPRESS
-            )
+            serve.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
         else:
             action = "append" if field.annotation == tuple[str, ...] else "store"
-            serve.add_argument(
-                flag, action=action, metavar="VALUE", help=text, default=argparse.SUPPRESS
-            )
+            serve.add_argument(flag, action=action, metavar="VALUE", help=text)
     add_check(commands)
     add_explain(commands)
     return parser

@@ -6,25 +6,26 @@ import argparse
 import json
 from typing import Any
 
-from app.cli.specification import read_bytes, read_specification, reports_errors
+from app.cli.specification import read_bytes, read_specification
 from app.constraint.program import compile_program
+from app.core.constraint import JsonSchema
 from app.explain.check import Checker, Verdict
 from app.explain.spelling import spell_bytes
 
 
-@reports_errors
 def run(options: argparse.Namespace) -> int:
     """The exit status."""
     constrained = read_specification(options)
     texts = {name: read_bytes(name) for name in options.instance}
-    checker = Checker(compile_program(constrained.spec, constrained.limits), constrained.schema)
+    spec = constrained.spec
+    checker = Checker(compile_program(spec, constrained.limits), constrained.schema)
     reports: list[dict[str, Any]] = []
     for name, text in texts.items():
         text = text.removesuffix(b"\n").removesuffix(b"\r")
         verdict = checker.check(text)
         other = None
-        if constrained.is_json and not verdict.valid:
-            other = checker.rewritten(text, constrained.whitespace)
+        if isinstance(spec, JsonSchema) and not verdict.valid:
+            other = checker.rewritten(text, spec.whitespace)
         if options.json:
             reports.append(_as_json(name, verdict, other))
         else:

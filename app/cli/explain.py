@@ -5,62 +5,55 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from app.cli.specification import Constrained, UnusableInput, read_specification, reports_errors
+from app.cli.specification import Constrained, UnusableInput, read_specification
 from app.constraint.program import compile_program
+from app.core.constraint import JsonSchema
 from app.core.errors import UnsupportedModel, UnsupportedSchema
 from app.explain.graph import Graph, explore
 from app.explain.keywords import KeywordUse, keyword_uses
-from app.explain.report import graph_facts, keyword_facts, length_facts
-from app.explain.spelling import spell_bytes
+from app.explain.report import graph_facts, length_facts
+from app.explain.spelling import cut, spell_bytes
 from app.explain.svg import draw
 
-_SHOWN = 200
-"""Characters of a text in the report."""
 _WAYS = 60
 """Lines that list ways."""
 
 
-@reports_errors
 def run(options: argparse.Namespace) -> int:
     """The exit status."""
     constrained = read_specification(options)
     try:
-        report = _report(constrained, options)
+        program = compile_program(constrained.spec, constrained.limits)
     except UnsupportedSchema as error:
         if not options.json:
             print("\n".join(_keyword_lines(keyword_uses(constrained.schema, error))))
         raise
-    if options.json:
-        print(json.dumps(report, ensure_ascii=False, indent=2))
-    return 0
-
-
-def _report(constrained: Constrained, options: argparse.Namespace) -> dict[str, Any]:
-    """Everything, as JSON; printed on the way where it is for people."""
-    program = compile_program(constrained.spec, constrained.limits)
     report = length_facts(program)
     if options.tokenizer is not None:
         report |= _in_tokens(constrained, options.tokenizer)
-    graph = explore(program, json=constrained.is_json, max_nodes=max(2, options.max_nodes))
+    is_json = isinstance(constrained.spec, JsonSchema)
+    graph = explore(program, json=is_json, max_nodes=max(2, options.max_nodes))
     uses = keyword_uses(constrained.schema)
-    report |= graph_facts(graph)
-    report["keywords"] = keyword_facts(uses)
+    report |= graph_facts(graph) | {"keywords": [asdict(use) for use in uses]}
     if options.svg is not None:
         try:
             Path(options.svg).write_text(draw(graph, constrained.title), encoding="utf-8")
         except OSError as error:
             raise UnusableInput(f"{options.svg}: {error.strerror}") from None
-    if not options.json:
-        lines = [constrained.title, "", *_figure_lines(report), "", *_way_lines(graph)]
-        if uses:
-            lines += ["", *_keyword_lines(uses)]
-        if options.svg is not None:
-            lines += ["", f"picture: {options.svg}"]
-        print("\n".join(lines))
-    return report
+    if options.json:
+        print(json.dumps(report, ensure_ascii=False, indent=2))
+        return 0
+    lines = [constrained.title, "", *_figure_lines(report), "", *_way_lines(graph)]
+    if uses:
+        lines += ["", *_keyword_lines(uses)]
+    if options.svg is not None:
+        lines += ["", f"picture: {options.svg}"]
+    print("\n".join(lines))
+    return 0
 
 
 def _in_tokens(constrained: Constrained, tokenizer: str) -> dict[str, Any]:
@@ -73,8 +66,7 @@ def _in_tokens(constrained: Constrained, tokenizer: str) -> dict[str, Any]:
         vocabulary = Vocabulary.from_file(path / "tokenizer.json" if path.is_dir() else path)
     except (OSError, ValueError, LookupError, UnsupportedModel) as error:
         raise UnusableInput(f"{tokenizer}: not a tokenizer.json: {error}") from None
-    constraint = Compiler(vocabulary, constrained.limits).compile(constrained.spec)
-    state = constraint.start()
+    state = Compiler(vocabulary, constrained.limits).compile(constrained.spec).start()
     allowed = sum(int(word).bit_count() for word in state.mask())
     return {
         "vocabulary": vocabulary.size,
@@ -91,7 +83,7 @@ def _figure_lines(report: dict[str, Any]) -> list[str]:
     size, forced = report["shortest_bytes"], report["shortest_forced_bytes"]
     share = f"{forced / size:.0%}" if size else "nothing"
     lines = [
-        f"shortest answer  {size} bytes: {_cut(report['shortest'])}",
+        f"shortest answer  {size} bytes: {cut(report['shortest'])}",
         f"longest answer   {spelled}",
         f"forced           {share} of the shortest answer's bytes; it visits "
         f"{report['shortest_states']} states",
@@ -119,7 +111,7 @@ def _way_lines(graph: Graph) -> list[str]:
             notes.append(node.repeats)
         choice = f"<{edge.choice}> " if edge.choice else ""
         target = "..." if edge.target is None else str(edge.target)
-        text = f"{choice}{_cut(spell_bytes(edge.leap))}".rstrip("\n")
+        text = f"{choice}{cut(spell_bytes(edge.leap))}".rstrip("\n")
         note = f"   ({', '.join(notes)})" if notes else ""
         lines.append(f"  {edge.source:>3} -> {target:<3}  {text}{note}")
     if len(graph.edges) > _WAYS:
@@ -137,9 +129,5 @@ def _keyword_lines(uses: list[KeywordUse]) -> list[str]:
     lines = ["keywords"]
     for (keyword, fate, note), pointers in groups.items():
         times = f"{len(pointers)} times, first at " if len(pointers) > 1 else ""
-        lines.append(f"  {keyword:<22} {fate}: {note} ({times}{_cut(pointers[0])})")
+        lines.append(f"  {keyword:<22} {fate}: {note} ({times}{cut(pointers[0])})")
     return lines
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

@@ -46,7 +46,6 @@ def _add_constraint(parser: argparse.ArgumentParser) -> None:
     keys = parser.add_mutually_exclusive_group()
     keys.add_argument(
         "--closed",
-        dest="closed",
         action="store_true",
         default=True,
         help="no keys but those that the schema names, where it leaves that open; as the server "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import sys
 from collections.abc import Callable
@@ -33,8 +32,6 @@ class Constrained:
     spec: ConstraintSpec
     schema: Any
     """The parsed schema, None for patterns and grammars."""
-    is_json: bool
-    whitespace: str
     title: str
     limits: Limits
     """As the server's."""
@@ -44,11 +41,10 @@ def read_specification(options: argparse.Namespace) -> Constrained:
     """Raises ``UnusableInput``."""
     limits = _configured_limits()
     if options.regex is not None:
-        return Constrained(Regex(options.regex), None, False, "spaced", options.regex, limits)
+        return Constrained(Regex(options.regex), None, options.regex, limits)
     if options.grammar_file is not None:
         text = read_bytes(options.grammar_file).decode("utf-8", "replace")
-        name = Path(options.grammar_file).name
-        return Constrained(Grammar(text), None, False, "spaced", name, limits)
+        return Constrained(Grammar(text), None, Path(options.grammar_file).name, limits)
     try:
         schema = json.loads(read_bytes(options.schema))
     except RecursionError:
@@ -58,7 +54,7 @@ def read_specification(options: argparse.Namespace) -> Constrained:
     spec = JsonSchema(schema, close_objects=options.closed, whitespace=options.whitespace)
     title = schema.get("title") if isinstance(schema, dict) else None
     name = title if isinstance(title, str) else Path(options.schema).name
-    return Constrained(spec, schema, True, options.whitespace, name, limits)
+    return Constrained(spec, schema, name, limits)
 
 
 def _configured_limits() -> Limits:
@@ -71,29 +67,24 @@ def _configured_limits() -> Limits:
         raise UnusableInput(f"LEAPJSON_{name}: {first['msg']}") from None
 
 
-def reports_errors(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """Makes a command report faulty input and return ``BAD_CONSTRAINT``, where it would raise."""
-
-    @functools.wraps(run)
-    def reporting(options: argparse.Namespace) -> int:
-        details: dict[str, str] = {}
-        try:
-            return run(options)
-        except UnusableInput as error:
-            message = str(error)
-        except RecursionError:
-            message = "the schema is nested too deeply"
-        except ConstraintError as error:
-            message = str(error)
-            found = {name: getattr(error, name, None) for name in ("code", "keyword", "pointer")}
-            details = {name: value for name, value in found.items() if isinstance(value, str)}
-        if options.json:  # for scripts, which read standard output
-            print(json.dumps({"error": {"message": message, **details}}))
-        else:
-            print(f"leapjson: {message}", file=sys.stderr)
-        return BAD_CONSTRAINT
-
-    return reporting
+def reporting_errors(run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """What a command returns; faulty input, where it raises, is reported: ``BAD_CONSTRAINT``."""
+    details: dict[str, str] = {}
+    try:
+        return run(options)
+    except UnusableInput as error:
+        message = str(error)
+    except RecursionError:
+        message = "the schema is nested too deeply"
+    except ConstraintError as error:
+        message = str(error)
+        found = {name: getattr(error, name, None) for name in ("code", "keyword", "pointer")}
+        details = {name: value for name, value in found.items() if isinstance(value, str)}
+    if options.json:  # for scripts, which read standard output
+        print(json.dumps({"error": {"message": message, **details}}))
+    else:
+        print(f"leapjson: {message}", file=sys.stderr)
+    return BAD_CONSTRAINT
 
 
 def read_bytes(name: str) -> bytes:

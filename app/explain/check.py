@@ -12,7 +12,7 @@ from app.constraint.automaton.trie import DEAD
 from app.constraint.json.whitespace import Whitespace
 from app.constraint.program import Program
 from app.core.errors import InvalidSchema
-from app.explain.spelling import spell_class
+from app.explain.spelling import first_bytes, spell_class
 
 _SHORTEST_SHOWN = 2_000
 """Bytes of a completion that is spelled out."""
@@ -63,9 +63,7 @@ class Checker:
         valid = offset == len(text) and automaton.is_accepting(state)
         line = text.count(b"\n", 0, offset) + 1
         start = text.rfind(b"\n", 0, offset) + 1
-        bits = 0
-        for each, _ in automaton.derivatives.live_row(automaton.expression(state)):
-            bits |= each
+        row = automaton.derivatives.live_row(automaton.expression(state))
         completion: bytes | None = b""
         if offset == len(text) and not valid:
             short = automaton.length(state) <= _SHORTEST_SHOWN
@@ -77,7 +75,7 @@ class Checker:
             column=len(text[start:offset].decode("utf-8", "replace")) + 1,
             before=text[max(0, offset - 40) : offset],
             found=_character_at(text, offset),
-            allowed=spell_class(bits),
+            allowed=spell_class(first_bytes(row)),
             may_end=automaton.is_accepting(state),
             forced=automaton.forced(state).text,
             completion=completion,
@@ -91,18 +89,15 @@ class Checker:
         form = Whitespace.named(whitespace)
         try:
             value = json.loads(text, object_pairs_hook=_unique)
-            for ordered in (value, *(_ordered(value, orders) for orders in self._orders_to_try())):
+            # All orders together; then without the first ones, should schemas disagree.
+            tried = range(min(len(self._orders), _FORMS))
+            for ordered in (value, *(_ordered(value, self._orders[skip:]) for skip in tried)):
                 written = form.written(ordered)
                 if written != text and self._accepts(written):
                     return written
         except (ValueError, RecursionError, InvalidSchema):  # no JSON, or a number is not finite
             pass
         return None
-
-    def _orders_to_try(self) -> Iterator[list[list[str]]]:
-        """All orders together; then without the first ones, should schemas disagree."""
-        for skipped in range(min(len(self._orders), _FORMS)):
-            yield self._orders[skipped:]
 
     def _accepts(self, text: bytes) -> bool:
         state = self._automaton.step(START, text)
@@ -125,14 +120,8 @@ class Checker:
 
 def _character_at(text: bytes, offset: int) -> bytes:
     """The character that the byte at ``offset`` begins, or that byte alone."""
-    for size in range(1, 5):
-        piece = text[offset : offset + size]
-        try:
-            piece.decode()
-        except UnicodeDecodeError:
-            continue
-        return piece
-    return text[offset : offset + 1]
+    first = text[offset : offset + 4].decode("utf-8", "surrogateescape")[:1]
+    return first.encode("utf-8", "surrogateescape")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

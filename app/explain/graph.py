@@ -9,8 +9,6 @@ node, which says how often.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -18,7 +16,7 @@ from app.constraint.json.text import CHARACTER
 from app.constraint.language.expressions import INFINITE, Expression, Kind, byte_set
 from app.constraint.program import Program
 from app.explain.measures import Measures
-from app.explain.spelling import Spelling, members, spell_class
+from app.explain.spelling import Spelling, first_bytes, members, spell_class
 
 ChoiceKind = Literal["start", "byte", "class", "text", "rule"]
 
@@ -84,17 +82,6 @@ def explore(program: Program, *, json: bool = True, max_nodes: int = 400) -> Gra
     return _Explorer(program, _OUTSIDE if json else _PLAIN, max_nodes).run()
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """One way on from a state, before its leap."""
-
-    kind: ChoiceKind
-    choice: str
-    decided: int
-    target: Expression
-    mode: int
-
-
 class _Explorer:
     def __init__(self, program: Program, mode: int, max_nodes: int) -> None:
         self._derivatives = program.derivatives
@@ -104,50 +91,45 @@ class _Explorer:
         self._max_nodes = max_nodes
         self._measures = Measures(program.derivatives)
         self._spelling = Spelling(program.derivatives)
-        self._nodes: list[GraphNode] = []
+        self._nodes = [GraphNode(accepting=False)]
         self._known: dict[tuple[Expression, int], int] = {}
-        self._waiting: deque[tuple[int, Expression, int]] = deque()
+        self._states: list[tuple[int, Expression, int]] = []
+        """Of every node but the first: its number, expression and mode."""
         self._rules: dict[int, int] = {}
         """Numbers of rules, in the order they are met."""
         self._whole = True
 
     def run(self) -> Graph:
-        start = self._new_node(self._pool.epsilon, self._mode)
-        self._nodes[start].accepting = False
-        self._waiting.clear()
         root = self._root
         if self._pool.kinds[root] == Kind.RULE:
             self._rules[self._pool.operands[root]] = 1
-            self._nodes[start].rule = 1
+            self._nodes[0].rule = 1
             root = self._pool.body(root)
-        self._add(start, _Way("start", "", 0, root, self._mode))
-        while self._waiting:
-            number, expression, mode = self._waiting.popleft()
-            for way in self._ways(expression, mode):
-                self._add(number, way)
+        self._add(0, "start", "", 0, root, self._mode)
+        for number, expression, mode in self._states:  # which grows
+            self._add_ways(number, expression, mode)
         return Graph(self._nodes, self._whole)
 
-    def _add(self, source: int, way: _Way) -> None:
-        leap, end, mode = self._leap(way.target, way.mode)
-        target = self._node(end, mode)
-        edge = Edge(source, target, way.kind, way.choice, way.decided, leap)
+    def _add(
+        self, source: int, kind: ChoiceKind, choice: str, decided: int, on: Expression, mode: int
+    ) -> None:
+        """An edge for a choice that leaves ``on`` to come, in ``mode``."""
+        leap, end, mode = self._leap(on, mode)
+        edge = Edge(source, self._node(end, mode), kind, choice, decided, leap)
         self._nodes[source].edges.append(edge)
 
     def _node(self, expression: Expression, mode: int) -> int | None:
         expression, repeats = self._loosen(expression, mode)
         known = self._known.get((expression, mode))
-        if known is None:
-            if len(self._nodes) >= self._max_nodes:
-                self._whole = False
-                return None
-            known = self._known[expression, mode] = self._new_node(expression, mode)
-            self._nodes[known].repeats = repeats
-        return known
-
-    def _new_node(self, expression: Expression, mode: int) -> int:
-        self._nodes.append(GraphNode(self._pool.nullable[expression]))
-        self._waiting.append((len(self._nodes) - 1, expression, mode))
-        return len(self._nodes) - 1
+        if known is not None:
+            return known
+        if len(self._nodes) >= self._max_nodes:
+            self._whole = False
+            return None
+        number = self._known[expression, mode] = len(self._nodes)
+        self._nodes.append(GraphNode(self._pool.nullable[expression], repeats))
+        self._states.append((number, expression, mode))
+        return number
 
     def _loosen(self, expression: Expression, mode: int) -> tuple[Expression, str]:
         """Forget how many items are still to come, so that all of them share their states."""
@@ -185,34 +167,32 @@ class _Explorer:
             mode = _after(mode, text)
         return b"".join(parts), expression, mode
 
-    def _ways(self, expression: Expression, mode: int) -> Iterator[_Way]:
-        """The choices in a state that nothing is forced in."""
+    def _add_ways(self, source: int, expression: Expression, mode: int) -> None:
+        """Edges for the choices in a state that nothing is forced in."""
         pool = self._pool
         head, tail = self._split(expression)
         if self._is_text(head, mode):
-            yield self._text_way(expression, mode)
+            self._add_text(source, expression, mode)
             return
-        if pool.kinds[head] == Kind.RULE:
-            yield self._rule_way(head, tail, mode)
-            return
-        if pool.kinds[head] == Kind.DISTINCT:
-            decided = self._derivatives.length(head)
-            yield _Way("rule", _spell_distinct(pool.operands[head]), decided, tail, mode)
+        if pool.kinds[head] in _BY_NAME:
+            decided = min(self._derivatives.length(head), 1 << 20)
+            self._add(source, "rule", self._name(head), decided, tail, mode)
             return
         apart = self._apart(head, mode)
         for first, rest in apart.values():
             way = pool.concatenate(first, rest, tail)
             if self._derivatives.length(way) < INFINITE:
-                yield from self._ways(way, mode)
+                self._add_ways(source, way, mode)
         if apart:
             others = [member for member in pool.operands[head] if member not in apart]
             expression = pool.concatenate(pool.union(others), tail)
         for bits, target in self._derivatives.live_row(expression):
             single = bits.bit_count() == 1
             after = _after(mode, bytes(members(bits))) if single else mode
-            yield _Way("byte" if single else "class", spell_class(bits), 1, target, after)
+            kind: ChoiceKind = "byte" if single else "class"
+            self._add(source, kind, spell_class(bits), 1, target, after)
 
-    def _text_way(self, expression: Expression, mode: int) -> _Way:
+    def _add_text(self, source: int, expression: Expression, mode: int) -> None:
         """One choice of all the text up to the next literal."""
         pool, parts, decided, after = self._pool, [], 0, mode
         while expression != pool.epsilon:
@@ -221,57 +201,50 @@ class _Explorer:
                 break
             parts.append(head)
             decided += self._derivatives.length(head)  # which shortest builds on
-            sample = self._derivatives.shortest(head)
-            after = _after(after, sample)
+            after = _after(after, self._derivatives.shortest(head))
             expression = tail
         whole = pool.concatenate(*parts)
         label = self._spelling.pattern(whole) if len(parts) > 1 and mode != _OUTSIDE else None
         label = label or " ".join(self._text_label(part, mode) for part in parts)
-        return _Way("text", label, max(1, decided), expression, after)
+        self._add(source, "text", label, max(1, decided), expression, after)
 
     def _text_label(self, expression: Expression, mode: int) -> str:
         pool = self._pool
         kind, operand = pool.kinds[expression], pool.operands[expression]
         if kind == Kind.REPETITION and operand[0] == pool.landmarks.get(CHARACTER):
-            return "string" + _spell_bounds(operand[1], operand[2], " of ", " characters")
-        listed = self._measures.count(expression)
-        if listed is not None and listed > _LISTED:
-            return f"one of {listed} texts"
-        if mode == _OUTSIDE and self._measures.is_numeric(expression):
+            return "string" + _spell_bounds(operand[1], operand[2], "characters")
+        facts = self._measures.facts(expression)
+        if facts.texts is not None and facts.texts > _LISTED:
+            return f"one of {facts.texts} texts"
+        if mode == _OUTSIDE and facts.numeric:
             pattern = self._spelling.pattern(expression, 24)
             return f"number {pattern}" if pattern else "number"
         if kind == Kind.INTERSECTION and (taken := self._excluded(operand)):
             return f"text, but none of {taken} names"
-        pattern = self._spelling.pattern(expression)
-        if pattern:
-            return pattern
         low = self._derivatives.length(expression)
-        return "text" + _spell_bounds(low, None, " of ", " bytes")
+        return self._spelling.pattern(expression) or f"text{_spell_bounds(low, None, 'bytes')}"
 
     def _excluded(self, parts: tuple[Expression, ...]) -> int | None:
         """How many texts an intersection leaves out, where it is one of all texts but those."""
         complements = [part for part in parts if self._pool.kinds[part] == Kind.COMPLEMENT]
         if len(parts) != 2 or len(complements) != 1:
             return None
-        return self._measures.count(self._pool.operands[complements[0]])
+        return self._measures.facts(self._pool.operands[complements[0]]).texts
 
-    def _rule_way(self, rule: Expression, target: Expression, mode: int) -> _Way:
-        decided = self._derivatives.length(rule)
-        return _Way("rule", self._rule_name(rule), min(decided, 1 << 20), target, mode)
-
-    def _rule_name(self, rule: Expression) -> str:
-        index = self._pool.operands[rule]
-        first = 0
-        for bits, _ in self._derivatives.row(rule):
-            first |= bits
-        if first == _ANY_VALUE_FIRST and index not in self._rules:
-            return "any JSON value"
-        if index not in self._rules:
-            number = self._rules[index] = len(self._rules) + 1
-            start = self._node(self._pool.body(rule), self._mode)
+    def _name(self, head: Expression) -> str:
+        """Of a rule, whose body then is a node of its own, or of a set of items."""
+        operand = self._pool.operands[head]
+        if self._pool.kinds[head] == Kind.DISTINCT:
+            items, _, low, high = operand
+            return f"{low} to {high} of {len(items)} items, all different"
+        if operand not in self._rules:
+            if first_bytes(self._derivatives.row(head)) == _ANY_VALUE_FIRST:
+                return "any JSON value"
+            number = self._rules[operand] = len(self._rules) + 1
+            start = self._node(self._pool.body(head), self._mode)
             if start is not None:
                 self._nodes[start].rule = number
-        return f"rule {self._rules[index]}"
+        return f"rule {self._rules[operand]}"
 
     def _apart(
         self, head: Expression, mode: int
@@ -292,26 +265,21 @@ class _Explorer:
 
     def _is_text(self, head: Expression, mode: int) -> bool:
         """Whether ``head`` is to be one choice: a number, or free text inside a string."""
-        pool, measures = self._pool, self._measures
+        pool = self._pool
         if pool.kinds[head] in (Kind.LITERAL, Kind.EPSILON) or not pool.regular[head]:
             return False
-        listed = measures.count(head)
-        if listed is not None:
-            return listed > _LISTED
+        texts, numeric, quoted = self._measures.facts(head)
+        if texts is not None:
+            return texts > _LISTED
         if mode == _OUTSIDE:
-            return measures.is_numeric(head)
-        return mode == _PLAIN or (mode == _INSIDE and not measures.is_quoted(head))
+            return numeric
+        return mode == _PLAIN or (mode == _INSIDE and not quoted)
 
     def _split(self, expression: Expression) -> tuple[Expression, Expression]:
         if self._pool.kinds[expression] == Kind.CONCATENATION:
             head, tail = self._pool.operands[expression]
             return head, tail
         return expression, self._pool.epsilon
-
-
-def _spell_distinct(operand: tuple[tuple[Expression, ...], Expression, int, int]) -> str:
-    items, _, low, high = operand
-    return f"{low} to {high} of {len(items)} items, all different"
 
 
 def _after(mode: int, text: bytes) -> int:
@@ -328,7 +296,7 @@ def _after(mode: int, text: bytes) -> int:
     return mode
 
 
-def _spell_bounds(low: int, high: int | None, before: str, after: str) -> str:
+def _spell_bounds(low: int, high: int | None, unit: str) -> str:
     if high is None or high >= INFINITE:
-        return f"{before}{low} or more{after}" if low else ""
-    return f"{before}{low}{after}" if low == high else f"{before}{low} to {high}{after}"
+        return f" of {low} or more {unit}" if low else ""
+    return f" of {low} {unit}" if low == high else f" of {low} to {high} {unit}"

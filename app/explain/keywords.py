@@ -30,64 +30,52 @@ def keyword_uses(schema: Any, refusal: UnsupportedSchema | None = None) -> list[
 
     ``refusal`` is what compiling it raised. Subschemas that nothing refers to count as well.
     """
-    lonely_ref = _has_lonely_ref(schema)
-    return [_use(*found, refusal, lonely_ref) for found in _occurrences(schema)]
-
-
-def _has_lonely_ref(schema: Any) -> bool:
-    """Whether the schema's draft ignores what stands beside ``$ref``."""
     try:
-        return Document(schema, Limits()).dialect.lonely_ref
+        lonely_ref = Document(schema, Limits()).dialect.lonely_ref
     except ConstraintError:  # it is refused, and said where
-        return False
+        lonely_ref = False
+    uses = []
+    for keyword, pointer, beside in _occurrences(schema):
+        if refusal is not None and (keyword, pointer) == (refusal.keyword, refusal.pointer):
+            became: tuple[Fate, str] = "refused", refusal.reason or "cannot be enforced"
+        else:
+            became = _fate(keyword, beside, lonely_ref)
+        uses.append(KeywordUse(keyword, pointer, *became))
+    return uses
 
 
-def _use(
-    keyword: str,
-    value: Any,
-    pointer: str,
-    schema: dict[str, Any],
-    refusal: UnsupportedSchema | None,
-    lonely_ref: bool,
-) -> KeywordUse:
-    if refusal is not None and (keyword, pointer) == (refusal.keyword, refusal.pointer):
-        return KeywordUse(keyword, pointer, "refused", refusal.reason or "cannot be enforced")
+def _fate(keyword: str, schema: dict[str, Any], lonely_ref: bool) -> tuple[Fate, str]:
+    """``lonely_ref``: the schema's draft ignores what stands beside ``$ref``."""
     if keyword in _ANNOTATIONS:
-        return KeywordUse(keyword, pointer, "annotation", "ignored knowingly")
+        return "annotation", "ignored knowingly"
     if keyword not in _ENFORCED:
-        return KeywordUse(keyword, pointer, "annotation", "no keyword of JSON Schema; ignored")
+        return "annotation", "no keyword of JSON Schema; ignored"
     if lonely_ref and "$ref" in schema and keyword not in ("$ref", *_DEFINITIONS):
-        return KeywordUse(keyword, pointer, "no effect", "beside $ref, which stands alone")
-    if keyword == "format" and str(value) not in known_formats():
-        return KeywordUse(keyword, pointer, "not enforced", f"unknown format {value!r}")
+        return "no effect", "beside $ref, which stands alone"
+    if keyword == "format" and str(schema["format"]) not in known_formats():
+        return "not enforced", f"unknown format {schema['format']!r}"
     applies, note = _ENFORCED[keyword]
     names = schema.get("type")
     admitted = [names] if isinstance(names, str) else names
     if applies and isinstance(admitted, list) and not set(applies).intersection(admitted):
-        return KeywordUse(keyword, pointer, "no effect", f"applies to {applies[0]}s alone")
-    missing = _missing(keyword, schema)
-    if missing:
-        return KeywordUse(keyword, pointer, "no effect", f"there is no {missing} beside it")
-    return KeywordUse(keyword, pointer, "enforced", note)
-
-
-def _missing(keyword: str, schema: dict[str, Any]) -> str:
-    """The keyword without which this one says nothing, if it is not there."""
+        return "no effect", f"applies to {applies[0]}s alone"
     if keyword == "additionalItems" and not isinstance(schema.get("items"), list):
-        return "items that is a list"
+        return "no effect", "there is no items that is a list beside it"
     needed = _NEEDED.get(keyword, keyword)
-    return "" if needed in schema else needed
+    if needed not in schema:
+        return "no effect", f"there is no {needed} beside it"
+    return "enforced", note
 
 
-def _occurrences(root: Any) -> Iterator[tuple[str, Any, str, dict[str, Any]]]:
-    """Keyword, value, pointer and subschema of every use; no recursion."""
+def _occurrences(root: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Keyword, pointer and subschema of every use; no recursion."""
     stack: list[tuple[str, Any]] = [("", root)]
     while stack:
         pointer, schema = stack.pop()
         if not isinstance(schema, dict):
             continue
-        for keyword, value in schema.items():
-            yield str(keyword), value, f"{pointer}/{escape_token(str(keyword))}", schema
+        for keyword in schema:
+            yield str(keyword), f"{pointer}/{escape_token(str(keyword))}", schema
         below = [
             ("/".join([pointer, *(escape_token(str(token)) for token in tokens)]), child)
             for tokens, child in subschemas(schema)
@@ -96,13 +84,11 @@ def _occurrences(root: Any) -> Iterator[tuple[str, Any, str, dict[str, Any]]]:
         stack.extend(reversed(below))
 
 
-_ANNOTATIONS = frozenset(
-    [
-        *("$schema", "$comment", "$vocabulary", "title", "description", "default", "examples"),
-        *("deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType"),
-        "contentSchema",
-    ]
-)
+_ANNOTATIONS = {
+    *("$schema", "$comment", "$vocabulary", "title", "description", "default", "examples"),
+    *("deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType"),
+    "contentSchema",
+}
 
 _DEFINITIONS = ("$defs", "definitions")
 """What references find also where nothing else counts."""
@@ -115,55 +101,53 @@ _ARRAYS = ("array",)
 _OBJECTS = ("object",)
 
 _ENFORCED: dict[str, tuple[tuple[str, ...], str]] = {
-    "type": ((), "the first byte of a value"),
-    "enum": ((), "a tree of the texts"),
-    "const": ((), "one text: a leap"),
-    "minimum": (_NUMBERS, "digits compared from the left"),
-    "maximum": (_NUMBERS, "digits compared from the left"),
-    "exclusiveMinimum": (_NUMBERS, "digits compared from the left"),
-    "exclusiveMaximum": (_NUMBERS, "digits compared from the left"),
-    "multipleOf": (_NUMBERS, "remainders of decimals as they are written, a state each"),
-    "minLength": (_STRINGS, "counted characters"),
-    "maxLength": (_STRINGS, "counted characters"),
-    "pattern": (_STRINGS, "the pattern's own automaton"),
-    "format": (_STRINGS, "asserted: a pattern from the format's RFC"),
-    "items": (_ARRAYS, "every item, or those after the first ones"),
-    "prefixItems": (_ARRAYS, "the first items, each by itself"),
-    "additionalItems": (_ARRAYS, "items after the first ones"),
-    "unevaluatedItems": (_ARRAYS, "items that nothing else evaluates, by alternative"),
-    "contains": (_ARRAYS, "counted items that satisfy it"),
-    "minContains": (_ARRAYS, "counted items that satisfy contains"),
-    "maxContains": (_ARRAYS, "counted items that satisfy contains"),
-    "minItems": (_ARRAYS, "counted items"),
-    "maxItems": (_ARRAYS, "counted items"),
-    "uniqueItems": (_ARRAYS, "items of a finite set, each at most once"),
-    "properties": (_OBJECTS, "keys in this order: leaps"),
-    "patternProperties": (_OBJECTS, "further keys in classes by pattern"),
-    "additionalProperties": (_OBJECTS, "keys that are not named"),
-    "unevaluatedProperties": (_OBJECTS, "keys that nothing else evaluates, by alternative"),
-    "propertyNames": (_OBJECTS, "a language of keys"),
-    "required": (_OBJECTS, "keys that cannot be passed over"),
-    "minProperties": (_OBJECTS, "counted members, one at most whose name is left open"),
-    "maxProperties": (_OBJECTS, "counted members"),
-    "dependentRequired": (_OBJECTS, "alternatives by the keys that are there"),
-    "dependentSchemas": (_OBJECTS, "alternatives by the keys that are there"),
-    "dependencies": (_OBJECTS, "alternatives by the keys that are there"),
-    "allOf": ((), "intersection"),
-    "anyOf": ((), "union"),
-    "oneOf": ((), "alternatives, each without those that it overlaps"),
-    "not": ((), "alternatives that are the negation of its keywords"),
-    "if": ((), "two alternatives"),
-    "then": ((), "the alternative where if holds"),
-    "else": ((), "the alternative where if does not"),
-    "$ref": ((), "what it refers to; a rule where it is recursive"),
-    "$dynamicRef": ((), "what it refers to"),
-    "$recursiveRef": ((), "what it refers to"),
-    "$defs": ((), "definitions, where they are referred to"),
-    "definitions": ((), "definitions, where they are referred to"),
-    "$id": ((), "a name for references"),
-    "id": ((), "a name for references"),
-    "$anchor": ((), "a name for references"),
-    "$dynamicAnchor": ((), "a name for references"),
-    "$recursiveAnchor": ((), "a name for references"),
+    keyword: (applies, how)
+    for keywords, applies, how in (
+        ("type", (), "the first byte of a value"),
+        ("enum", (), "a tree of the texts"),
+        ("const", (), "one text: a leap"),
+        (
+            "minimum maximum exclusiveMinimum exclusiveMaximum",
+            _NUMBERS,
+            "digits compared from the left",
+        ),
+        ("multipleOf", _NUMBERS, "remainders of decimals as they are written, a state each"),
+        ("minLength maxLength", _STRINGS, "counted characters"),
+        ("pattern", _STRINGS, "the pattern's own automaton"),
+        ("format", _STRINGS, "asserted: a pattern from the format's RFC"),
+        ("items", _ARRAYS, "every item, or those after the first ones"),
+        ("prefixItems", _ARRAYS, "the first items, each by itself"),
+        ("additionalItems", _ARRAYS, "items after the first ones"),
+        ("unevaluatedItems", _ARRAYS, "items that nothing else evaluates, by alternative"),
+        ("contains", _ARRAYS, "counted items that satisfy it"),
+        ("minContains maxContains", _ARRAYS, "counted items that satisfy contains"),
+        ("minItems maxItems", _ARRAYS, "counted items"),
+        ("uniqueItems", _ARRAYS, "items of a finite set, each at most once"),
+        ("properties", _OBJECTS, "keys in this order: leaps"),
+        ("patternProperties", _OBJECTS, "further keys in classes by pattern"),
+        ("additionalProperties", _OBJECTS, "keys that are not named"),
+        ("unevaluatedProperties", _OBJECTS, "keys that nothing else evaluates, by alternative"),
+        ("propertyNames", _OBJECTS, "a language of keys"),
+        ("required", _OBJECTS, "keys that cannot be passed over"),
+        ("minProperties", _OBJECTS, "counted members, one at most whose name is left open"),
+        ("maxProperties", _OBJECTS, "counted members"),
+        (
+            "dependentRequired dependentSchemas dependencies",
+            _OBJECTS,
+            "alternatives by the keys that are there",
+        ),
+        ("allOf", (), "intersection"),
+        ("anyOf", (), "union"),
+        ("oneOf", (), "alternatives, each without those that it overlaps"),
+        ("not", (), "alternatives that are the negation of its keywords"),
+        ("if", (), "two alternatives"),
+        ("then", (), "the alternative where if holds"),
+        ("else", (), "the alternative where if does not"),
+        ("$ref", (), "what it refers to; a rule where it is recursive"),
+        ("$dynamicRef $recursiveRef", (), "what it refers to"),
+        ("$defs definitions", (), "definitions, where they are referred to"),
+        ("$id id $anchor $dynamicAnchor $recursiveAnchor", (), "a name for references"),
+    )
+    for keyword in keywords.split()
 }
 """Keywords that assert something or name something: the types they apply to, and how."""

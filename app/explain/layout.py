@@ -7,9 +7,10 @@ neighbours', kept apart by isotonic regression (pool adjacent violators).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from graphlib import TopologicalSorter
+from itertools import accumulate, pairwise
 
 _BEND_WIDTH = 12.0
 _GAP_ACROSS = 22.0
@@ -37,136 +38,110 @@ class Layout:
 
 def lay_out(sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int]]) -> Layout:
     """Place items of the given widths and heights. Cost: about items times edges, at most."""
-    return _Layered(sizes, edges).run()
+    items, back = len(sizes), _back_edges(len(sizes), edges)
+    downwards = [(b, a) if number in back else (a, b) for number, (a, b) in enumerate(edges)]
+    layer_of = _layers_of(items, downwards)
+    chains = []
+    for upper, lower in downwards:  # both ends and the bends between them, items of their own
+        between = range(layer_of[upper] + 1, layer_of[lower])
+        chains.append([upper, *range(len(layer_of), len(layer_of) + len(between)), lower])
+        layer_of += between
+    sizes = [*sizes, *[(_BEND_WIDTH, 0.0)] * (len(layer_of) - items)]
+    widths = [width for width, _ in sizes]
+    above: list[list[int]] = [[] for _ in sizes]
+    below: list[list[int]] = [[] for _ in sizes]
+    for chain in chains:
+        for upper, lower in pairwise(chain):
+            below[upper].append(lower)
+            above[lower].append(upper)
+    layers: list[list[int]] = [[] for _ in range(max(layer_of) + 1)]
+    for item, layer in enumerate(layer_of):
+        layers[layer].append(item)
+    _order(layers, above, below)
+    x = _across(layers, above, below, widths)
+    top, y = 0.0, [0.0] * len(sizes)
+    for members in layers:
+        height = max(sizes[item][1] for item in members)
+        for item in members:
+            y[item] = top + height / 2
+        top += height + _GAP_DOWN
+    left = min(centre - width / 2 for centre, width in zip(x, widths, strict=True))
+    right = max(centre + width / 2 for centre, width in zip(x, widths, strict=True))
+    places = [Placed(round(a - left, 1), round(b, 1)) for a, b in zip(x, y, strict=True)]
+    routes = [
+        [places[item] for item in (reversed(chain) if edge in back else chain)]
+        for edge, chain in enumerate(chains)
+    ]
+    return Layout(places[:items], routes, right - left, top - _GAP_DOWN)
 
 
-class _Layered:
-    def __init__(
-        self, sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int]]
-    ) -> None:
-        self._sizes = list(sizes)
-        self._items = len(sizes)
-        self._edges = edges
-        self._back = _back_edges(len(sizes), edges)
-        self._layer: list[int] = []
-        self._layers: list[list[int]] = []
-        self._chains: list[list[int]] = []
-        """By edge: its ends and the bends between them, downwards."""
-        self._above: list[list[int]] = []
-        self._below: list[list[int]] = []
+def _layers_of(items: int, downwards: Iterable[tuple[int, int]]) -> list[int]:
+    """By item its layer, below those of all that lead to it."""
+    above: dict[int, list[int]] = {item: [] for item in range(items)}
+    for upper, lower in downwards:
+        if upper != lower:
+            above[lower].append(upper)
+    layers = [0] * items
+    for item in TopologicalSorter(above).static_order():
+        layers[item] = max((layers[upper] + 1 for upper in above[item]), default=0)
+    return layers
 
-    def run(self) -> Layout:
-        self._assign_layers()
-        self._insert_bends()
-        self._order()
-        x = self._across()
-        tops, y = 0.0, [0.0] * len(self._sizes)
-        for layer in self._layers:
-            height = max(self._sizes[item][1] for item in layer)
-            for item in layer:
-                y[item] = tops + height / 2
-            tops += height + _GAP_DOWN
-        left = min(x[i] - self._sizes[i][0] / 2 for i in range(len(x)))
-        right = max(x[i] + self._sizes[i][0] / 2 for i in range(len(x)))
-        places = [Placed(round(x[i] - left, 1), round(y[i], 1)) for i in range(len(x))]
-        routes = [
-            [places[item] for item in (reversed(chain) if edge in self._back else chain)]
-            for edge, chain in enumerate(self._chains)
-        ]
-        return Layout(places[: self._items], routes, right - left, tops - _GAP_DOWN)
 
-    def _downwards(self, edge: int) -> tuple[int, int]:
-        source, target = self._edges[edge]
-        return (target, source) if edge in self._back else (source, target)
-
-    def _assign_layers(self) -> None:
-        """Each item below everything that leads to it."""
-        below: list[list[int]] = [[] for _ in range(self._items)]
-        missing = [0] * self._items
-        for edge in range(len(self._edges)):
-            upper, lower = self._downwards(edge)
-            if upper != lower:
-                below[upper].append(lower)
-                missing[lower] += 1
-        self._layer = [0] * self._items
-        ready = [item for item in range(self._items) if not missing[item]]
-        for item in ready:
-            for lower in below[item]:
-                self._layer[lower] = max(self._layer[lower], self._layer[item] + 1)
-                missing[lower] -= 1
-                if not missing[lower]:
-                    ready.append(lower)
-
-    def _insert_bends(self) -> None:
-        for edge in range(len(self._edges)):
-            upper, lower = self._downwards(edge)
-            chain = [upper]
-            for layer in range(self._layer[upper] + 1, self._layer[lower]):
-                chain.append(len(self._sizes))
-                self._sizes.append((_BEND_WIDTH, 0.0))
-                self._layer.append(layer)
-            self._chains.append([*chain, lower])
-        count = len(self._sizes)
-        self._above, self._below = [[] for _ in range(count)], [[] for _ in range(count)]
-        for chain in self._chains:
-            for upper, lower in pairwise(chain):
-                self._below[upper].append(lower)
-                self._above[lower].append(upper)
-        self._layers = [[] for _ in range(max(self._layer) + 1)]
-        for item in range(count):
-            self._layers[self._layer[item]].append(item)
-
-    def _order(self) -> None:
-        """Sort every layer by the mean place of its neighbours, down and up in turn."""
-        place = [0.0] * len(self._sizes)
-        for layer in self._layers:
+def _order(layers: list[list[int]], above: list[list[int]], below: list[list[int]]) -> None:
+    """Sort every layer by the mean place of its neighbours, down and up in turn."""
+    place = [0.0] * len(above)
+    for layer in layers:
+        for index, item in enumerate(layer):
+            place[item] = float(index)
+    for turn in range(_ROUNDS):
+        down = turn % 2 == 0
+        near = above if down else below
+        for layer in layers if down else reversed(layers):
+            key = {item: (_mean(place, near[item], item), place[item]) for item in layer}
+            layer.sort(key=key.__getitem__)
             for index, item in enumerate(layer):
                 place[item] = float(index)
-        for turn in range(_ROUNDS):
-            down = turn % 2 == 0
-            for layer in self._layers if down else reversed(self._layers):
-                key = {}
-                for item in layer:
-                    near = self._above[item] if down else self._below[item]
-                    mean = sum(place[other] for other in near) / len(near) if near else place[item]
-                    key[item] = (mean, place[item])
-                layer.sort(key=key.__getitem__)
-                for index, item in enumerate(layer):
-                    place[item] = float(index)
 
-    def _across(self) -> list[float]:
-        x = [0.0] * len(self._sizes)
-        for layer in self._layers:
-            self._spread(layer, [0.0] * len(layer), x)
-        for turn in range(2 * _ROUNDS):
-            down = turn % 2 == 0
-            for layer in self._layers if down else reversed(self._layers):
-                wanted = []
-                for item in layer:
-                    near = [*self._above[item], *self._below[item]]
-                    wanted.append(sum(x[other] for other in near) / len(near) if near else x[item])
-                self._spread(layer, wanted, x)
-        return x
 
-    def _spread(self, layer: Sequence[int], wanted: Sequence[float], x: list[float]) -> None:
-        """As near to ``wanted`` as the widths allow (least squares), the order kept."""
-        offsets, offset = [], 0.0
-        for position, item in enumerate(layer):
-            if position:
-                before = self._sizes[layer[position - 1]][0]
-                offset += (before + self._sizes[item][0]) / 2 + _GAP_ACROSS
-            offsets.append(offset)
-        blocks: list[tuple[float, int]] = []
-        for want, offset in zip(wanted, offsets, strict=True):
-            mean, count = want - offset, 1
-            while blocks and blocks[-1][0] > mean:
-                other, members = blocks.pop()
-                mean = (mean * count + other * members) / (count + members)
-                count += members
-            blocks.append((mean, count))
-        means = [mean for mean, count in blocks for _ in range(count)]
-        for item, mean, offset in zip(layer, means, offsets, strict=True):
-            x[item] = mean + offset
+def _across(
+    layers: list[list[int]],
+    above: list[list[int]],
+    below: list[list[int]],
+    widths: Sequence[float],
+) -> list[float]:
+    """By item its centre, near to those of its neighbours."""
+    x = [0.0] * len(widths)
+    for layer in layers:
+        _spread(layer, [0.0] * len(layer), widths, x)
+    for turn in range(2 * _ROUNDS):
+        for layer in layers if turn % 2 == 0 else reversed(layers):
+            wanted = [_mean(x, [*above[item], *below[item]], item) for item in layer]
+            _spread(layer, wanted, widths, x)
+    return x
+
+
+def _mean(values: Sequence[float], near: Sequence[int], item: int) -> float:
+    """The mean value of the neighbours of ``item``, its own where it has none."""
+    return sum(values[other] for other in near) / len(near) if near else values[item]
+
+
+def _spread(
+    layer: Sequence[int], wanted: Sequence[float], widths: Sequence[float], x: list[float]
+) -> None:
+    """As near to ``wanted`` as the widths allow (least squares), the order kept."""
+    gaps = ((widths[a] + widths[b]) / 2 + _GAP_ACROSS for a, b in pairwise(layer))
+    offsets = list(accumulate(gaps, initial=0.0))
+    blocks: list[tuple[float, int]] = []
+    for want, offset in zip(wanted, offsets, strict=True):
+        mean, count = want - offset, 1
+        while blocks and blocks[-1][0] > mean:
+            other, members = blocks.pop()
+            mean = (mean * count + other * members) / (count + members)
+            count += members
+        blocks.append((mean, count))
+    means = [mean for mean, count in blocks for _ in range(count)]
+    for item, mean, offset in zip(layer, means, offsets, strict=True):
+        x[item] = mean + offset
 
 
 def _back_edges(items: int, edges: Sequence[tuple[int, int]]) -> set[int]:
@@ -174,23 +149,23 @@ def _back_edges(items: int, edges: Sequence[tuple[int, int]]) -> set[int]:
     leaving: list[list[int]] = [[] for _ in range(items)]
     for number, (source, _) in enumerate(edges):
         leaving[source].append(number)
-    colour, back = [0] * items, set()
+    entered, left, back = set[int](), set[int](), set[int]()
     for root in range(items):
-        if colour[root]:
+        if root in entered:
             continue
-        colour[root] = 1
+        entered.add(root)
         stack = [(root, iter(leaving[root]))]
         while stack:
             item, rest = stack[-1]
             for number in rest:
                 target = edges[number][1]
-                if colour[target] == 1:
-                    back.add(number)
-                elif colour[target] == 0:
-                    colour[target] = 1
+                if target not in entered:
+                    entered.add(target)
                     stack.append((target, iter(leaving[target])))
                     break
+                if target not in left:
+                    back.add(number)
             else:
-                colour[item] = 2
+                left.add(item)
                 stack.pop()
     return back

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import INFINITE, Expression, Kind, byte_set
 
@@ -9,9 +11,13 @@ _OF_NUMBERS = byte_set(b"+-.0123456789Ee")
 _MANY = 1 << 40
 
 
-def has_quote(text: bytes) -> bool:
-    """Whether a quotation mark stands in ``text`` that no backslash escapes."""
-    return b'"' in text.replace(b"\\\\", b"").replace(b'\\"', b"")
+class Facts(NamedTuple):
+    texts: int | None
+    """How many, of a language that is a list of texts (``pool.one_of``); else None."""
+    numeric: bool
+    """Whether all its strings are made of the characters of JSON numbers."""
+    quoted: bool
+    """Whether it may spell a quotation mark that no backslash escapes; rules may."""
 
 
 class Measures:
@@ -23,24 +29,12 @@ class Measures:
     def __init__(self, derivatives: Derivatives) -> None:
         self._pool = derivatives.pool
         self._derivatives = derivatives
-        self._count: list[int | None] = []
-        self._numeric: list[bool] = []
-        self._quoted: list[bool] = []
+        self._facts: list[Facts] = []
 
-    def count(self, expression: Expression) -> int | None:
-        """How many strings, of a language that is a list of texts (``pool.one_of``); else None."""
-        self._extend()
-        return self._count[expression]
-
-    def is_numeric(self, expression: Expression) -> bool:
-        """Whether all its strings are made of the characters of JSON numbers."""
-        self._extend()
-        return self._numeric[expression]
-
-    def is_quoted(self, expression: Expression) -> bool:
-        """Whether it may spell a quotation mark; rules may."""
-        self._extend()
-        return self._quoted[expression]
+    def facts(self, expression: Expression) -> Facts:
+        for each in range(len(self._facts), len(self._pool)):
+            self._facts.append(Facts(self._count(each), self._numeric(each), self._quoted(each)))
+        return self._facts[expression]
 
     def longest(self, root: Expression) -> tuple[int | None, bool]:
         """Bytes of a longest string (None: unbounded), and whether that is exact.
@@ -69,7 +63,7 @@ class Measures:
             kind, operand = pool.kinds[expression], pool.operands[expression]
             if kind == Kind.COMPLEMENT:
                 lengths[expression] = INFINITE
-            elif kind == Kind.EMPTY or self._derivatives.length(expression) >= INFINITE:
+            elif self._derivatives.length(expression) >= INFINITE:
                 continue
             elif kind == Kind.LITERAL:
                 lengths[expression] = len(operand)
@@ -94,13 +88,7 @@ class Measures:
                 lengths[expression] = min(INFINITE, total)
         return lengths, exact
 
-    def _extend(self) -> None:
-        for expression in range(len(self._count), len(self._pool)):
-            self._count.append(self._count_of(expression))
-            self._numeric.append(self._numeric_of(expression))
-            self._quoted.append(self._quoted_of(expression))
-
-    def _count_of(self, expression: Expression) -> int | None:
+    def _count(self, expression: Expression) -> int | None:
         pool = self._pool
         kind, operand = pool.kinds[expression], pool.operands[expression]
         if kind in (Kind.LITERAL, Kind.EPSILON):
@@ -108,18 +96,18 @@ class Measures:
         if kind == Kind.EMPTY:
             return 0
         if kind == Kind.BYTES:
-            bits: int = operand
-            return bits.bit_count()
+            return int(operand).bit_count()
         if kind == Kind.UNION:
-            counts = [self._count[member] for member in operand]
+            counts = [self._facts[member].texts for member in operand]
             known = [count for count in counts if count is not None]
             return min(sum(known), _MANY) if len(known) == len(counts) else None
         if kind == Kind.CONCATENATION:
             # Of a tree of texts; what goes on after a choice is a structure and no list.
-            return self._count[operand[1]] if pool.kinds[operand[0]] == Kind.LITERAL else None
+            listed = pool.kinds[operand[0]] == Kind.LITERAL
+            return self._facts[operand[1]].texts if listed else None
         return None
 
-    def _numeric_of(self, expression: Expression) -> bool:
+    def _numeric(self, expression: Expression) -> bool:
         kind, operand = self._pool.kinds[expression], self._pool.operands[expression]
         if kind == Kind.LITERAL:
             return byte_set(operand) & ~_OF_NUMBERS == 0
@@ -127,13 +115,13 @@ class Measures:
             return bool(operand & ~_OF_NUMBERS == 0)
         if kind in (Kind.COMPLEMENT, Kind.RULE, Kind.DISTINCT):
             return False
-        numeric = [self._numeric[part] for part in self._pool.parts(expression)]
+        numeric = [self._facts[part].numeric for part in self._pool.parts(expression)]
         return any(numeric) if kind == Kind.INTERSECTION else all(numeric)
 
-    def _quoted_of(self, expression: Expression) -> bool:
+    def _quoted(self, expression: Expression) -> bool:
         kind, operand = self._pool.kinds[expression], self._pool.operands[expression]
         if kind == Kind.LITERAL:
-            return has_quote(operand)
+            return b'"' in operand.replace(b"\\\\", b"").replace(b'\\"', b"")
         if kind in (Kind.RULE, Kind.DISTINCT):
             return True
-        return any(self._quoted[part] for part in self._pool.parts(expression))
+        return any(self._facts[part].quoted for part in self._pool.parts(expression))

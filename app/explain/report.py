@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -12,14 +11,13 @@ from app.constraint.limits import Limits
 from app.constraint.program import Program, compile_program
 from app.core.constraint import JsonSchema
 from app.explain.graph import Graph, explore
-from app.explain.keywords import KeywordUse, keyword_uses
+from app.explain.keywords import keyword_uses
 from app.explain.measures import Measures
+from app.explain.spelling import cut
 
 _NODES = 60
 _ENTRIES = 400
 """Of a list in a bounded report."""
-_CHARACTERS = 200
-"""Of a text in a bounded report."""
 
 
 def explain_schema(spec: JsonSchema, limits: Limits | None = None) -> bytes:
@@ -30,8 +28,8 @@ def explain_schema(spec: JsonSchema, limits: Limits | None = None) -> bytes:
     """
     program = compile_program(spec, limits)
     graph = explore(program, max_nodes=_NODES)
-    uses = keyword_uses(spec.schema)
-    report = length_facts(program) | graph_facts(graph) | {"keywords": keyword_facts(uses)}
+    uses = [asdict(use) for use in keyword_uses(spec.schema)]
+    report = length_facts(program) | graph_facts(graph) | {"keywords": uses}
     whole = graph.whole and all(len(report[name]) <= _ENTRIES for name in ("edges", "keywords"))
     bounded = {name: _bounded(value) for name, value in report.items()} | {"whole": whole}
     return json.dumps(bounded, ensure_ascii=False).encode("utf-8", "replace")
@@ -84,14 +82,9 @@ def graph_facts(graph: Graph) -> dict[str, Any]:
     }
 
 
-def keyword_facts(uses: Iterable[KeywordUse]) -> list[dict[str, str]]:
-    """What every keyword became."""
-    return [asdict(use) for use in uses]
-
-
 def _bounded(value: Any) -> Any:
-    if isinstance(value, str) and len(value) > _CHARACTERS:
-        return value[: _CHARACTERS - 3] + "..."
+    if isinstance(value, str):
+        return cut(value)
     if isinstance(value, list):
         return [_bounded(each) for each in value[:_ENTRIES]]
     if isinstance(value, dict):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
+
 from app.constraint.json.text import CHARACTER
 from app.constraint.language.codepoints import ranges
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import ByteSet, Expression, Kind, byte_range, byte_set
+from app.constraint.language.rows import Row
 
 _PRINTABLE = byte_range(0x20, 0x7E)
 _NON_ASCII = byte_range(0x80, 0xFF)
+_BACKSLASH = byte_set(b"\\")
 _CONTROL = byte_range(0x00, 0x1F) | byte_set([0x7F])
 _NAMED = {0x20: "space", 0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
 _SPECIAL = set(b"\\[]^-")
@@ -19,6 +24,16 @@ _NEARLY_ALL = 80
 def members(bits: ByteSet) -> list[int]:
     """The bytes of a class, ascending."""
     return [byte for byte in range(256) if bits >> byte & 1]
+
+
+def first_bytes(row: Row) -> ByteSet:
+    """The bytes that a row of derivatives has a way for."""
+    return reduce(or_, (bits for bits, _ in row), 0)
+
+
+def cut(text: str, longest: int = 200) -> str:
+    """``text``, with ``...`` for its end where it is longer than so many characters."""
+    return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
 def spell_bytes(text: bytes) -> str:
@@ -132,14 +147,14 @@ class Spelling:
         pool = self._pool
         ascii_bits, beyond, others = 0, False, []
         for member in operand:
-            kind = pool.kinds[member]
-            if kind == Kind.BYTES and not pool.operands[member] & _NON_ASCII:
-                ascii_bits |= pool.operands[member]
-            elif self._first(member) & ~_NON_ASCII == 0 and member != pool.epsilon:
+            kind, first = pool.kinds[member], first_bytes(self._derivatives.row(member))
+            if kind == Kind.BYTES and not first & _NON_ASCII:
+                ascii_bits |= first
+            elif kind == Kind.EPSILON or (kind == Kind.LITERAL and first == _BACKSLASH):
+                continue  # the latter is a character that JSON spells with an escape
+            elif not first & ~_NON_ASCII:
                 beyond = True
-            elif kind == Kind.LITERAL and pool.operands[member][:1] == b"\\":
-                continue  # a character that JSON spells with an escape
-            elif member != pool.epsilon:
+            else:
                 others.append(member)
         parts = []
         if ascii_bits:
@@ -159,20 +174,9 @@ class Spelling:
             return f"({text})?" if len(parts) > 1 or len(text) > 1 else f"{text}?"
         return text
 
-    def _first(self, expression: Expression) -> ByteSet:
-        bits = 0
-        for each, _ in self._derivatives.row(expression):
-            bits |= each
-        return bits
-
 
 def _count(low: int, high: int | None) -> str:
-    if (low, high) == (0, None):
-        return "*"
-    if (low, high) == (1, None):
-        return "+"
-    if (low, high) == (0, 1):
-        return "?"
     if low == high:
         return f"{{{low}}}"
-    return f"{{{low},{'' if high is None else high}}}"
+    short = {(0, None): "*", (1, None): "+", (0, 1): "?"}.get((low, high))
+    return short or f"{{{low},{'' if high is None else high}}}"

@@ -49,73 +49,59 @@ _Run = tuple[str, str]
 
 def draw(graph: Graph, title: str) -> str:
     """An SVG document."""
-    return _Drawing(graph).document(title)
+    points = len(graph.nodes)
+    groups: dict[tuple[int, int], list[Edge]] = {}
+    for edge in graph.edges:
+        target = edge.target
+        if target is None:  # where the graph is cut: a point of its own
+            target = points
+            points += 1
+        groups.setdefault((edge.source, target), []).append(edge)
+    notes = [_note(graph, point) for point in range(points)]
+    boxes = [_lines(edges) for edges in groups.values()]
+    sizes = [(2 * _RADIUS + 2 * _ADVANCE * len(note), 2 * _RADIUS) for note in notes]
+    sizes += map(_box_size, boxes)
+    arrows = []
+    for box, (source, target) in enumerate(groups, start=points):
+        arrows += [(source, box), (box, target)]
+    layout = lay_out(sizes, arrows)
+    parts = [
+        _route(route, sizes[target][1])
+        for (_, target), route in zip(arrows, layout.routes, strict=True)
+    ]
+    for point, (note, place) in enumerate(zip(notes, layout.places, strict=False)):
+        parts.append(_point(graph, point, note, place))
+    parts += map(_box, boxes, layout.places[points:])
+    return _document(title, parts, layout.width, layout.height)
 
 
-class _Drawing:
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._boxes: list[tuple[int, int, list[list[_Run]]]] = []
-        """Source, target (an item of its own where the graph is cut) and lines."""
-        self._cut = 0
+def _note(graph: Graph, point: int) -> str:
+    """What is written beside a branch point."""
+    if point >= len(graph.nodes):
+        return "more, not drawn"
+    node = graph.nodes[point]
+    notes = [f"rule {node.rule}"] if node.rule is not None else []
+    if point == 0:
+        notes.append("start")
+    if node.repeats:
+        notes.append(node.repeats)
+    if node.accepting:
+        notes.append("end" if not node.edges else "may end")
+    return ", ".join(notes)
 
-    def document(self, title: str) -> str:
-        nodes = len(self._graph.nodes)
-        groups: dict[tuple[int, int], list[Edge]] = {}
-        for edge in self._graph.edges:
-            target = edge.target
-            if target is None:
-                target = nodes + self._cut
-                self._cut += 1
-            groups.setdefault((edge.source, target), []).append(edge)
-        self._boxes = [(*ends, _lines(edges)) for ends, edges in groups.items()]
-        points = nodes + self._cut
-        sizes = [(self._point_width(point), 2 * _RADIUS) for point in range(points)]
-        sizes += [_box_size(lines) for _, _, lines in self._boxes]
-        arrows = []
-        for number, (source, target, _) in enumerate(self._boxes, start=points):
-            arrows += [(source, number), (number, target)]
-        layout = lay_out(sizes, arrows)
-        parts = [_route(route, sizes[b][1]) for (_, b), route in zip(arrows, layout.routes,
-                                                                     strict=True)]  # fmt: skip
-        parts += [self._point(point, layout.places[point]) for point in range(points)]
-        for place, (_, _, lines) in zip(layout.places[points:], self._boxes, strict=True):
-            parts.append(_box(lines, place))
-        return _document(title, parts, layout.width, layout.height)
 
-    def _note(self, point: int) -> str:
-        """What is written beside a branch point."""
-        if point >= len(self._graph.nodes):
-            return "more, not drawn"
-        node = self._graph.nodes[point]
-        notes = [f"rule {node.rule}"] if node.rule is not None else []
-        if point == 0:
-            notes.append("start")
-        if node.repeats:
-            notes.append(node.repeats)
-        if node.accepting:
-            notes.append("end" if not node.edges else "may end")
-        return ", ".join(notes)
-
-    def _point_width(self, point: int) -> float:
-        return 2 * _RADIUS + 2 * _ADVANCE * len(self._note(point))
-
-    def _point(self, point: int, place: Placed) -> str:
-        note = self._note(point)
-        if point >= len(self._graph.nodes):
-            return _text(place.x, place.y + 4, note, anchor="middle", fill="#777777")
-        accepting = self._graph.nodes[point].accepting
-        circle = f'<circle cx="{place.x}" cy="{place.y}" r="{_RADIUS - 2}" '
-        parts = [circle + 'fill="#ffffff" stroke="#444444" stroke-width="1.4"/>']
-        if accepting:
-            parts.append(
-                f'<circle cx="{place.x}" cy="{place.y}" r="{_RADIUS - 6}" fill="#444444"/>'
-            )
-        else:
-            parts.append(_text(place.x, place.y + 3.5, str(point), anchor="middle", size=10))
-        if note:
-            parts.append(_text(place.x + _RADIUS + 3, place.y + 4, note, fill="#555555"))
-        return "".join(parts)
+def _point(graph: Graph, point: int, note: str, place: Placed) -> str:
+    if point >= len(graph.nodes):
+        return _text(place.x, place.y + 4, note, anchor="middle", fill="#777777")
+    circle = f'<circle cx="{place.x}" cy="{place.y}" r='
+    text = circle + f'"{_RADIUS - 2}" fill="#ffffff" stroke="#444444" stroke-width="1.4"/>'
+    if graph.nodes[point].accepting:
+        text += circle + f'"{_RADIUS - 6}" fill="#444444"/>'
+    else:
+        text += _text(place.x, place.y + 3.5, str(point), anchor="middle", size=10)
+    if note:
+        text += _text(place.x + _RADIUS + 3, place.y + 4, note, fill="#555555")
+    return text
 
 
 def _lines(edges: list[Edge]) -> list[list[_Run]]:

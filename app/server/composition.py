@@ -19,7 +19,7 @@ from app.http.errors import status_of
 from app.http.middleware.auth import ApiKeys, read_api_keys
 from app.server.backend import Backend
 from app.server.preload import Preload, warm
-from app.server.readings import life_readings, readings
+from app.server.readings import readings
 from app.server.settings import Settings
 from app.serving.admission import Admission
 from app.serving.compiling.cache import ConstraintCache
@@ -119,8 +119,9 @@ def assemble(
         wall_clock=time.time,
         max_bytes=settings.schema_registry_bytes,
     )
-    metrics.watch(readings(backend.engine, constraints))
-    metrics.watch(life_readings(worker, admission, pool))
+    metrics.watch(readings(backend.engine, constraints, worker, admission, pool))
+
+    traces = open_traces(settings.otlp_endpoint, model=settings.served_model)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -136,6 +137,8 @@ def assemble(
             await schemas.close()
             await constraints.close()
             await pool.close()
+            if traces is not None:
+                await traces.close()
 
     app = build_app(
         api_config,
@@ -149,7 +152,7 @@ def assemble(
         app,
         metrics,
         model=settings.served_model,
-        traces=open_traces(settings.otlp_endpoint, model=settings.served_model),
+        traces=traces,
         content=settings.log_content,
     )
     return Assembly(app, admission, worker)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from operator import attrgetter
@@ -13,7 +12,7 @@ from typing import Any
 
 from app.constraint.limits import Limits
 from app.core.constraint import Constraint, ConstraintSpec
-from app.core.errors import ConstraintError, LeapjsonError
+from app.core.errors import LeapjsonError
 
 _WARM_STEPS = 64
 
@@ -42,9 +41,7 @@ def load_types(names: Sequence[str], limits: Limits) -> list[Preload]:
         try:
             spec = from_python_type(_import(name), strict=True, close_objects=True)
             compile_program(spec, limits)
-        except ConstraintError as error:
-            raise LeapjsonError(f"cannot preload {name}: {error.message}") from error
-        except ImportError as error:
+        except (LeapjsonError, ImportError) as error:
             raise LeapjsonError(f"cannot preload {name}: {error}") from error
         loaded.append(Preload(name, spec))
     return loaded
@@ -62,29 +59,21 @@ def warm(constraint: Constraint) -> None:
 
 
 def _import(name: str) -> Any:
-    module, colon, attribute = name.partition(":")
-    if not (module and colon and attribute):
-        raise LeapjsonError(f"cannot preload {name}: it is not of the form module:Type")
-    with _working_directory_first():
-        try:
-            found = import_module(module)
-        except ImportError:
-            raise
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise LeapjsonError(f"cannot preload {name}: importing it failed: {reason}") from error
+    """Raises ``ImportError`` or ``LeapjsonError``."""
+    module, _, attribute = name.partition(":")
+    if not (module and attribute):
+        raise LeapjsonError("it is not of the form module:Type")
+    directory = str(Path.cwd())
+    sys.path.insert(0, directory)  # as ``python -m`` has it, also for the ``leapjson`` command
+    try:
+        found = import_module(module)
+    except ImportError:
+        raise
+    except Exception as error:
+        raise LeapjsonError(f"importing it failed: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(directory)
     try:
         return attrgetter(attribute)(found)
     except AttributeError as error:
-        raise LeapjsonError(f"cannot preload {name}: {error}") from error
-
-
-@contextmanager
-def _working_directory_first() -> Iterator[None]:
-    """As ``python -m`` finds modules, also where the ``leapjson`` command runs."""
-    directory = str(Path.cwd())
-    sys.path.insert(0, directory)
-    try:
-        yield
-    finally:
-        sys.path.remove(directory)
+        raise LeapjsonError(str(error)) from error

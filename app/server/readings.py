@@ -10,8 +10,13 @@ from app.serving.worker import EngineWorker
 from app.telemetry.metrics import Reading
 
 
-def readings(engine: Engine, cache: ConstraintCache) -> list[Reading]:
-    """Of the engine and of the compiled schemas."""
+def readings(
+    engine: Engine,
+    cache: ConstraintCache,
+    worker: EngineWorker,
+    admission: Admission,
+    pool: CompilePool,
+) -> list[Reading]:
     return [
         Reading("num_requests_running", "Answers that hold cache blocks.",
                 lambda: engine.num_running),
@@ -29,17 +34,11 @@ def readings(engine: Engine, cache: ConstraintCache) -> list[Reading]:
         Reading("schema_cache_masks", "Token masks that these schemas hold, one for each state.",
                 lambda: cache.num_masks),
         Reading("schema_cache_hits_total", "Schemas found compiled, or being compiled.",
-                lambda: cache.hits, counter=True),
+                lambda: cache.hits),
         Reading("schema_cache_misses_total", "Schemas that had to be compiled.",
-                lambda: cache.misses, counter=True),
+                lambda: cache.misses),
         Reading("schema_cache_evictions_total", "Compiled schemas dropped for room.",
-                lambda: cache.evictions, counter=True),
-    ]  # fmt: skip
-
-
-def life_readings(worker: EngineWorker, admission: Admission, pool: CompilePool) -> list[Reading]:
-    """Of whether the server lives and takes requests."""
-    return [
+                lambda: cache.evictions),
         Reading("engine_up", "1 while the engine's thread runs, 0 once it has died.",
                 lambda: worker.alive),
         Reading("engine_step_age_seconds",
@@ -48,5 +47,5 @@ def life_readings(worker: EngineWorker, admission: Admission, pool: CompilePool)
         Reading("draining", "1 once the server shuts down and refuses new requests.",
                 lambda: admission.draining),
         Reading("compile_worker_restarts_total", "Compile workers that had to be replaced.",
-                lambda: pool.restarts, counter=True),
+                lambda: pool.restarts),
     ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future
 from types import FrameType
 from typing import Any
 
@@ -39,8 +40,7 @@ class DrainingServer(uvicorn.Server):
         self._announce = announce
         self._alive = alive
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._draining: asyncio.Task[None] | None = None
-        self._signalled = False
+        self._draining: Future[None] | None = None
 
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets)
@@ -58,14 +58,11 @@ class DrainingServer(uvicorn.Server):
         self.should_exit = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self._signalled or self._loop is None:
+        if self._draining is not None or self._loop is None:
             self.should_exit = self.force_exit = True
-            return
-        self._signalled = True
-        self._loop.call_soon_threadsafe(self._start_draining)
-
-    def _start_draining(self) -> None:
-        self._draining = asyncio.ensure_future(self._drain_and_exit())
+        else:
+            draining = self._drain_and_exit()
+            self._draining = asyncio.run_coroutine_threadsafe(draining, self._loop)
 
     async def _drain_and_exit(self) -> None:
         try:

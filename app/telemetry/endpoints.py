@@ -9,7 +9,7 @@ from typing import Any
 OTHER = "other"
 HIDDEN = "*"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_STEP = re.compile(r"\[(\d{1,6})\]|([^.\[\]]+)|\.")
+_STEP = re.compile(r"\[\d{1,6}\]|([^.\[\]]+)|\.")
 _LONGEST_PARAM = 200
 
 
@@ -34,22 +34,19 @@ class KnownNames:
         """The route's path for a request's path."""
         if path in self._exact:
             return path
-        for pattern, template in self._templates:
-            if pattern.fullmatch(path):
-                return template
-        return OTHER
+        matching = (route for pattern, route in self._templates if pattern.fullmatch(path))
+        return next(matching, OTHER)
 
     def method(self, method: str) -> str:
         return method if method in _METHODS else OTHER
 
     def param(self, param: str) -> str:
         """``messages[0].sEcReT`` as ``messages[0].*``: members that clients name are content."""
-        steps = []
-        for match in _STEP.finditer(param[: 2 * _LONGEST_PARAM]):
-            index, name = match.groups()
-            known = index is not None or name is None or name in self._fields
-            steps.append(match[0] if known else HIDDEN)
-        return "".join(steps)[:_LONGEST_PARAM]
+
+        def shown(step: re.Match[str]) -> str:
+            return step[0] if step[1] is None or step[1] in self._fields else HIDDEN
+
+        return "".join(map(shown, _STEP.finditer(param[: 2 * _LONGEST_PARAM])))[:_LONGEST_PARAM]
 
 
 def _field_names(value: Any) -> Iterable[str]:
@@ -57,8 +54,7 @@ def _field_names(value: Any) -> Iterable[str]:
         properties = value.get("properties")
         if isinstance(properties, Mapping):
             yield from properties
-        for each in value.values():
-            yield from _field_names(each)
-    elif isinstance(value, list):
+        value = list(value.values())
+    if isinstance(value, list):
         for each in value:
             yield from _field_names(each)

@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.core.events import RequestStats
-
-CLIENT_LEFT = 499
-"""Status of a request whose client did not wait for its answer (nginx's number)."""
+from app.serving.generation import CLIENT_LEFT
 
 
 @dataclass(slots=True)
@@ -42,8 +40,7 @@ class Exchange:
     @property
     def request_id(self) -> str:
         """As in ``x-request-id`` without its prefix; "" until it is made."""
-        request_id: str = self.scope.get("state", {}).get("request_id", "")
-        return request_id
+        return str(self.scope.get("state", {}).get("request_id", ""))
 
     @property
     def status(self) -> int:
@@ -61,10 +58,6 @@ class Exchange:
         if self.status == CLIENT_LEFT:
             return "abort"
         return "stop" if self.status < 400 else "error"
-
-    def report(self, stats: RequestStats) -> None:
-        self.stats = stats
-        self.stats_time = time.time_ns()
 
 
 current_exchange: ContextVar[Exchange | None] = ContextVar("current_exchange", default=None)

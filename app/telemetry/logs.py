@@ -26,9 +26,11 @@ _encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
 class _Formatter(logging.Formatter):
     """What both formats share: whose request it is, and what is left out."""
 
-    def __init__(self, layout: str | None = None, *, content: int = 0) -> None:
+    layout: str | None = None
+
+    def __init__(self, *, content: int = 0) -> None:
         """``content``: characters of content that one entry may show; 0 leaves it out."""
-        super().__init__(layout)
+        super().__init__(self.layout)
         self._content = content
 
     def _message(self, record: logging.LogRecord) -> str:
@@ -82,8 +84,7 @@ class JsonFormatter(_Formatter):
 class TextFormatter(_Formatter):
     """The same for people: what ``extra`` gave stands behind the message as ``name=value``."""
 
-    def __init__(self, *, content: int = 0) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s", content=content)
+    layout = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         fields = self._fields(record)
@@ -109,9 +110,8 @@ def configure_logging(
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(
-        JsonFormatter(content=content) if log_format == "json" else TextFormatter(content=content)
-    )
+    formatter = JsonFormatter if log_format == "json" else TextFormatter
+    handler.setFormatter(formatter(content=content))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

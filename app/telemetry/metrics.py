@@ -7,6 +7,7 @@ event (queue lengths, sizes, the cache's own counts) is read when Prometheus ask
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -15,8 +16,8 @@ from operator import attrgetter
 from prometheus_client import (
     CollectorRegistry,
     Counter,
-    Gauge,
     Histogram,
+    Info,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
@@ -106,13 +107,14 @@ _PHASES = ("plan", "launch", "mask", "sample", "commit")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A value that is read on demand. Its ``read`` is called on the thread of the scrape."""
+    """A value that is read on demand; a counter, which only ever grows, ends in ``_total``.
+
+    ``read`` is called on the thread of the scrape.
+    """
 
     name: str
     help: str
     read: Callable[[], float]
-    counter: bool = False
-    """Only ever grows; ``name`` then ends in ``_total``."""
 
 
 class _Readings(Collector):
@@ -121,7 +123,8 @@ class _Readings(Collector):
 
     def collect(self) -> Iterable[Metric]:
         for reading in self._readings:
-            family = CounterMetricFamily if reading.counter else GaugeMetricFamily
+            grows = reading.name.endswith("_total")
+            family = CounterMetricFamily if grows else GaugeMetricFamily
             yield family(PREFIX + reading.name, reading.help, value=reading.read())
 
 
@@ -145,17 +148,14 @@ class Metrics:
             name: Histogram(PREFIX + name, text, labels, buckets=buckets, registry=self.registry)
             for name, (buckets, text, *labels) in _HISTOGRAMS.items()
         }
-        # Steps are frequent: what they count is looked up once. So are the refusals' three series,
-        # which are there from the start.
+        # Steps are frequent: what they count is looked up once.
         self._read_counts = attrgetter(*_STEP_COUNTS)
         self._step_counts = [self._series(*row).inc for row in _STEP_COUNTS.values()]
         self._read_phases = attrgetter(*(f"{phase}_seconds" for phase in _PHASES))
         phases = self._histograms["step_seconds"]
         self._step_phases = [phases.labels(phase).observe for phase in _PHASES]
-        self._refusals = {
-            status: self._series("connection_refusals_total", str(status))
-            for status in (400, 408, 431)
-        }
+        for status in (400, 408, 431):  # these three are there from the start
+            self._series("connection_refusals_total", str(status))
 
     def _series(self, name: str, *labels: str) -> Counter:
         counter = self._counters[name]
@@ -176,7 +176,7 @@ class Metrics:
         self._count_request(stats.endpoint, stats.status, stats.finish_reason)
         exchange = current_exchange.get()
         if exchange is not None:
-            exchange.report(stats)
+            exchange.stats, exchange.stats_time = stats, time.time_ns()
         if stats.time_to_first_token is None:
             return  # refused or abandoned before its first token: its times would say nothing
         histograms = self._histograms
@@ -202,21 +202,21 @@ class Metrics:
         self._series("admission_rejections_total", reason).inc()
 
     def observe_connection_refusal(self, status: int) -> None:
-        self._refusals[status].inc()
+        self._series("connection_refusals_total", str(status)).inc()
 
     def observe_compile(self, kind: str, result: str, seconds: float) -> None:
         self._histograms["schema_compile_seconds"].labels(kind, result).observe(seconds)
 
     def describe(self, model: str) -> None:
         """Report what runs here. Call once."""
-        gauge = Gauge(
-            PREFIX + "build_info",
-            "Always 1; the labels say what runs.",
-            ["version", "python", "torch", "model"],
-            registry=self.registry,
+        Info(PREFIX + "build", "Always 1; the labels say what runs.", registry=self.registry).info(
+            {
+                "version": _version("leapjson"),
+                "python": platform.python_version(),
+                "torch": _version("torch"),
+                "model": model,
+            }
         )
-        labels = _version("leapjson"), platform.python_version(), _version("torch"), model
-        gauge.labels(*labels).set(1)
 
     def watch(self, readings: Iterable[Reading]) -> None:
         """Report these values, too, from now on."""

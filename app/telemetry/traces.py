@@ -33,7 +33,7 @@ _OPERATIONS = {
 }
 """``gen_ai.operation.name`` by endpoint."""
 
-_PARENT_HEADERS = {b"traceparent": "traceparent", b"tracestate": "tracestate"}
+_PARENT_HEADERS = (b"traceparent", b"tracestate")
 """Of the W3C's recommendation Trace Context; baggage is not taken."""
 
 Attributes = Mapping[str, str | int | float | bool | list[str]]
@@ -57,7 +57,7 @@ class Traces:
     def start(self, exchange: Exchange) -> Span:
         """A span that is a child of the client's, where the request names one."""
         carrier = {
-            _PARENT_HEADERS[name]: value.decode("latin-1")
+            name.decode(): value.decode("latin-1")
             for name, value in exchange.scope["headers"]
             if name in _PARENT_HEADERS
         }

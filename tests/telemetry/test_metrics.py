@@ -110,7 +110,7 @@ def test_a_reading_is_taken_when_it_is_asked_for() -> None:
     metrics.watch(
         [
             Reading("num_requests_running", "Running.", lambda: level[0]),
-            Reading("schema_cache_hits_total", "Hits.", lambda: 2 * level[0], counter=True),
+            Reading("schema_cache_hits_total", "Hits.", lambda: 2 * level[0]),
         ]
     )
     level[0] = 3.0
