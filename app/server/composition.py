@@ -125,20 +125,18 @@ def assemble(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await pool.start()
-        for preload in preloads:
-            warm(await constraints.get(_as_asked_for(preload.spec, settings)))
-            logger.info("preloaded", extra={"type": preload.name})
-        worker.start()
-        try:
-            yield
-        finally:
-            await worker.stop()
-            await schemas.close()
-            await constraints.close()
-            await pool.close()
+        async with contextlib.AsyncExitStack() as closing:  # the last that started closes first
             if traces is not None:
-                await traces.close()
+                closing.push_async_callback(traces.close)
+            for part in (pool, constraints, schemas):
+                closing.push_async_callback(part.close)
+            await pool.start()
+            for preload in preloads:
+                warm(await constraints.get(_as_asked_for(preload.spec, settings)))
+                logger.info("preloaded", extra={"type": preload.name})
+            worker.start()
+            closing.push_async_callback(worker.stop)
+            yield
 
     app = build_app(
         api_config,
