@@ -34,13 +34,13 @@ import torch
 
 from app.answer.formats import detect
 from app.answer.plan import AnswerPlan
-from app.answer.prompt import PreparedPrompt
 from app.constraint import Compiler
 from app.core.constraint import Mask
 from app.core.events import RequestStats, StepStats
 from app.core.request import EngineRequest, SamplingParams
 from app.core.specs import JsonSchema
 from app.core.step import Runner, StepPlan, StepResult
+from app.core.text import RenderedPrompt
 from app.engine import Engine, EngineConfig
 from app.http.chat.render import chat_renderer
 from app.http.chat.wire import ChatCompletionRequest
@@ -300,10 +300,10 @@ class Bench:
         generation = Generation(
             request_ids=[request.request_id],
             plans=[
-                AnswerPlan.of(PreparedPrompt(request.prompt), None, None, self._config.chat_format)
+                AnswerPlan.of(RenderedPrompt(request.prompt), None, None, self._config.chat_format)
             ],
             ticket=ticket,
-            timeline=Timeline(request.request_id, "profile", self.recorder, time.perf_counter),
+            timeline=Timeline("profile", self.recorder, time.perf_counter),
             abort=worker.abort,
             status_of=lambda error: 500,
         )

@@ -1,7 +1,9 @@
-"""What a model writes in a conversation besides prose: reasoning and tool calls.
+"""What an answer is: its constraint, and what its text is taken apart into.
 
-formats     how a family of models marks them, found in its chat template
-prompts     a conversation as the chat template takes it
-language    the texts that an answer may be, as a constraint
-reader      the text of an answer, as it comes -> content, reasoning, calls
+formats  how a family of models marks reasoning and calls, found in its chat template
+prompt   a conversation as the chat template takes it
+tools    the functions that may be called, and the texts of calls
+plan     the texts that an answer may be, as a constraint, and the reader that they need
+reader   the text of an answer, as it comes -> content, reasoning, calls
+choice   the same with tokens, for one choice of a request -> pieces
 """

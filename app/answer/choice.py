@@ -54,27 +54,22 @@ class ChoiceReader:
         if self._reader is None:
             pieces = [Content(text, 0, chunk.tokens)]
         else:
+            self._text += text
+            for token in chunk.tokens:
+                self._waiting.append((self._received, token))
+                self._received += len(token.data)
             found = self._reader.push(text)
             if reason is not None:
                 found += self._reader.finish()
-            pieces = list(self._with_tokens(chunk, text, found))
+            pieces = [self._with_own(piece) for piece in found]
         if reason is not None:
             assert reason in ("stop", "length")
             calls_whole = self._calls and not self._open_calls
             pieces.append(End("tool_calls" if calls_whole else reason))
         return Delta(self._index, pieces)
 
-    def _with_tokens(
-        self, chunk: TokenChunk, text: str, pieces: list[TextPiece]
-    ) -> list[TextPiece]:
-        """``pieces``, content with its tokens and calls with an id; counts tokens of reasoning."""
-        self._text += text
-        for token in chunk.tokens:
-            self._waiting.append((self._received, token))
-            self._received += len(token.data)
-        return [self._with_own(piece) for piece in pieces]
-
     def _with_own(self, piece: TextPiece) -> TextPiece:
+        """``piece``, content with its tokens and a call with an id; counts tokens of reasoning."""
         start, end = self._bytes_before(piece.start), self._bytes_before(piece.end)
         tokens = []
         while self._waiting and self._waiting[0][0] < end:

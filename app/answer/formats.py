@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jinja2
 import jinja2.ext
@@ -193,14 +193,7 @@ def _mistral(template: str) -> ToolFormat:
             id_length=9,
         )
     id_mark = "[CALL_ID]" if "[CALL_ID]" in template else None
-    return ToolFormat(
-        opening=MISTRAL.opening,
-        middle=MISTRAL.middle,
-        closing=MISTRAL.closing,
-        trigger=MISTRAL.trigger,
-        id_length=MISTRAL.id_length,
-        id_mark=id_mark,
-    )
+    return replace(MISTRAL, id_mark=id_mark)
 
 
 def _reasoning_format(template: str, special_tokens: Collection[str]) -> ReasoningFormat | None:

@@ -2,21 +2,38 @@
 
     conversation, content, tools  ->  prompt  ->  AnswerPlan  ->  bytes  ->  pieces
 
-HTTP speaks the words at both ends; the engine knows tokens, bytes and states alone.
+HTTP speaks the words at both ends; the engine knows tokens, bytes and states alone. Every text that
+the constraint admits reads in one way (``reader``), so what content or arguments are validated
+against is what was constrained.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from app.answer.choice import ChoiceReader
-from app.answer.formats import ChatFormat
-from app.answer.language import answer, is_open_ended, with_reasoning
-from app.answer.prompt import PreparedPrompt
+from app.answer.formats import NEWLINES_BEFORE_ANSWER, ChatFormat, ReasoningFormat, ToolFormat
+from app.answer.prompt import Opening, opening
 from app.answer.reader import AnswerReader
-from app.answer.tools import ToolUse
+from app.answer.tools import ToolUse, calls_of
+from app.core.composite import (
+    Composite,
+    Either,
+    FixedText,
+    FreeText,
+    NotStarting,
+    Part,
+    Repeated,
+    Series,
+)
 from app.core.constraint import ConstraintSpec
 from app.core.request import ThinkingBudget
+from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
+from app.core.text import RenderedPrompt
+
+_JSON_BEGINNING = re.compile(r'["{\d\-tfn]|\[($|[\s\[\]"{\d\-tfn])')
 
 ANSWER_SHARE = 4
 """Reasoning leaves one in so many of ``max_tokens`` to the answer that a constraint asks for."""
@@ -26,7 +43,9 @@ ANSWER_SHARE = 4
 class AnswerPlan:
     """The plan of the answers to one prompt."""
 
-    prompt: PreparedPrompt
+    prompt: Sequence[int]
+    """In tokens."""
+    opening: Opening
     format: ChatFormat
     content: ConstraintSpec | None
     """What the content has to be; None: any text."""
@@ -39,38 +58,181 @@ class AnswerPlan:
     @classmethod
     def of(
         cls,
-        prompt: PreparedPrompt,
+        prompt: RenderedPrompt,
         content: ConstraintSpec | None,
         tools: ToolUse | None,
         format: ChatFormat,
     ) -> AnswerPlan:
         """Raises ``InvalidRequest`` for a function whose parameters no object can satisfy."""
         whole = unreasoned = answer(content, tools, format.tools)
-        if format.reasoning is not None:
-            whole = with_reasoning(unreasoned, format.reasoning, prompt.opening)
+        start: Opening = "closed"
+        if format.reasoning is not None and prompt.tail is not None:
+            start = opening(prompt.tail, format.reasoning)
+            whole = with_reasoning(unreasoned, format.reasoning, start)
         open_ended = unreasoned is not None and is_open_ended(unreasoned)
-        return cls(prompt, format, content, tools, whole, open_ended)
-
-    @property
-    def may_reason(self) -> bool:
-        return self.format.reasoning is not None and self.prompt.opening != "closed"
+        return cls(prompt.tokens, start, format, content, tools, whole, open_ended)
 
     def thinking_budget(self, max_tokens: int) -> ThinkingBudget | None:
         """Tokens that are kept for what follows the reasoning, where that is constrained."""
         reasoning = self.format.reasoning
-        if reasoning is None or not self.may_reason or self.constraint is None:
+        if reasoning is None or self.opening == "closed" or self.constraint is None:
             return None
-        begin = reasoning.begin if self.prompt.opening == "possible" else ""
+        begin = reasoning.begin if self.opening == "possible" else ""
         return ThinkingBudget(max_tokens // ANSWER_SHARE, reasoning.end.encode(), begin.encode())
 
     def reader(self, index: int) -> ChoiceReader:
         """What takes the choice ``index`` apart."""
-        if self.tools is None and not self.may_reason:
+        if self.tools is None and self.opening == "closed":
             return ChoiceReader(index, None)
         reader = AnswerReader(
             self.format,
-            opening=self.prompt.opening,
+            opening=self.opening,
             tools=() if self.tools is None else self.tools.names,
             content_first=self.content is None,
         )
         return ChoiceReader(index, reader, self.format.tools.id_length)
+
+
+def answer(
+    content: ConstraintSpec | None, use: ToolUse | None, format: ToolFormat
+) -> ConstraintSpec | None:
+    """What follows the reasoning. ``content`` None is free text; None back is free as a whole.
+
+    Raises ``InvalidRequest`` for parameters that no object can satisfy by their type alone.
+    """
+    if use is None:
+        return content
+    calls = calls_of(use, format)
+    if use.mode == "required":
+        return Composite(calls)
+    if content is not None:
+        return Composite(Either((_not_starting(_part(content), format.leads(use.names)), calls)))
+    if format.trigger is not None:
+        text = FreeText(without=(format.trigger,))
+        return Composite(Series((text, Repeated(calls, at_most=1))))
+    # Text that begins like a call has to become one: it need not be told apart by the name.
+    return Composite(Either((_not_starting(FreeText(), [format.begin + format.opening]), calls)))
+
+
+def with_reasoning(
+    answer: ConstraintSpec | None, format: ReasoningFormat, opening: Opening
+) -> ConstraintSpec | None:
+    """``answer`` after reasoning, or after none: see ``prompt.opening``. None stays None."""
+    if answer is None or opening == "closed":
+        return answer
+    body = _part(answer)
+    constrained = (leaf for leaf in _first_leaves(body) if not isinstance(leaf, FreeText))
+    if any(_may_start(leaf, "\n") for leaf in constrained):
+        # The answer's own newlines must not be taken for those before it: all of these are there.
+        gap: Part = FixedText("\n" * NEWLINES_BEFORE_ANSWER)
+    else:
+        gap = Repeated(FixedText("\n"), at_most=NEWLINES_BEFORE_ANSWER)
+    reasoned = Series((FreeText(without=(format.end,)), FixedText(format.end), gap, body))
+    if opening == "open":
+        return Composite(reasoned)
+    unreasoned = _not_starting(body, [format.begin])
+    return Composite(Either((unreasoned, Series((FixedText(format.begin), reasoned)))))
+
+
+def is_open_ended(spec: ConstraintSpec) -> bool:
+    """Whether an answer may end inside free text, where ``max_tokens`` cuts it."""
+    return isinstance(spec, Composite) and _ends_free(spec.root)
+
+
+def _part(spec: ConstraintSpec) -> Part:
+    return spec.root if isinstance(spec, Composite) else spec
+
+
+def _not_starting(part: Part, marks: Iterable[str]) -> Part:
+    """The texts of ``part`` before which the reader finds none of ``marks``."""
+    leaves = list(_first_leaves(part))
+    # The reader may pass over newlines before a mark.
+    prefixes = (
+        "\n" * count + mark for mark in marks for count in range(NEWLINES_BEFORE_ANSWER + 1)
+    )
+    relevant = tuple(each for each in prefixes if any(_may_start(leaf, each) for leaf in leaves))
+    return NotStarting(part, relevant) if relevant else part
+
+
+def _first_leaves(part: Part) -> Iterator[Part]:
+    """The parts that may hold the first character, and perhaps some that cannot."""
+    match part:
+        case Series(parts):
+            for each in parts:
+                yield from _first_leaves(each)
+                if not _may_be_empty(each):
+                    return
+        case Either(parts):
+            for each in parts:
+                yield from _first_leaves(each)
+        case Repeated(inner, separator):
+            yield from _first_leaves(inner)
+            if _may_be_empty(inner):
+                yield from _first_leaves(FixedText(separator))
+        case FixedText(""):
+            return
+        case NotStarting(inner):
+            yield from _first_leaves(inner)
+        case _:
+            yield part
+
+
+def _may_be_empty(part: Part) -> bool:
+    """False only where it is certain."""
+    match part:
+        case FixedText(text):
+            return not text
+        case Series(parts):
+            return all(map(_may_be_empty, parts))
+        case Either(parts):
+            return any(map(_may_be_empty, parts))
+        case Repeated(inner, _, at_least):
+            return at_least == 0 or _may_be_empty(inner)
+        case NotStarting(inner):
+            return _may_be_empty(inner)
+        case JsonSchema() | JsonObject():
+            return False
+        case Choice(options):
+            return "" in options
+    return True
+
+
+def _may_start(leaf: Part, prefix: str) -> bool:
+    """Whether a text that begins with ``leaf`` may begin with ``prefix``; False if certain."""
+    match leaf:
+        case FixedText(text):
+            return _agree(text, prefix)
+        case Choice(options):
+            return any(_agree(option, prefix) for option in options)
+        case JsonSchema() | JsonObject():
+            return _JSON_BEGINNING.match(prefix) is not None
+    return True
+
+
+def _agree(text: str, prefix: str) -> bool:
+    """Whether one begins with the other: what follows ``text`` may complete ``prefix``."""
+    return text.startswith(prefix) or prefix.startswith(text)
+
+
+def _ends_free(part: Part) -> bool:
+    match part:
+        case FreeText():
+            return True
+        case Series(parts):
+            for each in reversed(parts):
+                if _ends_free(each):
+                    return True
+                if not _is_optional(each):
+                    return False
+            return False
+        case Either(parts):
+            return any(map(_ends_free, parts))
+        case Repeated(inner) | NotStarting(inner):
+            return _ends_free(inner)
+    return False
+
+
+def _is_optional(part: Part) -> bool:
+    """Whether nothing is a text of ``part``, as far as its shape tells."""
+    leaf = isinstance(part, JsonSchema | JsonObject | Regex | Choice | Grammar)
+    return not leaf and _may_be_empty(part)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from app.answer.formats import ChatFormat, ReasoningFormat, ToolFormat
 from app.answer.tools import FunctionTool
+from app.core.text import RenderedPrompt, Tokenizer
 
 Opening = Literal["closed", "open", "possible"]
 """Whether an answer begins after the reasoning, inside it, or before it (it may reason or not)."""
@@ -61,14 +62,6 @@ Prompt = Conversation | TextPrompt | TokenPrompt
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedPrompt:
-    """A prompt in tokens."""
-
-    tokens: Sequence[int]
-    opening: Opening = "closed"
-
-
-@dataclass(frozen=True, slots=True)
 class TemplateInput:
     """What the chat template is given."""
 
@@ -76,6 +69,20 @@ class TemplateInput:
     tools: Sequence[Mapping[str, Any]] | None
     """In OpenAI's form; None where there are none or the messages tell of them."""
     options: Mapping[str, Any]
+
+
+def render(
+    prompt: Prompt, tokenizer: Tokenizer, format: ChatFormat, add_special_tokens: bool
+) -> RenderedPrompt:
+    """``prompt`` in tokens. Raises ``InvalidRequest`` where the chat template refuses."""
+    match prompt:
+        case TokenPrompt(tokens):
+            return RenderedPrompt(tokens)
+        case TextPrompt(text):
+            tokens = tokenizer.encode_prompt(text, add_special_tokens=add_special_tokens)
+            return RenderedPrompt(tokens)
+    given = prepare(prompt, format)
+    return tokenizer.render_chat(given.messages, given.tools, given.options)
 
 
 def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
@@ -104,12 +111,16 @@ def opening(prompt_tail: str, reasoning: ReasoningFormat) -> Opening:
     return "closed" if text.endswith(reasoning.end) else "possible"
 
 
-def text_length(conversation: Conversation, enough: int) -> int:
-    """Characters of the messages and tools, roughly: what rendering and tokenizing will cost.
+def text_length(prompt: Prompt, enough: int) -> int:
+    """Characters of text, messages and tools, roughly: what to render and tokenize them will cost.
 
     Counts to ``enough`` and little further, so it costs no more than that.
     """
-    size, waiting = 0, [*conversation.tools, *conversation.messages]
+    if isinstance(prompt, TokenPrompt):
+        return 0
+    if isinstance(prompt, TextPrompt):
+        return len(prompt.text)
+    size, waiting = 0, [*prompt.tools, *prompt.messages]
     while waiting and size < enough:
         each: Any = waiting.pop()
         size += _COST_OF_VALUE
@@ -148,20 +159,15 @@ def _name_results(messages: Sequence[dict[str, Any]]) -> None:
 
 def _shown(tool: FunctionTool) -> dict[str, Any]:
     """All keys are there: templates write them without asking."""
+    parameters = tool.parameters if isinstance(tool.parameters, Mapping) else None
     return {
         "type": "function",
         "function": {
             "name": tool.name,
             "description": tool.description or "",
-            "parameters": _parameters(tool),
+            "parameters": parameters or {"type": "object", "properties": {}},
         },
     }
-
-
-def _parameters(tool: FunctionTool) -> Any:
-    if isinstance(tool.parameters, Mapping) and tool.parameters:
-        return tool.parameters
-    return {"type": "object", "properties": {}}
 
 
 def _shorten_ids(messages: Sequence[dict[str, Any]], length: int) -> None:
@@ -208,12 +214,9 @@ def _as_text(message: Mapping[str, Any], format: ToolFormat) -> dict[str, Any]:
         return {"role": "user", "content": f"Result of {name}:\n{message['content']}"}
     plain = {key: value for key, value in message.items() if key != "tool_calls"}
     if "tool_calls" in message:
+        functions = [call["function"] for call in message["tool_calls"]]
         calls = [
-            (
-                call["function"]["name"],
-                json.dumps(call["function"]["arguments"], ensure_ascii=False),
-            )
-            for call in message["tool_calls"]
+            (each["name"], json.dumps(each["arguments"], ensure_ascii=False)) for each in functions
         ]
         plain["content"] = _paragraphs(plain["content"], _spelled(calls, format))
     return plain

@@ -14,14 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from app.answer.formats import NEWLINES_BEFORE_ANSWER, ChatFormat
-from app.answer.pieces import (
-    CallArguments,
-    CallEnd,
-    CallStart,
-    Content,
-    Reasoning,
-    TextPiece,
-)
+from app.answer.pieces import CallArguments, CallEnd, CallStart, Content, Reasoning, TextPiece
 from app.answer.prompt import Opening
 
 _BLANKS = " \t\r\n"
@@ -45,7 +38,7 @@ class AnswerReader:
 
         ``tools``: names of the functions that may be called; with none everything is content.
         ``content_first``: calls may follow content, in formats that know it. False where the
-        content has a constraint of its own (``language.answer``): it is content or calls.
+        content has a constraint of its own (``plan.answer``): it is content or calls.
         """
         self._tools = format.tools
         self._reasoning = format.reasoning
@@ -59,16 +52,12 @@ class AnswerReader:
         self._reasoned = False
         self._index = 0
         self._call_start = 0
-        self._in_calls = False
+        self.in_calls = False
+        """Whether the calls have begun: no content comes any more."""
         self._value = _ValueEnd()
         self._step: Callable[[], bool] = self._read_answer_start
         if format.reasoning is not None and opening != "closed":
             self._step = self._read_reasoning if opening == "open" else self._read_begin
-
-    @property
-    def in_calls(self) -> bool:
-        """Whether the calls have begun: no content comes any more."""
-        return self._in_calls
 
     def push(self, text: str) -> list[TextPiece]:
         """What ``text`` adds."""
@@ -81,7 +70,7 @@ class AnswerReader:
     def finish(self) -> list[TextPiece]:
         """What was held back: half a mark is text after all, or belongs to a call cut off."""
         text, start = self._take(len(self._buffer))
-        if not text or self._in_calls or self._step == self._read_newlines:
+        if not text or self.in_calls or self._step == self._read_newlines:
             return []
         if self._step == self._read_reasoning:
             return [Reasoning(text, start)]
@@ -145,7 +134,7 @@ class AnswerReader:
         return False
 
     def _begin_calls(self) -> None:
-        self._in_calls = True
+        self.in_calls = True
         self._call_start = self._position
         self._step = self._read_calls_begin
 
@@ -220,10 +209,8 @@ class AnswerReader:
     def _beginning_of(self, mark: str) -> int:
         """Where the buffer's end begins that may become ``mark``."""
         size = len(self._buffer)
-        for length in range(min(len(mark) - 1, size), 0, -1):
-            if self._buffer.endswith(mark[:length]):
-                return size - length
-        return size
+        lengths = range(min(len(mark) - 1, size), 0, -1)
+        return size - next((n for n in lengths if self._buffer.endswith(mark[:n])), 0)
 
     def _take(self, count: int) -> tuple[str, int]:
         """The buffer's first characters, and where they begin in the answer."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
@@ -84,6 +84,7 @@ Part = (
 class Composite:
     """Answers that ``root`` describes."""
 
+    kind: ClassVar = "structure"
     root: Part
 
     def cache_key(self) -> str:

@@ -79,7 +79,7 @@ class RequestError(LeapjsonError):
 
     def __reduce__(self) -> tuple[object, ...]:
         """For copies and pickles: subclasses take arguments of their own."""
-        return _rebuilt, (type(self), self.args, self.__dict__)
+        return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
 class InvalidRequest(RequestError):
@@ -178,8 +178,7 @@ class InvalidSchema(ConstraintError):
 class UnsupportedSchema(ConstraintError):
     """``keyword`` at ``pointer`` cannot be enforced exactly; ``reason`` says why, or is "".
 
-    ``pointer`` is a JSON Pointer (RFC 6901) into a schema. In a grammar ``keyword`` is the
-    construct and ``pointer`` reads ``line L, column C``, both counted from 1.
+    ``pointer`` is that of ``InvalidSchema``; in a grammar ``keyword`` is the construct.
     """
 
     code = "unsupported_schema"
@@ -211,7 +210,6 @@ class ConstraintTooComplex(ConstraintError):
 
     def __init__(self, limit: str) -> None:
         super().__init__(f"the constraint is too complex: {limit}")
-        self.limit = limit
 
 
 class Unavailable(LeapjsonError):
@@ -219,7 +217,6 @@ class Unavailable(LeapjsonError):
 
     def __init__(self, message: str, *, retry_after: int) -> None:
         super().__init__(message)
-        self.message = message
         self.retry_after = retry_after
 
 
@@ -244,10 +241,7 @@ class ShutDown(Unavailable):
 
 
 class CompilerStuck(Unavailable):
-    """A compilation ended without a result, and without having used the time it may take.
-
-    Or it never began: no worker could be started for it.
-    """
+    """A compilation ended before its time, without a result, or no worker could be started."""
 
     code = "compiler_stuck"
 
@@ -270,12 +264,3 @@ class WorkPending(LeapjsonError):
 
 class RejectedToken(LeapjsonError):
     """A token (or bytes) outside the language was pushed into a ``ConstraintState``."""
-
-
-def _rebuilt(
-    kind: type[RequestError], args: tuple[object, ...], state: dict[str, object]
-) -> object:
-    error = kind.__new__(kind)
-    error.args = args
-    error.__dict__.update(state)
-    return error

@@ -1,11 +1,14 @@
-"""The constraints that a request may name, each by itself. See also ``app.core.composite``."""
+"""The constraints that a request may name, each by itself. See also ``app.core.composite``.
+
+``kind`` is what metrics call it.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,7 @@ class JsonSchema:
     of it anywhere) or ``"indent:N"``.
     """
 
+    kind: ClassVar = "schema"
     schema: Any
     close_objects: bool = False
     whitespace: str = "spaced"
@@ -35,6 +39,7 @@ class JsonSchema:
 class JsonObject:
     """Answers are any JSON object (OpenAI's ``json_object`` mode)."""
 
+    kind: ClassVar = "object"
     whitespace: str = "spaced"
 
     def cache_key(self) -> str:
@@ -45,6 +50,7 @@ class JsonObject:
 class Regex:
     """Answers match ``pattern`` as a whole (ECMA-262 syntax, anchored at both ends)."""
 
+    kind: ClassVar = "regex"
     pattern: str
 
     def cache_key(self) -> str:
@@ -55,6 +61,7 @@ class Regex:
 class Choice:
     """Answers are exactly one of ``options``."""
 
+    kind: ClassVar = "choice"
     options: Sequence[str]
 
     def cache_key(self) -> str:
@@ -69,6 +76,7 @@ class Grammar:
     ``start``), or ``"auto"``: a line that starts with ``name ::=`` makes it GBNF.
     """
 
+    kind: ClassVar = "grammar"
     text: str
     syntax: str = "auto"
 

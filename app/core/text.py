@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class RenderedPrompt:
-    """A conversation as the model reads it."""
+    """A prompt as the model reads it."""
 
     tokens: Sequence[int]
-    tail: str
-    """The last characters of the text: they tell whether it opens the reasoning."""
+    tail: str | None = None
+    """Of a conversation: the last characters of its text tell whether it opens the reasoning."""
 
 
 class Tokenizer(Protocol):

@@ -50,7 +50,7 @@ class Endpoint(Generic[Call]):
     async def answer(self, request: Request) -> Response:
         ticket: Ticket = request.state.ticket
         request_id: str = request.state.request_id
-        timeline = self._service.arrive(request_id, self._path)
+        timeline = self._service.arrive(self._path)
         try:
             async with ticket.deadline().holds("the request was not read"):
                 with ticket.reading() as keep:

@@ -72,7 +72,7 @@ def meta_router(
     @router.get("/ready", openapi_extra=tells("Whether it takes requests", Status, others=not_well))
     async def ready() -> JSONResponse:
         """Readiness: 503 asks to send new requests elsewhere."""
-        reason = service.fault or ("draining" if service.draining else None)
+        reason = service.fault or ("draining" if service.admission.draining else None)
         return JSONResponse({"status": reason or "ready"}, 503 if reason else 200)
 
     text = {"text/plain": {"schema": {"type": "string"}}}

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Self
 
-from app.core.errors import DeadlineExceeded, InvalidRequest
+from app.core.errors import DeadlineExceeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,20 +19,6 @@ class Deadline:
     """From the request's arrival."""
     asked: bool
     """Whether the client set it; else it is the server's own."""
-
-    @classmethod
-    def after(cls, asked: float | None, longest: float, *, age: float) -> Self:
-        """``asked`` seconds after a request's arrival, which was ``age`` seconds ago.
-
-        Raises ``InvalidRequest`` for more than ``longest``, which is also the default.
-        """
-        if asked is not None and asked > longest:
-            raise InvalidRequest(
-                f"timeout is {asked:g} and the limit is {longest:g} s", param="timeout"
-            )
-        seconds = longest if asked is None else asked
-        arrived = asyncio.get_running_loop().time() - age
-        return cls(arrived + seconds, seconds, asked is not None)
 
     @property
     def left(self) -> float:

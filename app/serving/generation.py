@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from app.answer.pieces import Delta
 from app.answer.plan import AnswerPlan
 from app.core.errors import LeapjsonError
-from app.core.events import TokenChunk
+from app.core.events import AnswerUsage, TokenChunk
 from app.serving.admission import Ticket
 from app.serving.deadline import Deadline
 from app.serving.timeline import Timeline
@@ -19,18 +19,10 @@ CLIENT_LEFT = 499
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """What the answers of one request cost so far, in tokens."""
+class Usage(AnswerUsage):
+    """What the answers of one request cost so far; a prompt counts once for all of its own."""
 
-    prompt_tokens: int
-    cached_tokens: int
-    """Tokens of the prompts whose keys and values were found in the prefix cache."""
-    completion_tokens: int
     reasoning_tokens: int
-    leapt_tokens: int
-    drafted_tokens: int
-    forward_passes: int
-    """Steps of the engine in which the choices took part, each choice counted by itself."""
 
 
 class Generation:
@@ -54,7 +46,7 @@ class Generation:
         self.n = len(request_ids)
         self._index = {request_id: index for index, request_id in enumerate(request_ids)}
         self._choices_each = self.n // len(plans)
-        self._prompt_tokens = sum(len(plan.prompt.tokens) for plan in plans)
+        self._prompt_tokens = sum(len(plan.prompt) for plan in plans)
         self._readers = [
             plans[index // self._choices_each].reader(index) for index in range(self.n)
         ]
@@ -73,7 +65,6 @@ class Generation:
         timeline.submitted(self._prompt_tokens)
 
     def usage(self) -> Usage:
-        """The counts so far, of all choices together. A prompt counts once for all of its own."""
         answers = self._timeline.usage
         cached: dict[int, int] = {}
         for index, each in answers.items():

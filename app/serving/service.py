@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.answer.formats import ChatFormat
 from app.answer.plan import AnswerPlan
-from app.answer.prompt import Prompt
+from app.answer.prompt import Prompt, render, text_length
 from app.core.constraint import Constraint
-from app.core.errors import (
-    EngineDied,
-    InvalidRequest,
-    LeapjsonError,
-    PromptTooLong,
-)
+from app.core.errors import EngineDied, InvalidRequest, LeapjsonError, PromptTooLong
 from app.core.events import RequestObserver
 from app.core.request import EngineRequest
-from app.core.text import Tokenizer
+from app.core.text import RenderedPrompt, Tokenizer
 from app.serving.admission import Admission, Ticket
 from app.serving.compiling.cache import ConstraintCache
-from app.serving.deadline import Deadline
 from app.serving.generation import Generation
-from app.serving.prompts import PromptPreparer
 from app.serving.request import GenerationRequest
 from app.serving.timeline import Timeline
 from app.serving.worker import DEATH_NOTICE, EngineWorker
 
 UNSAID_TOKENS = 1024
 """What an answer is taken to need in the queue where nobody set a ``max_tokens``."""
+
+LONG_PROMPT = 4096
+"""Characters from which a prompt is tokenized on a thread: shorter ones take less than a hop."""
+
+HUGE_PROMPT = 1 << 17
+"""Characters from which prompts wait for one another, so that the threads stay free for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +71,13 @@ class GenerationService:
         self._worker = worker
         self.admission = admission
         self._constraints = constraints
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
+        """The model's own, for text that is not generated."""
         self._observer = observer
         self._status_of = status_of
         self._clock = clock
         self._fresh_seed = fresh_seed
-        self._prompts = PromptPreparer(tokenizer, config.chat_format)
+        self._huge_prompts = asyncio.Semaphore(1)
 
     @property
     def fault(self) -> str | None:
@@ -86,23 +88,13 @@ class GenerationService:
             return f"the engine hangs: its last step ended {self._worker.step_age:.0f} s ago"
         return None
 
-    @property
-    def draining(self) -> bool:
-        """Whether the server shuts down and takes no new requests."""
-        return self.admission.draining
-
-    def arrive(self, request_id: str, endpoint: str) -> Timeline:
+    def arrive(self, endpoint: str) -> Timeline:
         """Start a request's clock."""
-        return Timeline(request_id, endpoint, self._observer, self._clock)
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The model's own, for text that is not generated."""
-        return self._tokenizer
+        return Timeline(endpoint, self._observer, self._clock)
 
     async def tokenize(self, prompt: Prompt, *, add_special_tokens: bool = True) -> Sequence[int]:
         """The tokens that a request with this prompt would have. Raises ``InvalidRequest``."""
-        return (await self._prompts.prepare(prompt, add_special_tokens=add_special_tokens)).tokens
+        return (await self._render(prompt, add_special_tokens)).tokens
 
     async def open(
         self, request: GenerationRequest, timeline: Timeline, ticket: Ticket
@@ -117,65 +109,63 @@ class GenerationService:
         self._check_bias(request.sampling.logit_bias)
         if not self._worker.alive:
             raise EngineDied(DEATH_NOTICE)
-        deadline = ticket.deadline(request.timeout)
+        tenant, deadline = ticket.tenant, ticket.deadline(request.timeout)
         ticket.take(request.n * len(request.prompts))
         async with deadline.holds("the request was not even in the engine's queue"):
-            generation = await self._start(request, ticket, timeline, deadline)
+            plans = [await self._plan(request, prompt) for prompt in request.prompts]
+            room = request.n * sum(self._room(request, plan) for plan in plans)
+            ticket.claim(room, deadline.left)
+            choices: list[EngineRequest] = []
+            for plan in plans:
+                constraint = None
+                if plan.constraint is not None:
+                    with timeline.compiling():
+                        constraint = await self._constraints.get(plan.constraint, tenant)
+                for _ in range(request.n):
+                    index = len(choices)
+                    choices.append(self._choice(index, request, plan, constraint, tenant))
+            generation = Generation(
+                request_ids=[choice.request_id for choice in choices],
+                plans=plans,
+                ticket=ticket,
+                timeline=timeline,
+                abort=self._worker.abort,
+                status_of=self._status_of,
+            )
+            await self._worker.submit(choices, generation)
         generation.expire(deadline)
         return generation
 
-    async def _start(
-        self, request: GenerationRequest, ticket: Ticket, timeline: Timeline, deadline: Deadline
-    ) -> Generation:
-        plans = [await self._plan(request, prompt) for prompt in request.prompts]
-        ticket.claim(request.n * sum(self._room(request, each) for each in plans), deadline.left)
-        engine_requests: list[EngineRequest] = []
-        for plan in plans:
-            constraint = await self._constraint(plan, ticket.tenant, timeline)
-            for choice in range(request.n):
-                request_id = f"{request.request_id}-{len(engine_requests)}"
-                engine_requests.append(
-                    self._engine_request(
-                        request_id, request, plan, constraint, choice, ticket.tenant
-                    )
-                )
-        generation = Generation(
-            request_ids=[each.request_id for each in engine_requests],
-            plans=plans,
-            ticket=ticket,
-            timeline=timeline,
-            abort=self._worker.abort,
-            status_of=self._status_of,
-        )
-        await self._worker.submit(engine_requests, generation)
-        return generation
-
     async def _plan(self, request: GenerationRequest, prompt: Prompt) -> AnswerPlan:
-        prepared = await self._prompts.prepare(prompt)
-        return AnswerPlan.of(prepared, request.content, request.tools, self._config.chat_format)
+        rendered = await self._render(prompt)
+        return AnswerPlan.of(rendered, request.content, request.tools, self._config.chat_format)
 
-    async def _constraint(
-        self, plan: AnswerPlan, tenant: str, timeline: Timeline
-    ) -> Constraint | None:
-        if plan.constraint is None:
-            return None
-        with timeline.compiling():
-            return await self._constraints.get(plan.constraint, tenant)
+    async def _render(self, prompt: Prompt, add_special_tokens: bool = True) -> RenderedPrompt:
+        """In tokens; long prompts are tokenized on a thread, huge ones one at a time."""
+        work = functools.partial(
+            render, prompt, self.tokenizer, self._config.chat_format, add_special_tokens
+        )
+        length = text_length(prompt, HUGE_PROMPT)
+        if length < LONG_PROMPT:
+            return work()
+        if length < HUGE_PROMPT:
+            return await asyncio.to_thread(work)
+        async with self._huge_prompts:
+            return await asyncio.to_thread(work)
 
-    def _engine_request(
+    def _choice(
         self,
-        request_id: str,
+        index: int,
         request: GenerationRequest,
         plan: AnswerPlan,
         constraint: Constraint | None,
-        choice: int,
         tenant: str,
     ) -> EngineRequest:
         max_tokens = self._max_tokens(request, plan)
-        seed = self._fresh_seed() if request.seed is None else request.seed + choice
+        seed = self._fresh_seed() if request.seed is None else request.seed + index % request.n
         return EngineRequest(
-            request_id=request_id,
-            prompt=plan.prompt.tokens,
+            request_id=f"{request.request_id}-{index}",
+            prompt=plan.prompt,
             max_tokens=max_tokens,
             sampling=request.sampling,
             seed=seed % 2**64,
@@ -197,10 +187,10 @@ class GenerationService:
         """Tokens that an answer is taken to need while it waits, its prompt included."""
         most = self._max_tokens(request, plan)
         said = request.max_tokens is not None or self._config.default_max_tokens is not None
-        return len(plan.prompt.tokens) + (most if said else min(most, UNSAID_TOKENS))
+        return len(plan.prompt) + (most if said else min(most, UNSAID_TOKENS))
 
     def _max_tokens(self, request: GenerationRequest, plan: AnswerPlan) -> int:
-        room, prompt_tokens = self._config.max_sequence_tokens, len(plan.prompt.tokens)
+        room, prompt_tokens = self._config.max_sequence_tokens, len(plan.prompt)
         asked, left = request.max_tokens, room - prompt_tokens
         if prompt_tokens == 0:
             raise InvalidRequest("the prompt is empty", role="prompt")

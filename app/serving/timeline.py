@@ -18,7 +18,6 @@ class Timeline:
     arrive in that of the engine's thread, which knows nothing of the request.
     """
 
-    request_id: str
     endpoint: str
     observer: RequestObserver
     clock: Callable[[], float]
@@ -29,7 +28,6 @@ class Timeline:
     _submitted: float | None = None
     _scheduled: float | None = None
     _first_token: float | None = None
-    _last_token: float | None = None
     _last_chunk: dict[int, float] = field(default_factory=dict)
     _gaps: list[float] = field(default_factory=list)
     usage: dict[int, AnswerUsage] = field(default_factory=dict)
@@ -66,7 +64,6 @@ class Timeline:
         if index in self._last_chunk:
             self._gaps.append(now - self._last_chunk[index])
         self._last_chunk[index] = now
-        self._last_token = now
         self.usage[index] = usage
 
     def end(self, *, status: int, finish_reason: str, error: Exception | None = None) -> None:
@@ -111,7 +108,7 @@ class Timeline:
         moments: list[tuple[PhaseName, float | None, float | None]] = [
             ("queue", self._submitted, self._scheduled),
             ("prefill", self._scheduled, self._first_token),
-            ("decode", self._first_token, self._last_token),
+            ("decode", self._first_token, max(self._last_chunk.values(), default=None)),
         ]
         for name, start, end in moments:
             if start is not None:

@@ -1,9 +1,9 @@
 """The engine's own thread, and the event loop's side of it.
 
     event loop                                  engine's thread
-    submit, abort ──── command queue ─────────▶ add, abort
+    submit, abort ──── queue of commands ─────▶ add, abort
                                                 step
-    inboxes ◀──── a HandOver or two a turn ──── what was refused, scheduled, generated
+    inboxes ◀───── a call or two a turn ─────── what was refused, scheduled, generated
 
 The thread sleeps while the engine has no work. If a step raises, every request is failed with
 ``EngineDied`` and nothing new is taken: a process that has lost its engine must be restarted.
@@ -13,12 +13,11 @@ So must one whose step does not come back, which shows only in how long ago the 
 from __future__ import annotations
 
 import asyncio
-import itertools
+import functools
 import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from app.core.errors import EngineDied, LeapjsonError, RequestError, ShutDown
@@ -51,97 +50,72 @@ class Inbox(Protocol):
         """Nothing more will come."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Add:
-    ticket: int
-    requests: tuple[EngineRequest, ...]
+_Command = Callable[[], None]
 
+_Added = Sequence[tuple[asyncio.Future[None], LeapjsonError | None]]
+"""Who waits for requests to be added, each with the error that refused them."""
 
-@dataclass(frozen=True, slots=True)
-class _Abort:
-    request_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Stop:
-    pass
-
-
-_Command = _Add | _Abort | _Stop
-
-
-_Added = list[tuple[int, LeapjsonError | None]]
-"""Tickets of ``_Add`` commands, each with the error that refused it."""
-
-
-@dataclass(frozen=True, slots=True)
-class _HandOver:
-    """What one turn of the engine's thread has for the event loop."""
-
-    added: _Added
-    output: StepOutput
-    step_began: float
+_Deliver = Callable[[_Added, StepOutput, float], None]
+"""Takes what one turn of the engine's thread has for the event loop, and when its step began."""
 
 
 class _EngineThread:
-    """The thread's side: owns the engine."""
+    """The thread's side: owns the engine. Others put ``add`` and ``abort`` into ``commands``."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        commands: queue.SimpleQueue[_Command],
-        deliver: Callable[[_HandOver], None],
-        clock: Callable[[], float],
-    ) -> None:
-        self._engine = engine
-        self._commands = commands
-        self._deliver = deliver
-        self._clock = clock
+    def __init__(self, engine: Engine, deliver: _Deliver, clock: Callable[[], float]) -> None:
+        self.commands: queue.SimpleQueue[_Command | None] = queue.SimpleQueue()
+        """Run between steps, in order; None ends the thread."""
         self.busy_since: float | None = None
         """When the last turn ended, or it was woken; None: it sleeps. Any thread may read it."""
+        self._engine = engine
+        self._deliver = deliver
+        self._clock = clock
+        self._added: list[tuple[asyncio.Future[None], LeapjsonError | None]] = []
 
     def run(self) -> None:
         """Serve until told to stop; raises what the engine's step raises."""
         while True:
-            added: _Added = []
             for command in self._take_commands():
-                if isinstance(command, _Stop):
+                if command is None:
                     return
-                self._execute(command, added)
+                command()
             began = self._clock()
             for output in self._engine.step() if self._engine.has_work else ():
-                self._deliver(_HandOver(added, output, began))
-                added = []
-            if added:
-                self._deliver(_HandOver(added, StepOutput(), began))
+                self._hand_over(output, began)
+            if self._added:
+                self._hand_over(StepOutput(), began)
             self.busy_since = self._clock()
 
-    def _take_commands(self) -> Iterable[_Command]:
+    def add(self, requests: Sequence[EngineRequest], added: asyncio.Future[None]) -> None:
+        """Add all or none; ``added`` is told with the next hand-over, on the event loop."""
+        error = None
+        try:
+            for request in requests:
+                self._engine.add(request)
+        except Exception as caught:
+            error = _refusal(caught)
+            self.abort([request.request_id for request in requests])
+        self._added.append((added, error))
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        for request_id in request_ids:
+            self._engine.abort(request_id)
+
+    def _take_commands(self) -> Iterable[_Command | None]:
         if not self._engine.has_work:
             self.busy_since = None
-            first = self._commands.get()
+            first = self.commands.get()
             self.busy_since = self._clock()
             yield first
         while True:
             try:
-                yield self._commands.get_nowait()
+                yield self.commands.get_nowait()
             except queue.Empty:
                 return
 
-    def _execute(self, command: _Add | _Abort, added: _Added) -> None:
-        if isinstance(command, _Abort):
-            for request_id in command.request_ids:
-                self._engine.abort(request_id)
-            return
-        try:
-            for request in command.requests:
-                self._engine.add(request)
-        except Exception as error:
-            for request in command.requests:
-                self._engine.abort(request.request_id)
-            added.append((command.ticket, _refusal(error)))
-        else:
-            added.append((command.ticket, None))
+    def _hand_over(self, output: StepOutput, began: float) -> None:
+        added, self._added = self._added, []
+        self._deliver(added, output, began)
 
 
 def _refusal(error: Exception) -> LeapjsonError:
@@ -159,13 +133,12 @@ class EngineWorker:
     ) -> None:
         self._clock = clock
         self._stall_seconds = stall_seconds
-        self._commands: queue.SimpleQueue[_Command] = queue.SimpleQueue()
-        self._engine_thread = _EngineThread(engine, self._commands, self._post, clock)
+        self._engine_thread = _EngineThread(engine, self._deliver, clock)
+        self._commands = self._engine_thread.commands
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._inboxes: dict[str, Inbox] = {}
-        self._submitting: dict[int, asyncio.Future[None]] = {}
-        self._tickets = itertools.count()
+        self._submitting: set[asyncio.Future[None]] = set()
         self._dead = False
 
     @property
@@ -196,7 +169,7 @@ class EngineWorker:
         One that hangs is left behind once ``stall_seconds`` have passed since its last step.
         """
         self.cut_off()
-        self._commands.put(_Stop())
+        self._commands.put(None)
         if self._thread is not None:
             left = max(0.0, self._stall_seconds - self.step_age)
             await asyncio.to_thread(self._thread.join, left)
@@ -211,24 +184,23 @@ class EngineWorker:
         """
         if not self.alive:
             raise EngineDied(DEATH_NOTICE)
-        ticket = next(self._tickets)
         added: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._submitting[ticket] = added
+        self._submitting.add(added)
         self._inboxes.update((request.request_id, inbox) for request in requests)
-        self._commands.put(_Add(ticket, tuple(requests)))
+        self._commands.put(functools.partial(self._engine_thread.add, requests, added))
         try:
             await added
         except BaseException:
             self.abort([request.request_id for request in requests])
             raise
         finally:
-            self._submitting.pop(ticket, None)
+            self._submitting.discard(added)
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Forget requests; nothing more reaches their inbox. Unknown ids are passed over."""
-        known = tuple(each for each in request_ids if self._inboxes.pop(each, None) is not None)
+        known = [each for each in request_ids if self._inboxes.pop(each, None) is not None]
         if known:
-            self._commands.put(_Abort(known))
+            self._commands.put(functools.partial(self._engine_thread.abort, known))
 
     def cut_off(self) -> None:
         """End every request with ``ShutDown``, or ``EngineDied`` if the engine hangs."""
@@ -240,8 +212,7 @@ class EngineWorker:
     def _fail_all(self, error: Callable[[], LeapjsonError]) -> None:
         inboxes = {id(inbox): inbox for inbox in self._inboxes.values()}
         self.abort(list(self._inboxes))
-        submitting, self._submitting = self._submitting, {}
-        for added in submitting.values():
+        for added in self._submitting:
             if not added.done():
                 added.set_exception(error())
         for inbox in inboxes.values():
@@ -254,8 +225,8 @@ class EngineWorker:
             logger.critical("the engine died", exc_info=True)
             self._on_loop(self._die)
 
-    def _post(self, hand_over: _HandOver) -> None:
-        self._on_loop(lambda: self._receive(hand_over))
+    def _deliver(self, added: _Added, output: StepOutput, began: float) -> None:
+        self._on_loop(functools.partial(self._receive, added, output, began))
 
     def _on_loop(self, call: Callable[[], None]) -> None:
         assert self._loop is not None
@@ -263,19 +234,18 @@ class EngineWorker:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(call)
 
-    def _receive(self, hand_over: _HandOver) -> None:
-        for ticket, error in hand_over.added:
-            added = self._submitting.get(ticket)
-            if added is None or added.done():
+    def _receive(self, added: _Added, output: StepOutput, began: float) -> None:
+        for waiting, error in added:
+            if waiting.done():
                 continue
             if error is None:
-                added.set_result(None)
+                waiting.set_result(None)
             else:
-                added.set_exception(error)
-        for request_id in hand_over.output.scheduled:
+                waiting.set_exception(error)
+        for request_id in output.scheduled:
             if (inbox := self._inboxes.get(request_id)) is not None:
-                inbox.on_scheduled(hand_over.step_began)
-        for chunk in hand_over.output.chunks:
+                inbox.on_scheduled(began)
+        for chunk in output.chunks:
             if (inbox := self._inboxes.get(chunk.request_id)) is None:
                 continue
             if chunk.finish_reason is not None:

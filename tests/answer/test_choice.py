@@ -9,9 +9,9 @@ from app.answer.choice import ChoiceReader
 from app.answer.formats import HERMES, ChatFormat, ReasoningFormat
 from app.answer.pieces import CallStart, Content, Delta, End
 from app.answer.plan import AnswerPlan
-from app.answer.prompt import PreparedPrompt
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.events import AnswerToken, AnswerUsage, FinishReason, TokenChunk
+from app.core.text import RenderedPrompt
 
 USAGE = AnswerUsage(1, 0, 1, 0, 0, 1)
 
@@ -52,7 +52,7 @@ def test_chunks_of_any_size_give_the_same_text(text: str, size: int) -> None:
 def test_tokens_go_with_the_content_in_which_they_begin() -> None:
     format = ChatFormat(HERMES, ReasoningFormat("<think>", "</think>"))
     use = ToolUse((FunctionTool("f"),))
-    plan = AnswerPlan.of(PreparedPrompt([1], "open"), None, use, format)
+    plan = AnswerPlan.of(RenderedPrompt([1], "<think>"), None, use, format)
     reader = plan.reader(0)
     text = 'hm</think>\n\nHi \u00e9<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
     deltas = [reader.read(chunk(bytes([byte]))) for byte in text.encode()]
@@ -68,13 +68,13 @@ def test_tokens_go_with_the_content_in_which_they_begin() -> None:
 
 def test_a_plan_says_what_the_whole_answer_may_be() -> None:
     format = ChatFormat(HERMES, ReasoningFormat("<think>", "</think>"))
-    free = AnswerPlan.of(PreparedPrompt([1], "possible"), None, None, format)
+    free = AnswerPlan.of(RenderedPrompt([1], ""), None, None, format)
     assert (free.constraint, free.open_ended, free.thinking_budget(100)) == (None, False, None)
     use = ToolUse((FunctionTool("f"),))
-    calls = AnswerPlan.of(PreparedPrompt([1], "possible"), None, use, format)
+    calls = AnswerPlan.of(RenderedPrompt([1], ""), None, use, format)
     budget = calls.thinking_budget(100)
     assert calls.open_ended
     assert budget is not None
     assert (budget.kept, budget.end, budget.begin) == (25, b"</think>", b"<think>")
-    closed = AnswerPlan.of(PreparedPrompt([1]), None, use, format)
+    closed = AnswerPlan.of(RenderedPrompt([1]), None, use, format)
     assert closed.thinking_budget(100) is None

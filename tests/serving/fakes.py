@@ -291,7 +291,7 @@ class Bench:
     async def open(self, request: GenerationRequest) -> Generation:
         """A generation, which is the caller's to close."""
         ticket = self.admission.enter()
-        timeline = self.service.arrive(request.request_id, "/test")
+        timeline = self.service.arrive("/test")
         try:
             return await self.service.open(request, timeline, ticket)
         except BaseException:

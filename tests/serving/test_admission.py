@@ -46,7 +46,7 @@ def test_answers_are_admitted_up_to_the_capacity() -> None:
     first = admitted(admission, 2)
     admitted(admission, 1)
     error = refusal(admission)
-    assert "3 answers are queued or running and the limit is 3" in error.message
+    assert "3 answers are queued or running and the limit is 3" in str(error)
     assert error.code == "queue_full"
     first.leave()
     admitted(admission, 2)

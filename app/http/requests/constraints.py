@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field
 
-from app.answer.language import objects_of
+from app.answer.tools import objects_of
 from app.core.constraint import Choice, ConstraintSpec, Grammar, JsonObject, JsonSchema, Regex
 from app.core.errors import InvalidRequest, InvalidSchema, UnknownSchema
 from app.http.config import Whitespace

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from app.core.errors import Draining, Overload, QueueFull
+from app.core.errors import Draining, InvalidRequest, Overload, QueueFull
 from app.serving.admission.drain_rate import DrainRate
 from app.serving.admission.tenant_quota import TenantQuota
 from app.serving.deadline import Deadline
@@ -56,9 +56,14 @@ class Ticket:
 
         Raises ``InvalidRequest`` for more than that.
         """
-        admission = self._admission
-        age = admission._clock() - self.arrived
-        return Deadline.after(asked, admission._request_seconds, age=age)
+        longest, age = self._admission.request_seconds, self._admission.clock() - self.arrived
+        if asked is not None and asked > longest:
+            raise InvalidRequest(
+                f"timeout is {asked:g} and the limit is {longest:g} s", param="timeout"
+            )
+        seconds = longest if asked is None else asked
+        arrived = asyncio.get_running_loop().time() - age
+        return Deadline(arrived + seconds, seconds, asked is not None)
 
     @contextmanager
     def reading(self) -> Iterator[Callable[[int], None]]:
@@ -91,7 +96,9 @@ class Ticket:
     def start(self) -> None:
         """One of the answers runs. Further calls than there are answers do nothing."""
         if self.started < self.answers and not self.left:
-            self._admission._start(self)
+            before = self.waiting_tokens
+            self.started += 1
+            self._admission._no_longer_wait(self.tenant, 1, before - self.waiting_tokens)
 
     def leave(self) -> None:
         """Give everything back. Calling it again does nothing."""
@@ -127,10 +134,10 @@ class Admission:
 
         ``request_seconds``: the most that a request may take from its arrival, or ask for.
         """
-        self._clock = clock
+        self.clock = clock
         self._on_rejection = on_rejection
         self._running = running
-        self._request_seconds = request_seconds
+        self.request_seconds = request_seconds
         self._window = window_seconds
         self._places = TenantQuota(capacity, tenant_share)
         self._tokens = TenantQuota(max_queue_tokens or sys.maxsize, tenant_share)
@@ -141,7 +148,8 @@ class Admission:
         self._rate = DrainRate(clock, window_seconds)
         self._returning: dict[int, int] = {}
         """Places that refused requests should ask for again, by the second of the clock."""
-        self._draining = False
+        self.draining = False
+        """Whether nothing is admitted any more: see ``drain``."""
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -155,10 +163,6 @@ class Admission:
         """Bytes of the bodies that are being read."""
         return self._bodies.used
 
-    @property
-    def draining(self) -> bool:
-        return self._draining
-
     def enter(self, tenant: str = "", *, queues: bool = True) -> Ticket:
         """A ticket for a request that arrives now. It holds nothing yet.
 
@@ -168,11 +172,11 @@ class Admission:
         """
         if queues:
             self._check(tenant, 1)
-        return Ticket(self, tenant, self._clock())
+        return Ticket(self, tenant, self.clock())
 
     def drain(self) -> None:
         """From now on admit nothing."""
-        self._draining = True
+        self.draining = True
 
     async def wait_idle(self) -> None:
         """Return once no answer holds a place."""
@@ -194,7 +198,7 @@ class Admission:
         ticket.body_bytes = 0
 
     def _check(self, tenant: str, size: int) -> None:
-        if self._draining:
+        if self.draining:
             error = Draining("the server is shutting down and takes no new requests", retry_after=5)
             self._on_rejection(error.code)
             raise error
@@ -237,11 +241,6 @@ class Admission:
             )
         ticket.tokens = tokens
         self._tokens.take(ticket.tenant, tokens)
-
-    def _start(self, ticket: Ticket) -> None:
-        before = ticket.waiting_tokens
-        ticket.started += 1
-        self._no_longer_wait(ticket.tenant, 1, before - ticket.waiting_tokens)
 
     def _leave(self, ticket: Ticket) -> None:
         self._forget_body(ticket)
@@ -286,7 +285,7 @@ class Admission:
         seconds = self._rate.seconds_for_answers(missing)
         if seconds is None:
             return None
-        now = self._clock()
+        now = self.clock()
         self._returning = {each: self._returning[each] for each in self._returning if each > now}
         before = sum(self._returning.values())
         seconds = max(seconds, min(self._rate.seconds_for_answers(missing + before) or 0, HORIZON))

@@ -9,27 +9,9 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from app.core.constraint import (
-    Choice,
-    Composite,
-    Constraint,
-    ConstraintSpec,
-    Grammar,
-    JsonObject,
-    JsonSchema,
-    Regex,
-)
+from app.core.constraint import Constraint, ConstraintSpec
 from app.core.errors import ConstraintError
 from app.core.events import RequestObserver
-
-KINDS: dict[type, str] = {
-    JsonSchema: "schema",
-    JsonObject: "object",
-    Regex: "regex",
-    Choice: "choice",
-    Grammar: "grammar",
-    Composite: "structure",
-}
 
 
 @dataclass(slots=True)
@@ -140,18 +122,17 @@ class ConstraintCache:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _compile_and_store(self, key: bytes, spec: ConstraintSpec, tenant: str) -> Constraint:
-        kind = KINDS[type(spec)]
         started = self._clock()
         try:
             constraint = await self._compile(spec, tenant)
         except ConstraintError as error:
             self._remember_failure(key, error)
-            self._observer.observe_compile(kind, error.code, self._clock() - started)
+            self._observer.observe_compile(spec.kind, error.code, self._clock() - started)
             raise
         except Exception:
-            self._observer.observe_compile(kind, "error", self._clock() - started)
+            self._observer.observe_compile(spec.kind, "error", self._clock() - started)
             raise
-        self._observer.observe_compile(kind, "ok", self._clock() - started)
+        self._observer.observe_compile(spec.kind, "ok", self._clock() - started)
         entry = _Entry(constraint, 0)
         self._entries[key] = entry
         for each in self._entries.values():
@@ -177,14 +158,10 @@ class ConstraintCache:
         """
         if self.nbytes <= self._max_bytes:
             return
-        for key in [key for key, entry in self._entries.items() if self._outgrown(entry)]:
-            if key != keep:
+        outgrown = [key for key, entry in self._entries.items() if self._outgrown(entry)]
+        for key in [*outgrown, *self._entries]:
+            if self.nbytes > self._max_bytes and key != keep and key in self._entries:
                 self._drop(key)
-        while self.nbytes > self._max_bytes:
-            oldest = next(iter(self._entries))
-            if oldest == keep:
-                return
-            self._drop(oldest)
 
     def _outgrown(self, entry: _Entry) -> bool:
         return entry.nbytes > self._max_bytes

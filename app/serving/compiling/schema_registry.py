@@ -11,11 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from app.core.constraint import JsonSchema
-from app.core.errors import (
-    ConstraintTooComplex,
-    InvalidRequest,
-    UnknownSchema,
-)
+from app.core.errors import ConstraintTooComplex, InvalidRequest, UnknownSchema
 from app.serving.admission import Ticket
 from app.serving.compiling.cache import ConstraintCache
 
