@@ -88,8 +88,9 @@ class Emptiness:
         lower, upper = between.lower, between.upper
         if lower is None or upper is None:
             return False
-        there = lower.admits(upper.value, upper=False) and upper.admits(lower.value, upper=True)
-        return not there
+        if lower.value == upper.value:
+            return lower.exclusive or upper.exclusive
+        return lower.value > upper.value
 
     def _no_array(self, branch: Branch) -> bool:
         shape = array_shape(branch)
