@@ -25,8 +25,9 @@ from typing import Any
 import numpy as np
 
 from app.constraint import Compiler
-from app.core.constraint import Constraint, ConstraintSpec, JsonSchema, Vocabulary
+from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
 from app.core.errors import ConstraintError
+from app.core.specs import JsonSchema
 from app.demo import MODEL_PATH
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.pool import CompileLimits, CompilePool

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.cli.specification import read_bytes, read_specification
 from app.constraint.program import compile_program
-from app.core.constraint import JsonSchema
+from app.core.specs import JsonSchema
 from app.explain.check import Checker, Verdict
 from app.explain.spelling import spell_bytes
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from app.cli.specification import Constrained, UnusableInput, read_specification
 from app.constraint.program import compile_program
-from app.core.constraint import JsonSchema
 from app.core.errors import UnsupportedModel, UnsupportedSchema
+from app.core.specs import JsonSchema
 from app.explain.graph import Graph, explore
 from app.explain.keywords import KeywordUse, keyword_uses
 from app.explain.report import graph_facts, length_facts

@@ -13,8 +13,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.constraint.limits import Limits
-from app.core.constraint import ConstraintSpec, Grammar, JsonSchema, Regex
+from app.core.constraint import ConstraintSpec
 from app.core.errors import ConstraintError
+from app.core.specs import Grammar, JsonSchema, Regex
 from app.server.settings import Settings
 
 BAD_CONSTRAINT = 2

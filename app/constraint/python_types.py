@@ -14,8 +14,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from app.core.constraint import Choice, ConstraintSpec, Grammar, JsonSchema, Regex
+from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidSchema, UnsupportedSchema
+from app.core.specs import Choice, Grammar, JsonSchema, Regex
 
 _COUNTS: dict[str, Callable[[Any], str]] = {
     "KleeneStar": lambda term: "*",

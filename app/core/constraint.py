@@ -16,20 +16,6 @@ from numpy.typing import NDArray
 from app.core.composite import Composite
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
-__all__ = [
-    "Choice",
-    "Composite",
-    "Constraint",
-    "ConstraintSpec",
-    "ConstraintState",
-    "Grammar",
-    "JsonObject",
-    "JsonSchema",
-    "Mask",
-    "Regex",
-    "Vocabulary",
-]
-
 Mask = NDArray[np.uint32]
 """Packed token mask, shape [ceil(V / 32)]: bit ``i % 32`` of word ``i // 32`` is token ``i``."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from app.constraint.automaton.automaton import START, Automaton
 from app.constraint.limits import Limits
 from app.constraint.program import Program, compile_program
-from app.core.constraint import JsonSchema
+from app.core.specs import JsonSchema
 from app.explain.graph import Graph, explore
 from app.explain.keywords import keyword_uses
 from app.explain.measures import Measures

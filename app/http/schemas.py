@@ -14,8 +14,8 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 from pydantic_core import to_json
 
-from app.core.constraint import JsonSchema
 from app.core.errors import ConstraintError, InvalidRequest, UnknownSchema
+from app.core.specs import JsonSchema
 from app.http.config import ApiConfig, Whitespace
 from app.http.endpoint import Endpoint
 from app.http.errors import envelope

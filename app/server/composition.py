@@ -12,7 +12,8 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
-from app.core.constraint import Constraint, ConstraintSpec, JsonObject, JsonSchema
+from app.core.constraint import Constraint, ConstraintSpec
+from app.core.specs import JsonObject, JsonSchema
 from app.http.application import build_app
 from app.http.config import ApiConfig
 from app.http.errors import status_of

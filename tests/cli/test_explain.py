@@ -14,8 +14,8 @@ import pytest
 import app.demo
 from app.__main__ import main
 from app.constraint.program import compile_program
-from app.core.constraint import Choice, JsonSchema, Regex
 from app.core.errors import UnsupportedSchema
+from app.core.specs import Choice, JsonSchema, Regex
 from app.explain.graph import Graph, explore
 from app.explain.keywords import keyword_uses
 from app.explain.layout import lay_out

@@ -24,8 +24,8 @@ from typing import Any
 
 import jsonschema
 
-from app.core.constraint import JsonSchema
 from app.core.errors import ConstraintError, UnsatisfiableSchema
+from app.core.specs import JsonSchema
 from tests.conformance.random_schemas import (
     disputed_schema,
     mutated,

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.core.constraint import JsonSchema
 from app.core.errors import ConstraintError, UnsatisfiableSchema
+from app.core.specs import JsonSchema
 from tests.conformance import suite_report
 from tests.conformance.trials import validator_of
 from tests.conformance.verdicts import Verdict, judge, refusal

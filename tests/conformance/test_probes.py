@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from app.core.constraint import JsonSchema
 from app.core.errors import ConstraintError, UnsatisfiableSchema, UnsupportedSchema
+from app.core.specs import JsonSchema
 from tests.conformance.verdicts import Verdict, accepts, judge
 from tests.constraint.walks import Walker
 from tools import datasets

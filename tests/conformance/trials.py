@@ -13,8 +13,8 @@ from typing import Any
 
 import jsonschema
 
-from app.core.constraint import JsonSchema
 from app.core.errors import ConstraintError, UnsatisfiableSchema, UnsupportedSchema
+from app.core.specs import JsonSchema
 from tests.conformance.peers import Engine, EngineFailed, Matcher, Refused
 from tests.conformance.tokenizers import RealTokenizer
 from tests.constraint.walks import Walker

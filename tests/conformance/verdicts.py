@@ -16,8 +16,8 @@ from itertools import islice, product
 from typing import Any
 
 from app.constraint.limits import Limits
-from app.core.constraint import JsonSchema
 from app.core.errors import ConstraintError, ConstraintTooComplex, UnsupportedSchema
+from app.core.specs import JsonSchema
 from tests.constraint.walks import Walker
 
 _DIGITS = 400

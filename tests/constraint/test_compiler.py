@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from app.constraint import Compiler, JsonSchema, Regex
-from app.core.constraint import Choice
 from app.core.errors import ConstraintTooComplex
+from app.core.specs import Choice
 from tests.fakes import ByteVocabulary
 
 KERNELS = """

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from app.constraint.formats.strict import known_formats
-from app.core.constraint import JsonSchema
 from app.core.errors import UnsupportedSchema
+from app.core.specs import JsonSchema
 from tests.constraint.walks import Walker
 from tools import datasets
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from app.constraint.automaton.automaton import START, Automaton
 from app.constraint.compiler import Compiler
 from app.constraint.program import compile_program
-from app.core.constraint import ConstraintState, Grammar, Mask
+from app.core.constraint import ConstraintState, Mask
 from app.core.errors import (
     ConstraintTooComplex,
     InvalidSchema,
@@ -24,6 +24,7 @@ from app.core.errors import (
     UnsatisfiableSchema,
     UnsupportedSchema,
 )
+from app.core.specs import Grammar
 from tests.constraint.walks import Walker
 from tests.fakes import ByteVocabulary
 

@@ -11,7 +11,7 @@ from app.constraint.json.text import JsonText, character
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import ExpressionPool
 from app.constraint.limits import Limits
-from app.core.constraint import JsonObject, JsonSchema
+from app.core.specs import JsonObject, JsonSchema
 from tests.constraint.walks import Walker
 
 ANYTHING = Walker.of(JsonSchema(True))

@@ -16,8 +16,8 @@ from app.constraint.json.numbers.multiples import integer
 from app.constraint.json.numbers.ranges import Bound, Interval
 from app.constraint.language.expressions import ExpressionPool
 from app.constraint.limits import Limits
-from app.core.constraint import JsonSchema
 from app.core.errors import UnsatisfiableSchema, UnsupportedSchema
+from app.core.specs import JsonSchema
 from tests.constraint.walks import Walker
 
 LIMITS = Limits()

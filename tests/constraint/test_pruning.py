@@ -11,7 +11,8 @@ from app.constraint.json.text import CHARACTER, SPELLED_ONCE, character, json_po
 from app.constraint.language.expressions import ExpressionPool
 from app.constraint.language.pruning import pruned
 from app.constraint.program import build, compile_program
-from app.core.constraint import ConstraintSpec, JsonSchema, Regex
+from app.core.constraint import ConstraintSpec
+from app.core.specs import JsonSchema, Regex
 from tests.constraint.walks import Walker
 
 TREE = {

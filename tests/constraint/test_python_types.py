@@ -20,8 +20,8 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import TypedDict
 
 from app.constraint import from_python_type
-from app.core.constraint import Choice, Grammar, JsonSchema, Regex
 from app.core.errors import InvalidSchema, UnsupportedSchema
+from app.core.specs import Choice, Grammar, JsonSchema, Regex
 from tests.constraint.walks import Walker
 
 terms: Any = outlines.types  # its annotations do not know that a text can be added to a term

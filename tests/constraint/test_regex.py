@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from app.core.constraint import Choice, JsonSchema, Regex
 from app.core.errors import (
     ConstraintTooComplex,
     InvalidSchema,
     UnsatisfiableSchema,
     UnsupportedSchema,
 )
+from app.core.specs import Choice, JsonSchema, Regex
 from tests.constraint.walks import Walker
 
 PIECES = st.sampled_from(

@@ -8,8 +8,8 @@ import jsonschema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.constraint import JsonSchema
 from app.core.errors import UnsatisfiableSchema
+from app.core.specs import JsonSchema
 from tests.constraint.walks import Walker
 
 NAMES = st.sampled_from(["a", "b", "é"])

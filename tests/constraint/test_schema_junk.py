@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.constraint.program import compile_program
-from app.core.constraint import JsonSchema
 from app.core.errors import ConstraintError
+from app.core.specs import JsonSchema
 
 COUNTS = ["minLength", "maxLength", "minItems", "maxItems", "minContains", "maxContains"]
 COUNTS += ["minProperties", "maxProperties"]

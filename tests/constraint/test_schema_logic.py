@@ -16,8 +16,8 @@ from app.constraint.json.text import JsonText, json_pool
 from app.constraint.limits import Limits
 from app.constraint.program import compile_program
 from app.constraint.schema.lowering.builder import SchemaBuilder
-from app.core.constraint import JsonSchema
 from app.core.errors import ConstraintTooComplex, UnsatisfiableSchema
+from app.core.specs import JsonSchema
 from tests.constraint.walks import Walker
 
 SCALARS: list[Any] = [None, True, False, 0, 1, 2, -1, 1.5, "", "a", "b", "ab", "x1", "long text"]

@@ -20,8 +20,8 @@ from app.constraint.limits import Limits
 from app.constraint.schema.document import Node
 from app.constraint.schema.keywords import NOT_ENUM, NOT_INTEGER, NOT_MULTIPLE_OF
 from app.constraint.schema.numeric import admit_number, build_numbers
-from app.core.constraint import JsonSchema
 from app.core.errors import ConstraintError, UnsupportedSchema
+from app.core.specs import JsonSchema
 from tests.constraint.walks import Walker
 from tools import datasets
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.core.constraint import JsonSchema
 from app.core.errors import InvalidSchema, UnsatisfiableSchema, UnsupportedSchema
+from app.core.specs import JsonSchema
 from tests.constraint.walks import Walker
 
 

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from app.constraint.limits import Limits
-from app.core.constraint import JsonSchema
 from app.core.errors import (
     ConstraintTooComplex,
     InvalidSchema,
     UnsatisfiableSchema,
     UnsupportedSchema,
 )
+from app.core.specs import JsonSchema
 from tests.constraint.walks import Walker
 
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from app.constraint import Compiler
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import INFINITE, Expression
-from app.core.constraint import ConstraintSpec, JsonObject, JsonSchema
+from app.core.constraint import ConstraintSpec
+from app.core.specs import JsonObject, JsonSchema
 from app.text import Vocabulary
 from tests.conformance.trials import validator_of
 from tests.conformance.walks import BruteForce, walk

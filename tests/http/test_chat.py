@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from app.core.constraint import Choice, ConstraintSpec, Grammar, JsonObject, JsonSchema, Regex
+from app.core.constraint import ConstraintSpec
 from app.core.errors import LeapjsonError
 from app.core.request import EngineRequest, SamplingParams
+from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from tests.http.harness import CHAT, chat, client_of, events
 from tests.serving.fakes import Bench, FakeEngine
 

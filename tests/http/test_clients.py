@@ -12,8 +12,8 @@ import pytest
 from openai.lib._parsing import type_to_response_format_param
 from pydantic import BaseModel
 
-from app.core.constraint import JsonObject, JsonSchema
 from app.core.errors import UnsupportedSchema
+from app.core.specs import JsonObject, JsonSchema
 from tests.http.harness import CHAT, application, chat, listening, sdk_of
 from tests.serving.fakes import Bench, FakeEngine, until
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from openai.types import Completion
 
-from app.core.constraint import Choice, ConstraintSpec, Grammar, JsonObject, JsonSchema, Regex
+from app.core.constraint import ConstraintSpec
 from app.core.events import AnswerToken
 from app.core.request import EngineRequest, SamplingParams
+from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from app.core.step import TokenLogprob
 from app.http.completions.logprobs import ChoiceLogprobs
 from tests.http.harness import client_of, events, sdk_of

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from app.core.composite import Composite
-from app.core.constraint import Choice, ConstraintSpec, Grammar, JsonObject, JsonSchema, Regex
+from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidSchema
+from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from tests.http.harness import CHAT, chat, client_of
 from tests.serving.fakes import Bench
 

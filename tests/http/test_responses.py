@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from app.answer.plan import answer
 from app.answer.tools import FunctionTool, ToolUse
-from app.core.constraint import Choice, Grammar, JsonObject, JsonSchema, Regex
 from app.core.errors import UnsupportedSchema
+from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from tests.http.harness import client_of, sdk_of
 from tests.http.responses import (
     CALL,

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from app.__main__ import main
-from app.core.constraint import JsonSchema
 from app.core.errors import UnsupportedSchema
+from app.core.specs import JsonSchema
 from app.server.composition import assemble
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics

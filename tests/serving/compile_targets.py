@@ -9,8 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from app.core.constraint import JsonSchema, Regex
 from app.core.errors import UnsupportedSchema
+from app.core.specs import JsonSchema, Regex
 
 _SEEN: list[str] = []
 

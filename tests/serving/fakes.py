@@ -12,10 +12,11 @@ from typing import Any
 from app.answer.formats import ChatFormat, detect
 from app.answer.pieces import Content, Delta
 from app.answer.prompt import Conversation
-from app.core.constraint import ConstraintSpec, JsonSchema
+from app.core.constraint import ConstraintSpec
 from app.core.errors import RequestError
 from app.core.events import AnswerToken, AnswerUsage, RequestStats, StepOutput, TokenChunk
 from app.core.request import EngineRequest
+from app.core.specs import JsonSchema
 from app.core.step import TokenLogprob
 from app.core.text import RenderedPrompt
 from app.http.errors import status_of

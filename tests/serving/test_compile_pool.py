@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import uvloop
 
-from app.core.constraint import Regex
 from app.core.errors import (
     CompilerStuck,
     ConstraintTooComplex,
     LeapjsonError,
     UnsupportedSchema,
 )
+from app.core.specs import Regex
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.pool import CompileLimits, CompilePool
 from tests.serving.fakes import RecordingObserver

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from app.core.constraint import ConstraintSpec, JsonSchema, Regex
+from app.core.constraint import ConstraintSpec
 from app.core.errors import ConstraintTooComplex, UnsupportedSchema
+from app.core.specs import JsonSchema, Regex
 from app.serving.compiling.cache import ConstraintCache
 from tests.serving.fakes import FakeConstraint, RecordingObserver
 

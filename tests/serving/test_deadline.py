@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.core.constraint import ConstraintSpec, JsonObject
+from app.core.constraint import ConstraintSpec
 from app.core.errors import DeadlineExceeded, InvalidRequest, QueueFull
+from app.core.specs import JsonObject
 from app.serving.deadline import Deadline
 from tests.serving.fakes import Bench, FakeEngine, ask, text_of, until
 

@@ -11,7 +11,6 @@ from typing import Any
 import jsonschema
 import pytest
 
-from app.core.constraint import JsonSchema
 from app.core.errors import (
     ConstraintTooComplex,
     DeadlineExceeded,
@@ -22,6 +21,7 @@ from app.core.errors import (
     UnknownSchema,
     UnsupportedSchema,
 )
+from app.core.specs import JsonSchema
 from app.serving.compiling.pool import CompileLimits, CompilePool
 from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
 from tests.serving.fakes import Bench, until

@@ -9,7 +9,7 @@ import pytest
 
 from app.answer.pieces import Delta
 from app.answer.prompt import TextPrompt
-from app.core.constraint import ConstraintSpec, Regex
+from app.core.constraint import ConstraintSpec
 from app.core.errors import (
     BudgetTooSmall,
     ConstraintTooComplex,
@@ -22,6 +22,7 @@ from app.core.errors import (
     UnsupportedSchema,
 )
 from app.core.request import EngineRequest, SamplingParams
+from app.core.specs import Regex
 from tests.serving.fakes import Bench, FakeConstraint, FakeEngine, ask, text_of, until
 
 

@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, Field
 
 from app.answer.tools import objects_of
-from app.core.constraint import Choice, ConstraintSpec, Grammar, JsonObject, JsonSchema, Regex
+from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest, InvalidSchema, UnknownSchema
+from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from app.http.config import Whitespace
 from app.http.requests.fields import parsed
 from app.http.requests.structural_tag import structure

@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from app.core.constraint import JsonSchema
 from app.core.errors import ConstraintTooComplex, InvalidRequest, UnknownSchema
+from app.core.specs import JsonSchema
 from app.serving.admission import Ticket
 from app.serving.compiling.cache import ConstraintCache
 
