@@ -7,7 +7,9 @@ on every token it reads back through the block table, so that a wrong cache give
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
@@ -21,6 +23,7 @@ from app.core.step import (
     NOT_DRAWN,
     Draw,
     LogitsRow,
+    PendingDraws,
     SampledToken,
     StepPlan,
     StepResult,
@@ -326,6 +329,8 @@ class ScriptedRunner:
         self._max_model_len = max_model_len
         self._slots: list[tuple[int, int]] = [(-1, -1)] * (num_blocks * block_size)
         self._launched: list[tuple[list[int], Logits]] | None = None
+        self._drawn: list[int] = []
+        """The ids of the last draws, as an accelerator keeps them."""
         self.plans: list[StepPlan] = []
 
     @property
@@ -344,11 +349,24 @@ class ScriptedRunner:
         assert self._launched is None, "launch and sample alternate"
         assert plan.spans, "an empty plan"
         self.plans.append(plan)
+        self._launched = self._compute(plan)
+
+    def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
+        assert self._launched is not None, "sample before launch"
+        launched, self._launched = self._launched, None
+        return StepResult(self._draw(launched, draws))
+
+    def _compute(self, plan: StepPlan) -> list[tuple[list[int], Logits]]:
         written: dict[int, int] = {}
         for index, span in enumerate(plan.spans):
             assert span.tokens
             assert span.start + len(span.tokens) <= self._max_model_len
-            for offset, token in enumerate(span.tokens):
+            tokens = span.tokens
+            if span.drawn_by is not None:
+                assert tuple(tokens) == (0,)
+                tokens = (self._drawn[span.drawn_by],)
+                assert tokens != (NOT_DRAWN.token_id,), "nothing was drawn for it"
+            for offset, token in enumerate(tokens):
                 block = span.block_tables[0][(span.start + offset) // self._block_size]
                 assert written.setdefault(block, index) == index, "two sequences write a block"
                 self._slots[self._slot(span.block_tables[0], span.start + offset)] = (
@@ -358,18 +376,19 @@ class ScriptedRunner:
         for index, span in enumerate(plan.spans):
             for block in span.block_tables[0]:
                 assert written.get(block, index) == index, "a shared block is written"
-        self._launched = [self._logits(plan, row) for row in plan.rows]
+        return [self._logits(plan, row) for row in plan.rows]
 
-    def sample(self, draws: Sequence[Draw | None]) -> StepResult:
-        assert self._launched is not None, "sample before launch"
-        launched, self._launched = self._launched, None
+    def _draw(
+        self, launched: Sequence[tuple[list[int], Logits]], draws: Sequence[Draw | None]
+    ) -> list[SampledToken]:
         assert len(draws) == len(launched)
         tokens: list[SampledToken] = []
         for (seen, logits), asked in zip(launched, draws, strict=True):
             if asked is not None and asked.history:
                 assert list(asked.history) == seen, "the history is not what was computed"
             tokens.append(NOT_DRAWN if asked is None else draw(logits, asked))
-        return StepResult(tokens)
+        self._drawn = [token.token_id for token in tokens]
+        return tokens
 
     def _logits(self, plan: StepPlan, row: LogitsRow) -> tuple[list[int], Logits]:
         """The tokens that a row's logits follow from, read from the cache, and the logits."""
@@ -385,3 +404,58 @@ class ScriptedRunner:
     def _slot(self, block_table: Sequence[int], position: int) -> int:
         block, offset = divmod(position, self._block_size)
         return block_table[block] * self._block_size + offset
+
+
+class QueuedRunner(ScriptedRunner):
+    """Computes nothing before it is waited for, and everything in the order of the calls.
+
+    So what an engine uses before it waits it cannot have from here, and blocks that it gave away
+    are written by their new owners after all that was launched before.
+    """
+
+    def __init__(
+        self,
+        model: ScriptedModel,
+        *,
+        num_blocks: int = 64,
+        block_size: int = 4,
+        max_model_len: int = 4096,
+    ) -> None:
+        super().__init__(
+            model, num_blocks=num_blocks, block_size=block_size, max_model_len=max_model_len
+        )
+        self._plan: StepPlan | None = None
+        self._queue: deque[_QueuedDraws] = deque()
+        self.most_queued = 0
+        """Steps that were launched and not waited for, at most."""
+
+    def launch(self, plan: StepPlan) -> None:
+        assert self._plan is None, "launch and sample alternate"
+        assert plan.spans, "an empty plan"
+        spans = [
+            replace(s, block_tables=[[*table] for table in s.block_tables]) for s in plan.spans
+        ]
+        self._plan = StepPlan(spans, [*plan.rows])
+        self.plans.append(self._plan)
+        self.most_queued = max(self.most_queued, len(self._queue) + 1)
+
+    def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
+        assert self._plan is not None, "sample before launch"
+        plan, self._plan = self._plan, None
+        self._queue.append(_QueuedDraws(self, plan, draws))
+        return self._queue[-1]
+
+    def run(self, asked: _QueuedDraws) -> StepResult:
+        """What ``asked`` waits for; it has to be the oldest in the queue."""
+        assert self._queue.popleft() is asked, "waited for out of order"
+        return StepResult(self._draw(self._compute(asked.plan), asked.draws))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _QueuedDraws:
+    runner: QueuedRunner
+    plan: StepPlan
+    draws: Sequence[Draw | None]
+
+    def wait(self) -> StepResult:
+        return self.runner.run(self)
