@@ -30,7 +30,6 @@ class Scheduler:
         self.waiting: FairQueue[Sequence] = FairQueue(lambda sequence: sequence.request.tenant)
         self.blocks = blocks
         self._config = config
-        self._step = 0
         self._needed: dict[Sequence, int] = {}
         """Free blocks that waiting sequences asked for in vain, since one was last scheduled. Until
         so many are free their prefixes are not matched again: they would need hardly fewer."""
@@ -78,8 +77,7 @@ class Scheduler:
         enough = len(gaps) - len(eventful) + half >= config.pipelined_answers
         if flight is not None and (not gaps or (batch.busy and not enough)):
             return None
-        if enough and len(eventful) > half:  # who took part last waits
-            eventful.sort(key=lambda sequence: sequence.last_step)
+        if enough:  # whoever is left out is in the next step: no more than half are in this one
             for sequence in eventful[half:]:
                 del gaps[sequence]
         return batch
@@ -132,7 +130,6 @@ class Scheduler:
         spans: list[Span] = []
         portions = batch.portions
         flying = {} if flight is None else flight.portions
-        self._step += 1
         for sequence, granted in batch.grants.items():
             before = flying.get(sequence)
             drawn_by = (
@@ -143,7 +140,6 @@ class Scheduler:
             rows += portion.rows(len(spans))
             spans.append(portion.span)
             sequence.launched = portion.end
-            sequence.last_step = self._step
         return StepPlan(spans, rows)
 
     def _grant(self, batch: Batch) -> int:

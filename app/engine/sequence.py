@@ -50,8 +50,6 @@ class Sequence:
     draft: Draft = NO_DRAFT
     computed: int = 0
     launched: int = 0
-    last_step: int = 0
-    """The last step that it took part in, by number."""
     blocks: BlockTable = field(default_factory=BlockTable)
     finishes_in_budget: bool = field(init=False)
     """Whether the budget narrows the masks (law 2)."""
