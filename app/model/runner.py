@@ -21,6 +21,7 @@ from app.model.cpu.layers import can_fuse, fuse
 from app.model.cpu.packed_linear import can_pack, pack_linears
 from app.model.cpu.sampling import CpuSampler
 from app.model.cuda.sampling import DeviceSampler
+from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate, blocks_within
@@ -59,7 +60,7 @@ class RunnerDescription:
 
 
 class TorchRunner:
-    """Runs steps of one model; see ``app.core.step.Runner``.
+    """Runs steps of one model; see ``app.core.step.Runner``. A step raises ``DeviceFailed``.
 
     On the CPU ``launch`` does the whole forward pass before it returns. A helper thread would
     let masks be filled meanwhile, but it would take the core from the matrix products it is
@@ -87,15 +88,30 @@ class TorchRunner:
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> None:
         assert self._launched is None, "launch twice without sample between"
-        step = lay_out(plan, self.block_size)
-        logits = None if self._graphs is None else self._graphs.run(step)
-        self._launched = self._forward.run(step) if logits is None else logits
+        with naming_failures():
+            step = lay_out(plan, self.block_size)
+            logits = None if self._graphs is None else self._graphs.run(step)
+            self._launched = self._forward.run(step) if logits is None else logits
 
     @torch.inference_mode()
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
         assert self._launched is not None, "sample without launch"
         logits, self._launched = self._launched, None
-        return self._sampler.sample(logits, draws) if draws else StepResult(tokens=())
+        if not draws:
+            return StepResult(tokens=())
+        with naming_failures():
+            return _Watched(self._sampler.sample(logits, draws))
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """Draws of a device: a step that failed there fails here at the latest."""
+
+    pending: PendingDraws
+
+    def wait(self) -> StepResult:
+        with naming_failures():
+            return self.pending.wait()
 
 
 def load_runner(config: ModelConfig) -> TorchRunner:
