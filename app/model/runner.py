@@ -21,11 +21,12 @@ from app.model.cpu.layers import can_fuse, fuse
 from app.model.cpu.packed_linear import can_pack, pack_linears
 from app.model.cpu.sampling import CpuSampler
 from app.model.cuda.sampling import DeviceSampler
+from app.model.device import choose_device, choose_dtype, describe, spare_tokens
 from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate, blocks_within
-from app.model.loading import choose_device, choose_dtype, load_model
+from app.model.loading import load_model
 from app.model.sampling import Sampler
 from app.model.self_check import check_ragged_step, make_case, rounding_noise, whole_logits
 
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
 
 _CPU_CACHE_BYTES = 1 << 30
 _CHECK_BLOCK_SIZE = 16
-_SPARE_TOKENS = {"cpu": 16, "cuda": 256}
-"""See ``RunnerDescription``. Measured on a two-core CPU in bfloat16; of an H200 the ratio of its
-data sheet: 989 TFLOP/s in bfloat16 by 4.8 TB/s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +119,7 @@ def load_runner(config: ModelConfig) -> TorchRunner:
     """
     torch.set_num_threads(config.threads or min(torch.get_num_threads(), granted_cores()))
     device = choose_device(config.device)
+    describe(device)
     dtype = choose_dtype(config.dtype, device)
     model = load_model(config, device, dtype)
     route = AttentionRoute()
@@ -151,7 +150,7 @@ def load_runner(config: ModelConfig) -> TorchRunner:
             cuda_graphs=0 if graphs is None else graphs.count,
             cache_tokens=cache_tokens,
             max_model_len=max_model_len,
-            spare_tokens=_SPARE_TOKENS[device.type],
+            spare_tokens=spare_tokens(device),
         ),
     )
 
@@ -204,7 +203,7 @@ def _graphs(
         return None
     from app.model.cuda.graphs import CudaGraphs
 
-    most = config.max_graph_sequences
+    most = config.max_graph_tokens
     graphs = CudaGraphs(
         forward, attention, storage, max_sequences=most, max_model_len=max_model_len
     )
