@@ -26,7 +26,7 @@ from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.sampling import Sampler, full_mask
 
-REHEARSAL_BLOCKS = 8
+REHEARSAL_BLOCKS = 64
 """Blocks of the small cache."""
 
 _MOST_DEMANDING = SamplingParams(

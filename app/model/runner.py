@@ -145,6 +145,7 @@ def _load(config: ModelConfig) -> TorchRunner:
         cache_bytes = config.kv_cache_bytes or _CPU_CACHE_BYTES
     else:
         cache_bytes = _rehearsed(budget, config, model, route, shapes, sampler, vocab_size)
+        budget.settle()
     num_blocks = blocks_within(cache_bytes, shapes, config.block_size)
     cache_tokens = num_blocks * config.block_size
     max_model_len = _max_model_len(model, config, cache_tokens)

@@ -103,6 +103,10 @@ class MemoryBudget:
         """Tokens that no cache holds more of, where each takes ``token_bytes``; at least 1."""
         return max(1, (self._asked or self._limit) // token_bytes)
 
+    def settle(self) -> None:
+        """Give back what torch keeps of what is gone."""
+        self._memory.settle()
+
     def cache_bytes(
         self,
         *,
