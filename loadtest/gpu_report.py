@@ -35,7 +35,7 @@ from typing import Any
 import torch
 
 from app.core.request import SamplingParams
-from app.core.step import SampleRow, Span, StepPlan
+from app.core.step import Draw, LogitsRow, Span, StepPlan
 from app.model.attention import AttentionOptions
 from app.model.config import ModelConfig
 from app.model.inputs import StepArrays, lay_out
@@ -112,7 +112,7 @@ def check_kernel(shape: Shape, device: torch.device, dtype: torch.dtype) -> floa
     torch.manual_seed(0)
     free = iter(torch.randperm(400).tolist())
     spans = [
-        Span([0] * length, start, [next(free) for _ in range(-(-(start + length) // BLOCK_SIZE))])
+        Span([0] * length, start, [[next(free) for _ in range(-(-(start + length) // BLOCK_SIZE))]])
         for length, start in SPANS
     ]
     step = lay_out(StepPlan(spans, []), BLOCK_SIZE)
@@ -145,7 +145,7 @@ def plainly(
     out = query.new_empty(query.shape[1], query.shape[0], query.shape[2], dtype=torch.float32)
     group = query.shape[0] // storage.keys[0].shape[1]
     for span in step.spans:
-        blocks = torch.from_numpy(span.blocks).to(query.device)
+        blocks = torch.from_numpy(span.blocks[0]).to(query.device)
         within = torch.arange(BLOCK_SIZE, device=query.device)
         slots = (blocks[:, None] * BLOCK_SIZE + within).flatten()[: span.end]
         keys, values = (
@@ -192,9 +192,9 @@ def decode_plan(batch: int, runner: TorchRunner) -> StepPlan:
     """One token each of ``batch`` sequences, drawn from all tokens."""
     context = min(CONTEXT, runner.max_model_len - 1)
     blocks = context // BLOCK_SIZE + 1
-    rows = [SampleRow(index, 0, SamplingParams(), key=index) for index in range(batch)]
+    rows = [LogitsRow(index, 0) for index in range(batch)]
     spans = [
-        Span((index,), context, tuple(range(index * blocks, (index + 1) * blocks)))
+        Span((index,), context, [range(index * blocks, (index + 1) * blocks)])
         for index in range(batch)
     ]
     return StepPlan(tuple(spans), tuple(rows))
@@ -203,14 +203,14 @@ def decode_plan(batch: int, runner: TorchRunner) -> StepPlan:
 def runner_alone(runner: TorchRunner, batch: int, device: torch.device) -> tuple[float, float]:
     """Median seconds of the forward pass on the device, and of a whole step of the runner."""
     plan = decode_plan(batch, runner)
-    nothing = [None] * batch
+    draws = [Draw(SamplingParams(), key) for key in range(batch)]
     forwards, steps = [], []
     for _ in range(30):
         forwards.append(timed(lambda: runner.launch(plan), device))
-        runner.sample(nothing)
+        runner.sample(draws).wait()
         start = time.perf_counter()
         runner.launch(plan)
-        runner.sample(nothing)
+        runner.sample(draws).wait()
         steps.append(time.perf_counter() - start)
     return statistics.median(forwards[5:]), statistics.median(steps[5:])
 

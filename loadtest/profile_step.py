@@ -35,11 +35,10 @@ import torch
 from app.answer.formats import detect
 from app.answer.plan import AnswerPlan
 from app.constraint import Compiler
-from app.core.constraint import Mask
 from app.core.events import RequestStats, StepStats
 from app.core.request import EngineRequest, SamplingParams
 from app.core.specs import JsonSchema
-from app.core.step import Runner, StepPlan, StepResult
+from app.core.step import Draw, PendingDraws, Runner, StepPlan, StepResult
 from app.core.text import RenderedPrompt
 from app.engine import Engine, EngineConfig
 from app.http.chat.render import chat_renderer
@@ -131,8 +130,8 @@ class WatchedRunner:
         self.inputs = self._clock() - start
         self._runner.launch(plan)
 
-    def sample(self, masks: Sequence[Mask | None]) -> StepResult:
-        return self._runner.sample(masks)
+    def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
+        return self._runner.sample(draws)
 
 
 class TableRunner:
@@ -151,19 +150,17 @@ class TableRunner:
         self._logits = SHARPNESS * torch.randn(TABLE_ROWS, vocab_size, generator=chance)
         self._sampler = CpuSampler(vocab_size)
         self._sampler.warm_up(self._logits.dtype)
-        self._launched: tuple[StepPlan, torch.Tensor] | None = None
+        self._launched: torch.Tensor | None = None
 
     def launch(self, plan: StepPlan) -> None:
         lay_out(plan, self.block_size)
         rows = [plan.spans[row.span].tokens[row.offset] % TABLE_ROWS for row in plan.rows]
-        self._launched = (plan, self._logits[rows])
+        self._launched = self._logits[rows]
 
-    def sample(self, masks: Sequence[Mask | None]) -> StepResult:
+    def sample(self, draws: Sequence[Draw | None]) -> StepResult:
         assert self._launched is not None, "sample without launch"
-        (plan, logits), self._launched = self._launched, None
-        if not plan.rows:
-            return StepResult(tokens=())
-        return StepResult(tokens=self._sampler.sample(logits, plan.rows, masks))
+        logits, self._launched = self._launched, None
+        return self._sampler.sample(logits, draws) if draws else StepResult(tokens=())
 
 
 @dataclass(slots=True)

@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 
 from app.core.constraint import Mask
 from app.core.errors import RejectedToken
-from app.core.step import SampledToken, SampleRow, StepPlan, StepResult, TokenLogprob
+from app.core.step import (
+    NOT_DRAWN,
+    Draw,
+    LogitsRow,
+    SampledToken,
+    StepPlan,
+    StepResult,
+    TokenLogprob,
+)
 from app.core.text import RenderedPrompt
 
 MERGES = (
@@ -274,24 +282,24 @@ class ScriptedModel:
         return logits
 
 
-def draw(logits: Logits, row: SampleRow, mask: Mask | None) -> SampledToken:
+def draw(logits: Logits, asked: Draw) -> SampledToken:
     """One token by the rules of ``SamplingParams``, as far as the tests use them."""
     logits = logits.copy()
-    for token in row.history[row.answer_start :]:
-        logits[token] -= row.params.frequency_penalty
-    if mask is not None:
-        allowed = np.unpackbits(mask.view(np.uint8), bitorder="little")[: len(logits)]
+    for token in asked.history[asked.answer_start :]:
+        logits[token] -= asked.params.frequency_penalty
+    if asked.mask is not None:
+        allowed = np.unpackbits(asked.mask.view(np.uint8), bitorder="little")[: len(logits)]
         logits[allowed == 0] = -np.inf
     noisy = logits
-    if row.params.temperature > 0:
-        noise = np.random.default_rng(row.key).gumbel(size=len(logits))
-        noisy = logits / row.params.temperature + noise
+    if asked.params.temperature > 0:
+        noise = np.random.default_rng(asked.key).gumbel(size=len(logits))
+        noisy = logits / asked.params.temperature + noise
     token = int(noisy.argmax())
-    if row.params.logprobs is None:
+    if asked.params.logprobs is None:
         return SampledToken(token)
     with np.errstate(divide="ignore"):
         logprobs = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
-    best = [int(i) for i in np.argsort(-logprobs)[: row.params.logprobs]]
+    best = [int(i) for i in np.argsort(-logprobs)[: asked.params.logprobs]]
     top = tuple(TokenLogprob(i, float(logprobs[i])) for i in best if logprobs[i] > -np.inf)
     return SampledToken(token, float(logprobs[token]), top)
 
@@ -317,7 +325,7 @@ class ScriptedRunner:
         self._block_size = block_size
         self._max_model_len = max_model_len
         self._slots: list[tuple[int, int]] = [(-1, -1)] * (num_blocks * block_size)
-        self._launched: tuple[StepPlan, list[Logits]] | None = None
+        self._launched: list[tuple[list[int], Logits]] | None = None
         self.plans: list[StepPlan] = []
 
     @property
@@ -341,40 +349,38 @@ class ScriptedRunner:
             assert span.tokens
             assert span.start + len(span.tokens) <= self._max_model_len
             for offset, token in enumerate(span.tokens):
-                block = span.block_table[(span.start + offset) // self._block_size]
+                block = span.block_tables[0][(span.start + offset) // self._block_size]
                 assert written.setdefault(block, index) == index, "two sequences write a block"
-                self._slots[self._slot(span.block_table, span.start + offset)] = (
+                self._slots[self._slot(span.block_tables[0], span.start + offset)] = (
                     token,
                     span.start + offset,
                 )
         for index, span in enumerate(plan.spans):
-            for block in span.block_table:
+            for block in span.block_tables[0]:
                 assert written.get(block, index) == index, "a shared block is written"
-        self._launched = (plan, [self._logits(plan, row) for row in plan.rows])
+        self._launched = [self._logits(plan, row) for row in plan.rows]
 
-    def sample(self, masks: Sequence[Mask | None]) -> StepResult:
+    def sample(self, draws: Sequence[Draw | None]) -> StepResult:
         assert self._launched is not None, "sample before launch"
-        plan, logits = self._launched
-        self._launched = None
-        assert len(masks) == len(plan.rows)
-        return StepResult(
-            tuple(
-                draw(row_logits, row, mask)
-                for row_logits, row, mask in zip(logits, plan.rows, masks, strict=True)
-            )
-        )
+        launched, self._launched = self._launched, None
+        assert len(draws) == len(launched)
+        tokens: list[SampledToken] = []
+        for (seen, logits), asked in zip(launched, draws, strict=True):
+            if asked is not None and asked.history:
+                assert list(asked.history) == seen, "the history is not what was computed"
+            tokens.append(NOT_DRAWN if asked is None else draw(logits, asked))
+        return StepResult(tokens)
 
-    def _logits(self, plan: StepPlan, row: SampleRow) -> Logits:
+    def _logits(self, plan: StepPlan, row: LogitsRow) -> tuple[list[int], Logits]:
+        """The tokens that a row's logits follow from, read from the cache, and the logits."""
         span = plan.spans[row.span]
         assert 0 <= row.offset < len(span.tokens)
         tokens: list[int] = []
         for position in range(span.start + row.offset + 1):
-            token, written_for = self._slots[self._slot(span.block_table, position)]
+            token, written_for = self._slots[self._slot(span.block_tables[0], position)]
             assert written_for == position, "the slot holds another position"
             tokens.append(token)
-        if row.history:
-            assert list(row.history) == tokens, "the history is not what was computed"
-        return self._model.logits(tokens)
+        return tokens, self._model.logits(tokens)
 
     def _slot(self, block_table: Sequence[int], position: int) -> int:
         block, offset = divmod(position, self._block_size)

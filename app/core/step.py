@@ -6,8 +6,9 @@ and values are in the cache). A span closes part of the gap::
     position   0                start              start + len(tokens)     known
                |---- computed ----|---- this span ----|---- later steps -----|
 
-Rows to sample are named apart from the spans, since a span that ends inside the prompt needs no
-logits and one with drafted tokens needs several.
+Rows of logits are named apart from the spans, since a span that ends inside the prompt needs none
+and one with drafted tokens needs several. How a token is drawn from each is said once the pass
+has been launched: masks are filled meanwhile.
 """
 
 from __future__ import annotations
@@ -28,33 +29,42 @@ class Span:
     """Token ids, one or more."""
     start: int
     """Position of ``tokens[0]``: how many tokens of the sequence are already computed."""
-    block_table: Sequence[int]
-    """Cache blocks of the sequence in order, covering at least ``start + len(tokens)``."""
+    block_tables: Sequence[Sequence[int]]
+    """For each group of layers that share tables (see ``model.kv_storage``) the cache blocks of the
+    sequence in order, covering at least ``start + len(tokens)``."""
 
 
 @dataclass(frozen=True, slots=True)
-class SampleRow:
-    """Draw one token from the logits at one position of one span."""
+class LogitsRow:
+    """Compute the logits at one position of one span."""
 
     span: int
     """Index into ``StepPlan.spans``."""
     offset: int
-    """Index into that span's tokens; the draw is for the position after it."""
-    params: SamplingParams
-    key: int
-    """64-bit counter of the random number: depends on the seed and the answer's bytes so far."""
-    history: Sequence[int] = ()
-    """Tokens of prompt and answer so far; given only where penalties need them."""
-    answer_start: int = 0
-    """Index in ``history`` of the answer's first token (presence and frequency count those)."""
+    """Index into that span's tokens; the logits are those of the position after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One ragged batch: spans of many sequences, and the rows to sample."""
+    """One ragged batch: spans of many sequences, and the rows whose logits are wanted."""
 
     spans: Sequence[Span]
-    rows: Sequence[SampleRow]
+    rows: Sequence[LogitsRow]
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Draw one token from one row of logits."""
+
+    params: SamplingParams
+    key: int
+    """64-bit counter of the random number: depends on the seed and the answer's bytes so far."""
+    mask: Mask | None = None
+    """None allows every token."""
+    history: Sequence[int] = ()
+    """Tokens of prompt and answer so far; given only where penalties need them."""
+    answer_start: int = 0
+    """Index in ``history`` of the answer's first token (presence and frequency count those)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +76,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class SampledToken:
-    """The outcome of one ``SampleRow``."""
+    """The outcome of one ``Draw``."""
 
     token_id: int
     logprob: float = 0.0
@@ -75,14 +85,29 @@ class SampledToken:
     """Likeliest alternatives, best first, as many as were asked for."""
 
 
+NOT_DRAWN = SampledToken(-1)
+"""Stands for a row that nobody wanted a draw of."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepResult:
     tokens: Sequence[SampledToken]
     """One for each row of the plan, in its order."""
 
+    def wait(self) -> StepResult:
+        """Itself: a runner that draws at once returns it as its ``PendingDraws``."""
+        return self
+
+
+class PendingDraws(Protocol):
+    """What ``Runner.sample`` has begun."""
+
+    def wait(self) -> StepResult:
+        """Wait for the device. Called once, before the ``wait`` of any later step."""
+
 
 class Runner(Protocol):
-    """Runs the model on a step. One thread uses it; launch and sample strictly alternate."""
+    """Runs the model on steps. One thread uses it; ``launch`` and ``sample`` strictly alternate."""
 
     @property
     def block_size(self) -> int:
@@ -99,8 +124,8 @@ class Runner(Protocol):
     def launch(self, plan: StepPlan) -> None:
         """Start the forward pass. On an accelerator it returns before the pass has ended."""
 
-    def sample(self, masks: Sequence[Mask | None]) -> StepResult:
-        """Wait for the pass and draw one token for each row of the launched plan.
+    def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
+        """Begin to draw one token for each row of the launched plan; None: nobody looks at it.
 
-        ``masks`` has one entry for each row; None allows every token.
+        The next step may be launched before this one's draws are waited for.
         """

@@ -6,7 +6,8 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from app.core.step import SampleRow, Span
+from app.core.constraint import Mask
+from app.core.step import Draw, LogitsRow, Span
 from app.engine.drafts.draft import NO_DRAFT, Draft
 from app.engine.sequence import Sequence
 
@@ -40,10 +41,10 @@ class Portion:
         blocks = tuple(sequence.blocks.blocks)
         prompt = max(0, min(end, sequence.answer_start) - start)
         if end <= known:
-            span = Span(sequence.tokens[start:end], start, blocks)
+            span = Span(sequence.tokens[start:end], start, (blocks,))
             return Portion(sequence, span, NO_DRAFT, (0,) if end == known else (), end, prompt)
         draft = sequence.draft.cut(end - known)
-        span = Span([*sequence.tokens[start:], *draft.tokens], start, blocks)
+        span = Span([*sequence.tokens[start:], *draft.tokens], start, (blocks,))
         end = known + len(draft.tokens)
         return Portion(sequence, span, draft, tuple(draft.draws()), end, prompt)
 
@@ -52,21 +53,25 @@ class Portion:
         """Position of the first draw: that of the last confirmed token."""
         return self.end - len(self.draft.tokens) - 1
 
-    def rows(self, span: int, spelling: Seq[bytes]) -> list[SampleRow]:
+    def rows(self, span: int) -> list[LogitsRow]:
         """One row for each draw; ``span`` is the index of this one's in the plan."""
-        if not self.draws:
-            return []
+        start = self.first_drawn - self.span.start
+        return [LogitsRow(span, start + i) for i in self.draws]
+
+    def draws_from(self, masks: Seq[Mask | None], spelling: Seq[bytes]) -> list[Draw]:
+        """The first draws, one for each of ``masks``; ``spelling``: the bytes of every token id."""
         sequence, draft = self.sequence, self.draft.tokens
-        params, start = sequence.request.sampling, self.first_drawn - self.span.start
+        params = sequence.request.sampling
         if not draft and not params.has_penalties:
-            return [SampleRow(span, start, params, sequence.keys(())[0])]
+            return [Draw(params, sequence.keys(())[0], mask) for mask in masks]
         spelled = [spelling[token] for token in draft]
-        keys = sequence.keys([b"".join(spelled[i:j]) for i, j in pairwise(self.draws)])
+        draws = self.draws[: len(masks)]
+        keys = sequence.keys([b"".join(spelled[i:j]) for i, j in pairwise(draws)])
         known, answer_start = len(sequence.tokens), sequence.answer_start
         tokens = [*sequence.tokens, *draft] if params.has_penalties else []
         return [
-            SampleRow(span, start + i, params, key, tuple(tokens[: known + i]), answer_start)
-            for i, key in zip(self.draws, keys, strict=True)
+            Draw(params, key, mask, tuple(tokens[: known + i]), answer_start)
+            for i, key, mask in zip(draws, keys, masks, strict=True)
         ]
 
     def draw_at(self, position: int) -> int | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Seq
 from itertools import pairwise
 
-from app.core.constraint import Mask, Vocabulary
+from app.core.constraint import Vocabulary
 from app.core.errors import (
     BudgetTooSmall,
     InvalidRequest,
@@ -18,7 +18,7 @@ from app.core.errors import (
 )
 from app.core.events import StepObserver, StepOutput, StepStats, TokenChunk
 from app.core.request import EngineRequest
-from app.core.step import Runner, SampledToken
+from app.core.step import Draw, Runner, SampledToken
 from app.core.text import Tokenizer
 from app.engine.batch import Batch, Portion
 from app.engine.config import EngineConfig
@@ -68,7 +68,7 @@ class Engine:
         blocks = BlockManager(
             runner.num_blocks, runner.block_size, share_prefixes=config.share_prefixes
         )
-        self._scheduler = Scheduler(config, blocks, self._decoder.spelling)
+        self._scheduler = Scheduler(config, blocks)
         self._sequences: dict[str, Sequence] = {}
         self._unmasked: dict[Sequence, int] = {}
         """Sequences that wait for a mask, in the order of their turns, and how many they had."""
@@ -153,9 +153,9 @@ class Engine:
         if plan.spans:
             self._runner.launch(plan)
         times.append(clock())
-        masks = self._masks(batch)
+        draws = self._draws(batch)
         times.append(clock())
-        drawn = self._runner.sample(masks).tokens if plan.spans else ()
+        drawn = self._runner.sample(draws).wait().tokens if plan.spans else ()
         times.append(clock())
         self._commit(batch, drawn)
         chunks = self._emitted([portion.sequence for portion in batch.portions])
@@ -171,18 +171,18 @@ class Engine:
         except Exception as error:
             self._fail(sequence, error)
 
-    def _masks(self, batch: Batch) -> list[Mask | None]:
-        """One mask for each row of the plan; None stands for a row that nobody will look at."""
-        masks: list[Mask | None] = []
+    def _draws(self, batch: Batch) -> list[Draw | None]:
+        """One for each row of the plan; None stands for a row that nobody will look at."""
+        draws: list[Draw | None] = []
         first = self._first_unmasked(batch) if self._unmasked else None
         for portion in batch.portions:
             if not portion.draws:
                 continue
-            sequence, usable = portion.sequence, 0
+            sequence = portion.sequence
             try:
-                found = self._decoder.masks(portion, self._work_for(sequence, first))
-                masks += found
-                usable = len(found)
+                masks = self._decoder.masks(portion, self._work_for(sequence, first))
+                draws += portion.draws_from(masks, self._decoder.spelling)
+                portion.num_usable = len(masks)
                 if self._unmasked:
                     self._unmasked.pop(sequence, None)
             except WorkPending:  # nothing is drawn; the next step computes the last token again
@@ -192,9 +192,8 @@ class Engine:
                     self._unmasked[sequence] = turns + 1
             except Exception as error:
                 self._fail(sequence, error)
-            portion.num_usable = usable
-            masks += [None] * (len(portion.draws) - usable)
-        return masks
+            draws += [None] * (len(portion.draws) - portion.num_usable)
+        return draws
 
     def _first_unmasked(self, batch: Batch) -> Sequence | None:
         """Of those that draw in this step, the one whose turn it is to have its mask worked on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 
-from app.core.step import SampleRow, StepPlan
+from app.core.step import LogitsRow, StepPlan
 from app.engine.batch import Batch, Portion
 from app.engine.config import EngineConfig
 from app.engine.fair_queue import FairQueue
@@ -25,13 +25,11 @@ class Scheduler:
     own come in order of arrival.
     """
 
-    def __init__(self, config: EngineConfig, blocks: BlockManager, spelling: Seq[bytes]) -> None:
-        """``spelling``: the bytes of every token id."""
+    def __init__(self, config: EngineConfig, blocks: BlockManager) -> None:
         self.running: list[Sequence] = []
         self.waiting: FairQueue[Sequence] = FairQueue(lambda sequence: sequence.request.tenant)
         self.blocks = blocks
         self._config = config
-        self._spelling = spelling
         self._needed: dict[Sequence, int] = {}
         """Free blocks that waiting sequences asked for in vain, since one was last scheduled. Until
         so many are free their prefixes are not matched again: they would need hardly fewer."""
@@ -92,10 +90,10 @@ class Scheduler:
 
     def plan(self, batch: Batch) -> StepPlan:
         """What the runner computes of those that were granted tokens; changes nothing else."""
-        rows: list[SampleRow] = []
+        rows: list[LogitsRow] = []
         for sequence, granted in batch.grants.items():
             portion = Portion.of(sequence, granted)
-            rows += portion.rows(len(batch.portions), self._spelling)
+            rows += portion.rows(len(batch.portions))
             batch.portions.append(portion)
         return StepPlan(tuple([portion.span for portion in batch.portions]), tuple(rows))
 

@@ -28,8 +28,8 @@ class SpanLayout:
     """Tokens in it."""
     start: int
     """Position of its first token."""
-    blocks: Ints
-    """Cache blocks of positions 0 to ``end - 1``, in order."""
+    blocks: tuple[Ints, ...]
+    """By cache group, blocks of positions 0 to ``end - 1``, in order."""
 
     @property
     def end(self) -> int:
@@ -45,10 +45,10 @@ class StepArrays:
     """Shape [T]."""
     positions: Ints
     """Shape [T]."""
-    slots: Ints
-    """Shape [T]: where in the cache each token's key and value go."""
+    slots: tuple[Ints, ...]
+    """By cache group, shape [T]: where in the cache each token's key and value go."""
     logits_rows: Ints
-    """Shape [R]: rows of T to compute logits for, in the order of the plan's sample rows."""
+    """Shape [R]: rows of T to compute logits for, in the order of the plan's rows."""
     spans: tuple[SpanLayout, ...]
 
 
@@ -59,24 +59,29 @@ def lay_out(plan: StepPlan, block_size: int) -> StepArrays:
     rows = np.cumsum(lengths) - lengths
     used = -((starts + lengths) // -block_size)
     tables = [
-        np.asarray(span.block_table[:count], dtype=np.int64)
+        tuple([np.asarray(table[:count], dtype=np.int64) for table in span.block_tables])
         for span, count in zip(plan.spans, used.tolist(), strict=True)
     ]
-    for table, count in zip(tables, used.tolist(), strict=True):
-        assert len(table) == count, "a block table does not cover its span"
+    for each, count in zip(tables, used.tolist(), strict=True):
+        assert all(len(table) == count for table in each), "a table does not cover its span"
 
     total = int(lengths.sum())
     positions = np.arange(total) + np.repeat(starts - rows, lengths)
     table_starts = np.repeat(np.cumsum(used) - used, lengths)
-    blocks = np.concatenate(tables)[table_starts + positions // block_size]
+    places, within = table_starts + positions // block_size, positions % block_size
     return StepArrays(
         token_ids=np.concatenate([np.asarray(s.tokens, dtype=np.int64) for s in plan.spans]),
         positions=positions,
-        slots=blocks * block_size + positions % block_size,
+        slots=tuple(
+            [
+                np.concatenate(each)[places] * block_size + within
+                for each in zip(*tables, strict=True)
+            ]
+        ),
         logits_rows=np.array([rows[row.span] + row.offset for row in plan.rows], dtype=np.int64),
         spans=tuple(
-            SpanLayout(row=row, length=length, start=start, blocks=table)
-            for row, length, start, table in zip(
+            SpanLayout(row=row, length=length, start=start, blocks=blocks)
+            for row, length, start, blocks in zip(
                 rows.tolist(), lengths.tolist(), starts.tolist(), tables, strict=True
             )
         ),

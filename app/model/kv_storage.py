@@ -3,8 +3,8 @@
     slot    0 ............ block_size ............ num_blocks * block_size
             |   block 0    |   block 1   | ...     |   spare block   |
 
-The engine hands out blocks 0 to ``num_blocks - 1``. The spare block behind them takes what the
-padding of a CUDA graph writes.
+The engine hands out a group's blocks 0 to ``num_blocks - 1``. The spare block behind them takes
+what the padding of a CUDA graph writes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -38,18 +39,31 @@ class LayerShape:
 
 
 @dataclass(frozen=True, slots=True)
-class KvStorage:
-    """Keys and values of every layer, by layer index; tensors [slots, kv_heads, dim]."""
+class CacheGroup:
+    """Layers whose blocks are handed out together: a sequence has one table for all of them."""
 
-    block_size: int
+    layers: tuple[int, ...]
     num_blocks: int
     """Blocks the engine may use; the spare block is one more."""
-    keys: Mapping[int, Tensor]
-    values: Mapping[int, Tensor]
 
     @property
     def spare_block(self) -> int:
         return self.num_blocks
+
+
+@dataclass(frozen=True)
+class KvStorage:
+    """Keys and values of every layer, by layer index; tensors [slots, kv_heads, dim]."""
+
+    block_size: int
+    groups: tuple[CacheGroup, ...]
+    keys: Mapping[int, Tensor]
+    values: Mapping[int, Tensor]
+
+    @cached_property
+    def group_of(self) -> Mapping[int, int]:
+        """By layer, the index of its group."""
+        return {layer: i for i, group in enumerate(self.groups) for layer in group.layers}
 
 
 def allocate(
@@ -58,10 +72,11 @@ def allocate(
     """Zeroed storage. On the CPU the system commits pages only as they are first used."""
     slots = (num_blocks + 1) * block_size
     keys, values = {}, {}
+    groups = (CacheGroup(tuple(shapes), num_blocks),)
     for layer, shape in shapes.items():
         keys[layer] = _zeros((slots, shape.kv_heads, shape.key_dim), shape.dtype, device)
         values[layer] = _zeros((slots, shape.kv_heads, shape.value_dim), shape.dtype, device)
-    return KvStorage(block_size=block_size, num_blocks=num_blocks, keys=keys, values=values)
+    return KvStorage(block_size=block_size, groups=groups, keys=keys, values=values)
 
 
 def blocks_within(budget: int, shapes: Mapping[int, LayerShape], block_size: int) -> int:

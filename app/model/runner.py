@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from app.core.constraint import Mask
 from app.core.errors import UnsupportedModel
-from app.core.step import StepPlan, StepResult
+from app.core.step import Draw, PendingDraws, StepPlan, StepResult
 from app.model.architecture import position_limit
 from app.model.attention import AttentionRoute, probe_layers
 from app.model.config import ModelConfig
@@ -81,25 +80,22 @@ class TorchRunner:
         self._sampler = sampler
         self.description = description
         self.block_size = storage.block_size
-        self.num_blocks = storage.num_blocks
+        self.num_blocks = storage.groups[0].num_blocks
         self.max_model_len = description.max_model_len
-        self._launched: tuple[StepPlan, Tensor] | None = None
+        self._launched: Tensor | None = None
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> None:
         assert self._launched is None, "launch twice without sample between"
         step = lay_out(plan, self.block_size)
         logits = None if self._graphs is None else self._graphs.run(step)
-        self._launched = (plan, self._forward.run(step) if logits is None else logits)
+        self._launched = self._forward.run(step) if logits is None else logits
 
     @torch.inference_mode()
-    def sample(self, masks: Sequence[Mask | None]) -> StepResult:
+    def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
         assert self._launched is not None, "sample without launch"
-        plan, logits = self._launched
-        self._launched = None
-        if not plan.rows:
-            return StepResult(tokens=())
-        return StepResult(tokens=self._sampler.sample(logits, plan.rows, masks))
+        logits, self._launched = self._launched, None
+        return self._sampler.sample(logits, draws) if draws else StepResult(tokens=())
 
 
 def load_runner(config: ModelConfig) -> TorchRunner:

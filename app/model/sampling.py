@@ -1,4 +1,4 @@
-"""What the samplers of both devices share: their border, and the rules they read from a row.
+"""What the samplers of both devices share: their border, and the rules they read from a draw.
 
 The order of operations is that of ``SamplingParams``. Randomness is a counter: a row's 64-bit
 key gives every mask word and every token a number of its own, and with them they race (see
@@ -18,17 +18,15 @@ from torch import Tensor
 
 from app.core.constraint import Mask
 from app.core.request import SamplingParams
-from app.core.step import SampledToken, SampleRow
+from app.core.step import Draw, PendingDraws
 from app.model.inputs import Ints
 
 LOG2_E = 1.0 / math.log(2.0)
 
 
 class Sampler(Protocol):
-    def sample(
-        self, logits: Tensor, rows: Sequence[SampleRow], masks: Sequence[Mask | None]
-    ) -> list[SampledToken]:
-        """One token for each row of logits [R, width]; ``masks`` as in ``Runner.sample``.
+    def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> PendingDraws:
+        """One token for each row of logits [R, width]; ``draws`` as in ``Runner.sample``.
 
         float32 logits may be changed in place. Raises ``ValueError`` where a mask allows no token.
         """
@@ -47,23 +45,23 @@ def is_filtered(params: SamplingParams) -> bool:
     return params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
 
 
-def repeated_tokens(row: SampleRow) -> Ints:
-    """The tokens that the row's repetition penalty falls on: those of prompt and answer.
+def repeated_tokens(draw: Draw) -> Ints:
+    """The tokens that the draw's repetition penalty falls on: those of prompt and answer.
 
     Source: Keskar et al., CTRL, 2019.
     """
-    history = row.history if row.params.repetition_penalty != 1.0 else ()
+    history = draw.history if draw.params.repetition_penalty != 1.0 else ()
     return np.unique(np.asarray(history, dtype=np.int64))
 
 
-def offsets(row: SampleRow) -> Iterator[tuple[Ints, NDArray[np.float64]]]:
+def offsets(draw: Draw) -> Iterator[tuple[Ints, NDArray[np.float64]]]:
     """What is added to the logits of which tokens: penalties, then logit bias.
 
     Frequency and presence penalty count the answer alone, as OpenAI defines them.
     """
-    params = row.params
-    if params.has_penalties and len(row.history):
-        answer = np.asarray(row.history[row.answer_start :], dtype=np.int64)
+    params = draw.params
+    if params.has_penalties and len(draw.history):
+        answer = np.asarray(draw.history[draw.answer_start :], dtype=np.int64)
         tokens, counts = np.unique(answer, return_counts=True)
         yield (
             tokens,

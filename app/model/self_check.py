@@ -15,8 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
-from app.core.request import SamplingParams
-from app.core.step import SampleRow, Span, StepPlan
+from app.core.step import LogitsRow, Span, StepPlan
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 
@@ -25,8 +24,6 @@ _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
 
 _TOLERANCE_AT_MOST = 0.5
 """However much a model multiplies rounding errors; unrelated rows are 1.4 apart."""
-
-_GREEDY = SamplingParams(temperature=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +40,7 @@ class CheckCase:
 
     @property
     def blocks(self) -> int:
-        return 1 + max(block for span in self.steps[1].spans for block in span.block_table)
+        return 1 + max(block for span in self.steps[1].spans for block in span.block_tables[0])
 
 
 def make_case(vocab_size: int, block_size: int) -> CheckCase:
@@ -63,15 +60,15 @@ def make_case(vocab_size: int, block_size: int) -> CheckCase:
     ]
     tables.append((tables[1][0], next(own)))
     heads = [
-        Span(tokens=sequence[:done], start=0, block_table=table)
+        Span(tokens=sequence[:done], start=0, block_tables=(table,))
         for sequence, done, table in zip(sequences[:3], computed, tables, strict=False)
     ]
     tails = [
-        Span(tokens=sequence[done:], start=done, block_table=table)
+        Span(tokens=sequence[done:], start=done, block_tables=(table,))
         for sequence, done, table in zip(sequences, computed, tables, strict=True)
     ]
     offsets = [(0, len(tails[0].tokens) - 1), *((1, i) for i in range(5)), (2, 0), (3, 3)]
-    rows = [SampleRow(span=span, offset=at, params=_GREEDY, key=0) for span, at in offsets]
+    rows = [LogitsRow(span, at) for span, at in offsets]
     return CheckCase(
         sequences=sequences,
         steps=(StepPlan(spans=heads, rows=[]), StepPlan(spans=tails, rows=rows)),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.core.request import SamplingParams
-from app.core.step import Runner, SampleRow, Span, StepPlan
+from app.core.step import Draw, LogitsRow, Runner, Span, StepPlan
 from app.model.runner import load_runner
 from loadtest.costs.stepping import Words, model_config
 from loadtest.tables import table
@@ -28,10 +28,10 @@ def plan_of(sequences: int, tokens: int, block_size: int) -> StepPlan:
     """The next ``tokens`` of each sequence, after ``CONTEXT`` that nobody computed."""
     blocks = -(-(CONTEXT + tokens) // block_size)
     spans = [
-        Span(range(1, tokens + 1), CONTEXT, range(index * blocks, (index + 1) * blocks))
+        Span(range(1, tokens + 1), CONTEXT, [range(index * blocks, (index + 1) * blocks)])
         for index in range(sequences)
     ]
-    rows = [SampleRow(index, tokens - 1, SamplingParams(), key=index) for index in range(sequences)]
+    rows = [LogitsRow(index, tokens - 1) for index in range(sequences)]
     return StepPlan(spans, rows)
 
 
@@ -55,10 +55,11 @@ def linears_table(folder: Path, words: Words, steps: int, threads: int | None) -
 
 def _median(runner: Runner, shape: tuple[int, int], steps: int) -> float:
     plan = plan_of(*shape, runner.block_size)
+    draws = [Draw(SamplingParams(), key) for key in range(len(plan.rows))]
     found = []
     for _ in range(WARM + steps):
         start = time.perf_counter()
         runner.launch(plan)
-        runner.sample([None] * len(plan.rows))
+        runner.sample(draws).wait()
         found.append(time.perf_counter() - start)
     return statistics.median(found[WARM:])

@@ -11,7 +11,7 @@ import torch
 
 from app.core.constraint import Mask
 from app.core.request import SamplingParams
-from app.core.step import SampleRow
+from app.core.step import Draw
 from app.model.cpu.sampling import CpuSampler
 from app.model.sampling import full_mask
 from loadtest.tables import table
@@ -68,9 +68,9 @@ def _times(
 ) -> list[float]:
     found = []
     for number in range(times + 1):
-        rows = [SampleRow(0, 0, params, key=number * ROWS + row) for row in range(ROWS)]
+        draws = [Draw(params, number * ROWS + row, mask) for row in range(ROWS)]
         drawn_from = logits.clone()  # it may be changed
         start = clock()
-        sampler.sample(drawn_from, rows, [mask] * ROWS)
+        sampler.sample(drawn_from, draws)
         found.append(clock() - start)
     return found[1:]  # the first may compile

@@ -9,7 +9,7 @@ import numpy as np
 
 from app.core.constraint import ConstraintState, Mask
 from app.core.request import EngineRequest
-from app.core.step import SampleRow
+from app.core.step import Draw
 from app.core.text import Tokenizer
 from app.engine.leap import Leaper
 from tests.fakes import ByteVocabulary, ScriptedModel, draw
@@ -135,15 +135,14 @@ class _Naive:
             left = request.max_tokens - self.kept - len(self.tokens)
             mask = self.state.mask(budget=left) if self.finish else self.state.mask()
         known = [*request.prompt, *self.tokens]
-        row = SampleRow(
-            0,
-            0,
+        asked = Draw(
             request.sampling,
             random_key(request.seed, self.text),
+            self._drawable(mask),
             history=tuple(known),
             answer_start=len(request.prompt),
         )
-        return draw(self.model.logits(known), row, self._drawable(mask)).token_id
+        return draw(self.model.logits(known), asked).token_id
 
     def _drawable(self, mask: Mask | None) -> Mask:
         """Of what the constraint allows: what ends nothing before the time, if there is any."""

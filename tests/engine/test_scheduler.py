@@ -25,7 +25,7 @@ class Bench:
         self, *, blocks: int = 100, max_running: int = 4, prefill_tokens: int = 64
     ) -> None:
         config = EngineConfig(max_prefill_tokens=prefill_tokens, max_running=max_running)
-        self.scheduler = Scheduler(config, BlockManager(blocks, BLOCK), [b"x"] * 2000)
+        self.scheduler = Scheduler(config, BlockManager(blocks, BLOCK))
         self.sequences: dict[str, Sequence] = {}
 
     def add(self, name: str, tokens: Seq[int], tenant: str = "", *, max_tokens: int = 10) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.constraint import Mask
-from app.core.step import SampleRow
+from app.core.step import Draw
 
 Doubles = NDArray[np.float64]
 
@@ -27,7 +27,7 @@ def unpack(mask: Mask | None, size: int) -> list[int]:
     return [i for i in range(size) if int(mask[i // 32]) >> i % 32 & 1]
 
 
-def adjusted(logits: NDArray[np.float32], row: SampleRow) -> Doubles:
+def adjusted(logits: NDArray[np.float32], row: Draw) -> Doubles:
     values = logits.astype(np.float64)
     params = row.params
     for token in set(row.history):
@@ -40,14 +40,14 @@ def adjusted(logits: NDArray[np.float32], row: SampleRow) -> Doubles:
     return values
 
 
-def logprobs(logits: NDArray[np.float32], row: SampleRow, ids: list[int]) -> dict[int, float]:
+def logprobs(logits: NDArray[np.float32], row: Draw, ids: list[int]) -> dict[int, float]:
     values = adjusted(logits, row)[ids]
     top = values.max()
     total = np.log(np.exp(values - top).sum()) + top
     return dict(zip(ids, (values - total).tolist(), strict=True))
 
 
-def distribution(logits: NDArray[np.float32], row: SampleRow, ids: list[int]) -> dict[int, float]:
+def distribution(logits: NDArray[np.float32], row: Draw, ids: list[int]) -> dict[int, float]:
     """Probability by token id, in ascending order of ids, of what may be drawn."""
     params = row.params
     values = adjusted(logits, row)

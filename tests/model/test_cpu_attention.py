@@ -40,7 +40,9 @@ def naive(
             position = span.start + offset
             first = 0 if options.window is None else max(0, position - options.window + 1)
             seen = range(first, position + 1)
-            slots = [int(span.blocks[p // BLOCK_SIZE]) * BLOCK_SIZE + p % BLOCK_SIZE for p in seen]
+            slots = [
+                int(span.blocks[0][p // BLOCK_SIZE]) * BLOCK_SIZE + p % BLOCK_SIZE for p in seen
+            ]
             for head in range(query.shape[0]):
                 keys = storage.keys[0][slots, head // group].double()
                 scores = keys @ query[head, span.row + offset].double() * options.scale
@@ -71,7 +73,7 @@ def test_short_and_long_spans_get_plain_attention(
     pool = list(range(60))
     dice.shuffle(pool)
     spans = [
-        Span([0] * length, start, [pool.pop() for _ in range(-(-(start + length) // BLOCK_SIZE))])
+        Span([0] * length, start, [[pool.pop() for _ in range(-(-(start + length) // BLOCK_SIZE))]])
         for length, start in BATCH
     ]
     step = lay_out(StepPlan(spans, []), BLOCK_SIZE)

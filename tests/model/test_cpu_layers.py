@@ -12,8 +12,7 @@ import pytest
 import torch
 import transformers
 
-from app.core.request import SamplingParams
-from app.core.step import SampleRow, Span, StepPlan
+from app.core.step import LogitsRow, Span, StepPlan
 from app.model.attention import AttentionRoute, probe_layers
 from app.model.config import ModelConfig
 from app.model.cpu.attention import CpuAttention
@@ -128,13 +127,13 @@ def test_random_batches_differ_from_float32_no_more_than_transformers_does(
         if not chosen:
             continue
         spans: list[Span] = []
-        rows: list[SampleRow] = []
+        rows: list[LogitsRow] = []
         places: list[tuple[int, int]] = []
         for sequence in chosen:
             left = len(sequence.tokens) - sequence.computed
             length = min(left, dice.choice([1, 1, 2, 5, 20, 40]))
             for offset in range(length):
-                rows.append(SampleRow(len(spans), offset, SamplingParams(), key=0))
+                rows.append(LogitsRow(len(spans), offset))
                 places.append((sequences.index(sequence), sequence.computed + offset))
             spans.append(sequence.span(length, 4))
         logits = forward.run(lay_out(StepPlan(spans=spans, rows=rows), 4))

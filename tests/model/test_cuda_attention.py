@@ -47,7 +47,7 @@ def make_step(batch: list[tuple[int, int]], block_size: int, dice: random.Random
     pool = list(range(sum(needed) + 3))
     dice.shuffle(pool)
     spans = [
-        Span(tokens=[1] * length, start=start, block_table=[pool.pop() for _ in range(count)])
+        Span(tokens=[1] * length, start=start, block_tables=[[pool.pop() for _ in range(count)]])
         for (length, start), count in zip(batch, needed, strict=True)
     ]
     return lay_out(StepPlan(spans, []), block_size)
@@ -63,7 +63,7 @@ def filled_storage(layer: LayerShape, blocks: int, block_size: int) -> KvStorage
 def on_device(storage: KvStorage) -> KvStorage:
     return KvStorage(
         storage.block_size,
-        storage.num_blocks,
+        storage.groups,
         {0: storage.keys[0].clone().to(DEVICE)},
         {0: storage.values[0].clone().to(DEVICE)},
     )
@@ -82,7 +82,7 @@ def test_the_kernel_gives_what_the_cpu_attention_gives(
     torch.manual_seed(0)
     q_heads, kv_heads, key_dim, value_dim, block_size = SHAPES[shape]
     step = make_step(BATCH, block_size, random.Random(0))
-    blocks = 3 + sum(len(span.blocks) for span in step.spans)
+    blocks = 3 + sum(len(span.blocks[0]) for span in step.spans)
     layer = LayerShape(kv_heads, key_dim, value_dim, q_heads // kv_heads, torch.float32)
     storage = filled_storage(layer, blocks, block_size)
     copy = on_device(storage)
@@ -98,8 +98,8 @@ def test_the_kernel_gives_what_the_cpu_attention_gives(
     sinks = None if options.sinks is None else options.sinks.to(DEVICE)
     found = attend_paged(
         query.to(DEVICE),
-        copy.keys[0].index_copy_(0, torch.from_numpy(step.slots).to(DEVICE), rows(key)),
-        copy.values[0].index_copy_(0, torch.from_numpy(step.slots).to(DEVICE), rows(value)),
+        copy.keys[0].index_copy_(0, torch.from_numpy(step.slots[0]).to(DEVICE), rows(key)),
+        copy.values[0].index_copy_(0, torch.from_numpy(step.slots[0]).to(DEVICE), rows(value)),
         upload(step, tile, DEVICE),
         replace(options, sinks=sinks),
         block_size=block_size,

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from app.core.request import SamplingParams
-from app.core.step import SampleRow, Span, StepPlan
+from app.core.step import LogitsRow, Span, StepPlan
 from app.model.attention import AttentionOptions, AttentionRoute, probe_layers
 from app.model.cpu.attention import CpuAttention
 from app.model.cuda.attention import attend_paged, upload
@@ -20,7 +19,6 @@ from app.model.kv_storage import allocate
 from tests.model.tiny import eager_model, save_config
 
 CPU = torch.device("cpu")
-GREEDY = SamplingParams(temperature=0.0)
 BLOCK_SIZE = 4
 SPARE_SLOT = 1000
 
@@ -28,10 +26,10 @@ SPARE_SLOT = 1000
 def step_of(*lengths: int) -> StepArrays:
     """Spans of these lengths, each at position 5 and with every row sampled."""
     spans = [
-        Span(range(10 * i, 10 * i + length), start=5, block_table=range(4 * i, 4 * i + 4))
+        Span(range(10 * i, 10 * i + length), start=5, block_tables=[range(4 * i, 4 * i + 4)])
         for i, length in enumerate(lengths, start=1)
     ]
-    rows = [SampleRow(i, at, GREEDY, 0) for i, length in enumerate(lengths) for at in range(length)]
+    rows = [LogitsRow(i, at) for i, length in enumerate(lengths) for at in range(length)]
     return lay_out(StepPlan(spans, rows), BLOCK_SIZE)
 
 
@@ -69,7 +67,7 @@ def test_padding_moves_spans_apart_and_sends_the_rest_to_the_spare_slot() -> Non
     assert padded.token_ids.tolist() == [10, 11, 0, 0, 20] + [0] * 11
     assert padded.positions.tolist() == [5, 6, 0, 0, 5] + [0] * 11
     slots = [5 * BLOCK_SIZE + 1, 5 * BLOCK_SIZE + 2, *[SPARE_SLOT] * 2, 9 * BLOCK_SIZE + 1]
-    assert padded.slots.tolist() == slots + [SPARE_SLOT] * 11
+    assert padded.slots[0].tolist() == slots + [SPARE_SLOT] * 11
     assert padded.logits_rows.tolist() == [0, 1, 4]
     assert [(span.row, span.length, span.start) for span in padded.spans] == [(0, 2, 5), (4, 1, 5)]
 
@@ -80,11 +78,11 @@ def test_a_padded_step_gives_the_logits_of_the_step(tmp_path: Path) -> None:
     shapes = probe_layers(model, route)
     storage = allocate(shapes, num_blocks=30, block_size=BLOCK_SIZE, device=CPU)
     forward = RaggedForward(model, route, CpuAttention(storage))
-    prompts = [Span(range(20, 25), 0, [4, 5]), Span(range(30, 35), 0, [8, 9])]
+    prompts = [Span(range(20, 25), 0, [[4, 5]]), Span(range(30, 35), 0, [[8, 9]])]
     forward.run(lay_out(StepPlan(prompts, []), BLOCK_SIZE))
     step = step_of(3, 1)
     expected = forward.run(step)
-    padded = pad(step, Bucket(4, 4), storage.spare_block * BLOCK_SIZE)
+    padded = pad(step, Bucket(4, 4), storage.groups[0].spare_block * BLOCK_SIZE)
     torch.testing.assert_close(forward.run(padded), expected, atol=1e-4, rtol=1e-4)
 
 

@@ -11,16 +11,15 @@ from safetensors.torch import load_file, save_file
 
 from app.core.errors import UnsupportedModel
 from app.core.request import SamplingParams
-from app.core.step import SampleRow, Span, StepPlan
+from app.core.step import Draw, LogitsRow, Span, StepPlan
 from app.model.loading import choose_device, choose_dtype, eos_token_ids
 from app.model.runner import TorchRunner, load_runner
 from tests.model.tiny import VOCAB, eager_model, runner_config, save_config, tiny_runner
 
 
 def greedy_token(runner: TorchRunner) -> int:
-    row = SampleRow(0, 2, SamplingParams(temperature=0.0), key=0)
-    runner.launch(StepPlan([Span([5, 6, 7], 0, [0])], [row]))
-    return runner.sample([None]).tokens[0].token_id
+    runner.launch(StepPlan([Span([5, 6, 7], 0, [[0]])], [LogitsRow(0, 2)]))
+    return runner.sample([Draw(SamplingParams(temperature=0.0), 0)]).wait().tokens[0].token_id
 
 
 def test_stored_weights_are_served(tmp_path: Path) -> None:
@@ -93,9 +92,9 @@ def test_a_tokenizer_larger_than_the_logits_is_refused(tmp_path: Path) -> None:
 
 def test_padding_of_the_logits_is_never_sampled(tmp_path: Path) -> None:
     runner = tiny_runner(tmp_path, "llama", vocab_size=5)
-    rows = [SampleRow(0, 2, SamplingParams(temperature=5.0), key) for key in range(50)]
-    runner.launch(StepPlan([Span([1, 2, 3], 0, [0])], rows))
-    assert {t.token_id for t in runner.sample([None] * 50).tokens} == {0, 1, 2, 3, 4}
+    runner.launch(StepPlan([Span([1, 2, 3], 0, [[0]])], [LogitsRow(0, 2)] * 50))
+    drawn = runner.sample([Draw(SamplingParams(temperature=5.0), key) for key in range(50)]).wait()
+    assert {token.token_id for token in drawn.tokens} == {0, 1, 2, 3, 4}
 
 
 @pytest.mark.parametrize(("asked", "frozen_long"), [(None, True), (16, False)])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from app.constraint import Compiler, JsonSchema
 from app.core.constraint import Mask
 from app.core.request import SamplingParams
-from app.core.step import SampleRow
+from app.core.step import Draw
 from app.model.cpu.sampling import CpuSampler
 from app.model.cuda.mask_table import MASK_TABLE_BYTES, MaskTable
 from app.model.cuda.sampling import DeviceSampler
@@ -217,8 +217,8 @@ def test_draws_of_many_steps_are_those_of_masks_used_in_place() -> None:
     samplers: list[Sampler] = [DeviceSampler(size, CPU), CpuSampler(size)]
     for step in range(40):
         logits = torch.randn(5, size, generator=generator)
-        rows = [SampleRow(0, 0, SamplingParams(), key=step * 5 + i) for i in range(5)]
         masks = [None if i == 12 else pool[i] for i in rng.integers(0, 13, 5)]
+        draws = [Draw(SamplingParams(), step * 5 + i, mask) for i, mask in enumerate(masks)]
         with torch.inference_mode():
-            here, there = (each.sample(logits.clone(), rows, masks) for each in samplers)
+            here, there = (each.sample(logits.clone(), draws).wait() for each in samplers)
         assert here == there

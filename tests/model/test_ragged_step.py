@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from app.core.request import SamplingParams
-from app.core.step import SampledToken, SampleRow, Span, StepPlan
+from app.core.step import Draw, LogitsRow, SampledToken, Span, StepPlan
 from app.model.runner import TorchRunner
 from tests.model.tiny import CONFIGS, VOCAB, PagedSequence, eager_model, tiny_runner
 
@@ -44,7 +44,7 @@ def run_randomly(
     found: list[dict[int, NDArray[np.float64]]] = [{} for _ in sequences]
     while any(s.computed < len(s.tokens) for s in sequences):
         spans: list[Span] = []
-        rows: list[SampleRow] = []
+        rows: list[LogitsRow] = []
         places: list[tuple[int, int]] = []
         for index, sequence in enumerate(sequences):
             left = len(sequence.tokens) - sequence.computed
@@ -54,13 +54,13 @@ def run_randomly(
             start = sequence.computed
             for offset in range(length):
                 if dice.random() < 0.4:
-                    rows.append(SampleRow(len(spans), offset, EVERY_LOGPROB, key=0))
+                    rows.append(LogitsRow(len(spans), offset))
                     places.append((index, start + offset))
             spans.append(sequence.span(length, runner.block_size))
         if not spans:
             continue
         runner.launch(StepPlan(spans=spans, rows=rows))
-        result = runner.sample([None] * len(rows))
+        result = runner.sample([Draw(EVERY_LOGPROB, 0)] * len(rows)).wait()
         for (index, position), token in zip(places, result.tokens, strict=True):
             found[index][position] = logprobs(token)
     return found
@@ -95,9 +95,9 @@ def test_a_sequence_that_starts_on_shared_blocks_sees_them(tmp_path: Path) -> No
 
     second = PagedSequence([*range(10, 18), 50, 51, 52], pool, shared=first.blocks[:2])
     second.computed = 8
-    row = SampleRow(0, 2, EVERY_LOGPROB, key=0)
+    row = LogitsRow(0, 2)
     runner.launch(StepPlan(spans=[second.span(3, 4)], rows=[row]))
-    [token] = runner.sample([None]).tokens
+    [token] = runner.sample([Draw(EVERY_LOGPROB, 0)]).wait().tokens
     expected = expected_logprobs(model, second.tokens)[-1]
     np.testing.assert_allclose(logprobs(token), expected, atol=1e-4)
 
@@ -111,9 +111,9 @@ def test_recomputing_from_an_earlier_position_overwrites_what_was_there(tmp_path
 
     sequence.tokens[3:] = [20, 21]
     sequence.computed = 3
-    row = SampleRow(0, 1, EVERY_LOGPROB, key=0)
+    row = LogitsRow(0, 1)
     runner.launch(StepPlan(spans=[sequence.span(2, 4)], rows=[row]))
-    [token] = runner.sample([None]).tokens
+    [token] = runner.sample([Draw(EVERY_LOGPROB, 0)]).wait().tokens
     expected = expected_logprobs(model, [5, 6, 7, 20, 21])[-1]
     np.testing.assert_allclose(logprobs(token), expected, atol=1e-4)
 
@@ -127,9 +127,10 @@ def test_greedy_generation_equals_transformers_generate(name: str, tmp_path: Pat
     sequences = [PagedSequence(prompt, pool) for prompt in prompts]
     for _ in range(20):
         spans = [s.span(len(s.tokens) - s.computed, runner.block_size) for s in sequences]
-        rows = [SampleRow(i, len(span.tokens) - 1, GREEDY, key=0) for i, span in enumerate(spans)]
+        rows = [LogitsRow(i, len(span.tokens) - 1) for i, span in enumerate(spans)]
         runner.launch(StepPlan(spans=spans, rows=rows))
-        for sequence, token in zip(sequences, runner.sample([None] * 3).tokens, strict=True):
+        drawn = runner.sample([Draw(GREEDY, 0)] * 3).wait().tokens
+        for sequence, token in zip(sequences, drawn, strict=True):
             sequence.tokens.append(token.token_id)
 
     for prompt, sequence in zip(prompts, sequences, strict=True):
@@ -147,9 +148,9 @@ def test_greedy_generation_equals_transformers_generate(name: str, tmp_path: Pat
 def test_bfloat16_with_packed_linears_stays_close_to_float32(tmp_path: Path) -> None:
     runner = tiny_runner(tmp_path, "llama", dtype="bfloat16")
     sequence = PagedSequence(range(3, 20), list(range(40)))
-    row = SampleRow(0, 16, EVERY_LOGPROB, key=0)
+    row = LogitsRow(0, 16)
     runner.launch(StepPlan(spans=[sequence.span(17, 4)], rows=[row]))
-    [token] = runner.sample([None]).tokens
+    [token] = runner.sample([Draw(EVERY_LOGPROB, 0)]).wait().tokens
     plain = eager_model(str(tmp_path), dtype="bfloat16").float()
     expected = expected_logprobs(plain, sequence.tokens)[-1]
     assert np.corrcoef(logprobs(token), expected)[0, 1] > 0.99

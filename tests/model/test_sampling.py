@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from app.core.constraint import Mask
 from app.core.request import SamplingParams
-from app.core.step import SampledToken, SampleRow
+from app.core.step import Draw, SampledToken
 from app.model.cpu.kernels import sampling as kernels
 from app.model.cpu.sampling import CpuSampler
 from app.model.cuda.sampling import DeviceSampler
@@ -62,15 +63,15 @@ def random_logits(seed: int, rows: int = 1) -> torch.Tensor:
     return logits
 
 
-def row_of(params: SamplingParams, key: int) -> SampleRow:
+def row_of(params: SamplingParams, key: int) -> Draw:
     history = HISTORY if params.has_penalties else ()
-    return SampleRow(0, 0, params, key, history=history, answer_start=2)
+    return Draw(params, key, history=history, answer_start=2)
 
 
 def sample_one(
-    sampler: Sampler, logits: torch.Tensor, row: SampleRow, mask: Mask | None
+    sampler: Sampler, logits: torch.Tensor, row: Draw, mask: Mask | None
 ) -> SampledToken:
-    [token] = sampler.sample(logits.clone(), [row], [mask])
+    [token] = sampler.sample(logits.clone(), [replace(row, mask=mask)]).wait().tokens
     return token
 
 
@@ -98,9 +99,9 @@ def test_draws_follow_the_distribution(which: str, allowed: set[int] | None, nam
     logits = random_logits(1)
     mask = None if allowed is None else naive.pack(allowed, VOCAB)
     count = 4000
-    rows = [SampleRow(0, 0, CASES[name], key) for key in range(count)]
+    rows = [Draw(CASES[name], key, mask) for key in range(count)]
     batch = logits.expand(count, -1).clone()
-    tokens = SAMPLERS[which].sample(batch, rows, [mask] * count)
+    tokens = SAMPLERS[which].sample(batch, rows).wait().tokens
     expected = naive.distribution(logits[0].numpy(), rows[0], naive.unpack(mask, VOCAB))
     seen = np.bincount([t.token_id for t in tokens], minlength=VOCAB)
     wanted = np.array([expected.get(i, 0.0) for i in range(VOCAB)]) * count
@@ -122,9 +123,9 @@ def test_noise_in_the_logits_changes_no_more_draws_than_it_is_large(
     logits = torch.randn(count, size, generator=generator) * spread
     noisy = logits + torch.randn(count, size, generator=generator) * noise
     sampler = CpuSampler(size) if which == "cpu" else DeviceSampler(size, torch.device("cpu"))
-    rows = [SampleRow(0, 0, CASES[name], key) for key in range(count)]
-    quiet = sampler.sample(logits, rows, [None] * count)
-    disturbed = sampler.sample(noisy, rows, [None] * count)
+    rows = [Draw(CASES[name], key) for key in range(count)]
+    quiet = sampler.sample(logits, rows).wait().tokens
+    disturbed = sampler.sample(noisy, rows).wait().tokens
     changed = sum(one != other for one, other in zip(quiet, disturbed, strict=True))
     # One in a thousand or so is expected. Drawn by a point in the weights laid end to end, which
     # moves with all the weights before it, 8, 25 and 207 of these draws changed.
@@ -138,10 +139,11 @@ def test_a_row_alone_and_in_a_batch_of_32_draws_the_same_token(which: str) -> No
     params = list(itertools.islice(itertools.cycle(CASES.values()), 32))
     rows = [row_of(p, key=1 << 63 | i) for i, p in enumerate(params)]
     masks = [None if i % 2 else naive.pack(set(range(i, VOCAB)), VOCAB) for i in range(32)]
-    together = sampler.sample(logits.clone(), rows, masks)
+    asked = [replace(row, mask=mask) for row, mask in zip(rows, masks, strict=True)]
+    together = sampler.sample(logits.clone(), asked).wait().tokens
     alone = [sample_one(sampler, logits[i : i + 1], rows[i], masks[i]) for i in range(32)]
     assert together == alone
-    backwards = sampler.sample(logits.flip(0), rows[::-1], masks[::-1])
+    backwards = sampler.sample(logits.flip(0), asked[::-1]).wait().tokens
     assert backwards[::-1] == alone
 
 
@@ -150,7 +152,7 @@ def test_both_samplers_draw_the_same_token(name: str) -> None:
     logits = random_logits(3, rows=64)
     rows = [row_of(CASES[name], key) for key in range(64)]
     tokens = [
-        [t.token_id for t in sampler.sample(logits.clone(), rows, [None] * 64)]
+        [t.token_id for t in sampler.sample(logits.clone(), rows).wait().tokens]
         for sampler in SAMPLERS.values()
     ]
     assert tokens[0] == tokens[1]
@@ -185,7 +187,7 @@ def test_no_token_outside_the_mask_is_ever_drawn(
     logits = random_logits(4)
     for token, value in odd:
         logits[0, token] = value
-    row = SampleRow(0, 0, params, key)
+    row = Draw(params, key)
     mask = naive.pack(allowed, VOCAB)
     assert sample_one(SAMPLERS[which], logits, row, mask).token_id in allowed
 
@@ -193,7 +195,7 @@ def test_no_token_outside_the_mask_is_ever_drawn(
 @pytest.mark.parametrize("which", SAMPLERS)
 def test_greedy_takes_the_lowest_id_among_equals(which: str) -> None:
     logits = torch.zeros(1, WIDTH)
-    row = SampleRow(0, 0, SamplingParams(temperature=0.0), key=0)
+    row = Draw(SamplingParams(temperature=0.0), key=0)
     assert sample_one(SAMPLERS[which], logits, row, None).token_id == 0
     mask = naive.pack({40, 41, 74}, VOCAB)
     assert sample_one(SAMPLERS[which], logits, row, mask).token_id == 40
@@ -220,7 +222,7 @@ def test_logprobs_are_of_the_allowed_tokens_before_temperature(which: str) -> No
 
 @pytest.mark.parametrize("which", SAMPLERS)
 def test_no_more_alternatives_are_reported_than_tokens_allowed(which: str) -> None:
-    row = SampleRow(0, 0, SamplingParams(logprobs=5), key=0)
+    row = Draw(SamplingParams(logprobs=5), key=0)
     token = sample_one(SAMPLERS[which], random_logits(5), row, naive.pack({8}, VOCAB))
     assert token.token_id == 8
     assert token.logprob == pytest.approx(0.0)
@@ -229,7 +231,7 @@ def test_no_more_alternatives_are_reported_than_tokens_allowed(which: str) -> No
 
 @pytest.mark.parametrize("which", SAMPLERS)
 def test_an_empty_mask_is_an_error(which: str) -> None:
-    row = SampleRow(0, 0, SamplingParams(), key=0)
+    row = Draw(SamplingParams(), key=0)
     with pytest.raises(ValueError, match="allows no token"):
         sample_one(SAMPLERS[which], random_logits(6), row, naive.pack(set(), VOCAB))
 
@@ -242,7 +244,7 @@ def test_large_vocabularies_follow_the_same_rules(name: str, step: float) -> Non
     logits = torch.randn(1, size, generator=generator) * 3
     logits = (logits / step).round() * step if step else torch.zeros(1, size)
     for key in range(8):
-        row = SampleRow(0, 0, CASES[name], key)
+        row = Draw(CASES[name], key)
         expected = naive.distribution(logits[0].numpy(), row, list(range(size)))
         for sampler in (CpuSampler(size), DeviceSampler(size, torch.device("cpu"))):
             token = sample_one(sampler, logits, row, None)
@@ -251,7 +253,7 @@ def test_large_vocabularies_follow_the_same_rules(name: str, step: float) -> Non
 
 def test_half_precision_logits_are_sampled_as_float32() -> None:
     logits = random_logits(7).bfloat16()
-    row = SampleRow(0, 0, SamplingParams(logprobs=1), key=3)
+    row = Draw(SamplingParams(logprobs=1), key=3)
     for sampler in SAMPLERS.values():
         halved = sample_one(sampler, logits, row, None)
         assert halved == sample_one(sampler, logits.float(), row, None)

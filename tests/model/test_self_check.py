@@ -48,7 +48,7 @@ class MixesUpSpans(CpuAttention):
     def begin(self, step: StepArrays) -> None:
         first = step.spans[0]
         for span in step.spans[1:2]:
-            span.blocks[0] = first.blocks[0]
+            span.blocks[0][0] = first.blocks[0][0]
         super().begin(step)
 
 
@@ -91,7 +91,7 @@ def test_the_case_has_a_second_chunk_an_extension_a_decode_and_a_shared_prefix()
     spans = case.steps[1].spans
     assert [span.start for span in spans] == [5, 8, 3, 4]
     assert [len(span.tokens) for span in spans] == [8, 5, 1, 4]
-    assert spans[3].block_table[0] == spans[1].block_table[0]
+    assert spans[3].block_tables[0][0] == spans[1].block_tables[0][0]
     assert case.sequences[3][:4] == case.sequences[1][:4]
 
 

@@ -130,7 +130,7 @@ class PagedSequence:
         span = Span(
             tokens=self.tokens[self.computed : end],
             start=self.computed,
-            block_table=tuple(self.blocks),
+            block_tables=(tuple(self.blocks),),
         )
         self.computed = end
         return span

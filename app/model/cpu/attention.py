@@ -61,7 +61,7 @@ class CpuAttention:
 
     def begin(self, step: StepArrays) -> None:
         """Set the step that the following calls of ``attend`` belong to."""
-        self.slots = step.slots
+        self.slots = step.slots[0]
         self.short = _short_spans([s for s in step.spans if s.length <= _SHORT_TOKENS])
         self._long = [span for span in step.spans if span.length > _SHORT_TOKENS]
         self._long_by_window.clear()
@@ -122,14 +122,14 @@ def _by_token(rows: Tensor) -> kernels.Rows:
 
 
 def _short_spans(spans: list[SpanLayout] | tuple[()]) -> ShortSpans:
-    begins = np.cumsum([0, *(len(span.blocks) for span in spans)])
+    begins = np.cumsum([0, *(len(span.blocks[0]) for span in spans)])
     rows = [
         (span.row, span.length, span.start, begin)
         for span, begin in zip(spans, begins.tolist(), strict=False)
     ]
     return ShortSpans(
         spans=np.array(rows, dtype=np.int64).reshape(-1, 4),
-        blocks=np.concatenate([span.blocks for span in spans] or [np.empty(0, dtype=np.int64)]),
+        blocks=np.concatenate([span.blocks[0] for span in spans] or [np.empty(0, dtype=np.int64)]),
         positions=sum(span.length * span.end for span in spans),
     )
 
@@ -139,7 +139,7 @@ def _long_span(
 ) -> _LongSpan:
     skipped = 0 if window is None else max(0, span.start - window + 1) // block_size
     asking = np.arange(span.start, span.end)[:, None]
-    asked = np.arange(skipped * block_size, len(span.blocks) * block_size)[None]
+    asked = np.arange(skipped * block_size, len(span.blocks[0]) * block_size)[None]
     hidden = asked > asking
     if window is not None:
         hidden |= asking - asked >= window
@@ -147,7 +147,7 @@ def _long_span(
     mask.masked_fill_(torch.from_numpy(hidden), float("-inf"))
     return _LongSpan(
         rows=slice(span.row, span.row + span.length),
-        blocks=torch.from_numpy(span.blocks[skipped:]),
+        blocks=torch.from_numpy(span.blocks[0][skipped:]),
         mask=mask,
     )
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from app.core.constraint import Mask
 from app.core.request import SamplingParams
-from app.core.step import SampledToken, SampleRow, TokenLogprob
+from app.core.step import NOT_DRAWN, Draw, SampledToken, StepResult, TokenLogprob
 from app.model.cpu.kernels import sampling as kernels
 from app.model.cpu.kernels.compiled import as_numpy, spreading
 from app.model.cpu.kernels.sampling import Bits, Floats
@@ -53,36 +53,33 @@ class CpuSampler:
         biased = SamplingParams(logit_bias={0: 1.0})
         params = (SamplingParams(), narrow, biased)
         for mask in (frozen, None):
-            rows = [SampleRow(0, 0, each, key=0) for each in params]
-            self.sample(torch.zeros(3, self._size, dtype=dtype), rows, [mask] * 3)
+            draws = [Draw(each, key=0, mask=mask) for each in params]
+            self.sample(torch.zeros(3, self._size, dtype=dtype), draws)
 
-    def sample(
-        self, logits: Tensor, rows: Sequence[SampleRow], masks: Sequence[Mask | None]
-    ) -> list[SampledToken]:
+    def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> StepResult:
         """See ``Sampler``."""
-        assert len(logits) == len(rows) == len(masks), "one mask and one row of logits each"
-        given = [self._everything if mask is None else mask for mask in masks]
-        plain = [index for index, row in enumerate(rows) if _is_plain(row.params)]
-        drawn: dict[int, SampledToken] = {}
+        assert len(logits) == len(draws), "one row of logits for each draw"
+        tokens = [NOT_DRAWN] * len(draws)
+        plain = {i: draw for i, draw in enumerate(draws) if draw and _is_plain(draw.params)}
         if plain:
-            tokens = self._draw_plain(
-                logits if len(plain) == len(rows) else logits[plain],
-                [rows[index] for index in plain],
-                [given[index] for index in plain],
+            ids = self._draw_plain(
+                logits if len(plain) == len(draws) else logits[[*plain]], [*plain.values()]
             )
-            drawn = {i: SampledToken(token) for i, token in zip(plain, tokens, strict=True)}
-        for index, row in enumerate(rows):
-            if index not in drawn:
+            for index, token in zip(plain, ids, strict=True):
+                tokens[index] = SampledToken(token)
+        for index, draw in enumerate(draws):
+            if draw is not None and index not in plain:
                 values: Floats = logits[index].float().numpy()
-                drawn[index] = self._sample_row(values, row, given[index])
-        return [drawn[index] for index in range(len(rows))]
+                tokens[index] = self._draw_one(values, draw, self._mask(draw))
+        return StepResult(tokens)
 
-    def _draw_plain(
-        self, logits: Tensor, rows: Sequence[SampleRow], given: Sequence[Mask]
-    ) -> list[int]:
-        masks: Bits = np.stack(given)
-        out: Ints = np.empty(len(rows), dtype=np.int64)
-        much = len(rows) > 1 and int(np.count_nonzero(masks)) > _SPREAD_WORDS
+    def _mask(self, draw: Draw) -> Mask:
+        return self._everything if draw.mask is None else draw.mask
+
+    def _draw_plain(self, logits: Tensor, draws: Sequence[Draw]) -> list[int]:
+        masks: Bits = np.stack([self._mask(draw) for draw in draws])
+        out: Ints = np.empty(len(draws), dtype=np.int64)
+        much = len(draws) > 1 and int(np.count_nonzero(masks)) > _SPREAD_WORDS
         with spreading(much) as threads:
             if threads > len(self._totals):  # kept, as fresh pages cost more than the loops
                 self._wide = np.empty((threads, self._size), dtype=np.float32)
@@ -91,8 +88,8 @@ class CpuSampler:
                 as_numpy(logits),
                 masks,
                 self._size,
-                np.array([_sharpness(row.params) for row in rows]),
-                np.array([row.key for row in rows], dtype=np.uint64),
+                np.array([_sharpness(draw.params) for draw in draws]),
+                np.array([draw.key for draw in draws], dtype=np.uint64),
                 self._wide[:threads],
                 self._totals[:threads],
                 out,
@@ -102,9 +99,9 @@ class CpuSampler:
         tokens: list[int] = out.tolist()
         return tokens
 
-    def _sample_row(self, logits: Floats, row: SampleRow, mask: Mask) -> SampledToken:
-        params, key = row.params, np.uint64(row.key)
-        _adjust(logits, row)
+    def _draw_one(self, logits: Floats, draw: Draw, mask: Mask) -> SampledToken:
+        params, key = draw.params, np.uint64(draw.key)
+        _adjust(logits, draw)
         if is_filtered(params) and params.temperature > 0.0:
             token = self._draw_among_likeliest(logits, mask, params, key)
         else:
@@ -166,14 +163,14 @@ def _sharpness(params: SamplingParams) -> float:
     return LOG2_E / params.temperature if params.temperature > 0.0 else 0.0
 
 
-def _adjust(logits: Floats, row: SampleRow) -> None:
+def _adjust(logits: Floats, draw: Draw) -> None:
     """Apply penalties and logit bias to one row, in place."""
-    repeated = repeated_tokens(row)
+    repeated = repeated_tokens(draw)
     if len(repeated):
         value = logits[repeated]
-        penalty = np.float32(row.params.repetition_penalty)
+        penalty = np.float32(draw.params.repetition_penalty)
         logits[repeated] = np.where(value > 0, value / penalty, value * penalty)
-    for tokens, amounts in offsets(row):
+    for tokens, amounts in offsets(draw):
         logits[tokens] += amounts.astype(np.float32)
 
 

@@ -153,7 +153,7 @@ def upload(step: StepArrays, tile: int, device: torch.device) -> DeviceStep:
     spans = step.spans
     tiles = [(i, at) for i, span in enumerate(spans) for at in range(0, span.length, tile)]
     parts = [
-        step.slots,
+        step.slots[0],
         np.array([span.row for span in spans], dtype=np.int64),
         *span_numbers(spans),
         *np.array(tiles, dtype=np.int64).T,
@@ -180,10 +180,10 @@ def upload(step: StepArrays, tile: int, device: torch.device) -> DeviceStep:
 
 def span_numbers(spans: Sequence[SpanLayout]) -> tuple[Ints, Ints, Ints, Ints]:
     """Length and start of each span, where its blocks begin in ``tables``, and these tables."""
-    blocks = np.array([len(span.blocks) for span in spans], dtype=np.int64)
+    blocks = np.array([len(span.blocks[0]) for span in spans], dtype=np.int64)
     return (
         np.array([span.length for span in spans], dtype=np.int64),
         np.array([span.start for span in spans], dtype=np.int64),
         np.cumsum(blocks) - blocks,
-        np.concatenate([np.empty(0, dtype=np.int64), *(span.blocks for span in spans)]),
+        np.concatenate([np.empty(0, dtype=np.int64), *(span.blocks[0] for span in spans)]),
     )

@@ -32,7 +32,7 @@ _MOST_ROWS = 256
 """Beyond this many tokens a step computes for longer than Python takes to launch it."""
 
 _EMPTY = np.empty(0, dtype=np.int64)
-_NOTHING = StepArrays(_EMPTY, _EMPTY, _EMPTY, _EMPTY, spans=())
+_NOTHING = StepArrays(_EMPTY, _EMPTY, (_EMPTY,), _EMPTY, spans=())
 
 _log = logging.getLogger(__name__)
 
@@ -80,11 +80,11 @@ def pad(step: StepArrays, bucket: Bucket, spare_slot: int) -> StepArrays:
     slots = np.full(bucket.rows, spare_slot, dtype=np.int64)
     token_ids[moved] = step.token_ids
     positions[moved] = step.positions
-    slots[moved] = step.slots
+    slots[moved] = step.slots[0]
     return StepArrays(
         token_ids=token_ids,
         positions=positions,
-        slots=slots,
+        slots=(slots,),
         logits_rows=moved[step.logits_rows],
         spans=tuple(
             replace(span, row=first)
@@ -137,7 +137,7 @@ class GraphInputs:
             # The device may still be reading what the step before left here.
             self._copied.synchronize()
         length, start, table_start, tables = span_numbers(padded.spans)
-        arrays = (padded.token_ids, padded.positions, padded.slots, length, start, table_start)
+        arrays = (padded.token_ids, padded.positions, padded.slots[0], length, start, table_start)
         self._host[: self._head] = 0
         for part, values in zip(self._parts, (*arrays, padded.logits_rows, tables), strict=True):
             part[: len(values)] = values
@@ -207,7 +207,7 @@ class CudaGraphs:
 
     @property
     def _spare_slot(self) -> int:
-        return self._storage.spare_block * self._storage.block_size
+        return self._storage.groups[0].spare_block * self._storage.block_size
 
     @torch.inference_mode()
     def _capture(self, bucket: Bucket, pool: Any) -> _Captured:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from app.core.constraint import Mask
-from app.core.step import SampledToken, SampleRow, TokenLogprob
+from app.core.step import NOT_DRAWN, Draw, SampledToken, StepResult, TokenLogprob
 from app.model.cpu.kernels.sampling import (
     FIRST_TOKEN,
     SPLITMIX_FIRST,
@@ -47,14 +47,23 @@ class DeviceSampler:
         self._word_states = _states(0, self._words, device)
         self._token_states = _states(int(FIRST_TOKEN), self._words * 32, device).view(-1, 32)
 
-    def sample(
-        self, logits: Tensor, rows: Sequence[SampleRow], masks: Sequence[Mask | None]
-    ) -> list[SampledToken]:
+    def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> StepResult:
         """See ``Sampler``."""
-        assert len(logits) == len(rows) == len(masks), "one mask and one row of logits each"
+        assert len(logits) == len(draws), "one row of logits for each draw"
+        wanted = {i: draw for i, draw in enumerate(draws) if draw is not None}
+        tokens = [NOT_DRAWN] * len(draws)
+        if wanted:
+            rows = (
+                logits if len(wanted) == len(draws) else logits[self._upload(np.array([*wanted]))]
+            )
+            for index, token in zip(wanted, self._sample(rows, [*wanted.values()]), strict=True):
+                tokens[index] = token
+        return StepResult(tokens)
+
+    def _sample(self, logits: Tensor, rows: Sequence[Draw]) -> list[SampledToken]:
         values = logits[:, : self._size].to(torch.float32, copy=True)
         self._adjust(values, rows)
-        allowed = self._unpack(masks)
+        allowed = self._unpack([row.mask for row in rows])
         values.masked_fill_(~allowed, -math.inf)
         ceiling = values.amax(1, keepdim=True)
         best = self._first(allowed & (values == ceiling))
@@ -70,9 +79,7 @@ class DeviceSampler:
             raise ValueError("a mask allows no token")
         return self._with_logprobs(ids, values, rows)
 
-    def _draw(
-        self, values: Tensor, ceiling: Tensor, best: Tensor, rows: Sequence[SampleRow]
-    ) -> Tensor:
+    def _draw(self, values: Tensor, ceiling: Tensor, best: Tensor, rows: Sequence[Draw]) -> Tensor:
         sharpness = self._upload(np.array([[LOG2_E / row.params.temperature] for row in rows]))
         keys = self._upload(np.array([[row.key] for row in rows], dtype=np.uint64).view(np.int64))
         powers = (values.double() - ceiling.double()) * sharpness
@@ -90,7 +97,7 @@ class DeviceSampler:
         token = word * 32 + _race(keys + self._token_states[word], by_word[each, word])
         return torch.where((totals > 0).any(1), token, best)
 
-    def _keep_likeliest(self, values: Tensor, weights: Tensor, rows: Sequence[SampleRow]) -> Tensor:
+    def _keep_likeliest(self, values: Tensor, weights: Tensor, rows: Sequence[Draw]) -> Tensor:
         """Weights with those outside top_k, then top_p, then min_p set to zero."""
         limits = [
             (p.top_k or self._size, p.top_p if p.top_p < 1.0 else math.inf, p.min_p)
@@ -107,7 +114,7 @@ class DeviceSampler:
         return torch.zeros_like(weights).scatter_(1, order, ranked * kept)
 
     def _with_logprobs(
-        self, ids: list[int], values: Tensor, rows: Sequence[SampleRow]
+        self, ids: list[int], values: Tensor, rows: Sequence[Draw]
     ) -> list[SampledToken]:
         tokens = [SampledToken(token_id=token) for token in ids]
         asking = [i for i, row in enumerate(rows) if row.params.logprobs is not None]
@@ -124,7 +131,7 @@ class DeviceSampler:
             tokens[i] = SampledToken(ids[i], logprob, tuple(top[: rows[i].params.logprobs]))
         return tokens
 
-    def _adjust(self, values: Tensor, rows: Sequence[SampleRow]) -> None:
+    def _adjust(self, values: Tensor, rows: Sequence[Draw]) -> None:
         """Apply penalties and logit bias to all rows, in place."""
         flat = values.view(-1)
         repeated, added = [], []
