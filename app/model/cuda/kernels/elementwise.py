@@ -170,7 +170,8 @@ def _launch_norm(
     hidden: Tensor, added: Tensor | None, post: Norm | None, norm: Norm, total: Tensor, out: Tensor
 ) -> None:
     tokens, width = hidden.shape
-    assert hidden.is_contiguous() and (added is None or added.is_contiguous())
+    assert hidden.is_contiguous()
+    assert added is None or added.is_contiguous()
     pad = triton.next_power_of_2(width)
     _add_norm[(tokens,)](
         hidden, hidden if added is None else added,

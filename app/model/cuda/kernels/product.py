@@ -22,8 +22,8 @@ import triton.language as tl
 from torch import Tensor
 
 _TILE_ROWS = 64
-_PROGRAMS_WANTED = 256
-"""About two for each multiprocessor of an H200; below that, narrower tiles, then shares."""
+_PROGRAMS_WANTED = 192
+"""An H200 has 132 multiprocessors; below that, narrower tiles, then shares."""
 _MOST_SHARES = 4
 _LEAST_SHARE = 512
 """Less depth than this is not worth adding up once more."""
@@ -52,11 +52,11 @@ def tiling(weight: Tensor, shared_bytes: int = _SHARED_BYTES) -> Tiling:
     """For a ``weight`` [N, K]; ``shared_bytes`` is what a program may use of its device."""
     width, whole_depth = weight.shape
     depth = 128 // weight.element_size()
-    columns = 128 if weight.element_size() < 4 and width >= 128 * _PROGRAMS_WANTED // 2 else 64
+    columns = 128 if weight.element_size() < 4 and width >= 128 * _PROGRAMS_WANTED else 64
     shares = 1
     while (
         shares < _MOST_SHARES
-        and triton.cdiv(width, columns) * shares < _PROGRAMS_WANTED // 2
+        and triton.cdiv(width, columns) * shares < _PROGRAMS_WANTED
         and whole_depth >= 2 * shares * _LEAST_SHARE
     ):
         shares *= 2
@@ -119,9 +119,9 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None, tiles: Tiling) -> Te
     Sums are float32, rounded once. One launch, or two for every 1,024 rows where the depth is
     shared.
     """
-    rows, depth = x.shape
-    width = len(weight)
-    assert x.is_contiguous() and weight.is_contiguous()
+    rows, width = len(x), len(weight)
+    assert x.is_contiguous()
+    assert weight.is_contiguous()
     out = x.new_empty(rows, width)
     if rows == 0:
         return out
