@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -31,7 +32,7 @@ from app.model.device import (
 )
 from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
-from app.model.inputs import lay_out
+from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate, blocks_within
 from app.model.loading import load_model
 from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
@@ -99,12 +100,16 @@ class TorchRunner:
         self.num_blocks = storage.groups[0].num_blocks
         self.max_model_len = description.max_model_len
         self._launched: Tensor | None = None
+        self._drawn: PendingDraws = StepResult(())
+        """The last draws, which the next step may go on from."""
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> None:
         assert self._launched is None, "launch twice without sample between"
         with naming_failures():
             step = lay_out(plan, self.block_size)
+            if isinstance(self._drawn, StepResult):
+                _put_drawn(step, self._drawn)
             logits = None if self._graphs is None else self._graphs.run(step)
             self._launched = self._forward.run(step) if logits is None else logits
 
@@ -115,7 +120,16 @@ class TorchRunner:
         if not draws:
             return StepResult(tokens=())
         with naming_failures():
-            return _Watched(self._sampler.sample(logits, draws))
+            self._drawn = self._sampler.sample(logits, draws)
+            return _Watched(self._drawn)
+
+
+def _put_drawn(step: StepArrays, drawn: StepResult) -> None:
+    """Replace the tokens that the step before drew, where the host has them."""
+    places = np.flatnonzero(step.drawn_rows >= 0)
+    if len(places):
+        ids = np.array([token.token_id for token in drawn.tokens])
+        step.token_ids[places] = ids[step.drawn_rows[places]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ _MOST_ROWS = 256
 """Beyond this many tokens a step computes for longer than Python takes to launch it."""
 
 _EMPTY = np.empty(0, dtype=np.int64)
-_NOTHING = StepArrays(_EMPTY, _EMPTY, (_EMPTY,), _EMPTY, spans=())
+_NOTHING = StepArrays(_EMPTY, _EMPTY, (_EMPTY,), _EMPTY, spans=(), drawn_rows=_EMPTY)
 
 _log = logging.getLogger(__name__)
 
@@ -90,6 +90,7 @@ def pad(step: StepArrays, bucket: Bucket, spare_slot: int) -> StepArrays:
             replace(span, row=first)
             for span, first in zip(step.spans, firsts.tolist(), strict=True)
         ),
+        drawn_rows=step.drawn_rows,
     )
 
 
