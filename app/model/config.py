@@ -35,6 +35,6 @@ class ModelConfig:
     pack_linears: bool = True
     """Repack bfloat16 weights for the CPU's matrix units where this torch can do it."""
     cuda_graphs: bool = True
-    """Replay small decode steps from CUDA graphs; no effect on the CPU."""
-    max_graph_sequences: int = 64
-    """Sequences in the largest captured decode step."""
+    """Replay small steps from CUDA graphs; no effect on the CPU."""
+    max_graph_tokens: int = 512
+    """Tokens in the largest captured step; larger ones compute for longer than they launch."""

@@ -50,6 +50,8 @@ class StepArrays:
     logits_rows: Ints
     """Shape [R]: rows of T to compute logits for, in the order of the plan's rows."""
     spans: tuple[SpanLayout, ...]
+    drawn_rows: Ints
+    """Shape [T]: the row of the step before whose draw is the token here; -1: it is known."""
 
 
 def lay_out(plan: StepPlan, block_size: int) -> StepArrays:
@@ -69,6 +71,10 @@ def lay_out(plan: StepPlan, block_size: int) -> StepArrays:
     positions = np.arange(total) + np.repeat(starts - rows, lengths)
     table_starts = np.repeat(np.cumsum(used) - used, lengths)
     places, within = table_starts + positions // block_size, positions % block_size
+    drawn_rows = np.full(total, -1, dtype=np.int64)
+    for span, row in zip(plan.spans, rows.tolist(), strict=True):
+        if span.drawn_by is not None:
+            drawn_rows[row] = span.drawn_by
     return StepArrays(
         token_ids=np.concatenate([np.asarray(s.tokens, dtype=np.int64) for s in plan.spans]),
         positions=positions,
@@ -85,4 +91,5 @@ def lay_out(plan: StepPlan, block_size: int) -> StepArrays:
                 rows.tolist(), lengths.tolist(), starts.tolist(), tables, strict=True
             )
         ),
+        drawn_rows=drawn_rows,
     )

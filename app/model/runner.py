@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,8 @@ from app.model.self_check import check_ragged_step, make_case, rounding_noise, w
 
 if TYPE_CHECKING:
     from app.model.cuda.attention import TritonAttention
-    from app.model.cuda.graphs import CudaGraphs
+    from app.model.cuda.compilations import KernelCompilations
+    from app.model.cuda.graphs import CudaSteps
 
 _CPU_CACHE_BYTES = 1 << 30
 _CHECK_BLOCK_SIZE = 16
@@ -70,13 +71,15 @@ class TorchRunner:
         self,
         *,
         forward: RaggedForward,
-        graphs: CudaGraphs | None,
+        graphs: CudaSteps | None,
         sampler: Sampler,
         storage: KvStorage,
         description: RunnerDescription,
+        compilations: KernelCompilations | None,
     ) -> None:
         self._forward = forward
         self._graphs = graphs
+        self._compilations = compilations
         self._sampler = sampler
         self.description = description
         self.block_size = storage.block_size
@@ -84,12 +87,17 @@ class TorchRunner:
         self.max_model_len = description.max_model_len
         self._launched: Tensor | None = None
 
+    @property
+    def kernel_compilations(self) -> int:
+        """GPU kernels that were compiled while serving; each made everybody wait."""
+        return 0 if self._compilations is None else self._compilations.while_serving
+
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> None:
         assert self._launched is None, "launch twice without sample between"
         step = lay_out(plan, self.block_size)
-        logits = None if self._graphs is None else self._graphs.run(step)
-        self._launched = self._forward.run(step) if logits is None else logits
+        steps = self._forward if self._graphs is None else self._graphs
+        self._launched = steps.run(step)
 
     @torch.inference_mode()
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
@@ -107,25 +115,29 @@ def load_runner(config: ModelConfig) -> TorchRunner:
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
     model = load_model(config, device, dtype)
+    compilations = _count_compilations(device)
     route = AttentionRoute()
     shapes = probe_layers(model, route)
-    group = max(shape.group for shape in shapes.values())
     parameters = model.num_parameters()
-    packed = _prepare(model, route, shapes, group, config)
+    packed = _prepare(model, route, shapes, config)
 
     vocab_size = _vocab_size(model, config.vocab_size)
     num_blocks = blocks_within(_cache_bytes(config, device), shapes, config.block_size)
     cache_tokens = num_blocks * config.block_size
     max_model_len = _max_model_len(model, config, cache_tokens)
     storage = allocate(shapes, num_blocks=num_blocks, block_size=config.block_size, device=device)
-    attention = step_attention(storage, group)
+    attention = step_attention(storage, shapes, max_model_len)
     forward = RaggedForward(model, route, attention)
-    graphs = _graphs(forward, attention, storage, config, max_model_len)
+    graphs = _graphs(forward, attention, config, max_model_len)
+    sampler = _sampler(vocab_size, device, dtype)
+    if compilations is not None:
+        compilations.loaded()
     return TorchRunner(
         forward=forward,
         graphs=graphs,
-        sampler=_sampler(vocab_size, device, dtype),
+        sampler=sampler,
         storage=storage,
+        compilations=compilations,
         description=RunnerDescription(
             architecture=type(model).__name__,
             device=device.type,
@@ -144,7 +156,6 @@ def _prepare(
     model: PreTrainedModel,
     route: AttentionRoute,
     shapes: dict[int, LayerShape],
-    group: int,
     config: ModelConfig,
 ) -> int:
     """Pack weights where that pays and run the self-check; returns how many were packed.
@@ -162,38 +173,48 @@ def _prepare(
         packed = pack_linears(model)
     model.set_attn_implementation(route.name)
     storage = allocate(shapes, num_blocks=case.blocks, block_size=block_size, device=model.device)
-    forward = RaggedForward(model, route, step_attention(storage, group))
+    attention = step_attention(storage, shapes, max_model_len=case.blocks * block_size)
+    forward = RaggedForward(model, route, attention)
     check_ragged_step(model, forward, case, block_size, expected, noise)
     return packed
 
 
-def step_attention(storage: KvStorage, group: int) -> CpuAttention | TritonAttention:
-    """Attention on the storage's device; ``group`` is G, query heads for each key head, at most."""
+def _count_compilations(device: torch.device) -> KernelCompilations | None:
+    if device.type == "cpu":
+        return None
+    from app.model.cuda.compilations import KernelCompilations
+
+    compilations = KernelCompilations()
+    compilations.watch()
+    return compilations
+
+
+def step_attention(
+    storage: KvStorage, shapes: Mapping[int, LayerShape], max_model_len: int
+) -> CpuAttention | TritonAttention:
+    """Attention on the storage's device, for layers of these shapes."""
     if next(iter(storage.keys.values())).device.type == "cpu":
         return CpuAttention(storage)
     # Imported where it is needed: triton is there with CUDA builds of torch only.
     from app.model.cuda.attention import TritonAttention
 
-    return TritonAttention(storage, group)
+    return TritonAttention(storage, shapes, max_model_len=max_model_len)
 
 
 def _graphs(
     forward: RaggedForward,
     attention: CpuAttention | TritonAttention,
-    storage: KvStorage,
     config: ModelConfig,
     max_model_len: int,
-) -> CudaGraphs | None:
-    if isinstance(attention, CpuAttention) or not config.cuda_graphs:
+) -> CudaSteps | None:
+    if isinstance(attention, CpuAttention):
         return None
-    from app.model.cuda.graphs import CudaGraphs
+    from app.model.cuda.graphs import CudaSteps
 
-    most = config.max_graph_sequences
-    graphs = CudaGraphs(
-        forward, attention, storage, max_sequences=most, max_model_len=max_model_len
-    )
-    graphs.capture()
-    return graphs
+    most = config.max_graph_tokens if config.cuda_graphs else 0
+    steps = CudaSteps(forward, attention, max_graph_tokens=most, max_model_len=max_model_len)
+    steps.prepare()
+    return steps
 
 
 def _sampler(vocab_size: int, device: torch.device, dtype: torch.dtype) -> Sampler:
