@@ -149,4 +149,5 @@ def row_errors(logits: Tensor, expected: Tensor) -> Tensor:
     rows, wanted = logits.float(), expected.float()
     rows = rows - rows.mean(-1, keepdim=True)
     wanted = wanted - wanted.mean(-1, keepdim=True)
-    return (rows - wanted).norm(dim=-1) / wanted.norm(dim=-1).clamp_min(1e-30)
+    errors: Tensor = (rows - wanted).norm(dim=-1) / wanted.norm(dim=-1).clamp_min(1e-30)
+    return errors

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from app.core.errors import UnsupportedModel
 from app.core.step import LogitsRow, Span, StepPlan
-from app.model.attention import AttentionRoute, probe_layers
+from app.model.attention import AttentionOptions, AttentionRoute, probe_layers
 from app.model.cpu.attention import CpuAttention
 from app.model.cuda.attention import TritonAttention
 from app.model.cuda.graphs import (
@@ -28,10 +29,11 @@ from app.model.cuda.graphs import (
     choose_bucket,
     make_buckets,
 )
+from app.model.cuda.step_buffers import DeviceStep, DeviceWave
 from app.model.cuda.tiles import Device
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
-from app.model.kv_storage import KvStorage, LayerShape
+from app.model.kv_storage import LayerShape
 from tests.model.test_cuda_attention import BLOCK, make_storage
 from tests.model.tiny import eager_model, save_config
 
@@ -40,9 +42,9 @@ MAX_MODEL_LEN = 96
 BLOCKS = 40
 STEPS = {
     "a decode": [(1, 20)],
-    "decodes, a leap and a draft": [(1, 20), (6, 3), (1, 0), (3, 40)],
-    "a chunk of a prompt alone": [(13, 9)],
-    "more than any graph holds": [(20, 7), (1, 3)],
+    "decodes, a leap and a draft": [(1, 20), (3, 3), (1, 0), (2, 40)],
+    "a chunk of a prompt alone": [(7, 9)],
+    "more than any graph holds": [(8, 7), (1, 3)],
 }
 """Length and start of each span."""
 
@@ -93,7 +95,7 @@ class Model:
         return RaggedForward(self._model, self._route, CpuAttention(copy)).run(step)
 
     def steps(
-        self, make_capture: Callable[[], Capture] = lambda: Launches, *, tokens: int = 16
+        self, make_capture: Callable[[], Capture] = lambda: Launches, *, tokens: int = 8
     ) -> CudaSteps:
         attention = TritonAttention(
             self.storage, self.shapes, max_model_len=MAX_MODEL_LEN, device=SMALL
@@ -113,7 +115,7 @@ def test_padding_is_a_quarter_at_most_and_graphs_are_few() -> None:
     sizes = sorted({bucket.tokens for bucket in buckets})
     assert sizes[0] == 1
     assert sizes[-1] == 512
-    for below, size in zip(sizes, sizes[1:], strict=False):
+    for below, size in pairwise(sizes):
         assert size <= 16 or size <= below * 1.5
         assert size <= 64 or size <= below * 1.25
 
@@ -127,15 +129,216 @@ def test_a_step_of_any_spans_goes_to_the_smallest_bucket_it_fits_in() -> None:
     assert choose_bucket(buckets, 161, 1) is None
 
 
-@pytest.mark.parametrize("name", STEPS)
-def test_a_padded_step_gives_the_logits_of_the_step(model: Model, name: str) -> None:
+@pytest.fixture(scope="module")
+def prepared(model: Model) -> CudaSteps:
     steps = model.steps()
-    model.storage.keys[0].normal_()
     steps.prepare()
     for part in (*model.storage.keys.values(), *model.storage.values.values()):
+        assert not part[: BLOCKS * BLOCK].any(), "noise was left in the cache"
         part.normal_()
+    return steps
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_padded_step_gives_the_logits_of_the_step(
+    model: Model, prepared: CudaSteps, name: str
+) -> None:
     step = step_of(STEPS[name])
-    found = steps.find_bucket(step)
-    assert (found is None) == (name == "more than any graph holds")
+    fitting = prepared.find_bucket(step)
+    assert (fitting is None) == (name == "more than any graph holds")
     expected = model.expected(step)
-    torch.testing.assert_close(steps.run(step), expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(prepared.run(step), expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("spans", [[(1, 20), (2, 3)], [(1, 20), (20, 3)]], ids=["replayed", "not"])
+def test_a_token_that_the_step_before_drew_is_read_on_the_device(
+    model: Model, prepared: CudaSteps, spans: list[tuple[int, int]]
+) -> None:
+    known = step_of(spans)
+    ids, drawn_rows = known.token_ids.copy(), known.drawn_rows.copy()
+    drawn = torch.tensor([50, 51, 52])
+    ids[0], drawn_rows[0] = 0, 2
+    to_come = replace(known, token_ids=ids, drawn_rows=drawn_rows)
+    ids = ids.copy()
+    ids[0] = 52
+    expected = model.expected(replace(known, token_ids=ids))
+    torch.testing.assert_close(prepared.run(to_come, drawn), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_span_says_which_draw_of_the_step_before_is_its_token() -> None:
+    spans = [Span([7, 8], 3, [range(2)]), Span([0], 5, [range(2, 4)], drawn_by=4)]
+    assert lay_out(StepPlan(spans, []), BLOCK).drawn_rows.tolist() == [-1, -1, 4]
+
+
+def test_padding_writes_to_the_spare_block_and_comes_out_as_zeros(prepared: CudaSteps) -> None:
+    attention = prepared.attention
+    step = step_of([(1, 20), (2, 3)])
+    attention.storage.keys[0].normal_()
+    before = attention.storage.keys[0].clone()
+    prepared.run(step)
+    changed = (attention.storage.keys[0] != before).flatten(1).any(1).nonzero().flatten().tolist()
+    spare = attention.spare_slots[0]
+    assert changed == sorted([*step.slots[0].tolist(), spare])
+    query = torch.randn(4, 4, 8)
+    out = attention.attend_stored(0, query, AttentionOptions(0.3, None, None, None))
+    assert out[:3].abs().sum((1, 2)).min() > 0
+    assert not out[3].any()
+
+
+class OneLayer:
+    """A forward pass of one tiny attention layer: quick to interpret."""
+
+    def __init__(self, attention: TritonAttention, shape: LayerShape) -> None:
+        torch.manual_seed(0)
+        self._attention = attention
+        self._shape = shape
+        heads = shape.kv_heads * (shape.group + 2)
+        self._embed = torch.randn(64, heads, shape.key_dim)
+        self._out = torch.randn(shape.kv_heads * shape.group * shape.value_dim, 12)
+
+    def compute(self, token_ids: Tensor, positions: Tensor, logits_rows: Tensor) -> Tensor:
+        heads = self._embed[token_ids[0]] * (1 + positions[0, :, None, None] % 7)
+        kv = self._shape.kv_heads
+        parts = heads.transpose(0, 1).tensor_split((kv * self._shape.group, -kv))
+        query, key, value = parts
+        out = self._attention.attend(0, query, key, value, AttentionOptions(0.1, None, None, None))
+        return (out.flatten(1) @ self._out)[logits_rows]
+
+
+def one_layer(capture: Capture, tokens: int = 4) -> CudaSteps:
+    shape = LayerShape(1, 16, 16, 2, torch.float32)
+    attention = TritonAttention(
+        make_storage({0: shape}, BLOCKS), {0: shape}, max_model_len=40, device=SMALL
+    )
+    forward: Any = OneLayer(attention, shape)
+    return CudaSteps(
+        forward, attention, max_graph_tokens=tokens, max_model_len=40, capture=lambda: capture
+    )
+
+
+def test_sound_graphs_pass_the_comparison() -> None:
+    steps = one_layer(Launches)
+    steps.prepare()
+    assert steps.count == len(make_buckets(4)) == 3
+
+
+def broken_in(bucket: int, breaks: Callable[[DeviceStep], DeviceStep]) -> Capture:
+    """Of the graphs, in the order of capture, one is replayed over another step than its own."""
+    captured = iter(range(100))
+
+    def capture(launch: Callable[[], None]) -> Replay:
+        if next(captured) != bucket:
+            return Launches(launch)
+        cells = dict(zip(launch.__code__.co_freevars, launch.__closure__ or (), strict=True))
+        step = cells["step"].cell_contents
+        held = breaks(step)
+
+        def replay() -> None:
+            cells["step"].cell_contents = held
+            launch()
+            cells["step"].cell_contents = step
+
+        return Launches(replay)
+
+    return capture
+
+
+def lists_of_another_step(step: DeviceStep) -> DeviceStep:
+    """What a graph reads whose lists were freed: whatever lay there when it was captured."""
+    waves = [
+        [
+            DeviceWave(
+                wave.counts.clone(),
+                *[
+                    None if each is None else each.clone()
+                    for each in (wave.short, wave.long, wave.merges)
+                ],
+            )
+            for wave in kind
+        ]
+        for kind in step.waves
+    ]
+    return replace(step, waves=waves)
+
+
+@pytest.mark.parametrize(
+    "breaks",
+    [
+        lists_of_another_step,
+        lambda step: replace(step, token_ids=step.token_ids.clone()),
+        lambda step: replace(step, slots=[slots.clone() for slots in step.slots]),
+        lambda step: replace(step, tables=step.tables.clone()),
+        lambda step: replace(step, logits_rows=step.logits_rows.clone()),
+    ],
+    ids=["lists", "token ids", "slots", "tables", "rows"],
+)
+def test_a_graph_that_reads_what_is_not_its_step_is_refused_and_named(
+    breaks: Callable[[DeviceStep], DeviceStep],
+) -> None:
+    steps = one_layer(broken_in(0, breaks))
+    with pytest.raises(UnsupportedModel, match=r"a step of 4 tokens .* CUDA graph, .* cuda_graphs"):
+        steps.prepare()
+
+
+def test_a_graph_that_writes_nothing_is_refused() -> None:
+    class Nothing:
+        def __init__(self, launch: Callable[[], None]) -> None:
+            pass
+
+        def replay(self) -> None:
+            pass
+
+    with pytest.raises(UnsupportedModel, match=r"a step of 4 tokens .*relative error nan"):
+        one_layer(Nothing).prepare()
+
+
+def test_a_graph_that_a_later_capture_or_replay_harms_is_refused() -> None:
+    replays: list[object] = []
+
+    class Shared:
+        """Right at its first replay, but not once the others have been replayed."""
+
+        def __init__(self, launch: Callable[[], None]) -> None:
+            self._launch = launch
+
+        def replay(self) -> None:
+            replays.append(self)
+            if replays.count(self) == 1:
+                self._launch()
+
+    with pytest.raises(UnsupportedModel, match=r"a step of 1 tokens"):
+        one_layer(Shared).prepare()
+    assert len(replays) == 4, "all were replayed once, then again from the last one captured"
+
+
+def test_a_model_that_cannot_be_captured_runs_without_graphs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def waits(launch: Callable[[], None]) -> Replay:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    steps = one_layer(waits)
+    steps.prepare()
+    assert steps.count == 0
+    assert "not permitted when stream is capturing" in caplog.text
+    steps.run(step_of([(2, 3)]))
+
+
+def test_memory_that_does_not_suffice_for_graphs_is_no_reason_to_go_without() -> None:
+    def no_room(launch: Callable[[], None]) -> Replay:
+        raise torch.OutOfMemoryError("out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        one_layer(no_room).prepare()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="replaying a graph needs a GPU")
+def test_replayed_steps_give_the_logits_of_plain_steps(tmp_path: Path) -> None:
+    model = Model(tmp_path, "cuda")
+    steps = model.steps(GraphCapture, tokens=64)
+    steps.prepare()
+    assert steps.count == len(make_buckets(64))
+    for spans in STEPS.values():
+        step = step_of(spans)
+        expected = model.expected(step)
+        torch.testing.assert_close(steps.run(step).cpu(), expected, atol=1e-4, rtol=1e-4)

@@ -148,7 +148,7 @@ class CudaSteps:
     ) -> None:
         """``max_graph_tokens`` 0: no graphs. ``prepare`` comes before the first ``run``."""
         self._forward = forward
-        self._attention = attention
+        self.attention = attention
         self._storage = attention.storage
         self._device = next(iter(self._storage.keys.values())).device
         self._buckets = make_buckets(max_graph_tokens)
@@ -221,13 +221,13 @@ class CudaSteps:
         blocks = sum(len(table) for span in step.spans for table in span.blocks)
         if blocks > layout.table_blocks:
             return None
-        works = self._attention.list_work(step, range(len(step.token_ids), bucket.tokens))
+        works = self.attention.list_work(step, range(len(step.token_ids), bucket.tokens))
         fits = all(sizes.hold(work) for sizes, work in zip(layout.lists, works, strict=True))
         return works if fits else None
 
     def _run_eagerly(self, step: StepArrays, drawn: Tensor | None) -> Tensor:
-        self._attention.begin(step)
-        device_step = self._attention.step
+        self.attention.begin(step)
+        device_step = self.attention.step
         if drawn is not None:
             put_drawn(device_step, drawn)
         return self._compute(device_step)
@@ -238,7 +238,7 @@ class CudaSteps:
     def _load(
         self, captured: _Captured, step: StepArrays, works: list[Work], drawn: Tensor | None = None
     ) -> None:
-        self._buffers.load(captured.layout, step, works, self._attention.spare_slots)
+        self._buffers.load(captured.layout, step, works, self.attention.spare_slots)
         if drawn is not None:
             put_drawn(captured.step, drawn)
 
@@ -251,7 +251,7 @@ class CudaSteps:
             groups=groups,
             lists=[
                 list_sizes(kind, bucket.tokens, self._max_model_len)
-                for kind in self._attention.kinds
+                for kind in self.attention.kinds
             ],
             tables=min(bucket.tokens * sequence_blocks * groups, _MOST_TABLE_BLOCKS),
         )
@@ -270,20 +270,20 @@ class CudaSteps:
             tokens=_WARM_TOKENS,
             rows=1,
             groups=len(self._storage.groups),
-            lists=[ListSizes(_WARM_TOKENS, _WARM_TOKENS, 1)] * len(self._attention.kinds),
+            lists=[ListSizes(_WARM_TOKENS, _WARM_TOKENS, 1)] * len(self.attention.kinds),
             tables=1,
         )
         nothing = self._nothing()
         buffers = StepBuffers(self._device, layout.end)
         step = buffers.device_step(layout, [[sizes.whole()] for sizes in layout.lists])
-        works = self._attention.list_work(nothing, range(_WARM_TOKENS))
-        buffers.load(layout, nothing, works, self._attention.spare_slots)
+        works = self.attention.list_work(nothing, range(_WARM_TOKENS))
+        buffers.load(layout, nothing, works, self.attention.spare_slots)
         put_drawn(step, step.token_ids[0])
-        self._attention.begin_on_device(step)
+        self.attention.begin_on_device(step)
         return self._compute(step)
 
     def _capture(self, bucket: Bucket, capture: Capture) -> _Captured:
-        layout, attention, forward = self._layouts[bucket], self._attention, self._forward
+        layout, attention, forward = self._layouts[bucket], self.attention, self._forward
         step = self._buffers.device_step(layout, [[sizes.whole()] for sizes in layout.lists])
         logits = self._logits[: bucket.rows]
 
@@ -292,8 +292,8 @@ class CudaSteps:
             logits.copy_(forward.compute(step.token_ids, step.positions, step.logits_rows))
 
         nothing = self._nothing()
-        works = self._attention.list_work(nothing, range(bucket.tokens))
-        self._buffers.load(layout, nothing, works, self._attention.spare_slots)
+        works = self.attention.list_work(nothing, range(bucket.tokens))
+        self._buffers.load(layout, nothing, works, self.attention.spare_slots)
         return _Captured(layout, step, launch, capture(launch))
 
     def _check_replays(self) -> None:
@@ -309,10 +309,12 @@ class CudaSteps:
         captured, rows = self._captured[bucket], len(step.logits_rows)
         alone = self._run_eagerly(step, None).clone()
         self._load(captured, step, works)
+        self._forget(step)
         captured.launch()
         launched = self._logits[:rows].clone()
         self._logits.fill_(torch.nan)
         self._load(captured, step, works)
+        self._forget(step)
         captured.graph.replay()
         errors = _row_errors(self._logits[:rows], launched)
         tolerance = _TOLERANCE[next(iter(self._storage.keys.values())).dtype]
@@ -330,9 +332,20 @@ class CudaSteps:
                 f"{middle:.2g}, allowed {_PADDING_TOLERANCE:.2g}); turn cuda_graphs off"
             )
 
+    def _forget(self, step: StepArrays) -> None:
+        """Take from the cache what this step has written there before."""
+        for layer, group in self._storage.group_of.items():
+            slots = torch.from_numpy(step.slots[group]).to(self._device)
+            for tensors in (self._storage.keys, self._storage.values):
+                tensors[layer].index_fill_(0, slots, 0)
+
 
 def _row_errors(logits: Tensor, expected: Tensor) -> NDArray[np.float32]:
     """Of rows that may be too many to widen them at once."""
-    pairs = zip(logits.split(_COMPARED_ROWS), expected.split(_COMPARED_ROWS), strict=True)
-    errors: NDArray[np.float32] = torch.cat([row_errors(*pair) for pair in pairs]).cpu().numpy()
+    size = _COMPARED_ROWS
+    parts = [
+        row_errors(logits[at : at + size], expected[at : at + size])
+        for at in range(0, len(logits), size)
+    ]
+    errors: NDArray[np.float32] = torch.cat(parts).cpu().numpy()
     return errors

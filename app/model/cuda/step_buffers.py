@@ -242,7 +242,7 @@ def _fill(part: NDArray[Any], values: NDArray[Any], rest: int) -> None:
 def _fill_tables(ints: Int32s, part: slice, step: StepArrays) -> int:
     """Write all spans' tables, group by group; returns where they end."""
     tables = [span.blocks[group] for group in range(len(step.slots)) for span in step.spans]
-    end = part.start + sum(map(len, tables))
+    end = int(part.start) + sum(map(len, tables))
     assert end <= part.stop, "more blocks than the layout has room for"
     if tables:
         np.concatenate(tables, out=ints[part.start : end], casting="same_kind")

@@ -70,8 +70,8 @@ class TrialSteps:
 
     def _length(self, most: int) -> int:
         """Of the next span, where so many tokens are left."""
-        lengths = (1, self._dice.integers(2, _MOST_IN_LEAP), self._dice.integers(1, most + 1))
-        return min(most, int(self._dice.choice(lengths, p=(0.5, 0.4, 0.1))))
+        leap, chunk = self._dice.integers((2, 1), (_MOST_IN_LEAP, most + 1)).tolist()
+        return min(most, int(self._dice.choice([1, leap, chunk], p=(0.5, 0.4, 0.1))))
 
     def _start(self, length: int) -> int:
         at_first = self._dice.random() < _FIRST_CHUNKS
