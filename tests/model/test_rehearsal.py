@@ -64,7 +64,7 @@ def test_a_model_runs_them_over_a_small_cache(tmp_path: Path) -> None:
     storage = allocate(
         shapes, num_blocks=REHEARSAL_BLOCKS, block_size=4, device=torch.device("cpu")
     )
-    forward = RaggedForward(model, route, step_attention(storage, 2))
+    forward = RaggedForward(model, route, step_attention(storage, shapes, 100))
     steps = largest_steps(
         StepLimits(tokens=40, sequences=3, rows_each=5, context=100),
         vocab_size=VOCAB,
