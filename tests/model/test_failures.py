@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from app.core.request import SamplingParams
 from app.core.step import Draw, LogitsRow, Span, StepPlan, StepResult
 from app.model.failures import failure_of, naming_failures
 from app.model.kv_storage import LayerShape, allocate
-from app.model.runner import RunnerDescription, TorchRunner
+from app.model.runner import TorchRunner
 
 OUT_OF_MEMORY = torch.OutOfMemoryError(
     "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has 139.80 GiB."
@@ -82,7 +83,7 @@ def test_a_runner_names_a_failure_wherever_it_shows(bad: str) -> None:
     part: Any = Part(bad)
     shapes = {0: LayerShape(1, 8, 8, 1, torch.float32)}
     storage = allocate(shapes, num_blocks=2, block_size=4, device=torch.device("cpu"))
-    description: Any = RunnerDescription("tiny", "cpu", "float32", 0, 0, 0, 8, 8, 16)
+    description: Any = SimpleNamespace(max_model_len=8)
     runner = TorchRunner(
         forward=part, graphs=None, sampler=part, storage=storage, description=description
     )
