@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,12 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from app.core.errors import DeviceFailed
+from app.core.errors import DeviceFailed, UnsupportedModel
 from app.core.request import SamplingParams
 from app.core.step import Draw, LogitsRow, Span, StepPlan, StepResult
+from app.model import runner as runner_module
 from app.model.failures import failure_of, naming_failures
 from app.model.kv_storage import LayerShape, allocate
 from app.model.runner import TorchRunner
+from tests.model.tiny import tiny_runner
 
 OUT_OF_MEMORY = torch.OutOfMemoryError(
     "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has 139.80 GiB."
@@ -94,3 +97,14 @@ def test_a_runner_names_a_failure_wherever_it_shows(bad: str) -> None:
 
     with pytest.raises(DeviceFailed, match="illegal memory access"):
         step()
+
+
+def test_a_device_that_fails_while_a_model_is_tried_out_is_a_model_that_cannot_be_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare(*arguments: Any) -> None:
+        raise OutOfResources("out of resource: shared memory, Required: 197632")
+
+    monkeypatch.setattr(runner_module, "_prepare", prepare)
+    with pytest.raises(UnsupportedModel, match="cannot be served here: a kernel .*: 197632"):
+        tiny_runner(tmp_path, "llama")
