@@ -76,6 +76,16 @@ def test_the_description_says_what_was_loaded(tmp_path: Path) -> None:
     assert runner.max_model_len == 128
 
 
+def test_the_size_of_the_cache_is_no_part_of_what_numbers_depend_on(tmp_path: Path) -> None:
+    small, large = (
+        tiny_runner(tmp_path, "llama", kv_cache_bytes=size).description
+        for size in (1 << 16, 1 << 17)
+    )
+    assert small.cache_tokens < large.cache_tokens
+    assert small.arithmetic == large.arithmetic
+    assert "LlamaForCausalLM cpu float32" in small.arithmetic
+
+
 def test_the_context_is_no_longer_than_the_cache(tmp_path: Path) -> None:
     runner = tiny_runner(tmp_path, "llama", kv_cache_bytes=256 * 4 * 9)
     assert (runner.num_blocks, runner.max_model_len) == (8, 32)
