@@ -74,6 +74,12 @@ class RunnerDescription:
     spare_tokens: int
     """Tokens whose computation takes as long as reading the weights once."""
 
+    @property
+    def arithmetic(self) -> str:
+        """What of it the numbers of an answer depend on: not how large a cache came to be."""
+        parts = (self.architecture, self.device, self.dtype, self.packed_linears)
+        return " ".join(map(str, (*parts, self.fused_layers, self.batch_invariant)))
+
 
 class TorchRunner:
     """Runs steps of one model; see ``app.core.step.Runner``. A step raises ``DeviceFailed``.

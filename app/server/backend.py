@@ -68,7 +68,8 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
     description = runner.description
     logger.info("model loaded", extra={"model": settings.model, "runner": str(description)})
     weights = weights_identity(settings.model)
-    identity = f"{version('leapjson')} {settings.served_model} {description} {weights}"
+    arithmetic = description.arithmetic
+    identity = f"{version('leapjson')} {settings.served_model} {arithmetic} {weights}"
     return Backend(
         engine=engine,
         tokenizer=tokenizer,
