@@ -35,6 +35,7 @@ import torch
 from app.answer.formats import detect
 from app.answer.plan import AnswerPlan
 from app.constraint import Compiler
+from app.core.cache import CacheGroup
 from app.core.events import RequestStats, StepStats
 from app.core.request import EngineRequest, SamplingParams
 from app.core.specs import JsonSchema
@@ -47,6 +48,7 @@ from app.http.config import ApiConfig
 from app.model.config import DTypeName, ModelConfig
 from app.model.cpu.sampling import CpuSampler
 from app.model.inputs import lay_out
+from app.model.kv_storage import one_group
 from app.model.loading import eos_token_ids
 from app.model.runner import load_runner
 from app.serving.admission import Admission
@@ -117,8 +119,8 @@ class WatchedRunner:
         return self._runner.block_size
 
     @property
-    def num_blocks(self) -> int:
-        return self._runner.num_blocks
+    def cache_groups(self) -> Sequence[CacheGroup]:
+        return self._runner.cache_groups
 
     @property
     def max_model_len(self) -> int:
@@ -142,7 +144,7 @@ class TableRunner:
     """
 
     block_size = 16
-    num_blocks = 1 << 15
+    cache_groups = one_group((), 1 << 15)
     max_model_len = 1 << 15
 
     def __init__(self, vocab_size: int) -> None:

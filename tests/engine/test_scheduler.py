@@ -13,7 +13,8 @@ from app.engine.config import EngineConfig
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
 from app.kv.manager import BlockManager
-from app.kv.prefix import CachedBlock, Parent, PrefixIndex
+from app.kv.prefix import Parent, Prefix, PrefixIndex
+from tests.fakes import Group
 
 BLOCK = 4
 
@@ -25,7 +26,7 @@ class Bench:
         self, *, blocks: int = 100, max_running: int = 4, prefill_tokens: int = 64
     ) -> None:
         config = EngineConfig(max_prefill_tokens=prefill_tokens, max_running=max_running)
-        self.scheduler = Scheduler(config, BlockManager(blocks, BLOCK))
+        self.scheduler = Scheduler(config, BlockManager([Group(blocks)], BLOCK))
         self.sequences: dict[str, Sequence] = {}
 
     def add(self, name: str, tokens: Seq[int], tenant: str = "", *, max_tokens: int = 10) -> None:
@@ -143,7 +144,7 @@ def test_what_waits_for_blocks_is_not_matched_again_at_every_step(
     lookups = 0
     find = PrefixIndex.find
 
-    def counted(index: PrefixIndex, parent: Parent, tokens: Seq[int]) -> CachedBlock | None:
+    def counted(index: PrefixIndex, parent: Parent, tokens: Seq[int]) -> Prefix | None:
         nonlocal lookups
         lookups += 1
         return find(index, parent, tokens)
@@ -167,7 +168,7 @@ def test_a_prefix_that_is_evicted_while_it_is_waited_for_is_computed_again() -> 
     bench.add("runs", own(1, 180), max_tokens=100)
     bench.step()
     bench.add("large", [*shared, *own(2, 40)])
-    while len(bench.sequences["runs"].blocks.blocks) < 60:
+    while bench.sequences["runs"].blocks.covered < 60:
         assert bench.step(grow=1) == []
     bench.end("runs")
     assert bench.step() == ["large"]
