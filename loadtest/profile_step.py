@@ -45,10 +45,10 @@ from app.engine import Engine, EngineConfig
 from app.http.chat.render import chat_renderer
 from app.http.chat.wire import ChatCompletionRequest
 from app.http.config import ApiConfig
+from app.model import kv_storage
 from app.model.config import DTypeName, ModelConfig
 from app.model.cpu.sampling import CpuSampler
 from app.model.inputs import lay_out
-from app.model.kv_storage import one_group
 from app.model.loading import eos_token_ids
 from app.model.runner import load_runner
 from app.serving.admission import Admission
@@ -144,7 +144,7 @@ class TableRunner:
     """
 
     block_size = 16
-    cache_groups = one_group((), 1 << 15)
+    cache_groups = (kv_storage.CacheGroup(layers=(), num_blocks=1 << 15),)
     max_model_len = 1 << 15
 
     def __init__(self, vocab_size: int) -> None:

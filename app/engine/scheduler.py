@@ -31,8 +31,9 @@ class Scheduler:
         self.blocks = blocks
         self._config = config
         self._needed: dict[Sequence, Seq[int]] = {}
-        """Free blocks, by group, that waiting sequences asked for in vain, since one was last scheduled. Until
-        so many are free their prefixes are not matched again: they would need hardly fewer."""
+        """Free blocks, by group, that waiting sequences asked for in vain, since one was last
+        scheduled. Until so many are free their prefixes are not matched again: they would need
+        hardly fewer."""
 
     def add(self, sequence: Sequence) -> None:
         self.waiting.push(sequence)

@@ -56,7 +56,6 @@ class BlockManager:
             if group.window is not None:
                 most = window_blocks(group.window, block_size) + self.blocks_for(step_tokens)
             self._groups.append(_Group(BlockPool(group.num_blocks), group.window, most))
-        self._full = [i for i, group in enumerate(groups) if group.window is None]
         self._windowed = [(i, each) for i, each in enumerate(self._groups) if each.window]
 
     @property
@@ -84,22 +83,22 @@ class BlockManager:
         found: list[Prefix] = []
         if not self.share_prefixes:
             return found
-        size, full, windowed = self.block_size, self._full, self._windowed
+        size = self.block_size
+        # By group, where the unbroken row of cached blocks begins that ends with the last one.
         runs = [0] * len(self._groups)
-        """By group, where the unbroken row of cached blocks begins that ends with the last one."""
-        usable = 0
+        unbroken, usable = True, 0
         parent: Parent = scope
         for start in range(0, (len(tokens) - 1) // size * size, size):
             prefix = self._prefixes.find(parent, tokens[start : start + size])
-            if prefix is None or any([prefix.blocks[i] == NO_BLOCK for i in full]):
+            if prefix is None:
                 break
             found.append(prefix)
             parent = prefix
-            for i, _ in windowed:
-                if prefix.blocks[i] == NO_BLOCK:
-                    runs[i] = len(found)
-            end = start + size
-            if all([runs[i] * size <= group.first_read(end) for i, group in windowed]):
+            if NO_BLOCK in prefix.blocks:
+                unbroken = False
+                for i, block in enumerate(prefix.blocks):
+                    runs[i] = len(found) if block == NO_BLOCK else runs[i]
+            if unbroken or self._can_be_read(runs, start + size):
                 usable = len(found)
         return found[:usable]
 
@@ -119,7 +118,7 @@ class BlockManager:
     def has_free(self, blocks: Sequence[int], beside: int = 0) -> bool:
         """Whether so many blocks are free by group, and ``beside`` more in each."""
         pairs = zip(blocks, self._groups, strict=True)
-        return all([count + beside <= group.pool.num_free for count, group in pairs])
+        return all(count + beside <= group.pool.num_free for count, group in pairs)
 
     def allocate(
         self, num_tokens: int, prefix: Sequence[Prefix] = (), scope: str = ""
@@ -149,7 +148,7 @@ class BlockManager:
     def can_grow(self, table: BlockTable, num_tokens: int) -> bool:
         needed = self.blocks_for(num_tokens)
         pairs = zip(table.columns, self._groups, strict=True)
-        return all([needed - column.length <= group.pool.num_free for column, group in pairs])
+        return all(needed - column.length <= group.pool.num_free for column, group in pairs)
 
     def grow(self, table: BlockTable, num_tokens: int) -> None:
         """Add blocks until the table covers ``num_tokens``."""
@@ -176,7 +175,7 @@ class BlockManager:
             for i, (column, group) in enumerate(zip(table.columns, self._groups, strict=True))
             if column.first <= whole < column.length
         ]
-        if any([references > 1 for _, references, _ in cut]):
+        if any(references > 1 for _, references, _ in cut):
             self._cut(table, whole)
             return whole * self.block_size
         for i, _, block in cut:
@@ -202,6 +201,12 @@ class BlockManager:
         self._cut_chain(table, 0)
         table.columns.clear()
         table.least = 0
+
+    def _can_be_read(self, firsts: Sequence[int], computed: int) -> bool:
+        """Whether blocks from ``firsts`` on, by group, are all that the next token reads."""
+        pairs = zip(firsts, self._groups, strict=True)
+        size = self.block_size
+        return all(first * size <= group.first_read(computed) for first, group in pairs)
 
     def _length(self, group: _Group, first: int, num_tokens: int) -> int:
         """Blocks of a new table, given back or not; it holds those from ``first`` on."""

@@ -11,8 +11,8 @@ that read everything: the engine gives back what is out of the window (see ``cor
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -35,6 +35,8 @@ class LayerShape:
     group: int
     """Query heads for each key head."""
     dtype: torch.dtype
+    window: int | None = None
+    """Keys at most ``window - 1`` positions back are read; None: all."""
 
     @property
     def token_bytes(self) -> int:
@@ -73,24 +75,28 @@ class KvStorage:
 
 @dataclass(frozen=True, slots=True)
 class CacheUse:
-    """What a cache is to be shared out for."""
+    """What a cache is to hold."""
 
-    longest: int | None
-    """Tokens of the longest sequence; None: as many as the cache holds."""
     asked: int | None
     """Tokens of a sequence that has to fit; None: none was named."""
+    limit: int | None
+    """Tokens that no sequence is longer than; None: not known."""
     running: int
     """Sequences that run at a time."""
     step_tokens: int
     """Tokens computed in one step, all sequences together."""
 
 
-def one_group(layers: Iterable[int], num_blocks: int) -> tuple[CacheGroup]:
-    """Of all layers, with no blocks given back."""
-    return (CacheGroup(tuple(layers), num_blocks),)
-
-
 def allocate(
+    shapes: Mapping[int, LayerShape], *, num_blocks: int, block_size: int, device: torch.device
+) -> KvStorage:
+    """Zeroed storage in which every group has the same number of blocks."""
+    windows = _by_window(shapes, None)
+    groups = [CacheGroup(layers, num_blocks, window) for window, layers in windows.items()]
+    return allocate_groups(shapes, groups, block_size=block_size, device=device)
+
+
+def allocate_groups(
     shapes: Mapping[int, LayerShape],
     groups: Sequence[CacheGroup],
     *,
@@ -109,70 +115,73 @@ def allocate(
 
 
 def groups_within(
-    budget: int,
-    shapes: Mapping[int, LayerShape],
-    windows: Mapping[int, int | None],
-    block_size: int,
-    use: CacheUse,
+    budget: int, shapes: Mapping[int, LayerShape], block_size: int, use: CacheUse
 ) -> tuple[CacheGroup, ...]:
-    """Groups of layers, the one that reads most first, with as many blocks as ``budget`` bytes hold.
+    """Groups of layers, what reads most first, with as many blocks as ``budget`` bytes hold.
 
-    A window gets what ``use.running`` sequences read at a time, each of them longer than the
-    window; full attention gets the rest, and never fewer. Where memory is too short for that all
-    have the same number of blocks, unless a sequence of ``use.asked`` tokens would not fit then:
-    windows get fewer for it, which leaves room for fewer short sequences at a time. Where all
-    layers have windows, memory is not short, and all have the same number, too.
+    A window gets what ``use.running`` sequences hold at a time, each of them longer than it, and
+    full attention the rest. Where that would leave full attention fewer blocks than a window, all
+    have the same number, as without windows: so nobody has less room than before. Only where a
+    sequence of ``use.asked`` tokens would not fit then do windows get fewer, and fewer short
+    sequences run at a time. Where all layers have a window, all get the same number, too.
 
     Raises ``UnsupportedModel`` where not even one block fits.
     """
-    groups = _by_window(windows, use.longest)
+    layers = _by_window(shapes, use.asked or use.limit)
     costs = {
-        window: block_size * sum([shapes[layer].token_bytes for layer in layers])
-        for window, layers in groups.items()
+        window: block_size * sum([shapes[layer].token_bytes for layer in group])
+        for window, group in layers.items()
     }
-    even = budget // sum(costs.values()) - 1
+    whole = sum(costs.values())
+    even = budget // whole - 1
     if even < 1:
         raise UnsupportedModel(
             f"{budget} bytes of cache hold no block of {block_size} tokens; "
-            f"give at least {2 * sum(costs.values())}"
+            f"give at least {2 * whole}"
         )
-    if None not in costs:
-        return tuple([CacheGroup(layers, even, window) for window, layers in groups.items()])
-    step = -(-use.step_tokens // block_size)
-    asked = -(-(use.asked or 0) // block_size)
+    counts = dict.fromkeys(layers, even)
+    if None in layers:
+        for running in range(use.running, 0, -1):
+            counts = _shared_out(budget, costs, block_size, running, use.step_tokens)
+            if counts[None] * block_size >= (use.asked or 0):
+                break
+    return tuple([CacheGroup(group, counts[window], window) for window, group in layers.items()])
 
-    def counts(full: int, running: int) -> dict[int | None, int]:
-        """Blocks of each group; beside what sequences hold one each is left free to go on with."""
+
+def _shared_out(
+    budget: int, costs: Mapping[int | None, int], block_size: int, running: int, step_tokens: int
+) -> dict[int | None, int]:
+    """Blocks by window, given the bytes of one, where so many sequences run; one is full attention.
+
+    Each of them holds a window and a block that its step ends in, and one is left free beside it
+    (see ``Scheduler``).
+    """
+    step = -(-step_tokens // block_size)
+
+    def counts(full: int) -> dict[int | None, int]:
         return {
             window: full
             if window is None
             else min(full, running * (window_blocks(window, block_size) + 2) + step)
-            for window in groups
+            for window in costs
         }
 
-    def cost(full: int, running: int) -> int:
-        found = counts(full, running)
-        return sum([costs[window] * (count + 1) for window, count in found.items()])
+    def cost(full: int) -> int:
+        return sum([costs[window] * (count + 1) for window, count in counts(full).items()])
 
-    def most(running: int) -> int:
-        """Blocks with full attention."""
-        return bisect_right(range(budget // costs[None]), budget, key=lambda n: cost(n, running)) - 1
-
-    running = use.running
-    if most(running) < asked:
-        running = max(1, bisect_left(range(running), -asked, key=lambda r: -most(r)) - 1)
-    found = counts(most(running), running)
-    return tuple([CacheGroup(layers, found[window], window) for window, layers in groups.items()])
+    return counts(bisect_right(range(budget // costs[None]), budget, key=cost) - 1)
 
 
 def _by_window(
-    windows: Mapping[int, int | None], longest: int | None
+    shapes: Mapping[int, LayerShape], longest: int | None
 ) -> dict[int | None, tuple[int, ...]]:
-    """Layers by the width of their window, the widest first; None where they read everything."""
+    """Layers by the width of their window, the widest first; None where it hides nothing."""
     found: dict[int | None, list[int]] = {}
-    for layer, window in windows.items():
-        whole = window is None or (longest is not None and window >= longest)
-        found.setdefault(None if whole else window, []).append(layer)
+    for layer, shape in shapes.items():
+        window = shape.window
+        if window is not None and longest is not None and window >= longest:
+            window = None
+        found.setdefault(window, []).append(layer)
     order = sorted(found, key=lambda window: math.inf if window is None else window, reverse=True)
     return {window: tuple(found[window]) for window in order}
 

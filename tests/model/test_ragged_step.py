@@ -71,10 +71,11 @@ def test_random_batches_give_the_logits_of_plain_eager_attention(name: str, tmp_
     runner = tiny_runner(tmp_path, name)
     model = eager_model(str(tmp_path))
     dice = random.Random(name)
-    pool = list(range(runner.num_blocks))
+    pool = list(range(runner.cache_groups[-1].num_blocks))
     dice.shuffle(pool)
+    groups = len(runner.cache_groups)
     sequences = [
-        PagedSequence([dice.randrange(VOCAB) for _ in range(length)], pool)
+        PagedSequence([dice.randrange(VOCAB) for _ in range(length)], pool, groups=groups)
         for length in (41, 3, 17, 30)
     ]
     found = run_randomly(runner, sequences, dice)
@@ -93,7 +94,7 @@ def test_a_sequence_that_starts_on_shared_blocks_sees_them(tmp_path: Path) -> No
     runner.launch(StepPlan(spans=[first.span(12, 4)], rows=[]))
     runner.sample([])
 
-    second = PagedSequence([*range(10, 18), 50, 51, 52], pool, shared=first.blocks[:2])
+    second = PagedSequence([*range(10, 18), 50, 51, 52], pool, shared=first.tables[0][:2])
     second.computed = 8
     row = LogitsRow(0, 2)
     runner.launch(StepPlan(spans=[second.span(3, 4)], rows=[row]))
@@ -123,8 +124,9 @@ def test_greedy_generation_equals_transformers_generate(name: str, tmp_path: Pat
     runner = tiny_runner(tmp_path, name)
     model = eager_model(str(tmp_path))
     prompts = [[3, 4, 5, 6, 7], [9, 8, 7], [11] * 9]
-    pool = list(range(runner.num_blocks))
-    sequences = [PagedSequence(prompt, pool) for prompt in prompts]
+    pool = list(range(runner.cache_groups[-1].num_blocks))
+    groups = len(runner.cache_groups)
+    sequences = [PagedSequence(prompt, pool, groups=groups) for prompt in prompts]
     for _ in range(20):
         spans = [s.span(len(s.tokens) - s.computed, runner.block_size) for s in sequences]
         rows = [LogitsRow(i, len(span.tokens) - 1) for i, span in enumerate(spans)]
