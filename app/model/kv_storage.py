@@ -72,6 +72,11 @@ class KvStorage:
         """By layer, the index of its group."""
         return {layer: i for i, group in enumerate(self.groups) for layer in group.layers}
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of all of it."""
+        return sum(part.nbytes for part in (*self.keys.values(), *self.values.values()))
+
 
 @dataclass(frozen=True, slots=True)
 class CacheUse:

@@ -10,6 +10,7 @@ torch is quicker; a long span is gathered and attended to alone::
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,8 +54,11 @@ class _LongSpan:
 class CpuAttention:
     """Attends over the cache. Used by one thread."""
 
-    def __init__(self, storage: KvStorage) -> None:
+    def __init__(self, storage: KvStorage, *, batch_invariant: bool = False) -> None:
+        """``batch_invariant`` takes long spans piece by piece through the loops, in which a token's
+        result does not depend on the others of its span."""
         self.storage = storage
+        self._longest = sys.maxsize if batch_invariant else _SHORT_TOKENS
         self.slots: tuple[Ints, ...] = ()
         """By cache group, of the step's tokens."""
         self.short = ShortSpans(np.empty((0, 4), dtype=np.int64), (), 0)
@@ -64,9 +68,9 @@ class CpuAttention:
     def begin(self, step: StepArrays) -> None:
         """Set the step that the following calls of ``attend`` belong to."""
         self.slots = step.slots
-        short = [span for span in step.spans if span.length <= _SHORT_TOKENS]
+        short = [span for span in step.spans if span.length <= self._longest]
         self.short = _short_spans(short, len(step.slots))
-        self._long = [span for span in step.spans if span.length > _SHORT_TOKENS]
+        self._long = [span for span in step.spans if span.length > self._longest]
         self._long_by_window.clear()
 
     def attend(
@@ -129,8 +133,9 @@ def _by_token(rows: Tensor) -> kernels.Rows:
 def _short_spans(spans: list[SpanLayout], groups: int) -> ShortSpans:
     begins = np.cumsum([0, *(len(span.blocks[0]) for span in spans)])
     rows = [
-        (span.row, span.length, span.start, begin)
+        (span.row + at, min(_SHORT_TOKENS, span.length - at), span.start + at, begin)
         for span, begin in zip(spans, begins.tolist(), strict=False)
+        for at in range(0, span.length, _SHORT_TOKENS)
     ]
     return ShortSpans(
         spans=np.array(rows, dtype=np.int64).reshape(-1, 4),
