@@ -20,7 +20,6 @@ from app.model.cpu.cores import granted_cores
 from app.model.cpu.layers import can_fuse, fuse
 from app.model.cpu.packed_linear import can_pack, pack_linears
 from app.model.cpu.sampling import CpuSampler
-from app.model.cuda.sampling import DeviceSampler
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate, blocks_within
@@ -197,9 +196,12 @@ def _graphs(
 
 
 def _sampler(vocab_size: int, device: torch.device, dtype: torch.dtype) -> Sampler:
+    sampler: Sampler = CpuSampler(vocab_size)
     if device.type != "cpu":
-        return DeviceSampler(vocab_size, device)
-    sampler = CpuSampler(vocab_size)
+        # Imported where it is needed, as in ``step_attention``.
+        from app.model.cuda.sampling import DeviceSampler
+
+        sampler = DeviceSampler(vocab_size, device)
     sampler.warm_up(dtype)
     return sampler
 
