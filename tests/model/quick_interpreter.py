@@ -1,4 +1,4 @@
-"""Triton's interpreter without what it does again at every call of one kernel's function by another.
+"""Triton's interpreter without what it does again where a kernel calls a function.
 
 It replaces the functions of ``triton.language`` by interpreted ones before each such call, although
 the kernel's own start has done so: milliseconds of each call, nine tenths of a test's time.

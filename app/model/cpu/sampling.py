@@ -157,11 +157,7 @@ class CpuSampler:
 
 def _is_plain(params: SamplingParams) -> bool:
     """Whether a row's logits and mask are all that its draw looks at."""
-    return not (
-        is_filtered(params)
-        or params.logprobs is not None
-        or is_changed(params)
-    )
+    return not (is_filtered(params) or params.logprobs is not None or is_changed(params))
 
 
 def _adjust(logits: Floats, draw: Draw) -> None:

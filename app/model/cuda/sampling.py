@@ -1,14 +1,14 @@
 """Drawing one token from each row of logits, on the device that computed them.
 
-By the rules of ``CpuSampler``, with the kernels of ``kernels.sampling``. A call queues, on the current
-stream, one upload of numbers (a second one where masks are new to the device), three kernels for
-plain rows and some more for rows that ask for more, and one copy of the results to the host; only
-``DeviceDraws.wait`` waits, and for that copy alone.
+By the rules of ``CpuSampler``, with the kernels of ``kernels.sampling``. A call queues, on the
+current stream, one upload of numbers (a second one where masks are new to the device), three
+kernels for plain rows and some more for rows that ask for more, and one copy of the results to the
+host; only ``DeviceDraws.wait`` waits, and for that copy alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,12 +81,12 @@ class DeviceDraws:
         self.ids = results[:rows]
         """Drawn token ids on the device, int64 [R], for what is queued on the same stream later;
         -1 for rows without a draw, and where a mask allows none (of which ``wait`` tells)."""
-        self._done: torch.cuda.Event | None = None
+        self._done: Any = None
         self._results = results
         if results.is_cuda:
             self._results = torch.empty(results.shape, dtype=torch.int64, pin_memory=True)
             self._results.copy_(results, non_blocking=True)
-            self._done = torch.cuda.Event()
+            self._done = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._done.record()
 
     def wait(self) -> StepResult:
@@ -108,9 +108,13 @@ class DeviceDraws:
         size = 1 + 2 * batch.most
         end = batch.reports_at + size * len(batch.asking)
         reports = self._results[batch.reports_at : end].view(len(batch.asking), size)
-        numbers = zip(batch.asking, reports.tolist(), reports.view(torch.float64).tolist())
+        numbers = zip(
+            batch.asking, reports.tolist(), reports.view(torch.float64).tolist(), strict=True
+        )
         for (row, asked), ids, floats in numbers:
-            pairs = zip(ids[1 : 1 + asked], floats[1 + batch.most :])
+            pairs = zip(
+                ids[1 : 1 + asked], floats[1 + batch.most : 1 + batch.most + asked], strict=True
+            )
             top = tuple(TokenLogprob(token, logprob) for token, logprob in pairs if token >= 0)
             tokens[row] = SampledToken(tokens[row].token_id, floats[0], top)
 
@@ -142,11 +146,9 @@ class DeviceSampler:
         filtered = SamplingParams(top_k=2, top_p=0.9, logprobs=1)
         whole = self._words * 32
         for width in (-(-whole // 16) * 16, whole + 1):
-            logits = torch.zeros(2, width, dtype=dtype, device=self._device)
+            logits = torch.zeros(1, width, dtype=dtype, device=self._device)
             for params in (SamplingParams(), filtered, everything):
-                for rows in ([params, params], [params]):
-                    draws = [Draw(each, key=0) for each in rows]
-                    self.sample(logits[: len(rows)], draws).wait()
+                self.sample(logits, [Draw(params, key=0)]).wait()
 
     def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> DeviceDraws:
         """See ``Sampler``: logits of any row stride; of half width they are left as they are."""
@@ -174,7 +176,7 @@ class DeviceSampler:
 
     def _split(
         self, logits: Tensor, wanted: Sequence[tuple[int, Draw]]
-    ) -> list[tuple[bool, Sequence[tuple[int, Draw]]]]:
+    ) -> Sequence[tuple[bool, Sequence[tuple[int, Draw]]]]:
         """Draws from the logits themselves, and from float32 copies of some of their rows."""
         if logits.dtype == torch.float32:
             return [(False, wanted)] if wanted else []
@@ -250,17 +252,18 @@ class DeviceSampler:
                 values, numbers, batch.changes_at, batch.changes, BLOCK=_BLOCK,
             )  # fmt: skip
         aligned = batch.row_stride % 16 == 0 and self._words * 32 <= values.shape[1]
-        rows = (values, batch.row_stride, table, self._words, self._size, numbers)
-        rows = (*rows, batch.jobs_at, jobs)
+        rows = (
+            values, batch.row_stride, table, self._words, self._size,
+            numbers, batch.jobs_at, jobs,
+        )  # fmt: skip
         sizes = {"WORDS": self._chunk_words, "ALIGNED": aligned}
         padded = {"CHUNKS": self._chunks_padded}
         tops = self._empty(jobs, chunks)
         self._launch(kernels.highest, (jobs, chunks), *rows, tops, chunks, **sizes)
         sizes |= padded
-        times, tokens = tops, tops
+        times = self._empty(jobs, chunks, dtype=torch.float64)
+        tokens = self._empty(jobs, chunks, dtype=torch.int32)
         if any(draw.params.temperature > 0.0 for _, draw in batch.draws):
-            times = self._empty(jobs, chunks, dtype=torch.float64)
-            tokens = self._empty(jobs, chunks, dtype=torch.int32)
             dropped = _DROPPED_BITS[values.dtype]
             edges, ties = self._filter(batch, rows, tops, {**sizes, "DROPPED": dropped})
             self._launch(
@@ -353,6 +356,6 @@ def _changes(draw: Draw, first: int, size: int) -> Ints:
     factors[np.searchsorted(tokens, repeated)] = draw.params.repetition_penalty
     changes[kernels.AT] = first + tokens
     changes[kernels.FACTOR] = _bits(factors)
-    for field, (ids, amounts) in zip((kernels.FIRST_ADDED, kernels.THEN_ADDED), added):
+    for field, (ids, amounts) in enumerate(added, kernels.FIRST_ADDED):
         changes[field, np.searchsorted(tokens, ids)] = _bits(amounts)
     return changes

@@ -11,10 +11,10 @@ for each, so that one row keeps a device busy and no row needs memory by the tok
     rank         rows with logprobs: sum of the exponentials and the greatest few, of each chunk
     report       rows with logprobs: theirs
 
-Weights, numbers and the race are those of ``app.model.cpu.kernels.sampling``, operation by operation
-in float64 and 64-bit integers, so a device that keeps to IEEE 754 gives the same weights bit by
-bit (kernels are compiled without fused multiply-add). Only logarithms and exponentials come from
-libraries; a draw differs where the first two of a race tie within a rounding of one.
+Weights, numbers and the race are those of ``app.model.cpu.kernels.sampling``, operation by
+operation in float64 and 64-bit integers, so a device that keeps to IEEE 754 gives the same weights
+bit by bit (kernels are compiled without fused multiply-add). Only logarithms and exponentials come
+from libraries; a draw differs where the first two of a race tie within a rounding of one.
 
 Integers are added up exactly in any order, and floats (of logprobs) in one order that depends on
 the row's width alone: a row gives the same bits in any company.
@@ -56,9 +56,7 @@ _ROW, _OUT, _MASK, _KEY, _SHARPNESS, _FILTER = map(
     tl.constexpr, (ROW, OUT, MASK, KEY, SHARPNESS, FILTER)
 )
 _JOB, _TOP_K, _TOP_P, _MIN_P = map(tl.constexpr, (JOB, TOP_K, TOP_P, MIN_P))
-_AT, _FACTOR, _FIRST_ADDED, _THEN_ADDED = map(
-    tl.constexpr, (AT, FACTOR, FIRST_ADDED, THEN_ADDED)
-)
+_AT, _FACTOR, _FIRST_ADDED, _THEN_ADDED = map(tl.constexpr, (AT, FACTOR, FIRST_ADDED, THEN_ADDED))
 _DIGIT_BITS = tl.constexpr(DIGIT_BITS)
 _DIGITS = tl.constexpr(1 << DIGIT_BITS)
 _STEP = tl.constexpr(rules.SPLITMIX_STEP)
@@ -70,7 +68,7 @@ _LN2 = tl.constexpr(rules.LN2)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _key(values):  # type: ignore[no-untyped-def]
+def _key(values: tl.tensor) -> tl.tensor:
     """int32 that compare as the float32 do."""
     bits = values.to(tl.int32, bitcast=True)
     bits = tl.where(bits == -2147483648, 0, bits)
@@ -78,30 +76,30 @@ def _key(values):  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _value(key):  # type: ignore[no-untyped-def]
+def _value(key: tl.tensor) -> tl.tensor:
     """The float32 of a key."""
     return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _packed(values, tokens):  # type: ignore[no-untyped-def]
+def _packed(values: tl.tensor, tokens: tl.tensor) -> tl.tensor:
     """int64 that compare as the values do, and among equals the lower token is the greater."""
     return (_key(values).to(tl.int64) << 32) | (tokens ^ 0x7FFFFFFF).to(tl.int64)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _packed_value(packed):  # type: ignore[no-untyped-def]
+def _packed_value(packed: tl.tensor) -> tl.tensor:
     return _value((packed >> 32).to(tl.int32))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _packed_token(packed):  # type: ignore[no-untyped-def]
+def _packed_token(packed: tl.tensor) -> tl.tensor:
     """int64; -1 for none."""
     return tl.where(packed == _NONE, -1, (packed & 0xFFFFFFFF) ^ 0x7FFFFFFF)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _top(tops, job, chunks, CHUNKS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _top(tops: tl.tensor, job: tl.tensor, chunks: tl.tensor, CHUNKS: tl.constexpr) -> tl.tensor:
     """The greatest allowed value of a row, packed; ``_NONE`` where the mask is empty."""
     chunk = tl.arange(0, CHUNKS)
     parts = tl.load(tops + job * chunks + chunk, mask=chunk < chunks, other=_NONE)
@@ -109,10 +107,10 @@ def _top(tops, job, chunks, CHUNKS: tl.constexpr):  # type: ignore[no-untyped-de
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _load(  # type: ignore[no-untyped-def]
-    values, row_stride, row, masks, mask_row, words, size, chunk,
-    WORDS: tl.constexpr, ALIGNED: tl.constexpr,
-):  # fmt: skip
+def _load(
+    values: tl.tensor, row_stride: tl.tensor, row: tl.tensor, masks: tl.tensor, mask_row: tl.tensor,
+    words: tl.tensor, size: tl.tensor, chunk: tl.tensor, WORDS: tl.constexpr, ALIGNED: tl.constexpr,
+) -> tuple[tl.tensor, ...]:  # fmt: skip
     """Tokens of a chunk, which of them are allowed, and their values (else -inf): [WORDS, 32].
 
     ``ALIGNED``: rows begin at multiples of 16 elements and hold all the mask's words whole, so
@@ -134,7 +132,7 @@ def _load(  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _weight(values, ceiling, sharpness):  # type: ignore[no-untyped-def]
+def _weight(values: tl.tensor, ceiling: tl.tensor, sharpness: tl.tensor) -> tl.tensor:
     """See ``cpu.kernels.sampling``; int64."""
     power = (values.to(tl.float64) - ceiling.to(tl.float64)) * sharpness
     power = tl.where(power > -60.0, power, -60.0)
@@ -150,7 +148,7 @@ def _weight(values, ceiling, sharpness):  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _arrival(key, place, weights):  # type: ignore[no-untyped-def]
+def _arrival(key: tl.tensor, place: tl.tensor, weights: tl.tensor) -> tl.tensor:
     """When competitors with numbers at ``place`` arrive; infinity for those that weigh nothing."""
     z = key.to(tl.uint64) + (place.to(tl.uint64) + 1) * _STEP
     z = (z ^ (z >> 30)) * _FIRST
@@ -163,34 +161,36 @@ def _arrival(key, place, weights):  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _is_finite(value):  # type: ignore[no-untyped-def]
+def _is_finite(value: tl.tensor) -> tl.tensor:
     return (value > float("-inf")) & (value < float("inf"))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _double(bits):  # type: ignore[no-untyped-def]
+def _double(bits: tl.tensor) -> tl.tensor:
     return bits.to(tl.float64, bitcast=True)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _sum(values):  # type: ignore[no-untyped-def]
+def _sum(values: tl.tensor) -> tl.tensor:
     return tl.sum(tl.sum(values, axis=1), axis=0)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _ranked(values, DROPPED: tl.constexpr):  # type: ignore[no-untyped-def]
+def _ranked(values: tl.tensor, DROPPED: tl.constexpr) -> tl.tensor:
     """Keys as int64 from 0 on, without low bits that are the same for all values of the dtype."""
     return (_key(values).to(tl.int64) + 2147483648) >> DROPPED
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _unranked(ranked, DROPPED: tl.constexpr):  # type: ignore[no-untyped-def]
+def _unranked(ranked: tl.tensor, DROPPED: tl.constexpr) -> tl.tensor:
     key = ((ranked << DROPPED) - 2147483648).to(tl.int32)
     return _value(tl.where(key < 0, key | ((1 << DROPPED) - 1), key))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _descend(sums, job, jobs, digits, needed):  # type: ignore[no-untyped-def]
+def _descend(
+    sums: tl.tensor, job: tl.tensor, jobs: tl.tensor, digits: tl.tensor, needed: tl.tensor,
+) -> tuple[tl.tensor, ...]:  # fmt: skip
     """The upper ``digits`` digits of the key at which the greatest values come to ``needed``.
 
     Returns them, and how much of ``needed`` values with those digits have to give. ``sums`` has
@@ -208,7 +208,7 @@ def _descend(sums, job, jobs, digits, needed):  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _digits_inside(digit, inside):  # type: ignore[no-untyped-def]
+def _digits_inside(digit: tl.tensor, inside: tl.tensor) -> tuple[tl.tensor, ...]:
     """The lowest and the highest of the chosen digits; the lowest is above the highest for none."""
     low = tl.min(tl.min(tl.where(inside, digit, _DIGITS), axis=1), axis=0)
     high = tl.max(tl.max(tl.where(inside, digit, -1), axis=1), axis=0)
@@ -216,21 +216,27 @@ def _digits_inside(digit, inside):  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _sum_of_row(sums, job):  # type: ignore[no-untyped-def]
+def _sum_of_row(sums: tl.tensor, job: tl.tensor) -> tl.tensor:
     return tl.sum(tl.load(sums + job * _DIGITS + tl.arange(0, _DIGITS)), axis=0)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _edge_of_count(counts, job, jobs, digits, top_k):  # type: ignore[no-untyped-def]
+def _edge_of_count(
+    counts: tl.tensor, job: tl.tensor, jobs: tl.tensor, digits: tl.tensor, top_k: tl.tensor,
+) -> tuple[tl.tensor, ...]:  # fmt: skip
     """The lowest ranked key among the ``top_k`` greatest values, and how many have it of them."""
     needed = tl.minimum(top_k, _sum_of_row(counts, job))
-    return _descend(counts, job, jobs, digits, needed)
+    edge, ties = _descend(counts, job, jobs, digits, needed)
+    return edge, ties
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _descend_by_weight(weights, job, jobs, digits, top_p):  # type: ignore[no-untyped-def]
+def _descend_by_weight(
+    weights: tl.tensor, job: tl.tensor, jobs: tl.tensor, digits: tl.tensor, top_p: tl.tensor,
+) -> tuple[tl.tensor, ...]:  # fmt: skip
     share = tl.ceil(top_p * _sum_of_row(weights, job).to(tl.float64)).to(tl.int64)
-    return _descend(weights, job, jobs, digits, tl.maximum(share, 1))
+    found, needed = _descend(weights, job, jobs, digits, tl.maximum(share, 1))
+    return found, needed
 
 
 _NUMBERS = (
@@ -242,9 +248,11 @@ _NUMBERS = (
 
 
 @triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
-def widen(  # type: ignore[no-untyped-def]
-    values, row_stride, numbers, jobs_at, jobs, copies, copy_stride, size, BLOCK: tl.constexpr,
-):  # fmt: skip
+def widen(
+    values: tl.tensor, row_stride: tl.tensor, numbers: tl.tensor, jobs_at: tl.tensor,
+    jobs: tl.tensor, copies: tl.tensor, copy_stride: tl.tensor, size: tl.tensor,
+    BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
     """Copy the jobs' rows of ``values`` (by their row in the results) to float32 ``copies``."""
     job = tl.program_id(0)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -255,9 +263,10 @@ def widen(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
-def adjust(  # type: ignore[no-untyped-def]
-    values, numbers, changes_at, changes, BLOCK: tl.constexpr
-):  # fmt: skip
+def adjust(
+    values: tl.tensor, numbers: tl.tensor, changes_at: tl.tensor, changes: tl.tensor,
+    BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
     """Penalties and bias, in place: no two changes are of the same logit."""
     change = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     real = change < changes
@@ -266,16 +275,18 @@ def adjust(  # type: ignore[no-untyped-def]
     factor = _double(tl.load(fields + _FACTOR * changes, mask=real, other=0)).to(tl.float32)
     first = _double(tl.load(fields + _FIRST_ADDED * changes, mask=real, other=0)).to(tl.float32)
     then = _double(tl.load(fields + _THEN_ADDED * changes, mask=real, other=0)).to(tl.float32)
+    factor = tl.where(real, factor, 1.0)
     value = tl.load(values + at, mask=real, other=0.0)
     scaled = tl.where(value > 0.0, tl.math.div_rn(value, factor), value * factor)
     tl.store(values + at, scaled + first + then, mask=real)
 
 
 @triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
-def highest(  # type: ignore[no-untyped-def]
-    values, row_stride, masks, words, size, numbers, jobs_at, jobs, tops, chunks,
+def highest(
+    values: tl.tensor, row_stride: tl.tensor, masks: tl.tensor, words: tl.tensor, size: tl.tensor,
+    numbers: tl.tensor, jobs_at: tl.tensor, jobs: tl.tensor, tops: tl.tensor, chunks: tl.tensor,
     WORDS: tl.constexpr, ALIGNED: tl.constexpr,
-):  # fmt: skip
+) -> None:  # fmt: skip
     """``tops`` [jobs, chunks]: the greatest allowed value, packed with the lowest token of it."""
     job = tl.program_id(0)
     chunk = tl.program_id(1)
@@ -289,12 +300,13 @@ def highest(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
-def search(  # type: ignore[no-untyped-def]
-    values, row_stride, masks, words, size, numbers, jobs_at, jobs, filters_at, filters,
-    tops, chunks, counts, weights, place, digits,
-    WORDS: tl.constexpr, CHUNKS: tl.constexpr, ALIGNED: tl.constexpr, DROPPED: tl.constexpr,
-    BY_WEIGHT: tl.constexpr,
-):  # fmt: skip
+def search(
+    values: tl.tensor, row_stride: tl.tensor, masks: tl.tensor, words: tl.tensor, size: tl.tensor,
+    numbers: tl.tensor, jobs_at: tl.tensor, jobs: tl.tensor, filters_at: tl.tensor,
+    filters: tl.tensor, tops: tl.tensor, chunks: tl.tensor, counts: tl.tensor, weights: tl.tensor,
+    place: tl.tensor, digits: tl.tensor, WORDS: tl.constexpr, CHUNKS: tl.constexpr,
+    ALIGNED: tl.constexpr, DROPPED: tl.constexpr, BY_WEIGHT: tl.constexpr,
+) -> None:  # fmt: skip
     """Add up counts (for top_k), or then weights (for top_p), by the digit at ``place`` of the key.
 
     Of values that have the digits found before. Both sums are int64 [digits, filters, 16], zero
@@ -305,15 +317,11 @@ def search(  # type: ignore[no-untyped-def]
     fields = numbers + filters_at + filtered
     top_k = tl.load(fields + _TOP_K * filters)
     top_p = _double(tl.load(fields + _TOP_P * filters))
-    if BY_WEIGHT:
-        asked = top_p < 1.0
-    else:
-        asked = top_k > 0
-    if asked:
+    if (top_p < 1.0) if BY_WEIGHT else (top_k > 0):
         job = tl.load(fields + _JOB * filters)
         row = tl.load(numbers + jobs_at + _ROW * jobs + job)
         mask_row = tl.load(numbers + jobs_at + _MASK * jobs + job)
-        token, allowed, value = _load(
+        _tokens, allowed, value = _load(
             values, row_stride, row, masks, mask_row, words, size, chunk, WORDS, ALIGNED
         )
         ranked = _ranked(value, DROPPED)
@@ -328,7 +336,7 @@ def search(  # type: ignore[no-untyped-def]
             if top_k > 0:
                 edge, ties = _edge_of_count(counts, filtered, filters, digits, top_k)
             if place > 0:
-                found, _ = _descend_by_weight(weights, filtered, filters, place, top_p)
+                found, _rest = _descend_by_weight(weights, filtered, filters, place, top_p)
             else:
                 found = tl.full([], 0, tl.int64)
             inside = allowed & (ranked > edge) & (upper == found)
@@ -347,7 +355,7 @@ def search(  # type: ignore[no-untyped-def]
         else:
             found = tl.full([], 0, tl.int64)
             if place > 0:
-                found, _ = _edge_of_count(counts, filtered, filters, place, top_k)
+                found, _rest = _edge_of_count(counts, filtered, filters, place, top_k)
             inside = allowed & (upper == found)
             low, high = _digits_inside(digit, inside)
             for d in range(low, high + 1):
@@ -359,12 +367,14 @@ def search(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
-def mark_edge(  # type: ignore[no-untyped-def]
-    values, row_stride, masks, words, size, numbers, jobs_at, jobs, filters_at, filters,
-    tops, chunks, counts, weights, digits, edges, ties_by_chunk,
-    WORDS: tl.constexpr, CHUNKS: tl.constexpr, ALIGNED: tl.constexpr, DROPPED: tl.constexpr,
-):  # fmt: skip
-    """``edges`` [filters, 2]: the lowest ranked key kept, and how many that have it, lowest ids first.
+def mark_edge(
+    values: tl.tensor, row_stride: tl.tensor, masks: tl.tensor, words: tl.tensor, size: tl.tensor,
+    numbers: tl.tensor, jobs_at: tl.tensor, jobs: tl.tensor, filters_at: tl.tensor,
+    filters: tl.tensor, tops: tl.tensor, chunks: tl.tensor, counts: tl.tensor, weights: tl.tensor,
+    digits: tl.tensor, edges: tl.tensor, ties_by_chunk: tl.tensor, WORDS: tl.constexpr,
+    CHUNKS: tl.constexpr, ALIGNED: tl.constexpr, DROPPED: tl.constexpr,
+) -> None:  # fmt: skip
+    """``edges`` [filters, 2]: the lowest ranked key kept, and how many of those that have it.
 
     ``ties_by_chunk`` [filters, chunks]: how many allowed values have it.
     """
@@ -386,7 +396,7 @@ def mark_edge(  # type: ignore[no-untyped-def]
         sharpness = _double(tl.load(numbers + jobs_at + _SHARPNESS * jobs + job))
         each = tl.maximum(_weight(_unranked(edge, DROPPED), ceiling, sharpness), 1)
         ties = (needed + each - 1) // each
-    token, allowed, value = _load(
+    _tokens, allowed, value = _load(
         values, row_stride, row, masks, mask_row, words, size, chunk, WORDS, ALIGNED
     )
     at_edge = allowed & (_ranked(value, DROPPED) == edge)
@@ -397,13 +407,14 @@ def mark_edge(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
-def race(  # type: ignore[no-untyped-def]
-    values, row_stride, masks, words, size, numbers, jobs_at, jobs, filters_at, filters,
-    tops, chunks, edges, ties_by_chunk, times, tokens,
-    WORDS: tl.constexpr, CHUNKS: tl.constexpr, ALIGNED: tl.constexpr, DROPPED: tl.constexpr,
-    FILTERED: tl.constexpr,
-):  # fmt: skip
-    """``times`` and ``tokens`` [jobs, chunks]: when the first word arrives, and which token wins it."""
+def race(
+    values: tl.tensor, row_stride: tl.tensor, masks: tl.tensor, words: tl.tensor, size: tl.tensor,
+    numbers: tl.tensor, jobs_at: tl.tensor, jobs: tl.tensor, filters_at: tl.tensor,
+    filters: tl.tensor, tops: tl.tensor, chunks: tl.tensor, edges: tl.tensor,
+    ties_by_chunk: tl.tensor, times: tl.tensor, tokens: tl.tensor, WORDS: tl.constexpr,
+    CHUNKS: tl.constexpr, ALIGNED: tl.constexpr, DROPPED: tl.constexpr, FILTERED: tl.constexpr,
+) -> None:  # fmt: skip
+    """``times`` and ``tokens`` [jobs, chunks]: when the first word arrives, and its winner."""
     job = tl.program_id(0)
     chunk = tl.program_id(1)
     sharpness = _double(tl.load(numbers + jobs_at + _SHARPNESS * jobs + job))
@@ -412,7 +423,7 @@ def race(  # type: ignore[no-untyped-def]
         row = tl.load(numbers + jobs_at + _ROW * jobs + job)
         mask_row = tl.load(numbers + jobs_at + _MASK * jobs + job)
         key = tl.load(numbers + jobs_at + _KEY * jobs + job)
-        token, allowed, value = _load(
+        _tokens, allowed, value = _load(
             values, row_stride, row, masks, mask_row, words, size, chunk, WORDS, ALIGNED
         )
         weights = tl.where(allowed, _weight(value, ceiling, sharpness), 0)
@@ -430,9 +441,7 @@ def race(  # type: ignore[no-untyped-def]
                 place = tl.cumsum(at_edge, axis=1) - at_edge + before[:, None]
                 other = tl.arange(0, CHUNKS)
                 place += tl.sum(
-                    tl.load(
-                        ties_by_chunk + filtered * chunks + other, mask=other < chunk, other=0
-                    ),
+                    tl.load(ties_by_chunk + filtered * chunks + other, mask=other < chunk, other=0),
                     axis=0,
                 )
                 kept = (ranked > edge) | ((ranked == edge) & (place < ties))
@@ -451,9 +460,10 @@ def race(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
-def choose(  # type: ignore[no-untyped-def]
-    numbers, jobs_at, jobs, tops, chunks, times, tokens, results, CHUNKS: tl.constexpr,
-):  # fmt: skip
+def choose(
+    numbers: tl.tensor, jobs_at: tl.tensor, jobs: tl.tensor, tops: tl.tensor, chunks: tl.tensor,
+    times: tl.tensor, tokens: tl.tensor, results: tl.tensor, CHUNKS: tl.constexpr,
+) -> None:  # fmt: skip
     """Each job's token into its row of ``results`` (int64); -1 where its mask allows none."""
     job = tl.program_id(0)
     chunk = tl.arange(0, CHUNKS)
@@ -471,11 +481,12 @@ def choose(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
-def rank(  # type: ignore[no-untyped-def]
-    values, row_stride, masks, words, size, numbers, jobs_at, jobs, asking_at,
-    tops, chunks, sums, greatest, most,
-    WORDS: tl.constexpr, CHUNKS: tl.constexpr, ALIGNED: tl.constexpr,
-):  # fmt: skip
+def rank(
+    values: tl.tensor, row_stride: tl.tensor, masks: tl.tensor, words: tl.tensor, size: tl.tensor,
+    numbers: tl.tensor, jobs_at: tl.tensor, jobs: tl.tensor, asking_at: tl.tensor, tops: tl.tensor,
+    chunks: tl.tensor, sums: tl.tensor, greatest: tl.tensor, most: tl.tensor, WORDS: tl.constexpr,
+    CHUNKS: tl.constexpr, ALIGNED: tl.constexpr,
+) -> None:  # fmt: skip
     """``sums`` [asking, chunks] of the exponentials, and the ``most`` ``greatest`` values of each
     chunk, packed: [asking, chunks, most]."""
     asking = tl.program_id(0)
@@ -498,10 +509,12 @@ def rank(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
-def report(  # type: ignore[no-untyped-def]
-    values, row_stride, numbers, jobs_at, jobs, asking_at, tops, chunks, sums, greatest, most,
-    results, reports_at, CHUNKS: tl.constexpr,
-):  # fmt: skip
+def report(
+    values: tl.tensor, row_stride: tl.tensor, numbers: tl.tensor, jobs_at: tl.tensor,
+    jobs: tl.tensor, asking_at: tl.tensor, tops: tl.tensor, chunks: tl.tensor, sums: tl.tensor,
+    greatest: tl.tensor, most: tl.tensor, results: tl.tensor, reports_at: tl.tensor,
+    CHUNKS: tl.constexpr,
+) -> None:  # fmt: skip
     """Into ``results`` from ``reports_at`` on, for each asking job 1 + 2 * ``most`` numbers: its
     token's logprob, the tokens of the greatest (-1 for none) and their logprobs, as bits."""
     asking = tl.program_id(0)
