@@ -76,7 +76,7 @@ class Portion:
         """
         start, known = sequence.launched, len(sequence.tokens)
         end = start + granted
-        tables = (sequence.blocks.blocks,)
+        tables = sequence.blocks.views()
         if drawn_by is not None:
             span = Span(_TO_COME, start, tables, drawn_by)
             return Portion(sequence, span, NO_DRAFT, _ONE_DRAW, end, 0)
