@@ -196,9 +196,10 @@ def _graphs(
 
 
 def _sampler(vocab_size: int, device: torch.device, dtype: torch.dtype) -> Sampler:
-    sampler: Sampler = CpuSampler(vocab_size)
-    if device.type != "cpu":
-        # Imported where it is needed, as in ``step_attention``.
+    sampler: Sampler
+    if device.type == "cpu":
+        sampler = CpuSampler(vocab_size)
+    else:  # imported where it is needed, as in ``step_attention``
         from app.model.cuda.sampling import DeviceSampler
 
         sampler = DeviceSampler(vocab_size, device)
