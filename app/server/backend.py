@@ -34,6 +34,8 @@ class Backend:
     """From such a program to a constraint."""
     max_sequence_tokens: int
     fingerprint: str
+    kernel_compilations: Callable[[], int] = lambda: 0
+    """How many GPU kernels were compiled while serving."""
     compile_arguments: tuple[Any, ...] = ()
     """What ``compile_target`` gets after each specification."""
     warm_up: ConstraintSpec | None = None
@@ -45,6 +47,7 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
     # Imported here: whoever assembles a server around another backend needs no torch.
     from app.constraint import Compiler, everyday_schema
     from app.engine import Engine as RealEngine
+    from app.model.device import choose_device, spare_tokens
     from app.model.loading import eos_token_ids
     from app.model.runner import load_runner
     from app.text import HfTokenizer
@@ -57,18 +60,16 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
         tokenizer.hf, eos_token_ids(settings.model), chat_format.markers()
     )
     vocabulary.check_bytes()
-    runner = load_runner(settings.model_layer(vocabulary.size))
-    engine = RealEngine(
-        runner,
-        vocabulary,
-        tokenizer,
-        settings.engine_layer(runner.description.spare_tokens),
-        observer,
-    )
+    device = choose_device(settings.device)
+    warn_of_idle_settings(settings, device.type)
+    engine_config = settings.engine_layer(spare_tokens(device))
+    runner = load_runner(settings.model_layer(vocabulary.size, engine_config))
+    engine = RealEngine(runner, vocabulary, tokenizer, engine_config, observer)
     description = runner.description
     logger.info("model loaded", extra={"model": settings.model, "runner": str(description)})
     weights = weights_identity(settings.model)
-    identity = f"{version('leapjson')} {settings.served_model} {description} {weights}"
+    arithmetic = description.arithmetic
+    identity = f"{version('leapjson')} {settings.served_model} {arithmetic} {weights}"
     return Backend(
         engine=engine,
         tokenizer=tokenizer,
@@ -78,6 +79,14 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
         link=Compiler(vocabulary).link,
         max_sequence_tokens=engine.max_sequence_tokens,
         fingerprint="fp_" + hashlib.blake2b(identity.encode(), digest_size=5).hexdigest(),
+        kernel_compilations=lambda: runner.kernel_compilations,
         compile_arguments=(settings.constraint_limits(),),
         warm_up=everyday_schema(),
     )
+
+
+def warn_of_idle_settings(settings: Settings, device: str) -> None:
+    """Log what is set for a GPU where the model runs on none."""
+    if device == "cpu" and settings.set_for_cuda:
+        names = ", ".join(settings.set_for_cuda)
+        logger.warning("the model runs on the CPU, where this means nothing: %s", names)
