@@ -107,6 +107,7 @@ class FakeDevice:
             return kept[0]
         if len(self._slots) == _MOST_MASKS:
             self._slots = {id(None): (0, None)}
+        assert mask is not None
         slot = len(self._slots)
         self._masks[slot] = mask
         self._slots[id(mask)] = (slot, mask)
