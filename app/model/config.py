@@ -36,5 +36,5 @@ class ModelConfig:
     """Repack bfloat16 weights for the CPU's matrix units where this torch can do it."""
     cuda_graphs: bool = True
     """Replay small steps from CUDA graphs; no effect on the CPU."""
-    max_graph_tokens: int = 512
+    max_graph_tokens: int = 1024
     """Tokens in the largest captured step; larger ones compute for longer than they launch."""
