@@ -6,27 +6,51 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from app.core.errors import UnsupportedModel
+from app.core.errors import DeviceFailed, UnsupportedModel
 from app.core.step import Draw, PendingDraws, StepPlan, StepResult
 from app.model.architecture import position_limit
 from app.model.attention import AttentionRoute, probe_layers
 from app.model.config import ModelConfig
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.cores import granted_cores
-from app.model.cpu.layers import can_fuse, fuse
+from app.model.cpu.layers import can_fuse, fuse, require_invariance
 from app.model.cpu.packed_linear import can_pack, pack_linears
 from app.model.cpu.sampling import CpuSampler
+from app.model.cuda.memory import CudaMemory, MemoryBudget
 from app.model.cuda.sampling import DeviceSampler
+from app.model.device import (
+    choose_device,
+    choose_dtype,
+    describe,
+    forbid_rounded_sums,
+    spare_tokens,
+)
+from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
-from app.model.inputs import lay_out
-from app.model.kv_storage import KvStorage, LayerShape, allocate, blocks_within
-from app.model.loading import choose_device, choose_dtype, load_model
+from app.model.inputs import StepArrays, lay_out
+from app.model.kv_storage import (
+    CacheUse,
+    KvStorage,
+    LayerShape,
+    allocate,
+    allocate_groups,
+    groups_within,
+)
+from app.model.loading import load_model
+from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
 from app.model.sampling import Sampler
-from app.model.self_check import check_ragged_step, make_case, rounding_noise, whole_logits
+from app.model.self_check import (
+    check_invariance,
+    check_ragged_step,
+    make_case,
+    rounding_noise,
+    whole_logits,
+)
 
 if TYPE_CHECKING:
     from app.model.cuda.attention import TritonAttention
@@ -35,9 +59,6 @@ if TYPE_CHECKING:
 
 _CPU_CACHE_BYTES = 1 << 30
 _CHECK_BLOCK_SIZE = 16
-_SPARE_TOKENS = {"cpu": 16, "cuda": 256}
-"""See ``RunnerDescription``. Measured on a two-core CPU in bfloat16; of an H200 the ratio of its
-data sheet: 989 TFLOP/s in bfloat16 by 4.8 TB/s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +71,28 @@ class RunnerDescription:
     parameters: int
     packed_linears: int
     """Linear layers repacked for the CPU's matrix units."""
+    fused_layers: int
+    """Decoder layers that run by our kernels on CUDA."""
+    batch_invariant: bool
     cuda_graphs: int
     """Step shapes captured as CUDA graphs."""
     cache_tokens: int
-    """Tokens the cache holds, all sequences together."""
+    """Tokens the cache holds, all sequences together, in the group of layers that reads most."""
     max_model_len: int
     spare_tokens: int
     """Tokens whose computation takes as long as reading the weights once."""
+    window_tokens: tuple[int, ...] = ()
+    """Tokens that the cache's other groups hold: layers with a sliding window."""
+
+    @property
+    def arithmetic(self) -> str:
+        """What of it the numbers of an answer depend on: not how large a cache came to be."""
+        parts = (self.architecture, self.device, self.dtype, self.packed_linears)
+        return " ".join(map(str, (*parts, self.fused_layers, self.batch_invariant)))
 
 
 class TorchRunner:
-    """Runs steps of one model; see ``app.core.step.Runner``.
+    """Runs steps of one model; see ``app.core.step.Runner``. A step raises ``DeviceFailed``.
 
     On the CPU ``launch`` does the whole forward pass before it returns. A helper thread would
     let masks be filled meanwhile, but it would take the core from the matrix products it is
@@ -83,9 +115,11 @@ class TorchRunner:
         self._sampler = sampler
         self.description = description
         self.block_size = storage.block_size
-        self.num_blocks = storage.groups[0].num_blocks
+        self.cache_groups = storage.groups
         self.max_model_len = description.max_model_len
         self._launched: Tensor | None = None
+        self._drawn: StepResult | DeviceDraws = StepResult(())
+        """The last draws, which the next step may go on from."""
 
     @property
     def kernel_compilations(self) -> int:
@@ -95,15 +129,45 @@ class TorchRunner:
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> None:
         assert self._launched is None, "launch twice without sample between"
-        step = lay_out(plan, self.block_size)
-        steps = self._forward if self._graphs is None else self._graphs
-        self._launched = steps.run(step)
+        with naming_failures():
+            step = lay_out(plan, self.block_size)
+            drawn = self._drawn
+            if self._graphs is None:
+                assert isinstance(drawn, StepResult)
+                _put_drawn(step, drawn)
+                self._launched = self._forward.run(step)
+            else:
+                ids = None if isinstance(drawn, StepResult) else drawn.ids
+                self._launched = self._graphs.run(step, ids)
 
     @torch.inference_mode()
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
         assert self._launched is not None, "sample without launch"
         logits, self._launched = self._launched, None
-        return self._sampler.sample(logits, draws) if draws else StepResult(tokens=())
+        if not draws:
+            return StepResult(tokens=())
+        with naming_failures():
+            self._drawn = self._sampler.sample(logits, draws)
+            return _Watched(self._drawn)
+
+
+def _put_drawn(step: StepArrays, drawn: StepResult) -> None:
+    """Replace the tokens that the step before drew, where the host has them."""
+    places = np.flatnonzero(step.drawn_rows >= 0)
+    if len(places):
+        ids = np.array([token.token_id for token in drawn.tokens])
+        step.token_ids[places] = ids[step.drawn_rows[places]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """Draws of a device: a step that failed there fails here at the latest."""
+
+    pending: PendingDraws
+
+    def wait(self) -> StepResult:
+        with naming_failures():
+            return self.pending.wait()
 
 
 def load_runner(config: ModelConfig) -> TorchRunner:
@@ -111,25 +175,49 @@ def load_runner(config: ModelConfig) -> TorchRunner:
 
     Raises ``UnsupportedModel``, saying what is wrong, where it cannot be loaded or served.
     """
+    try:
+        with naming_failures():
+            return _load(config)
+    except DeviceFailed as error:
+        raise UnsupportedModel(f"{config.model} cannot be served here: {error}") from error
+
+
+def _load(config: ModelConfig) -> TorchRunner:
     torch.set_num_threads(config.threads or min(torch.get_num_threads(), granted_cores()))
     device = choose_device(config.device)
+    describe(device)
+    forbid_rounded_sums(device)
     dtype = choose_dtype(config.dtype, device)
+    budget = _memory_budget(config, device)
     model = load_model(config, device, dtype)
     compilations = _count_compilations(device)
     route = AttentionRoute()
     shapes = probe_layers(model, route)
     parameters = model.num_parameters()
-    packed = _prepare(model, route, shapes, config)
+    prepared = _prepare(model, route, shapes, config)
 
     vocab_size = _vocab_size(model, config.vocab_size)
-    num_blocks = blocks_within(_cache_bytes(config, device), shapes, config.block_size)
-    cache_tokens = num_blocks * config.block_size
-    max_model_len = _max_model_len(model, config, cache_tokens)
-    storage = allocate(shapes, num_blocks=num_blocks, block_size=config.block_size, device=device)
-    attention = step_attention(storage, shapes, max_model_len)
+    sampler = _sampler(vocab_size, device, dtype)
+    if budget is None:
+        cache_bytes = config.kv_cache_bytes or _CPU_CACHE_BYTES
+    else:
+        cache_bytes = _rehearsed(budget, config, model, route, shapes, sampler, vocab_size)
+        budget.settle()
+    use = CacheUse(
+        config.max_model_len,
+        position_limit(model.config),
+        config.max_running,
+        config.max_batch_tokens,
+    )
+    groups = groups_within(cache_bytes, shapes, config.block_size, use)
+    cache_tokens = groups[0].num_blocks * config.block_size
+    max_model_len = _max_model_len(use, cache_tokens)
+    storage = allocate_groups(shapes, groups, block_size=config.block_size, device=device)
+    attention = step_attention(
+        storage, shapes, max_model_len, batch_invariant=config.batch_invariant
+    )
     forward = RaggedForward(model, route, attention)
     graphs = _graphs(forward, attention, config, max_model_len)
-    sampler = _sampler(vocab_size, device, dtype)
     if compilations is not None:
         compilations.loaded()
     return TorchRunner(
@@ -143,13 +231,22 @@ def load_runner(config: ModelConfig) -> TorchRunner:
             device=device.type,
             dtype=str(dtype).removeprefix("torch."),
             parameters=parameters,
-            packed_linears=packed,
+            packed_linears=prepared.packed_linears,
+            fused_layers=prepared.fused_layers,
+            batch_invariant=config.batch_invariant,
             cuda_graphs=0 if graphs is None else graphs.count,
             cache_tokens=cache_tokens,
+            window_tokens=tuple([g.num_blocks * config.block_size for g in groups[1:]]),
             max_model_len=max_model_len,
-            spare_tokens=_SPARE_TOKENS[device.type],
+            spare_tokens=spare_tokens(device),
         ),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    packed_linears: int
+    fused_layers: int
 
 
 def _prepare(
@@ -157,26 +254,40 @@ def _prepare(
     route: AttentionRoute,
     shapes: dict[int, LayerShape],
     config: ModelConfig,
-) -> int:
-    """Pack weights where that pays and run the self-check; returns how many were packed.
+) -> _Prepared:
+    """Pack or fuse weights where that pays, and run the self-check.
 
     What is expected comes from the model as loaded, so the check covers the packing too.
     """
     block_size = min(config.block_size, _CHECK_BLOCK_SIZE)
-    case = make_case(model.config.get_text_config().vocab_size, block_size)
+    groups = len({shape.window for shape in shapes.values()})
+    case = make_case(model.config.get_text_config().vocab_size, block_size, groups)
     expected = whole_logits(model, case, "eager")
-    noise, packed = None, 0
-    if config.pack_linears and can_fuse(model):
+    noise, packed, fused = None, 0, 0
+    if model.device.type == "cuda":
+        # Imported where it is needed: triton is there with CUDA builds of torch only.
+        from app.model.cuda.layers import fuse as fuse_on_device
+
+        noise = rounding_noise(model, case, expected)
+        fused = fuse_on_device(model, route, batch_invariant=config.batch_invariant)
+        torch.cuda.empty_cache()  # what was joined lies beside its parts until they are given back
+    elif config.pack_linears and can_fuse(model):
         noise = rounding_noise(model, case, expected)
         packed = fuse(model, route)
     elif config.pack_linears and can_pack(model.dtype, model.device):
         packed = pack_linears(model)
+    if config.batch_invariant and model.device.type == "cpu":
+        require_invariance(model)
     model.set_attn_implementation(route.name)
     storage = allocate(shapes, num_blocks=case.blocks, block_size=block_size, device=model.device)
-    attention = step_attention(storage, shapes, max_model_len=case.blocks * block_size)
+    attention = step_attention(
+        storage, shapes, case.blocks * block_size, batch_invariant=config.batch_invariant
+    )
     forward = RaggedForward(model, route, attention)
     check_ragged_step(model, forward, case, block_size, expected, noise)
-    return packed
+    if config.batch_invariant:
+        check_invariance(forward, case, block_size)
+    return _Prepared(packed_linears=packed, fused_layers=fused)
 
 
 def _count_compilations(device: torch.device) -> KernelCompilations | None:
@@ -190,15 +301,21 @@ def _count_compilations(device: torch.device) -> KernelCompilations | None:
 
 
 def step_attention(
-    storage: KvStorage, shapes: Mapping[int, LayerShape], max_model_len: int
+    storage: KvStorage,
+    shapes: Mapping[int, LayerShape],
+    max_model_len: int,
+    *,
+    batch_invariant: bool = False,
 ) -> CpuAttention | TritonAttention:
     """Attention on the storage's device, for layers of these shapes."""
     if next(iter(storage.keys.values())).device.type == "cpu":
-        return CpuAttention(storage)
+        return CpuAttention(storage, batch_invariant=batch_invariant)
     # Imported where it is needed: triton is there with CUDA builds of torch only.
     from app.model.cuda.attention import TritonAttention
 
-    return TritonAttention(storage, shapes, max_model_len=max_model_len)
+    return TritonAttention(
+        storage, shapes, max_model_len=max_model_len, batch_invariant=batch_invariant
+    )
 
 
 def _graphs(
@@ -225,13 +342,42 @@ def _sampler(vocab_size: int, device: torch.device, dtype: torch.dtype) -> Sampl
     return sampler
 
 
-def _cache_bytes(config: ModelConfig, device: torch.device) -> int:
-    if config.kv_cache_bytes is not None:
-        return config.kv_cache_bytes
+def _memory_budget(config: ModelConfig, device: torch.device) -> MemoryBudget | None:
+    """None on the CPU. Made before the model is loaded."""
     if device.type == "cpu":
-        return _CPU_CACHE_BYTES
-    free, _ = torch.cuda.mem_get_info(device)
-    return int(free * config.cuda_memory_share)
+        return None
+    return MemoryBudget(CudaMemory(device), config.cuda_memory_share, config.kv_cache_bytes)
+
+
+def _rehearsed(
+    budget: MemoryBudget,
+    config: ModelConfig,
+    model: PreTrainedModel,
+    route: AttentionRoute,
+    shapes: dict[int, LayerShape],
+    sampler: Sampler,
+    vocab_size: int,
+) -> int:
+    """Bytes for the cache, found out over a small one that is gone afterwards."""
+    size = config.block_size
+    storage = allocate(shapes, num_blocks=REHEARSAL_BLOCKS, block_size=size, device=model.device)
+    whole = [n for n, options in route.options.items() if options.window is None] or [*shapes]
+    most = budget.most_tokens(sum(shapes[layer].token_bytes for layer in whole))
+    context = min(config.max_model_len or position_limit(model.config) or most, most)
+    attention = step_attention(storage, shapes, context, batch_invariant=config.batch_invariant)
+    forward = RaggedForward(model, route, attention)
+    limits = StepLimits(config.max_batch_tokens, config.max_running, config.max_rows_each, context)
+    steps = largest_steps(
+        limits,
+        vocab_size=vocab_size,
+        block_size=size,
+        blocks=[group.num_blocks for group in storage.groups],
+    )
+    return budget.cache_bytes(
+        rehearsal_bytes=storage.nbytes,
+        run_steps=lambda: rehearse(forward, sampler, steps, size),
+        capture=lambda: _graphs(forward, attention, config, context),
+    )
 
 
 def _vocab_size(model: PreTrainedModel, asked: int | None) -> int:
@@ -243,9 +389,8 @@ def _vocab_size(model: PreTrainedModel, asked: int | None) -> int:
     return asked or width
 
 
-def _max_model_len(model: PreTrainedModel, config: ModelConfig, cache_tokens: int) -> int:
-    limit = position_limit(model.config)
-    asked = config.max_model_len
+def _max_model_len(use: CacheUse, cache_tokens: int) -> int:
+    asked, limit = use.asked, use.limit
     if asked is None:
         return cache_tokens if limit is None else min(limit, cache_tokens)
     if limit is not None and asked > limit:

@@ -17,13 +17,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.activations import SiLUActivation
 
+from app.core.errors import UnsupportedModel
 from app.model.attention import AttentionRoute
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.kernels import jobs, panels, team
 from app.model.cpu.packed_linear import replace_modules
+from app.model.device import cpu_has_amx
 from app.model.inputs import Ints
 from app.model.kv_storage import KvStorage
-from app.model.loading import cpu_has_amx
 
 _KNOWN = {"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer"}
 """All are: RMSNorm, attention with RoPE, RMSNorm, SwiGLU; Qwen 3 norms heads too."""
@@ -143,6 +144,7 @@ class FusedLayer(nn.Module):
         if self._number == 0:
             hidden_states = hidden_states.contiguous()
             workspace.begin(hidden_states, position_embeddings, attention)
+        workspace.select(attention, self._number)
         jobs.first_half(*self._team.shared, self._number)
         attention.attend_long(self._number, workspace.queries, self._options, workspace.attended)
         jobs.second_half(*self._team.shared, self._number)
@@ -155,6 +157,7 @@ class _Workspace:
     def __init__(self, workers: CpuTeam) -> None:
         self._team = workers
         self._size = 0
+        self._group = 0
         self._storage: KvStorage | None = None
         self._pools: Ints = np.empty((0, 2), dtype=np.int64)
         self._alive: tuple[Any, ...] = ()
@@ -185,6 +188,7 @@ class _Workspace:
         self.attended = self._attended[: tokens * queries * dim].view(tokens, queries, dim)
         cos, sin = (part.contiguous() for part in position_embeddings)
         short, pools = attention.short, self._addresses(attention.storage)
+        self._group = 0
         self._team.steps[0] = (
             tokens,
             hidden.data_ptr(),
@@ -195,15 +199,26 @@ class _Workspace:
             cos.data_ptr(),
             sin.data_ptr(),
             cos.shape[-1],
-            attention.slots.ctypes.data,
+            attention.slots[0].ctypes.data,
             short.spans.ctypes.data,
             len(short.spans),
-            short.blocks.ctypes.data,
+            short.blocks[0].ctypes.data,
             attention.storage.block_size,
             pools.ctypes.data,
-            len(attention.storage.keys[0]),
+            _pool_slots(attention.storage, 0),
         )
         self._alive = (hidden, cos, sin, attention.slots, short, pools)
+
+    def select(self, attention: CpuAttention, layer: int) -> None:
+        """Have the loops read and write the blocks of the cache group of ``layer``."""
+        group = attention.storage.group_of[layer]
+        if group == self._group:
+            return
+        self._group = group
+        step = self._team.steps
+        step["slots"] = attention.slots[group].ctypes.data
+        step["blocks"] = attention.short.blocks[group].ctypes.data
+        step["pool_slots"] = _pool_slots(attention.storage, group)
 
     def _addresses(self, storage: KvStorage) -> Ints:
         if storage is not self._storage:
@@ -211,6 +226,10 @@ class _Workspace:
             pools = [(storage.keys[i], storage.values[i]) for i in range(len(storage.keys))]
             self._pools = np.array([(k.data_ptr(), v.data_ptr()) for k, v in pools], np.int64)
         return self._pools
+
+
+def _pool_slots(storage: KvStorage, group: int) -> int:
+    return len(storage.keys[storage.groups[group].layers[0]])
 
 
 def _joined_bias(parts: tuple[nn.Linear, ...]) -> Tensor | None:
@@ -259,6 +278,19 @@ def fuse(model: PreTrainedModel, route: AttentionRoute) -> int:
     return replaced + replace_modules(
         model, _has_panels, lambda linear: PanelLinear(linear, workers)
     )
+
+
+def require_invariance(model: PreTrainedModel) -> None:
+    """Raises ``UnsupportedModel`` unless the layers of ``model`` have been fused.
+
+    The products of torch's libraries add in another order for another number of rows, in float32
+    as in bfloat16.
+    """
+    if not any(isinstance(module, FusedLayer) for module in model.modules()):
+        raise UnsupportedModel(
+            "no batch-invariant mode here: on the CPU it takes bfloat16, AVX512-BF16 without AMX, "
+            f"Linux, and a model of {', '.join(sorted(_KNOWN))}"
+        )
 
 
 def _has_panels(module: nn.Module) -> bool:
