@@ -28,6 +28,7 @@ IMPORTED_BY: Mapping[str, Sequence[str]] = {
         "model/test_cuda_attention.py",
         "model/test_cuda_compilations.py",
         "model/test_cuda_graphs.py",
+        "model/test_cuda_sampling.py",
     ],
 }
 collect_ignore = [
