@@ -210,15 +210,16 @@ def test_half_precision_differs_from_float32_no_more_than_transformers_does(
     assert error(found, exact) < 1.3 * error(plain, exact) < 0.1
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("llama", torch.float32), ("gemma3", torch.bfloat16)], ids=str
+)
 def test_a_token_is_the_same_however_its_text_is_cut_and_whoever_is_beside_it(
     kind: str, dtype: torch.dtype, tmp_path: Path
 ) -> None:
     _, forward, _ = fused(saved(tmp_path, kind), dtype, batch_invariant=True)
-    text = list(range(20, 29))
+    text = list(range(20, 26))
     others = [Span((token,), 0, ((20 + token,),)) for token in range(33)]
-    blocks = (tuple(range(3)),)
+    blocks = ((0, 1),)
 
     def logits(first: int, last: int, before: int, behind: int) -> Tensor:
         """Of ``text[first:last]``, with so many others before and behind it."""
@@ -228,9 +229,9 @@ def test_a_token_is_the_same_however_its_text_is_cut_and_whoever_is_beside_it(
         return forward.run(lay_out(StepPlan(spans, rows), 4))
 
     alone = torch.cat([logits(i, i + 1, 0, 0) for i in range(len(text))])
-    for before, behind in ((0, 0), (0, 2), (2, 0), (3, 4), (20, 13)):
-        assert torch.equal(logits(0, 9, before, behind), alone)
-    halves = [logits(0, 4, 1, 1), logits(4, 9, 7, 0)]
+    for before, behind in ((0, 0), (2, 0), (20, 13)):
+        assert torch.equal(logits(0, 6, before, behind), alone)
+    halves = [logits(0, 3, 0, 2), logits(3, 6, 3, 4)]
     assert torch.equal(torch.cat(halves), alone)
 
 
@@ -362,8 +363,8 @@ def test_steps_of_other_sizes_ask_for_no_other_kernels(tmp_path: Path) -> None:
 
     with mock.patch.object(KernelInterface, "__getitem__", watched):
         sizes = []
-        for tokens in (1, 2, 15, 16, 17):
+        for tokens in (1, 2, 16, 17):
             plan = StepPlan([Span([3] * tokens, 0, (tuple(range(5)),))], [LogitsRow(0, 0)])
             forward.run(lay_out(plan, 4))
             sizes.append(len(asked))
-    assert sizes == [sizes[0]] * 5, asked
+    assert sizes == [sizes[0]] * 4, asked
