@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from app.core.errors import UnsupportedModel
+from app.core.errors import DeviceFailed, UnsupportedModel
 from app.core.step import Draw, PendingDraws, StepPlan, StepResult
 from app.model.architecture import position_limit
 from app.model.attention import AttentionRoute, probe_layers
@@ -20,6 +20,7 @@ from app.model.cpu.cores import granted_cores
 from app.model.cpu.layers import can_fuse, fuse, require_invariance
 from app.model.cpu.packed_linear import can_pack, pack_linears
 from app.model.cpu.sampling import CpuSampler
+from app.model.cuda.memory import CudaMemory, MemoryBudget
 from app.model.cuda.sampling import DeviceSampler
 from app.model.device import (
     choose_device,
@@ -33,6 +34,7 @@ from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate, blocks_within
 from app.model.loading import load_model
+from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
 from app.model.sampling import Sampler
 from app.model.self_check import (
     check_invariance,
@@ -132,11 +134,20 @@ def load_runner(config: ModelConfig) -> TorchRunner:
 
     Raises ``UnsupportedModel``, saying what is wrong, where it cannot be loaded or served.
     """
+    try:
+        with naming_failures():
+            return _load(config)
+    except DeviceFailed as error:
+        raise UnsupportedModel(f"{config.model} cannot be served here: {error}") from error
+
+
+def _load(config: ModelConfig) -> TorchRunner:
     torch.set_num_threads(config.threads or min(torch.get_num_threads(), granted_cores()))
     device = choose_device(config.device)
     describe(device)
     forbid_rounded_sums(device)
     dtype = choose_dtype(config.dtype, device)
+    budget = _memory_budget(config, device)
     model = load_model(config, device, dtype)
     route = AttentionRoute()
     shapes = probe_layers(model, route)
@@ -145,7 +156,13 @@ def load_runner(config: ModelConfig) -> TorchRunner:
     prepared = _prepare(model, route, shapes, group, config)
 
     vocab_size = _vocab_size(model, config.vocab_size)
-    num_blocks = blocks_within(_cache_bytes(config, device), shapes, config.block_size)
+    sampler = _sampler(vocab_size, device, dtype)
+    if budget is None:
+        cache_bytes = config.kv_cache_bytes or _CPU_CACHE_BYTES
+    else:
+        cache_bytes = _rehearsed(budget, config, model, route, shapes, sampler, vocab_size)
+        budget.settle()
+    num_blocks = blocks_within(cache_bytes, shapes, config.block_size)
     cache_tokens = num_blocks * config.block_size
     max_model_len = _max_model_len(model, config, cache_tokens)
     storage = allocate(shapes, num_blocks=num_blocks, block_size=config.block_size, device=device)
@@ -155,7 +172,7 @@ def load_runner(config: ModelConfig) -> TorchRunner:
     return TorchRunner(
         forward=forward,
         graphs=graphs,
-        sampler=_sampler(vocab_size, device, dtype),
+        sampler=sampler,
         storage=storage,
         description=RunnerDescription(
             architecture=type(model).__name__,
@@ -257,13 +274,42 @@ def _sampler(vocab_size: int, device: torch.device, dtype: torch.dtype) -> Sampl
     return sampler
 
 
-def _cache_bytes(config: ModelConfig, device: torch.device) -> int:
-    if config.kv_cache_bytes is not None:
-        return config.kv_cache_bytes
+def _memory_budget(config: ModelConfig, device: torch.device) -> MemoryBudget | None:
+    """None on the CPU. Made before the model is loaded."""
     if device.type == "cpu":
-        return _CPU_CACHE_BYTES
-    free, _ = torch.cuda.mem_get_info(device)
-    return int(free * config.cuda_memory_share)
+        return None
+    return MemoryBudget(CudaMemory(device), config.cuda_memory_share, config.kv_cache_bytes)
+
+
+def _rehearsed(
+    budget: MemoryBudget,
+    config: ModelConfig,
+    model: PreTrainedModel,
+    route: AttentionRoute,
+    shapes: dict[int, LayerShape],
+    sampler: Sampler,
+    vocab_size: int,
+) -> int:
+    """Bytes for the cache, found out over a small one that is gone afterwards."""
+    size = config.block_size
+    storage = allocate(shapes, num_blocks=REHEARSAL_BLOCKS, block_size=size, device=model.device)
+    attention = step_attention(storage, max(shape.group for shape in shapes.values()))
+    forward = RaggedForward(model, route, attention)
+    whole = [n for n, options in route.options.items() if options.window is None] or [*shapes]
+    most = budget.most_tokens(sum(shapes[layer].token_bytes for layer in whole))
+    context = min(config.max_model_len or position_limit(model.config) or most, most)
+    limits = StepLimits(config.max_batch_tokens, config.max_running, config.max_rows_each, context)
+    steps = largest_steps(
+        limits,
+        vocab_size=vocab_size,
+        block_size=size,
+        blocks=[group.num_blocks for group in storage.groups],
+    )
+    return budget.cache_bytes(
+        rehearsal_bytes=storage.nbytes,
+        run_steps=lambda: rehearse(forward, sampler, steps, size),
+        capture=lambda: _graphs(forward, attention, storage, config, context),
+    )
 
 
 def _vocab_size(model: PreTrainedModel, asked: int | None) -> int:
