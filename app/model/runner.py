@@ -293,7 +293,8 @@ def _rehearsed(
     """Bytes for the cache, found out over a small one that is gone afterwards."""
     size = config.block_size
     storage = allocate(shapes, num_blocks=REHEARSAL_BLOCKS, block_size=size, device=model.device)
-    attention = step_attention(storage, max(shape.group for shape in shapes.values()))
+    group = max(shape.group for shape in shapes.values())
+    attention = step_attention(storage, group, batch_invariant=config.batch_invariant)
     forward = RaggedForward(model, route, attention)
     whole = [n for n, options in route.options.items() if options.window is None] or [*shapes]
     most = budget.most_tokens(sum(shapes[layer].token_bytes for layer in whole))
