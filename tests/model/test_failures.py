@@ -82,7 +82,7 @@ def test_a_runner_names_a_failure_wherever_it_shows(bad: str) -> None:
     part: Any = Part(bad)
     shapes = {0: LayerShape(1, 8, 8, 1, torch.float32)}
     storage = allocate(shapes, num_blocks=2, block_size=4, device=torch.device("cpu"))
-    description: Any = RunnerDescription("tiny", "cpu", "float32", 0, 0, 0, 8, 8, 16)
+    description: Any = RunnerDescription("tiny", "cpu", "float32", 0, 0, 0, False, 0, 8, 8, 16)
     runner = TorchRunner(
         forward=part, graphs=None, sampler=part, storage=storage, description=description
     )
