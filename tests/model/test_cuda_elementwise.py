@@ -42,11 +42,15 @@ def random(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def assert_rounded_alike(found: Tensor, expected: Tensor) -> None:
-    """Equal but for a step of the last place, where float32 sums were added in another order."""
+    """Equal in half precision, but for a few that fell to the other side: float32 sums were added
+    in another order."""
     assert found.dtype == expected.dtype
-    torch.testing.assert_close(found, expected, rtol=2 * torch.finfo(found.dtype).eps, atol=1e-6)
-    if found.dtype != torch.float32:
+    if found.dtype == torch.float32:
+        torch.testing.assert_close(found, expected, rtol=2e-6, atol=1e-5)
+    else:
         assert (found == expected).float().mean() > 0.99
+        last_place = torch.finfo(found.dtype).eps * expected.abs().max()
+        assert (found - expected).abs().max() <= 4 * last_place
 
 
 def a_norm(
@@ -119,7 +123,8 @@ def test_activations_are_those_of_torch(dtype: torch.dtype) -> None:
     gelu = functional.gelu(gate, approximate="tanh")
     found = activate(gate_up, gelu=True)
     # torch takes 1 + tanh(x) for a small x, and loses what cancels out.
-    torch.testing.assert_close(found, gelu * up, rtol=2 * torch.finfo(dtype).eps, atol=1e-5)
+    rtol = max(2e-6, 2 * torch.finfo(dtype).eps)
+    torch.testing.assert_close(found, gelu * up, rtol=rtol, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
