@@ -68,7 +68,7 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama with another activation": ("LlamaConfig", {"hidden_act": "relu"}),
 }
 
-LENGTHS = (13, 2, 6)
+LENGTHS = (11, 2, 5)
 """Tokens of the texts."""
 
 ATTENTION_LAUNCHES = 3
@@ -192,8 +192,16 @@ def test_random_batches_give_the_logits_of_transformers(
         torch.testing.assert_close(rows, wanted, atol=2e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("kind", ["llama with biases", "qwen3", "gemma3"])
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        ("llama with biases", torch.bfloat16),
+        ("qwen3", torch.float16),
+        ("qwen3", torch.bfloat16),
+        ("gemma3", torch.bfloat16),
+    ],
+    ids=str,
+)
 def test_half_precision_differs_from_float32_no_more_than_transformers_does(
     kind: str, dtype: torch.dtype, tmp_path: Path
 ) -> None:
@@ -325,18 +333,19 @@ def launches_of_a_step(folder: str, *, batch_invariant: bool) -> tuple[list[str]
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral with a window", *GEMMAS])
-def test_a_layer_takes_at_most_twelve_launches(kind: str, tmp_path: Path) -> None:
+def test_a_layer_takes_eleven_launches_of_the_twelve_it_may(kind: str, tmp_path: Path) -> None:
     counts = []
-    for layers in (2, 4):
+    few, more = (2, 4) if kind == "gemma3" else (1, 2)  # Gemma 3 turns its kinds of layers apart
+    for layers in (few, more):
         (folder := tmp_path / str(layers)).mkdir()
         names, calls = launches_of_a_step(
             saved(folder, kind, num_hidden_layers=layers), batch_invariant=False
         )
         assert calls == layers
         counts.append(len(names) + ATTENTION_LAUNCHES * calls)
-    of_a_layer = (counts[1] - counts[0]) / 2
+    of_a_layer = (counts[1] - counts[0]) / (more - few)
     assert of_a_layer == 11
-    assert counts[0] - 2 * of_a_layer <= 30, names
+    assert counts[0] - few * of_a_layer <= 24, names
 
 
 def test_steps_of_other_sizes_ask_for_no_other_kernels(tmp_path: Path) -> None:
