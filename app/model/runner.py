@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,14 @@ from app.model.device import (
 from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
-from app.model.kv_storage import KvStorage, LayerShape, allocate, blocks_within
+from app.model.kv_storage import (
+    CacheUse,
+    KvStorage,
+    LayerShape,
+    allocate,
+    allocate_groups,
+    groups_within,
+)
 from app.model.loading import load_model
 from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
 from app.model.sampling import Sampler
@@ -46,7 +53,8 @@ from app.model.self_check import (
 
 if TYPE_CHECKING:
     from app.model.cuda.attention import TritonAttention
-    from app.model.cuda.graphs import CudaGraphs
+    from app.model.cuda.compilations import KernelCompilations
+    from app.model.cuda.graphs import CudaSteps
 
 _CPU_CACHE_BYTES = 1 << 30
 _CHECK_BLOCK_SIZE = 16
@@ -68,10 +76,18 @@ class RunnerDescription:
     cuda_graphs: int
     """Step shapes captured as CUDA graphs."""
     cache_tokens: int
-    """Tokens the cache holds, all sequences together."""
+    """Tokens the cache holds, all sequences together, in the group of layers that reads most."""
     max_model_len: int
     spare_tokens: int
     """Tokens whose computation takes as long as reading the weights once."""
+    window_tokens: tuple[int, ...] = ()
+    """Tokens that the cache's other groups hold: layers with a sliding window."""
+
+    @property
+    def arithmetic(self) -> str:
+        """What of it the numbers of an answer depend on: not how large a cache came to be."""
+        parts = (self.architecture, self.device, self.dtype, self.packed_linears)
+        return " ".join(map(str, (*parts, self.fused_layers, self.batch_invariant)))
 
 
 class TorchRunner:
@@ -86,27 +102,34 @@ class TorchRunner:
         self,
         *,
         forward: RaggedForward,
-        graphs: CudaGraphs | None,
+        graphs: CudaSteps | None,
         sampler: Sampler,
         storage: KvStorage,
         description: RunnerDescription,
+        compilations: KernelCompilations | None,
     ) -> None:
         self._forward = forward
         self._graphs = graphs
+        self._compilations = compilations
         self._sampler = sampler
         self.description = description
         self.block_size = storage.block_size
-        self.num_blocks = storage.groups[0].num_blocks
+        self.cache_groups = storage.groups
         self.max_model_len = description.max_model_len
         self._launched: Tensor | None = None
+
+    @property
+    def kernel_compilations(self) -> int:
+        """GPU kernels that were compiled while serving; each made everybody wait."""
+        return 0 if self._compilations is None else self._compilations.while_serving
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> None:
         assert self._launched is None, "launch twice without sample between"
         with naming_failures():
             step = lay_out(plan, self.block_size)
-            logits = None if self._graphs is None else self._graphs.run(step)
-            self._launched = self._forward.run(step) if logits is None else logits
+            steps = self._forward if self._graphs is None else self._graphs
+            self._launched = steps.run(step)
 
     @torch.inference_mode()
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
@@ -149,11 +172,11 @@ def _load(config: ModelConfig) -> TorchRunner:
     dtype = choose_dtype(config.dtype, device)
     budget = _memory_budget(config, device)
     model = load_model(config, device, dtype)
+    compilations = _count_compilations(device)
     route = AttentionRoute()
     shapes = probe_layers(model, route)
-    group = max(shape.group for shape in shapes.values())
     parameters = model.num_parameters()
-    prepared = _prepare(model, route, shapes, group, config)
+    prepared = _prepare(model, route, shapes, config)
 
     vocab_size = _vocab_size(model, config.vocab_size)
     sampler = _sampler(vocab_size, device, dtype)
@@ -162,18 +185,29 @@ def _load(config: ModelConfig) -> TorchRunner:
     else:
         cache_bytes = _rehearsed(budget, config, model, route, shapes, sampler, vocab_size)
         budget.settle()
-    num_blocks = blocks_within(cache_bytes, shapes, config.block_size)
-    cache_tokens = num_blocks * config.block_size
-    max_model_len = _max_model_len(model, config, cache_tokens)
-    storage = allocate(shapes, num_blocks=num_blocks, block_size=config.block_size, device=device)
-    attention = step_attention(storage, group, batch_invariant=config.batch_invariant)
+    use = CacheUse(
+        config.max_model_len,
+        position_limit(model.config),
+        config.max_running,
+        config.max_batch_tokens,
+    )
+    groups = groups_within(cache_bytes, shapes, config.block_size, use)
+    cache_tokens = groups[0].num_blocks * config.block_size
+    max_model_len = _max_model_len(use, cache_tokens)
+    storage = allocate_groups(shapes, groups, block_size=config.block_size, device=device)
+    attention = step_attention(
+        storage, shapes, max_model_len, batch_invariant=config.batch_invariant
+    )
     forward = RaggedForward(model, route, attention)
-    graphs = _graphs(forward, attention, storage, config, max_model_len)
+    graphs = _graphs(forward, attention, config, max_model_len)
+    if compilations is not None:
+        compilations.loaded()
     return TorchRunner(
         forward=forward,
         graphs=graphs,
         sampler=sampler,
         storage=storage,
+        compilations=compilations,
         description=RunnerDescription(
             architecture=type(model).__name__,
             device=device.type,
@@ -184,6 +218,7 @@ def _load(config: ModelConfig) -> TorchRunner:
             batch_invariant=config.batch_invariant,
             cuda_graphs=0 if graphs is None else graphs.count,
             cache_tokens=cache_tokens,
+            window_tokens=tuple([g.num_blocks * config.block_size for g in groups[1:]]),
             max_model_len=max_model_len,
             spare_tokens=spare_tokens(device),
         ),
@@ -200,7 +235,6 @@ def _prepare(
     model: PreTrainedModel,
     route: AttentionRoute,
     shapes: dict[int, LayerShape],
-    group: int,
     config: ModelConfig,
 ) -> _Prepared:
     """Pack or fuse weights where that pays, and run the self-check.
@@ -208,7 +242,8 @@ def _prepare(
     What is expected comes from the model as loaded, so the check covers the packing too.
     """
     block_size = min(config.block_size, _CHECK_BLOCK_SIZE)
-    case = make_case(model.config.get_text_config().vocab_size, block_size)
+    groups = len({shape.window for shape in shapes.values()})
+    case = make_case(model.config.get_text_config().vocab_size, block_size, groups)
     expected = whole_logits(model, case, "eager")
     noise, packed, fused = None, 0, 0
     if model.device.type == "cuda":
@@ -227,7 +262,9 @@ def _prepare(
         require_invariance(model)
     model.set_attn_implementation(route.name)
     storage = allocate(shapes, num_blocks=case.blocks, block_size=block_size, device=model.device)
-    attention = step_attention(storage, group, batch_invariant=config.batch_invariant)
+    attention = step_attention(
+        storage, shapes, case.blocks * block_size, batch_invariant=config.batch_invariant
+    )
     forward = RaggedForward(model, route, attention)
     check_ragged_step(model, forward, case, block_size, expected, noise)
     if config.batch_invariant:
@@ -235,35 +272,48 @@ def _prepare(
     return _Prepared(packed_linears=packed, fused_layers=fused)
 
 
+def _count_compilations(device: torch.device) -> KernelCompilations | None:
+    if device.type == "cpu":
+        return None
+    from app.model.cuda.compilations import KernelCompilations
+
+    compilations = KernelCompilations()
+    compilations.watch()
+    return compilations
+
+
 def step_attention(
-    storage: KvStorage, group: int, *, batch_invariant: bool = False
+    storage: KvStorage,
+    shapes: Mapping[int, LayerShape],
+    max_model_len: int,
+    *,
+    batch_invariant: bool = False,
 ) -> CpuAttention | TritonAttention:
-    """Attention on the storage's device; ``group`` is G, query heads for each key head, at most."""
+    """Attention on the storage's device, for layers of these shapes."""
     if next(iter(storage.keys.values())).device.type == "cpu":
         return CpuAttention(storage, batch_invariant=batch_invariant)
     # Imported where it is needed: triton is there with CUDA builds of torch only.
     from app.model.cuda.attention import TritonAttention
 
-    return TritonAttention(storage, group)
+    return TritonAttention(
+        storage, shapes, max_model_len=max_model_len, batch_invariant=batch_invariant
+    )
 
 
 def _graphs(
     forward: RaggedForward,
     attention: CpuAttention | TritonAttention,
-    storage: KvStorage,
     config: ModelConfig,
     max_model_len: int,
-) -> CudaGraphs | None:
-    if isinstance(attention, CpuAttention) or not config.cuda_graphs:
+) -> CudaSteps | None:
+    if isinstance(attention, CpuAttention):
         return None
-    from app.model.cuda.graphs import CudaGraphs
+    from app.model.cuda.graphs import CudaSteps
 
-    most = config.max_graph_tokens
-    graphs = CudaGraphs(
-        forward, attention, storage, max_sequences=most, max_model_len=max_model_len
-    )
-    graphs.capture()
-    return graphs
+    most = config.max_graph_tokens if config.cuda_graphs else 0
+    steps = CudaSteps(forward, attention, max_graph_tokens=most, max_model_len=max_model_len)
+    steps.prepare()
+    return steps
 
 
 def _sampler(vocab_size: int, device: torch.device, dtype: torch.dtype) -> Sampler:
@@ -293,12 +343,11 @@ def _rehearsed(
     """Bytes for the cache, found out over a small one that is gone afterwards."""
     size = config.block_size
     storage = allocate(shapes, num_blocks=REHEARSAL_BLOCKS, block_size=size, device=model.device)
-    group = max(shape.group for shape in shapes.values())
-    attention = step_attention(storage, group, batch_invariant=config.batch_invariant)
-    forward = RaggedForward(model, route, attention)
     whole = [n for n, options in route.options.items() if options.window is None] or [*shapes]
     most = budget.most_tokens(sum(shapes[layer].token_bytes for layer in whole))
     context = min(config.max_model_len or position_limit(model.config) or most, most)
+    attention = step_attention(storage, shapes, context, batch_invariant=config.batch_invariant)
+    forward = RaggedForward(model, route, attention)
     limits = StepLimits(config.max_batch_tokens, config.max_running, config.max_rows_each, context)
     steps = largest_steps(
         limits,
@@ -309,7 +358,7 @@ def _rehearsed(
     return budget.cache_bytes(
         rehearsal_bytes=storage.nbytes,
         run_steps=lambda: rehearse(forward, sampler, steps, size),
-        capture=lambda: _graphs(forward, attention, storage, config, context),
+        capture=lambda: _graphs(forward, attention, config, context),
     )
 
 
@@ -322,9 +371,8 @@ def _vocab_size(model: PreTrainedModel, asked: int | None) -> int:
     return asked or width
 
 
-def _max_model_len(model: PreTrainedModel, config: ModelConfig, cache_tokens: int) -> int:
-    limit = position_limit(model.config)
-    asked = config.max_model_len
+def _max_model_len(use: CacheUse, cache_tokens: int) -> int:
+    asked, limit = use.asked, use.limit
     if asked is None:
         return cache_tokens if limit is None else min(limit, cache_tokens)
     if limit is not None and asked > limit:

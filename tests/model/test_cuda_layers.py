@@ -23,6 +23,7 @@ from app.core.step import LogitsRow, Span, StepPlan
 from app.model.attention import AttentionOptions, AttentionRoute, probe_layers
 from app.model.config import ModelConfig
 from app.model.cpu.attention import CpuAttention
+from app.model.cuda.attention import TritonAttention
 from app.model.cuda.layers import FusedLayer, FusedNorm, fuse
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
@@ -32,6 +33,8 @@ from tests.model.interpreter import rounding_as_a_gpu_does
 from tests.model.tiny import VOCAB, PagedSequence
 
 CPU = torch.device("cpu")
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+COUNTED = pytest.mark.skipif(DEVICE.type == "cuda", reason="counted where no GPU is in the way")
 
 SIZES = {
     "vocab_size": VOCAB,
@@ -76,7 +79,7 @@ ATTENTION_LAUNCHES = 3
 
 
 class StoredAttention:
-    """The CPU's attention with the interface of the device's."""
+    """The CPU's attention with the interface of the device's, which takes long to interpret."""
 
     def __init__(self, storage: KvStorage) -> None:
         self.storage = storage
@@ -87,7 +90,7 @@ class StoredAttention:
         self._attention.begin(step)
 
     def slots(self, layer: int) -> Tensor:
-        return torch.from_numpy(self._attention.slots)
+        return torch.from_numpy(self._attention.slots[self.storage.group_of[layer]])
 
     def attend_stored(self, layer: int, query: Tensor, options: AttentionOptions) -> Tensor:
         self.calls += 1
@@ -122,13 +125,24 @@ def loaded(folder: str, dtype: torch.dtype) -> transformers.PreTrainedModel:
 
 
 def fused(
-    folder: str, dtype: torch.dtype, *, batch_invariant: bool = False, blocks: int = 60
-) -> tuple[transformers.PreTrainedModel, RaggedForward, StoredAttention]:
+    folder: str,
+    dtype: torch.dtype,
+    *,
+    batch_invariant: bool = False,
+    device_attention: bool = DEVICE.type == "cuda",
+) -> tuple[transformers.PreTrainedModel, RaggedForward, Any]:
+    """A model with fused layers, its forward pass and its attention."""
     route, model = AttentionRoute(), loaded(folder, dtype)
+    whole: Any = model
+    whole.to(DEVICE)
     shapes = probe_layers(model, route)
     assert fuse(model, route, batch_invariant=batch_invariant) == len(shapes)
-    storage = allocate(shapes, num_blocks=blocks, block_size=4, device=CPU)
-    attention = StoredAttention(storage)
+    storage = allocate(shapes, num_blocks=60, block_size=4, device=DEVICE)
+    attention: Any = StoredAttention(storage)
+    if device_attention:
+        attention = TritonAttention(
+            storage, shapes, max_model_len=256, batch_invariant=batch_invariant
+        )
     return model, RaggedForward(model, route, attention), attention
 
 
@@ -144,7 +158,7 @@ def run_in_random_batches(
     """Logits [tokens, V] of each text, computed in random chunks and random company."""
     pool = list(range(60))
     dice.shuffle(pool)
-    sequences = [PagedSequence(text, pool) for text in texts]
+    sequences = [PagedSequence(text, pool, groups=2) for text in texts]  # some have windows
     found = [torch.zeros(len(text), VOCAB) for text in texts]
     while any(s.computed < len(s.tokens) for s in sequences):
         chosen = [s for s in sequences if s.computed < len(s.tokens) and dice.random() < 0.8]
@@ -162,7 +176,7 @@ def run_in_random_batches(
             spans.append(sequence.span(length, 4))
         logits = forward.run(lay_out(StepPlan(spans=spans, rows=rows), 4))
         for (index, position), row in zip(places, logits, strict=True):
-            found[index][position] = row.float()
+            found[index][position] = row.float().cpu()
     return found
 
 
@@ -227,10 +241,10 @@ def test_a_token_is_the_same_however_its_text_is_cut_and_whoever_is_beside_it(
     kind: str, layers: int, dtype: torch.dtype, tmp_path: Path
 ) -> None:
     folder = saved(tmp_path, kind, num_hidden_layers=layers)
-    _, forward, _ = fused(folder, dtype, batch_invariant=True)
+    _, forward, _ = fused(folder, dtype, batch_invariant=True, device_attention=True)
     text = list(range(20, 26))
-    others = [Span((token,), 0, ((20 + token,),)) for token in range(33)]
-    blocks = ((0, 1),)
+    others = [Span((token,), 0, ((20 + token,),) * 2) for token in range(33)]
+    blocks = ((0, 1),) * 2
 
     def logits(first: int, last: int, before: int, behind: int) -> Tensor:
         """Of ``text[first:last]``, with so many others before and behind it."""
@@ -323,7 +337,7 @@ class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def launches_of_a_step(folder: str, *, batch_invariant: bool) -> tuple[list[str], int]:
     """Names of what a step launches beside its attention, and calls of the attention."""
     _, forward, attention = fused(folder, torch.bfloat16, batch_invariant=batch_invariant)
-    spans = [Span([5], 0, ((0,),)), Span([6, 7], 0, ((1,),))]
+    spans = [Span([5], 0, ((0,),) * 2), Span([6, 7], 0, ((1,),) * 2)]
     attention.begin(lay_out(StepPlan(spans, []), 4))
     ids, positions = torch.tensor([[5, 6, 7]]), torch.tensor([[0, 0, 1]])
     launches = Launches()
@@ -332,6 +346,7 @@ def launches_of_a_step(folder: str, *, batch_invariant: bool) -> tuple[list[str]
     return launches.names, attention.calls
 
 
+@COUNTED
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral with a window", *GEMMAS])
 def test_a_layer_takes_eleven_launches_of_the_twelve_it_may(kind: str, tmp_path: Path) -> None:
     counts = []
@@ -348,6 +363,7 @@ def test_a_layer_takes_eleven_launches_of_the_twelve_it_may(kind: str, tmp_path:
     assert counts[0] - few * of_a_layer <= 24, names
 
 
+@COUNTED
 def test_steps_of_other_sizes_ask_for_no_other_kernels(tmp_path: Path) -> None:
     """What Triton compiles a kernel for: constants, types, and of what it may specialise on whether
     it is 1 or divisible by 16."""
@@ -376,7 +392,7 @@ def test_steps_of_other_sizes_ask_for_no_other_kernels(tmp_path: Path) -> None:
     with mock.patch.object(KernelInterface, "__getitem__", watched):
         sizes = []
         for tokens in (1, 2, 16):
-            plan = StepPlan([Span([3] * tokens, 0, (tuple(range(5)),))], [LogitsRow(0, 0)])
+            plan = StepPlan([Span([3] * tokens, 0, (tuple(range(5)),) * 2)], [LogitsRow(0, 0)])
             forward.run(lay_out(plan, 4))
             sizes.append(len(asked))
     assert sizes == [sizes[0]] * 3, asked
