@@ -241,10 +241,11 @@ def test_a_token_is_the_same_however_its_text_is_cut_and_whoever_is_beside_it(
     kind: str, layers: int, dtype: torch.dtype, tmp_path: Path
 ) -> None:
     folder = saved(tmp_path, kind, num_hidden_layers=layers)
-    _, forward, _ = fused(folder, dtype, batch_invariant=True, device_attention=True)
+    _, forward, attention = fused(folder, dtype, batch_invariant=True, device_attention=True)
+    groups = len(attention.storage.groups)
     text = list(range(20, 26))
-    others = [Span((token,), 0, ((20 + token,),) * 2) for token in range(33)]
-    blocks = ((0, 1),) * 2
+    others = [Span((token,), 0, ((20 + token,),) * groups) for token in range(33)]
+    blocks = ((0, 1),) * groups
 
     def logits(first: int, last: int, before: int, behind: int) -> Tensor:
         """Of ``text[first:last]``, with so many others before and behind it."""
