@@ -127,7 +127,8 @@ for capability in (80, 90, 100):
     ):
         tiles = product.tiling(torch.empty(width, depth, dtype=dtype, device="meta"))
         types = dict.fromkeys(("x", "weight", "bias", "out"), name) | {"rows": "i32"}
-        sizes = dict(WIDTH=width, DEPTH=depth, SHARE=-(-depth // tiles.shares), BIASED=True)
+        share = -(-depth // tiles.depth // tiles.shares) * tiles.depth
+        sizes = dict(WIDTH=width, DEPTH=depth, SHARE=share, BIASED=True)
         sizes |= dict(TILE_ROWS=64, TILE_COLUMNS=tiles.columns, TILE_DEPTH=tiles.depth)
         sizes["PRECISION"] = "ieee" if dtype == torch.float32 else "tf32"
         built = build(product._product, types, sizes, capability, num_stages=tiles.stages)

@@ -88,12 +88,12 @@ def _product(
     left = x + m[:, None] * DEPTH + (low + k)[None, :]
     right = weight + n[None, :] * DEPTH + (low + k)[:, None]
     sums = tl.zeros([TILE_ROWS, TILE_COLUMNS], tl.float32)
-    for at in range(low, tl.minimum(low + SHARE, DEPTH), TILE_DEPTH):
-        if DEPTH % TILE_DEPTH == 0:
+    for step in range(SHARE // TILE_DEPTH):
+        if DEPTH % SHARE == 0:
             a = tl.load(left, mask=real_rows[:, None], other=0.0)
             b = tl.load(right, mask=real_columns[None, :], other=0.0)
         else:
-            inside = at + k < DEPTH
+            inside = low + step * TILE_DEPTH + k < DEPTH
             a = tl.load(left, mask=real_rows[:, None] & inside[None, :], other=0.0)
             b = tl.load(right, mask=real_columns[None, :] & inside[:, None], other=0.0)
         sums = tl.dot(a, b, sums, input_precision=PRECISION)
