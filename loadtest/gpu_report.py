@@ -130,7 +130,7 @@ def check_kernel(shape: Shape, device: torch.device, dtype: torch.dtype) -> floa
     worst = 0.0
     for window in (None, 64):
         options = AttentionOptions(shape.head_dim**-0.5, window, None, None)
-        attention = step_attention(storage, group)
+        attention = step_attention(storage, {0: layer}, 400 * BLOCK_SIZE)
         attention.begin(step)
         found = attention.attend(0, query, key, value, options)
         difference = found.float() - plainly(query, storage, step, options)

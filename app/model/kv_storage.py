@@ -45,6 +45,8 @@ class CacheGroup:
     layers: tuple[int, ...]
     num_blocks: int
     """Blocks the engine may use; the spare block is one more."""
+    window: int | None = None
+    """A token reads keys at most ``window - 1`` positions back; None: all."""
 
     @property
     def spare_block(self) -> int:
@@ -64,6 +66,11 @@ class KvStorage:
     def group_of(self) -> Mapping[int, int]:
         """By layer, the index of its group."""
         return {layer: i for i, group in enumerate(self.groups) for layer in group.layers}
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all of it."""
+        return sum(part.nbytes for part in (*self.keys.values(), *self.values.values()))
 
 
 def allocate(

@@ -125,6 +125,28 @@ def check_ragged_step(
         )
 
 
+def check_invariance(forward: RaggedForward, case: CheckCase, block_size: int) -> None:
+    """Run ``case`` as it is, then token by token, each alone.
+
+    Raises ``UnsupportedModel`` where one of the logits differs in a single bit.
+    """
+    for plan in case.steps:
+        together = forward.run(lay_out(plan, block_size))
+    alone = torch.empty_like(together)
+    for plan in case.steps:
+        for number, span in enumerate(plan.spans):
+            for offset, token in enumerate(span.tokens):
+                own = Span((token,), span.start + offset, span.block_tables)
+                logits = forward.run(lay_out(StepPlan([own], [LogitsRow(0, 0)]), block_size))
+                if LogitsRow(number, offset) in plan.rows:
+                    alone[list(plan.rows).index(LogitsRow(number, offset))] = logits[0]
+    if not torch.equal(together, alone):
+        raise UnsupportedModel(
+            "no batch-invariant mode here: on this device a token's logits depend on what else is "
+            "computed beside it"
+        )
+
+
 def rounding_noise(model: PreTrainedModel, case: CheckCase, expected: Tensor) -> float:
     """How far two of transformers' own attentions are apart in half precision.
 
@@ -140,9 +162,14 @@ def rounding_noise(model: PreTrainedModel, case: CheckCase, expected: Tensor) ->
 
 
 def worst_error(logits: Tensor, expected: Tensor) -> float:
-    """Largest relative error of a row, both centred: what all tokens share says nothing."""
+    """Largest of ``row_errors``; NaN where there is one."""
+    return float(row_errors(logits, expected).max())
+
+
+def row_errors(logits: Tensor, expected: Tensor) -> Tensor:
+    """Relative error of each row, both centred: what all tokens share says nothing."""
     rows, wanted = logits.float(), expected.float()
     rows = rows - rows.mean(-1, keepdim=True)
     wanted = wanted - wanted.mean(-1, keepdim=True)
-    errors = (rows - wanted).norm(dim=-1) / wanted.norm(dim=-1).clamp_min(1e-30)
-    return float(errors.max())
+    errors: Tensor = (rows - wanted).norm(dim=-1) / wanted.norm(dim=-1).clamp_min(1e-30)
+    return errors

@@ -68,6 +68,9 @@ class Settings(BaseSettings):
     kv_block_size: Count = 16
     """Tokens in a cache block."""
 
+    batch_invariant: bool = False
+    """Make answers independent of what runs beside them to the last bit, at the cost of speed;
+    where that cannot be had the server does not start. See docs/operations.md."""
     cuda_memory_share: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Share of the GPU's memory that the server may take, weights and all; the cache gets what is
     left of it, unless kv_cache_bytes is set. Means nothing on the CPU."""
@@ -106,7 +109,8 @@ class Settings(BaseSettings):
     for with timeout."""
     stall_seconds: Seconds = STALL_SECONDS
     """Time without the end of a step, while there is work, after which the engine counts as hung
-    and /health asks for a restart; more than any step takes."""
+    and /health asks for a restart, 30 seconds before the process ends by itself; more than any step
+    takes."""
     default_max_tokens: Count | None = None
     """Where a request sets no max_tokens; by default what the context leaves."""
     drain_seconds: Annotated[float, Field(ge=0)] = 30.0
@@ -238,6 +242,7 @@ class Settings(BaseSettings):
             vocab_size=vocabulary_size,
             random_weights=self.random_weights,
             threads=self.cpu_threads,
+            batch_invariant=self.batch_invariant,
             cuda_graphs=self.cuda_graphs,
             max_graph_tokens=self.cuda_graph_tokens,
         )
