@@ -22,6 +22,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from app.model.cuda.tiles import this_device
+
 _TILE_ROWS = 64
 _PROGRAMS_WANTED = 192
 """An H200 has 132 multiprocessors; below that, narrower tiles, then shares."""
