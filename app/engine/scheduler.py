@@ -189,10 +189,12 @@ class Scheduler:
                 continue
             if not blocks.can_grow(sequence.blocks, needed):  # without what is guessed, then
                 grants[sequence] = min(grants[sequence], len(sequence.tokens) - sequence.launched)
-                if not grants[sequence]:
+                needed = sequence.launched + grants[sequence]
+                flies = sequence.launched > sequence.computed
+                # Once what is in flight is committed, windows give blocks back.
+                if not grants[sequence] or (flies and not blocks.can_grow(sequence.blocks, needed)):
                     del grants[sequence]
                     continue
-                needed = sequence.launched + grants[sequence]
             while sequence in grants and not blocks.can_grow(sequence.blocks, needed):
                 grants.pop(self._preempt(), None)
                 batch.preemptions += 1

@@ -40,6 +40,8 @@ padding is a quarter at most, and a tenth on average."""
 _FEW_ROWS_FROM = 128
 """From so many tokens on there is a bucket with rows of logits for a quarter of them, too: a step
 of so many is mostly leaps and prompts."""
+_MOST_ROWS = 512
+"""Of logits in any bucket; those of 128,000 tokens take 131 MB in half precision."""
 _MOST_TABLE_BLOCKS = 1 << 20
 """Of all sequences of a replayed step together: 512 answers of 32,000 tokens, in blocks of 16."""
 _MOST_CHUNKS = 64
@@ -71,7 +73,7 @@ class Bucket:
 def make_buckets(max_tokens: int) -> tuple[Bucket, ...]:
     """The smallest first; none for ``max_tokens`` 0."""
     sizes = [size for size in _SIZES if size <= max_tokens]
-    buckets = [Bucket(size, size) for size in sizes]
+    buckets = [Bucket(size, size) for size in sizes if size <= _MOST_ROWS]
     buckets += [Bucket(size, size // 4) for size in sizes if size >= _FEW_ROWS_FROM]
     return tuple(sorted(buckets))
 
