@@ -23,8 +23,12 @@ from app.model.cuda.kernels.elementwise import (
     rotate_and_store,
 )
 from tests.model.interpreter import rounding_as_a_gpu_does
+from tests.model.quick_interpreter import hasten
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+if DEVICE.type == "cpu":
+    hasten()
+
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 WIDTH = 72
 COMPANY = (2, 7, 33)

@@ -30,10 +30,14 @@ from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage, allocate
 from app.model.loading import load_model
 from tests.model.interpreter import rounding_as_a_gpu_does
+from tests.model.quick_interpreter import hasten
 from tests.model.tiny import VOCAB, PagedSequence
 
 CPU = torch.device("cpu")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+if DEVICE.type == "cpu":
+    hasten()
+
 COUNTED = pytest.mark.skipif(DEVICE.type == "cuda", reason="counted where no GPU is in the way")
 
 SIZES = {

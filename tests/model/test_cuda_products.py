@@ -16,8 +16,12 @@ from torch.nn import functional
 
 from app.model.cuda.kernels.product import Tiling, product, tiling
 from tests.model.interpreter import rounding_as_a_gpu_does
+from tests.model.quick_interpreter import hasten
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+if DEVICE.type == "cpu":
+    hasten()
+
 
 SHAPES = {
     "one tile": (40, 72, Tiling(columns=64, depth=64, shares=1, stages=1)),

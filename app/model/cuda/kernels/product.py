@@ -15,12 +15,13 @@ This module needs triton; nothing imports it on a machine without CUDA but its t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from app.model.cuda.tiles import this_device
 
 _TILE_ROWS = 64
 _PROGRAMS_WANTED = 192
@@ -53,10 +54,7 @@ class Tiling:
 
 def tiling(weight: Tensor) -> Tiling:
     """For a ``weight`` [N, K]; its device decides how much is loaded ahead, and nothing else."""
-    shared_bytes = _SHARED_BYTES
-    if weight.device.type == "cuda":
-        properties: Any = torch.cuda.get_device_properties(weight.device)
-        shared_bytes = min(properties.shared_memory_per_block_optin, shared_bytes)
+    shared_bytes = min(this_device(weight.device).shared_bytes, _SHARED_BYTES)
     width, whole_depth = weight.shape
     depth = 128 // weight.element_size()
     columns = 128 if weight.element_size() < 4 and width >= 128 * _PROGRAMS_WANTED else 64
