@@ -79,7 +79,7 @@ class Engine:
         blocks = BlockManager(
             runner.cache_groups,
             runner.block_size,
-            step_tokens=config.max_batch_tokens,
+            step_tokens=(2 if config.overlap else 1) * config.max_batch_tokens,
             share_prefixes=config.share_prefixes,
         )
         self._scheduler = Scheduler(config, blocks)

@@ -185,7 +185,7 @@ class Scheduler:
         """Grow tables to cover the grants, oldest first, preempting the newest if need be.
 
         The oldest sequence can take every block, and ``Engine.add`` made sure that those suffice:
-        so some sequence always advances. What is launched ahead takes no blocks from others.
+        so some sequence always advances.
         """
         grants, blocks = batch.grants, self.blocks
         for sequence in list(grants):
@@ -194,13 +194,14 @@ class Scheduler:
             needed = sequence.launched + grants[sequence]
             if needed <= sequence.blocks.covered * blocks.block_size:
                 continue
-            if not blocks.can_grow(sequence.blocks, needed):
-                if sequence.launched > sequence.computed:
-                    del grants[sequence]  # it is in flight, and goes on when that has landed
+            if not blocks.can_grow(sequence.blocks, needed):  # without what is guessed, then
+                grants[sequence] = min(grants[sequence], len(sequence.tokens) - sequence.launched)
+                needed = sequence.launched + grants[sequence]
+                flies = sequence.launched > sequence.computed
+                # Once what is in flight is committed, windows give blocks back.
+                if not grants[sequence] or (flies and not blocks.can_grow(sequence.blocks, needed)):
+                    del grants[sequence]
                     continue
-                # without the draft, then
-                grants[sequence] = min(grants[sequence], len(sequence.tokens) - sequence.computed)
-                needed = sequence.computed + grants[sequence]
             while sequence in grants and not blocks.can_grow(sequence.blocks, needed):
                 grants.pop(self._preempt(), None)
                 batch.preemptions += 1
