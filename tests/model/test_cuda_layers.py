@@ -3,7 +3,10 @@ interpreted."""
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -157,12 +160,12 @@ def exact_bfloat16() -> Iterator[None]:
 
 
 def run_in_random_batches(
-    forward: RaggedForward, texts: list[list[int]], dice: random.Random
+    forward: RaggedForward, groups: int, texts: list[list[int]], dice: random.Random
 ) -> list[Tensor]:
     """Logits [tokens, V] of each text, computed in random chunks and random company."""
     pool = list(range(60))
     dice.shuffle(pool)
-    sequences = [PagedSequence(text, pool, groups=2) for text in texts]  # some have windows
+    sequences = [PagedSequence(text, pool, groups=groups) for text in texts]
     found = [torch.zeros(len(text), VOCAB) for text in texts]
     while any(s.computed < len(s.tokens) for s in sequences):
         chosen = [s for s in sequences if s.computed < len(s.tokens) and dice.random() < 0.8]
@@ -191,11 +194,17 @@ def error(rows: list[Tensor], exact: list[Tensor]) -> float:
 
 
 @pytest.mark.parametrize(
-    ("kind", "batch_invariant"),
-    [*((kind, False) for kind in KINDS), ("llama with biases", True), ("gemma3", True)],
+    ("kind", "modes"),
+    [
+        *((kind, {}) for kind in KINDS),
+        ("llama with biases", {"batch_invariant": True}),
+        ("gemma3", {"batch_invariant": True}),
+        ("qwen3", {"device_attention": True}),
+    ],
+    ids=str,
 )
 def test_random_batches_give_the_logits_of_transformers(
-    kind: str, batch_invariant: bool, tmp_path: Path
+    kind: str, modes: dict[str, bool], tmp_path: Path
 ) -> None:
     folder = saved(tmp_path, kind)
     dice = random.Random(kind)
@@ -203,9 +212,9 @@ def test_random_batches_give_the_logits_of_transformers(
     plain = loaded(folder, torch.float32)
     plain.set_attn_implementation("eager")
     expected = [plain(torch.tensor([text])).logits[0] for text in texts]
-    model, forward, _ = fused(folder, torch.float32, batch_invariant=batch_invariant)
+    model, forward, attention = fused(folder, torch.float32, **modes)
     assert sum(isinstance(m, FusedLayer) for m in model.modules()) == SIZES["num_hidden_layers"]
-    found = run_in_random_batches(forward, texts, dice)
+    found = run_in_random_batches(forward, len(attention.storage.groups), texts, dice)
     for rows, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(rows, wanted, atol=2e-4, rtol=1e-3)
 
@@ -231,8 +240,8 @@ def test_half_precision_differs_from_float32_no_more_than_transformers_does(
         model.set_attn_implementation("eager")
     exact = [exact_model(torch.tensor([text])).logits[0] for text in texts]
     plain = [plain_model(torch.tensor([text])).logits[0].float() for text in texts]
-    _, forward, _ = fused(folder, dtype)
-    found = run_in_random_batches(forward, texts, dice)
+    _, forward, attention = fused(folder, dtype)
+    found = run_in_random_batches(forward, len(attention.storage.groups), texts, dice)
     assert error(found, exact) < 1.3 * error(plain, exact) < 0.1
 
 
@@ -342,7 +351,8 @@ class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def launches_of_a_step(folder: str, *, batch_invariant: bool) -> tuple[list[str], int]:
     """Names of what a step launches beside its attention, and calls of the attention."""
     _, forward, attention = fused(folder, torch.bfloat16, batch_invariant=batch_invariant)
-    spans = [Span([5], 0, ((0,),) * 2), Span([6, 7], 0, ((1,),) * 2)]
+    groups = len(attention.storage.groups)
+    spans = [Span([5], 0, ((0,),) * groups), Span([6, 7], 0, ((1,),) * groups)]
     attention.begin(lay_out(StepPlan(spans, []), 4))
     ids, positions = torch.tensor([[5, 6, 7]]), torch.tensor([[0, 0, 1]])
     launches = Launches()
@@ -368,36 +378,60 @@ def test_a_layer_takes_eleven_launches_of_the_twelve_it_may(kind: str, tmp_path:
     assert counts[0] - few * of_a_layer <= 24, names
 
 
+ONLY_COMPILED = """
+import sys
+from pathlib import Path
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+class NoGpu:
+    get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
+    get_current_device = staticmethod(lambda: 0)
+    get_current_stream = staticmethod(lambda device: 0)
+
+def only_compiled(kernel, grid):
+    return lambda *args, **named: kernel.run(*args, grid=grid, warmup=True, **named)
+
+driver.set_active(NoGpu())
+JITFunction.__getitem__ = only_compiled
+
+from app.core.step import LogitsRow, Span, StepPlan
+from app.model.cuda.compilations import KernelCompilations
+from app.model.inputs import lay_out
+from tests.model.test_cuda_layers import fused
+
+compilations = KernelCompilations()
+compilations.watch()
+for folder, mode in (("qwen3", True), ("gemma3", False)):
+    path = str(Path(sys.argv[1]) / folder)
+    modes = dict(batch_invariant=mode, device_attention=mode)
+    _, forward, attention = fused(path, torch.bfloat16, **modes)
+    tables = (tuple(range(30)),) * len(attention.storage.groups)
+    for tokens in (1, 2, 16, 17, 100):
+        plan = StepPlan([Span([3] * tokens, 0, tables)], [LogitsRow(0, 0)])
+        forward.run(lay_out(plan, 4))
+        print(compilations.while_loading, end=" ")
+"""
+
+
 @COUNTED
-def test_steps_of_other_sizes_ask_for_no_other_kernels(tmp_path: Path) -> None:
-    """What Triton compiles a kernel for: constants, types, and of what it may specialise on whether
-    it is 1 or divisible by 16."""
-    _, forward, _ = fused(saved(tmp_path, "qwen3"), torch.bfloat16, batch_invariant=True)
-    asked: set[Any] = set()
-    launch = KernelInterface.__getitem__
-
-    def variant(kernel: Any, args: tuple[Any, ...], constants: dict[str, Any]) -> Any:
-        options = kernel.kwargs
-        known: list[Any] = [kernel.fn.__name__, *sorted(constants.items())]
-        for name, value in zip(kernel.arg_names, args, strict=False):
-            if isinstance(value, Tensor):
-                loose = name in (options["do_not_specialize_on_alignment"] or ())
-                known.append((name, value.dtype, loose or value.data_ptr() % 16 == 0))
-            elif isinstance(value, int) and name not in (options["do_not_specialize"] or ()):
-                known.append((name, value == 1, value % 16 == 0))
-        return tuple(known)
-
-    def watched(kernel: Any, grid: Any) -> Any:
-        def run(*args: Any, **constants: Any) -> None:
-            asked.add(variant(kernel, args, constants))
-            launch(kernel, grid)(*args, **constants)
-
-        return run
-
-    with mock.patch.object(KernelInterface, "__getitem__", watched):
-        sizes = []
-        for tokens in (1, 2, 16):
-            plan = StepPlan([Span([3] * tokens, 0, (tuple(range(5)),) * 2)], [LogitsRow(0, 0)])
-            forward.run(lay_out(plan, 4))
-            sizes.append(len(asked))
-    assert sizes == [sizes[0]] * 3, asked
+def test_all_is_compiled_for_an_h100_by_its_first_step_with_no_gpu_here(tmp_path: Path) -> None:
+    """By Triton's own launch path: what the first step compiles serves steps of all sizes."""
+    for kind in ("qwen3", "gemma3"):
+        (tmp_path / kind).mkdir()
+        saved(tmp_path / kind, kind)
+    environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", ONLY_COMPILED, str(tmp_path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    counts = [int(count) for count in done.stdout.split()]
+    # Norms with and without a sum, heads, activation, five products, attention.
+    assert counts[:5] == [10] * 5
+    assert counts[5:] == [counts[5]] * 5
