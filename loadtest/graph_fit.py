@@ -16,7 +16,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -29,7 +29,7 @@ from app.core.errors import RequestError
 from app.core.events import StepStats
 from app.core.request import EngineRequest, SamplingParams
 from app.core.specs import JsonSchema
-from app.core.step import StepPlan
+from app.core.step import Draw, StepPlan, StepResult
 from app.engine import Engine
 from app.model.config import ModelConfig
 from app.model.cuda.attention import TritonAttention
@@ -79,10 +79,20 @@ class AskingRunner(TableRunner):
     def __init__(self, vocab_size: int, steps: CudaSteps) -> None:
         super().__init__(vocab_size)
         self._steps = steps
+        self._drawn: list[int] = []
         self.fit = Fit()
 
+    def sample(self, draws: Sequence[Draw | None]) -> StepResult:
+        result = super().sample(draws)
+        self._drawn = [token.token_id for token in result.tokens]
+        return result
+
     def launch(self, plan: StepPlan) -> None:
-        super().launch(plan)
+        spans = [
+            span if span.drawn_by is None else replace(span, tokens=[self._drawn[span.drawn_by]])
+            for span in plan.spans
+        ]
+        super().launch(StepPlan(spans, plan.rows))
         step, fit = lay_out(plan, self.block_size), self.fit
         tokens = len(step.token_ids)
         fit.steps += 1
@@ -145,6 +155,7 @@ class Bench:
         """Steps of so many answers at a time, from the first prompt to the last answer's end."""
         runner = AskingRunner(self.vocabulary.size, planner(max_graph_tokens))
         limits = Settings(max_running=batch).engine_layer(GPU_SPARE_TOKENS)
+        limits = replace(limits, overlap=True)
         engine = Engine(
             runner, self.vocabulary, self.tokenizer, limits, Nobody(), clock=time.perf_counter
         )
@@ -177,7 +188,7 @@ def planner(max_graph_tokens: int) -> CudaSteps:
     keys = torch.empty(TableRunner.block_size, 8, 128, dtype=torch.bfloat16)
     storage = KvStorage(
         block_size=TableRunner.block_size,
-        groups=(CacheGroup(layers=(0,), num_blocks=TableRunner.num_blocks),),
+        groups=(CacheGroup(layers=(0,), num_blocks=1 << 15),),
         keys={0: keys},
         values={0: keys},
     )

@@ -108,20 +108,22 @@ class Capture(Protocol):
 
 
 class GraphCapture:
-    """Captures CUDA graphs that share one pool of memory."""
+    """Captures CUDA graphs that share one pool of memory, on one stream beside the current one."""
 
     def __init__(self) -> None:
         self._pool: Any = torch.cuda.graph_pool_handle()
+        # One for all: torch keeps freed memory, and libraries their workspace, for each stream.
+        self._side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def __call__(self, launch: Callable[[], None]) -> Replay:
-        side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side = self._side
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(_WARM_UPS):  # libraries choose their products, and allocate
                 launch()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        with torch.cuda.graph(graph, pool=self._pool, stream=side):
             launch()
         return graph
 
@@ -201,6 +203,8 @@ class CudaSteps:
         ``step.drawn_rows`` says which tokens are among them.
         """
         fitting = self.find_bucket(step)
+        if (step.drawn_rows < 0).all():
+            drawn = None
         if fitting is None:
             return self._run_eagerly(step, drawn)
         bucket, works = fitting
