@@ -378,6 +378,20 @@ def test_a_layer_takes_eleven_launches_of_the_twelve_it_may(kind: str, tmp_path:
     assert counts[0] - few * of_a_layer <= 24, names
 
 
+ONE_VALUE_EACH = {"embedding", "to", "mul", "cat", "cos", "sin", "matmul"}
+"""Operations of torch that add nothing up; transformers 5.17 multiplies positions and frequencies,
+one of each, by ``matmul``."""
+OURS = {"_add_norm", "_rotate_and_store", "_activate", "_product", "_merge"}
+
+
+@COUNTED
+def test_in_the_batch_invariant_mode_no_sum_is_a_librarys(tmp_path: Path) -> None:
+    names, _ = launches_of_a_step(saved(tmp_path, "gemma3"), batch_invariant=True)
+    assert set(names) <= ONE_VALUE_EACH | OURS
+    names, _ = launches_of_a_step(str(tmp_path), batch_invariant=False)
+    assert set(names) - ONE_VALUE_EACH - OURS == {"linear"}
+
+
 ONLY_COMPILED = """
 import sys
 from pathlib import Path
