@@ -29,6 +29,7 @@ IMPORTED_BY: Mapping[str, Sequence[str]] = {
         "model/test_cuda_compilations.py",
         "model/test_cuda_elementwise.py",
         "model/test_cuda_graphs.py",
+        "model/test_cuda_launches.py",
         "model/test_cuda_layers.py",
         "model/test_cuda_products.py",
         "model/test_cuda_sampling.py",
