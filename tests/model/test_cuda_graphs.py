@@ -317,7 +317,10 @@ def test_a_model_that_differs_from_time_to_time_is_compared_less_strictly(differ
 
 def test_trials_take_contexts_that_a_graph_has_room_for() -> None:
     trials = TrialSteps(make_storage({0: LayerShape(1, 16, 16, 2, torch.float32)}, 400), 6000)
-    longest = lambda step: max(span.end for span in step.spans)  # noqa: E731
+
+    def longest(step: StepArrays) -> int:
+        return max(span.end for span in step.spans)
+
     assert longest(trials.step(64, 8)) > 1200
     step, found = trials.step_that(lambda step: longest(step) <= 200 or None, 64, 8)
     assert found

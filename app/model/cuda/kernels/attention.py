@@ -263,5 +263,6 @@ def take_drawn(
     t = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     row = tl.load(drawn_rows + t, mask=t < tokens, other=-1)
     there = row >= 0
-    ids = tl.load(drawn + row, mask=there, other=0)
-    tl.store(token_ids + t, tl.maximum(ids, 0).to(token_ids.dtype.element_ty), mask=there)
+    # A row whose mask allowed nothing has -1, of which the host is told later.
+    ids = tl.maximum(tl.load(drawn + row, mask=there, other=0), 0)
+    tl.store(token_ids + t, ids.to(token_ids.dtype.element_ty), mask=there)
