@@ -221,11 +221,7 @@ class StepBuffers:
 
 
 def put_drawn(step: DeviceStep, drawn: Tensor) -> None:
-<<<<<<< HEAD
-    """Replace the token ids that ``drawn_rows`` names by those of ``drawn`` [rows before]."""
-=======
     """Put the ids of ``drawn``, int64 [rows before], where ``drawn_rows`` names them."""
->>>>>>> main
     assert drawn.dtype == torch.int64
     if not drawn.is_contiguous() or drawn.data_ptr() % 16:
         drawn = drawn.clone(memory_format=torch.contiguous_format)
