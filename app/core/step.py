@@ -17,11 +17,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from app.core.cache import CacheGroup
 from app.core.constraint import Mask
 from app.core.request import SamplingParams
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: a step makes hundreds
 class Span:
     """Consecutive tokens of one sequence to be computed in this step."""
 
@@ -29,15 +33,16 @@ class Span:
     """Token ids, one or more."""
     start: int
     """Position of ``tokens[0]``: how many tokens of the sequence are already computed."""
-    block_tables: Sequence[Sequence[int]]
-    """For each group of layers that share tables (see ``model.kv_storage``) the cache blocks of the
-    sequence in order, covering at least ``start + len(tokens)``."""
+    block_tables: Sequence[Sequence[int] | NDArray[np.int32]]
+    """For each of the runner's ``cache_groups`` the cache blocks of the sequence in order, covering
+    at least ``start + len(tokens)``. Those out of the window of all tokens are any blocks.
+    ``launch`` alone may read them: they go on changing."""
     drawn_by: int | None = None
     """The row of the step before whose draw is this span's only token; ``tokens`` has a 0 for it.
     It stays on the device: that step may still run."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: a step makes hundreds
 class LogitsRow:
     """Compute the logits at one position of one span."""
 
@@ -55,7 +60,7 @@ class StepPlan:
     rows: Sequence[LogitsRow]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: a step makes hundreds
 class Draw:
     """Draw one token from one row of logits."""
 
@@ -77,7 +82,7 @@ class TokenLogprob:
     """Natural logarithm of the probability among the allowed tokens."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: a step makes hundreds
 class SampledToken:
     """The outcome of one ``Draw``."""
 
@@ -117,15 +122,19 @@ class Runner(Protocol):
         """Tokens in a cache block."""
 
     @property
-    def num_blocks(self) -> int:
-        """Cache blocks there are. Block ids are 0 to ``num_blocks - 1``, all usable."""
+    def cache_groups(self) -> Sequence[CacheGroup]:
+        """The groups of layers that a sequence has block tables for."""
 
     @property
     def max_model_len(self) -> int:
         """Positions a sequence may have, prompt and answer together."""
 
     def launch(self, plan: StepPlan) -> None:
-        """Start the forward pass. On an accelerator it returns before the pass has ended."""
+        """Start the forward pass. On an accelerator it returns before the pass has ended.
+
+        Steps are computed in the order in which they are launched, each after the draws of the one
+        before: so a block may be given away while a step that writes it is still to run.
+        """
 
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
         """Begin to draw one token for each row of the launched plan; None: nobody looks at it.

@@ -64,8 +64,26 @@ class Decoder:
 
         ``running`` sequences share that step.
         """
-        if sequence.state is not None and sequence.finish_reason is None:
-            sequence.draft = self._drafter.extend(sequence, running)
+        if sequence.state is None or sequence.finish_reason is not None:
+            return
+        sequence.draft = self._drafter.extend(sequence, running)
+        self._expect_draft(sequence, len(sequence.draft.tokens), running)
+
+    def learn(self, sequence: Sequence, running: int) -> None:
+        """The same for one that was launched ahead, to know places where drafts are better.
+
+        Nothing is drafted. Where a step has many answers it is tried now and then.
+        """
+        statistics = sequence.statistics
+        if statistics is None or (running >= self._config.pipelined_answers and statistics.skips()):
+            return
+        self._expect_draft(sequence, len(self._drafter.extend(sequence, running).tokens), running)
+
+    def _expect_draft(self, sequence: Sequence, drafted: int, running: int) -> None:
+        # By turns an answer takes part in every second step: what is drafted has to make up for it.
+        enough = 2 if running >= self._config.pipelined_answers else 1
+        if sequence.statistics is not None and drafted >= enough:
+            sequence.statistics.expect(sequence.place, plain=False)
 
     def record(self, portion: Portion, position: int) -> bool:
         """Whether the token drafted for ``position`` came about, after the draw that decided it."""
@@ -90,7 +108,7 @@ class Decoder:
         state = sequence.state
         if state is None:
             assert not draft, "only a constraint drafts"
-            return [self._edit(sequence, None, None, 0)]
+            return [None if sequence.stop_tokens is None else self._edit(sequence, None, None, 0)]
         masks = [self._mask(sequence, state, (), work)]
         if not draft:
             return masks
@@ -123,7 +141,13 @@ class Decoder:
             return mask
         complete = state is None or state.is_complete
         edit = sequence.stop_tokens.edit(sequence.length + ahead, complete=complete)
-        return mask if edit is None else self._edited.get(mask, edit)
+        if edit is None:
+            return mask
+        before, by, edited = sequence.edited
+        if before is not mask or by is not edit or edited is None:
+            edited = self._edited.get(mask, edit)
+            sequence.edited = mask, edit, edited
+        return edited
 
     def _budget_mask(
         self, sequence: Sequence, state: ConstraintState, draft: Seq[int], work: int
@@ -146,17 +170,25 @@ class Decoder:
         Raises what the constraint raises; the sequence then is of no further use.
         """
         token = sampled.token_id
-        changed = len(sequence.tokens)
+        changed = settled = len(sequence.tokens)
         sequence.draft = NO_DRAFT
-        if self._ends(sequence, token):
+        state, statistics = sequence.state, sequence.statistics
+        if state is not None and statistics is not None:
+            sequence.place = state.state_id
+        may_end = token in self._eos_ids or sequence.stop_tokens is not None
+        if may_end and self._ends(sequence, token):
             sequence.end(sampled)
-            return changed
-        if sequence.state is not None:
-            if sequence.statistics is not None:
-                sequence.statistics.record(sequence.state.state_id, sequence.tokens[-1], token)
-            sequence.state.accept(token)
-        sequence.append(self._drawn(sampled))
-        return min(changed, self._settle(sequence))
+        else:
+            if state is not None:
+                if statistics is not None and self._drafter.wanted(sequence.request):
+                    statistics.record(sequence.place, sequence.tokens[-1], token)
+                state.accept(token)
+            sequence.append(self._drawn(sampled))
+            settled = self._settle(sequence)
+        if statistics is not None:
+            plain = settled == len(sequence.tokens) == changed + 1
+            statistics.expect(sequence.place, plain=plain and sequence.finish_reason is None)
+        return min(changed, settled)
 
     def _drawn(self, sampled: SampledToken) -> AnswerToken:
         """A drawn token as the answer has it."""
@@ -211,7 +243,7 @@ class Decoder:
         if state is not None and state.is_final:
             sequence.finish("stop")
             return
-        length, most = sequence.length, sequence.request.max_tokens
+        length, most = len(sequence.tokens) - sequence.answer_start, sequence.request.max_tokens
         if sequence.thinking is not None and length >= sequence.limit:
             # Either all is spent, or the answer is whole here (law 2): no mark need come, and
             # nothing is left to keep tokens for.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 
-from app.core.step import LogitsRow, StepPlan
+from app.core.step import LogitsRow, Span, StepPlan
 from app.engine.batch import Batch, Portion
 from app.engine.config import EngineConfig
 from app.engine.fair_queue import FairQueue
 from app.engine.sequence import Sequence
 from app.kv.manager import BlockManager
-from app.kv.prefix import CachedBlock
+from app.kv.prefix import Prefix
 
 _MOST_PASSED = 8
 """Sequences that wait for a prefix and are passed over in one step: each costs a look at it."""
@@ -30,9 +30,10 @@ class Scheduler:
         self.waiting: FairQueue[Sequence] = FairQueue(lambda sequence: sequence.request.tenant)
         self.blocks = blocks
         self._config = config
-        self._needed: dict[Sequence, int] = {}
-        """Free blocks that waiting sequences asked for in vain, since one was last scheduled. Until
-        so many are free their prefixes are not matched again: they would need hardly fewer."""
+        self._needed: dict[Sequence, Seq[int]] = {}
+        """Free blocks, by group, that waiting sequences asked for in vain, since one was last
+        scheduled. Until so many are free their prefixes are not matched again: they would need
+        hardly fewer."""
 
     def add(self, sequence: Sequence) -> None:
         self.waiting.push(sequence)
@@ -46,8 +47,44 @@ class Scheduler:
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
 
+    def survey(self, flight: Batch | None) -> Batch | None:
+        """The next step, with who of those that run can take part in it.
+
+        While ``flight`` computes, these are the answers that are not in it, prompts of which it
+        computes a part, and answers whose one draw in it is expected to bring a token and nothing
+        else: they go on from what it will be. None where it is better to wait for the flight: it
+        has too many others, which had to wait for two steps instead of one.
+
+        With ``overlap`` answers of which more is expected are divided into halves, which take
+        turns, where that leaves enough for either step. See decision 23.
+        """
+        batch, config = Batch(), self._config
+        if not config.overlap:
+            batch.gaps = {sequence: sequence.gap for sequence in self.running}
+            return batch
+        gaps, eventful = batch.gaps, list[Sequence]()
+        flying = {} if flight is None else flight.portions
+        for sequence in self.running:
+            portion = flying.get(sequence)
+            if portion is None or portion.void or not portion.draws:
+                gaps[sequence] = sequence.gap
+                if sequence.draft.tokens or not sequence.goes_on_plainly:
+                    eventful.append(sequence)
+            elif portion.num_usable == 1 == len(portion.draws) and sequence.goes_on_plainly:
+                gaps[sequence] = 1
+            else:
+                batch.busy += 1
+        half = (len(eventful) + batch.busy + 1) // 2
+        enough = len(gaps) - len(eventful) + half >= config.pipelined_answers
+        if flight is not None and (not gaps or (batch.busy and not enough)):
+            return None
+        if enough:  # whoever is left out is in the next step: no more than half are in this one
+            for sequence in eventful[half:]:
+                del gaps[sequence]
+        return batch
+
     def schedule(self, batch: Batch) -> Iterator[Sequence]:
-        """Grant tokens and blocks to those that run; with what is left, run those that wait.
+        """Grant tokens and blocks to those surveyed; with what is left, run those that wait.
 
         Yields each sequence whose first turn has come, for the caller to begin it: what it leaps
         over then needs blocks, too. One that ends there has had its turn and never runs.
@@ -88,14 +125,23 @@ class Scheduler:
             batch.grants[sequence] = granted
             left -= granted
 
-    def plan(self, batch: Batch) -> StepPlan:
-        """What the runner computes of those that were granted tokens; changes nothing else."""
+    def plan(self, batch: Batch, flight: Batch | None) -> StepPlan:
+        """What the runner computes of those that were granted tokens: now they are launched."""
         rows: list[LogitsRow] = []
+        spans: list[Span] = []
+        portions = batch.portions
+        flying = {} if flight is None else flight.portions
         for sequence, granted in batch.grants.items():
-            portion = Portion.of(sequence, granted)
-            rows += portion.rows(len(batch.portions))
-            batch.portions.append(portion)
-        return StepPlan(tuple([portion.span for portion in batch.portions]), tuple(rows))
+            before = flying.get(sequence)
+            drawn_by = (
+                before.row if before is not None and before.draws and not before.void else None
+            )
+            portions[sequence] = portion = Portion.of(sequence, granted, drawn_by)
+            portion.row = len(rows)
+            rows += portion.rows(len(spans))
+            spans.append(portion.span)
+            sequence.launched = portion.end
+        return StepPlan(spans, rows)
 
     def _grant(self, batch: Batch) -> int:
         """Tokens for each running sequence: small gaps first, the rest to long prompts.
@@ -104,8 +150,14 @@ class Scheduler:
         may take all of it where no answer waits for the step. Returns how many tokens of prompts
         the step may compute beside these.
         """
-        config = self._config
-        gaps = {sequence: sequence.gap for sequence in self.running}
+        config, gaps = self._config, batch.gaps
+        if not gaps or (
+            max(gaps.values()) <= config.small_gap_tokens
+            and sum(gaps.values()) <= config.max_batch_tokens
+        ):
+            batch.grants = gaps
+            waited = gaps or batch.busy
+            return config.max_prefill_tokens if waited else config.max_batch_tokens
         left, most = config.max_batch_tokens, config.small_gap_tokens
         batch.grants = grants = dict.fromkeys(gaps, 0)
         behind = small = sum([gap <= most for gap in gaps.values()])
@@ -114,7 +166,8 @@ class Scheduler:
                 behind -= 1
                 grants[sequence] = min(gap, left - behind)
                 left -= grants[sequence]
-        prefill = config.max_prefill_tokens if small else config.max_batch_tokens
+        waited = small or batch.busy
+        prefill = config.max_prefill_tokens if waited else config.max_batch_tokens
         if small == len(gaps):
             return prefill
         for sequence, gap in gaps.items():
@@ -138,12 +191,17 @@ class Scheduler:
         for sequence in list(grants):
             if sequence not in grants:
                 continue
-            needed = sequence.computed + grants[sequence]
-            if needed <= len(sequence.blocks.blocks) * blocks.block_size:
+            needed = sequence.launched + grants[sequence]
+            if needed <= sequence.blocks.covered * blocks.block_size:
                 continue
-            if not blocks.can_grow(sequence.blocks, needed):  # without the draft, then
-                grants[sequence] = min(grants[sequence], len(sequence.tokens) - sequence.computed)
-                needed = sequence.computed + grants[sequence]
+            if not blocks.can_grow(sequence.blocks, needed):  # without what is guessed, then
+                grants[sequence] = min(grants[sequence], len(sequence.tokens) - sequence.launched)
+                needed = sequence.launched + grants[sequence]
+                flies = sequence.launched > sequence.computed
+                # Once what is in flight is committed, windows give blocks back.
+                if not grants[sequence] or (flies and not blocks.can_grow(sequence.blocks, needed)):
+                    del grants[sequence]
+                    continue
             while sequence in grants and not blocks.can_grow(sequence.blocks, needed):
                 grants.pop(self._preempt(), None)
                 batch.preemptions += 1
@@ -152,17 +210,22 @@ class Scheduler:
 
     def _preempt(self) -> Sequence:
         """Take all blocks from the sequence scheduled last; what it knows it keeps."""
-        sequence = self.running.pop()
-        self.blocks.free(sequence.blocks)
-        sequence.computed = 0
-        self.waiting.put_back(sequence)
+        sequence = self.running[-1]
+        self._put_back(sequence)
         return sequence
 
-    def _needs_more(self, blocks: int) -> bool:
-        """Whether so many are not free beside one for each sequence that runs."""
-        return blocks + len(self.running) > self.blocks.num_free
+    def _put_back(self, sequence: Sequence) -> None:
+        """Have a running sequence wait again, for its turn to come first."""
+        self.running.remove(sequence)
+        self.blocks.free(sequence.blocks)
+        sequence.computed = sequence.launched = 0
+        self.waiting.put_back(sequence)
 
-    def _run(self, sequence: Sequence, prefix: Seq[CachedBlock], batch: Batch) -> None:
+    def _needs_more(self, blocks: Seq[int]) -> bool:
+        """Whether so many, by group, are not free beside one for each sequence that runs."""
+        return not self.blocks.has_free(blocks, len(self.running))
+
+    def _run(self, sequence: Sequence, prefix: Seq[Prefix], batch: Batch) -> None:
         """Give a waiting sequence its blocks, those of its prefix first.
 
         Its tenant is charged for the rest of the prompt now, once, and for the answer's tokens as
@@ -173,7 +236,7 @@ class Scheduler:
         self.running.append(sequence)
         known, blocks = sequence.num_known, self.blocks
         sequence.blocks = blocks.allocate(known, prefix, sequence.request.scope)
-        sequence.computed = len(prefix) * blocks.block_size
+        sequence.computed = sequence.launched = len(prefix) * blocks.block_size
         if blocks.share_prefixes:
             batch.prefix_queries += (known - 1) // blocks.block_size
             batch.prefix_hits += len(prefix)
@@ -202,17 +265,41 @@ class Scheduler:
         """Account for a span: positions below ``valid`` hold what the tokens there need.
 
         Tokens that a leap replaced lower the computed count; the blocks they were in are cut
-        back, never written while shared.
+        back, never written while shared. Where it falls below what windows were given back for,
+        the sequence waits again and starts from the prefix cache.
         """
         sequence = portion.sequence
         self.waiting.charge(sequence.request.tenant, len(portion.span.tokens) - portion.num_prompt)
+        if not sequence.blocks.columns:
+            return  # it was preempted meanwhile
         computed = min(valid, len(sequence.tokens) - 1)
         full, size = len(sequence.blocks.chain), self.blocks.block_size
         if computed < full * size:
             computed = self.blocks.truncate(sequence.blocks, computed)
-        sequence.computed = computed
+        if computed < sequence.blocks.least:
+            self._put_back(sequence)
+            return
+        sequence.computed = sequence.launched = computed
         if computed >= (full + 1) * size:
-            self.blocks.register(sequence.blocks, sequence.tokens, computed)
+            self.blocks.advance(sequence.blocks, sequence.tokens, computed)
+
+    def follow(self, portion: Portion, drawn: int) -> None:
+        """Account for a span in flight, now that the step before it is committed.
+
+        Where it was launched ahead and the answer did not simply go on with the token ``drawn``,
+        the draw behind that is void; what it computes stays of use while the token is in its place.
+        """
+        sequence, start = portion.sequence, portion.span.start
+        if portion.span.drawn_by is None:
+            portion.void = sequence.finish_reason is not None
+        else:
+            tokens = sequence.tokens
+            came = sequence.computed == start and tokens[start] == drawn
+            portion.void = not came or len(tokens) > start + 1 or sequence.finish_reason is not None
+            if came and portion.void:
+                sequence.computed = sequence.launched = start + 1
+        if not portion.void:
+            sequence.launched = portion.end
 
     def check_integrity(self) -> None:
         """Assert every invariant. Costs O(blocks + known tokens); for tests."""
@@ -221,15 +308,16 @@ class Scheduler:
         last: dict[str, int] = {}
         for sequence in self.waiting:
             assert sequence.computed == 0
-            assert not sequence.blocks.blocks, "a waiting sequence holds blocks"
+            assert not sequence.blocks.columns, "a waiting sequence holds blocks"
             if not sequence.scheduled:
                 tenant = sequence.request.tenant
                 assert last.get(tenant, -1) < sequence.number, "not first come, first served"
                 last[tenant] = sequence.number
+            assert sequence.launched == 0
         assert len(self.running) <= self._config.max_running
         for sequence in self.running:
             sequence.check_integrity()
             table = sequence.blocks
-            assert sequence.computed <= len(table.blocks) * self.blocks.block_size
+            assert table.least <= sequence.computed <= table.covered * self.blocks.block_size
             assert len(table.chain) * self.blocks.block_size <= sequence.computed
         assert self._needed.keys() <= set(self.waiting), "what does not wait needs blocks"

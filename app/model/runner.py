@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -21,7 +22,6 @@ from app.model.cpu.layers import can_fuse, fuse, require_invariance
 from app.model.cpu.packed_linear import can_pack, pack_linears
 from app.model.cpu.sampling import CpuSampler
 from app.model.cuda.memory import CudaMemory, MemoryBudget
-from app.model.cuda.sampling import DeviceSampler
 from app.model.device import (
     choose_device,
     choose_dtype,
@@ -31,8 +31,15 @@ from app.model.device import (
 )
 from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
-from app.model.inputs import lay_out
-from app.model.kv_storage import KvStorage, LayerShape, allocate, blocks_within
+from app.model.inputs import StepArrays, lay_out
+from app.model.kv_storage import (
+    CacheUse,
+    KvStorage,
+    LayerShape,
+    allocate,
+    allocate_groups,
+    groups_within,
+)
 from app.model.loading import load_model
 from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
 from app.model.sampling import Sampler
@@ -48,6 +55,7 @@ if TYPE_CHECKING:
     from app.model.cuda.attention import TritonAttention
     from app.model.cuda.compilations import KernelCompilations
     from app.model.cuda.graphs import CudaSteps
+    from app.model.cuda.sampling import DeviceDraws
 
 _CPU_CACHE_BYTES = 1 << 30
 _CHECK_BLOCK_SIZE = 16
@@ -69,10 +77,12 @@ class RunnerDescription:
     cuda_graphs: int
     """Step shapes captured as CUDA graphs."""
     cache_tokens: int
-    """Tokens the cache holds, all sequences together."""
+    """Tokens the cache holds, all sequences together, in the group of layers that reads most."""
     max_model_len: int
     spare_tokens: int
     """Tokens whose computation takes as long as reading the weights once."""
+    window_tokens: tuple[int, ...] = ()
+    """Tokens that the cache's other groups hold: layers with a sliding window."""
 
     @property
     def arithmetic(self) -> str:
@@ -105,9 +115,11 @@ class TorchRunner:
         self._sampler = sampler
         self.description = description
         self.block_size = storage.block_size
-        self.num_blocks = storage.groups[0].num_blocks
+        self.cache_groups = storage.groups
         self.max_model_len = description.max_model_len
         self._launched: Tensor | None = None
+        self._drawn: StepResult | DeviceDraws = StepResult(())
+        """The last draws, which the next step may go on from."""
 
     @property
     def kernel_compilations(self) -> int:
@@ -119,8 +131,13 @@ class TorchRunner:
         assert self._launched is None, "launch twice without sample between"
         with naming_failures():
             step = lay_out(plan, self.block_size)
-            steps = self._forward if self._graphs is None else self._graphs
-            self._launched = steps.run(step)
+            if self._graphs is None:
+                _put_drawn(step, self._drawn.wait())  # drawn at once
+                self._launched = self._forward.run(step)
+            else:
+                drawn = self._drawn
+                ids = None if isinstance(drawn, StepResult) else drawn.ids
+                self._launched = self._graphs.run(step, ids)
 
     @torch.inference_mode()
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
@@ -129,7 +146,16 @@ class TorchRunner:
         if not draws:
             return StepResult(tokens=())
         with naming_failures():
-            return _Watched(self._sampler.sample(logits, draws))
+            self._drawn = self._sampler.sample(logits, draws)
+            return _Watched(self._drawn)
+
+
+def _put_drawn(step: StepArrays, drawn: StepResult) -> None:
+    """Replace the tokens that the step before drew, where the host has them."""
+    places = np.flatnonzero(step.drawn_rows >= 0)
+    if len(places):
+        ids = np.array([token.token_id for token in drawn.tokens])
+        step.token_ids[places] = ids[step.drawn_rows[places]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +202,16 @@ def _load(config: ModelConfig) -> TorchRunner:
     else:
         cache_bytes = _rehearsed(budget, config, model, route, shapes, sampler, vocab_size)
         budget.settle()
-    num_blocks = blocks_within(cache_bytes, shapes, config.block_size)
-    cache_tokens = num_blocks * config.block_size
-    max_model_len = _max_model_len(model, config, cache_tokens)
-    storage = allocate(shapes, num_blocks=num_blocks, block_size=config.block_size, device=device)
+    use = CacheUse(
+        config.max_model_len,
+        position_limit(model.config),
+        config.max_running,
+        config.max_batch_tokens,
+    )
+    groups = groups_within(cache_bytes, shapes, config.block_size, use)
+    cache_tokens = groups[0].num_blocks * config.block_size
+    max_model_len = _max_model_len(use, cache_tokens)
+    storage = allocate_groups(shapes, groups, block_size=config.block_size, device=device)
     attention = step_attention(
         storage, shapes, max_model_len, batch_invariant=config.batch_invariant
     )
@@ -203,6 +235,7 @@ def _load(config: ModelConfig) -> TorchRunner:
             batch_invariant=config.batch_invariant,
             cuda_graphs=0 if graphs is None else graphs.count,
             cache_tokens=cache_tokens,
+            window_tokens=tuple([g.num_blocks * config.block_size for g in groups[1:]]),
             max_model_len=max_model_len,
             spare_tokens=spare_tokens(device),
         ),
@@ -226,7 +259,8 @@ def _prepare(
     What is expected comes from the model as loaded, so the check covers the packing too.
     """
     block_size = min(config.block_size, _CHECK_BLOCK_SIZE)
-    case = make_case(model.config.get_text_config().vocab_size, block_size)
+    groups = len({shape.window for shape in shapes.values()})
+    case = make_case(model.config.get_text_config().vocab_size, block_size, groups)
     expected = whole_logits(model, case, "eager")
     noise, packed, fused = None, 0, 0
     if model.device.type == "cuda":
@@ -300,9 +334,13 @@ def _graphs(
 
 
 def _sampler(vocab_size: int, device: torch.device, dtype: torch.dtype) -> Sampler:
-    if device.type != "cpu":
-        return DeviceSampler(vocab_size, device)
-    sampler = CpuSampler(vocab_size)
+    sampler: Sampler
+    if device.type == "cpu":
+        sampler = CpuSampler(vocab_size)
+    else:  # imported where it is needed, as in ``step_attention``
+        from app.model.cuda.sampling import DeviceSampler
+
+        sampler = DeviceSampler(vocab_size, device)
     sampler.warm_up(dtype)
     return sampler
 
@@ -354,9 +392,8 @@ def _vocab_size(model: PreTrainedModel, asked: int | None) -> int:
     return asked or width
 
 
-def _max_model_len(model: PreTrainedModel, config: ModelConfig, cache_tokens: int) -> int:
-    limit = position_limit(model.config)
-    asked = config.max_model_len
+def _max_model_len(use: CacheUse, cache_tokens: int) -> int:
+    asked, limit = use.asked, use.limit
     if asked is None:
         return cache_tokens if limit is None else min(limit, cache_tokens)
     if limit is not None and asked > limit:

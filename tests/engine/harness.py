@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
+from app.core.cache import window_blocks
 from app.core.constraint import Constraint
 from app.core.events import AnswerToken, AnswerUsage, StepStats, TokenChunk
 from app.core.request import EngineRequest, OnBudget, SamplingParams, ThinkingBudget
@@ -15,12 +16,16 @@ from tests.fakes import (
     ByteTokenizer,
     ByteVocabulary,
     FiniteConstraint,
+    Group,
+    QueuedRunner,
     ScriptedModel,
     ScriptedRunner,
 )
 
 VOCABULARY = ByteVocabulary()
 TOKENIZER = ByteTokenizer(VOCABULARY)
+OVERLAP = False
+"""Whether steps overlap; set by the fixture ``order``."""
 GREEDY = SamplingParams(temperature=0.0)
 
 
@@ -73,10 +78,18 @@ def make_engine(
     model: ScriptedModel | None = None,
     num_blocks: int = 256,
     block_size: int = 4,
+    groups: Sequence[Group] = (),
     observer: Recorder | None = None,
 ) -> Engine:
-    runner = ScriptedRunner(
-        model or ScriptedModel(VOCABULARY), num_blocks=num_blocks, block_size=block_size
+    """With a device that computes as late as it may, where steps overlap."""
+    if OVERLAP:
+        config = replace(config or EngineConfig(pipelined_answers=2), overlap=True)
+    kind = QueuedRunner if OVERLAP else ScriptedRunner
+    runner = kind(
+        model or ScriptedModel(VOCABULARY),
+        num_blocks=num_blocks,
+        block_size=block_size,
+        groups=groups,
     )
     return Engine(runner, VOCABULARY, TOKENIZER, config, observer)
 
@@ -156,6 +169,7 @@ def answer_of(engine: Engine, one: EngineRequest) -> Answer:
 def random_config(rng: random.Random) -> EngineConfig:
     running = rng.choice([1, 2, 5, 16])
     return EngineConfig(
+        pipelined_answers=rng.choice([1, 1, 2, 3, 64]),
         max_batch_tokens=running + rng.choice([0, 3, 17, 200]),
         max_running=running,
         max_prefill_tokens=rng.choice([1, 3, 8, 64]),
@@ -166,6 +180,18 @@ def random_config(rng: random.Random) -> EngineConfig:
         draft_held_back=rng.random() < 0.8,
         share_prefixes=rng.random() < 0.8,
     )
+
+
+def random_groups(rng: random.Random, tokens: int, block_size: int, step: int) -> list[Group]:
+    """Groups of a cache in which a sequence of ``tokens`` fits, computed ``step`` at a time."""
+    full = -(-tokens // block_size)
+    groups = [Group(full + rng.choice([0, 1, 5, 100]))] if rng.random() < 0.7 else []
+    for _ in range(rng.choice([0, 1, 1, 2]) if groups else rng.choice([1, 2])):
+        window = rng.choice([2, 3, 5, 8, 13, 40])
+        in_flight = 2 * step if OVERLAP else step
+        enough = window_blocks(window, block_size) - (-in_flight // block_size)
+        groups.append(Group(min(full, enough) + rng.choice([0, 1, 5, 100]), window))
+    return groups
 
 
 def random_request(rng: random.Random, index: int) -> EngineRequest:

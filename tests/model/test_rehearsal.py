@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from app.core.step import Draw, PendingDraws
+from app.core.step import Draw, StepResult
 from app.model import runner as runner_module
 from app.model.attention import AttentionRoute, probe_layers
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.sampling import CpuSampler
 from app.model.cuda.memory import MemoryBudget
-from app.model.cuda.sampling import DeviceSampler
 from app.model.forward import RaggedForward, StepAttention
 from app.model.inputs import lay_out
-from app.model.kv_storage import KvStorage, LayerShape, allocate
+from app.model.kv_storage import KvStorage, LayerShape, allocate, allocate_groups
 from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
 from app.model.sampling import Sampler
 from tests.model.test_cuda_memory import FakeDevice
 from tests.model.tiny import VOCAB, eager_model, save_config, tiny_runner
+
+if TYPE_CHECKING:
+    from app.model.cuda.sampling import DeviceDraws
 
 BLOCKS = [8, 3]
 
@@ -80,7 +82,10 @@ def run_them(
     drawn: list[int] = []
 
     class Watched:
-        def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> PendingDraws:
+        def warm_up(self, dtype: torch.dtype) -> None:
+            sampler.warm_up(dtype)
+
+        def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> StepResult | DeviceDraws:
             assert torch.isfinite(logits.float()).all()
             drawn.append(len(draws))
             return sampler.sample(logits, draws)
@@ -101,7 +106,10 @@ def test_a_model_runs_them_over_a_small_cache(tmp_path: Path) -> None:
 @pytest.mark.needs("triton")
 def test_a_gpu_runs_them_over_a_small_cache(tmp_path: Path) -> None:
     from app.model.cuda.attention import TritonAttention
+    from app.model.cuda.sampling import DeviceSampler
+    from tests.model.quick_interpreter import hasten
 
+    hasten()
     # Where there is none, in Triton's interpreter.
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     folder = save_config(tmp_path, "llama", num_hidden_layers=1)
@@ -123,10 +131,13 @@ def test_a_runner_rehearses_before_its_cache_is_allocated_and_then_gets_what_is_
     device = FakeDevice()
     device.total = 1 << 20
 
-    def allocated(*arguments: Any, **options: Any) -> Any:
-        storage = allocate(*arguments, **options)
-        happened.append(("allocated", storage.nbytes))
-        return storage
+    def noted(make: Any) -> Any:
+        def allocated(*arguments: Any, **options: Any) -> Any:
+            storage = make(*arguments, **options)
+            happened.append(("allocated", storage.nbytes))
+            return storage
+
+        return allocated
 
     def rehearsed(forward: Any, sampler: Any, steps: Any, block_size: int) -> None:
         rehearse(forward, sampler, steps, block_size)
@@ -135,7 +146,8 @@ def test_a_runner_rehearses_before_its_cache_is_allocated_and_then_gets_what_is_
         device.give_back(100_000 / (1 << 30))
 
     budget = MemoryBudget(device, 0.5)
-    monkeypatch.setattr(runner_module, "allocate", allocated)
+    monkeypatch.setattr(runner_module, "allocate", noted(allocate))
+    monkeypatch.setattr(runner_module, "allocate_groups", noted(allocate_groups))
     monkeypatch.setattr(runner_module, "rehearse", rehearsed)
     monkeypatch.setattr(runner_module, "_memory_budget", lambda config, device: budget)
     runner = tiny_runner(tmp_path, "llama", max_batch_tokens=40, max_running=4, max_rows_each=3)
@@ -144,4 +156,4 @@ def test_a_runner_rehearses_before_its_cache_is_allocated_and_then_gets_what_is_
     assert happened[2] == ("rehearsed", 12)
     left = (1 << 19) - 100_000 + happened[1][1]  # this device holds nothing of what is allocated
     assert left - 1024 < happened[3][1] <= left
-    assert runner.num_blocks == happened[3][1] // (256 * 4) - 1
+    assert runner.cache_groups[0].num_blocks == happened[3][1] // (256 * 4) - 1
