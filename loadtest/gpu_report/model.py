@@ -1,0 +1,183 @@
+"""A runner of a model with random weights, and what its device does in each step."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from app.core.step import Draw, LogitsRow, PendingDraws, Runner, StepPlan
+from app.model.config import ModelConfig
+from app.model.forward import RaggedForward
+from app.model.runner import TorchRunner, load_runner
+from loadtest.gpu_report.device import device_of, event, kernels_loaded
+from loadtest.gpu_report.options import Options
+from loadtest.gpu_report.record import Record
+from loadtest.gpu_report.shapes import TINY, Shape
+
+Way = Literal["graph", "eager"]
+
+
+@contextlib.contextmanager
+def loaded(
+    record: Record, options: Options, shape: Shape, **config: Any
+) -> Iterator[tuple[TorchRunner, Path]]:
+    """The model of ``shape``, or a tiny one, as the server loads it; and its folder.
+
+    The cache is filled with random numbers: zeros are quicker to read than what is real.
+    """
+    device = device_of(options)
+    shape = TINY if options.tiny else shape
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        tokens = shape.write(folder, options.tokenizer)
+        settings: dict[str, Any] = {
+            "model": name,
+            "random_weights": True,
+            "device": options.device,
+            "dtype": "float32" if options.tiny else "bfloat16",
+            "vocab_size": tokens,
+            "kv_cache_bytes": (1 << 22) if options.tiny else None,
+        }
+        start = time.perf_counter()
+        with kernels_loaded() as kernels:
+            runner = load_runner(ModelConfig(**settings | config))
+        record.value("seconds to load and check", time.perf_counter() - start)
+        record.value("kernels loaded meanwhile", len(kernels))
+        record.value("runner", str(runner.description))
+        _fill(runner)
+        if device.type == "cuda":
+            memory(record, "after loading")
+            torch.cuda.reset_peak_memory_stats()
+        yield runner, folder
+
+
+def memory(record: Record, when: str) -> None:
+    """Peaks since the last reset, and what is free on the device."""
+    free, total = torch.cuda.mem_get_info()
+    gib = 1 << 30
+    record.value(
+        f"GiB {when}",
+        {
+            "peak": torch.cuda.max_memory_allocated() / gib,
+            "peak reserved": torch.cuda.max_memory_reserved() / gib,
+            "free": free / gib,
+            "total": total / gib,
+        },
+    )
+
+
+def _fill(runner: TorchRunner) -> None:
+    storage: Any = runner._forward._attention.storage  # type: ignore[attr-defined]
+    for pool in (*storage.keys.values(), *storage.values.values()):
+        pool.normal_()
+
+
+@dataclass(slots=True)
+class Pass:
+    """One forward pass: how it was launched, and between which events the device computed it."""
+
+    way: Way
+    begin: Any = None
+    end: Any = None
+    graph: Any = None
+
+    @property
+    def seconds(self) -> float:
+        """Of the device, once it is done; 0 where there is no device."""
+        return 0.0 if self.begin is None else float(self.begin.elapsed_time(self.end)) / 1e3
+
+
+@dataclass(slots=True)
+class Watch:
+    """Every forward pass of every model, for as long as it looks on."""
+
+    passes: list[Pass] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[Watch]:
+        """Look on while the block lasts."""
+        cuda = torch.cuda.is_available()
+        compute, graph = RaggedForward.compute, torch.cuda.CUDAGraph
+        replay = graph.replay
+
+        def computed(*arguments: Any, **named: Any) -> Any:
+            with self._noted("eager", cuda and not torch.cuda.is_current_stream_capturing()):
+                return compute(*arguments, **named)
+
+        def replayed(captured: Any) -> None:
+            with self._noted("graph", cuda, captured):
+                replay(captured)
+
+        patched: Any = RaggedForward
+        patched.compute, graph.replay = computed, replayed  # type: ignore[method-assign]
+        try:
+            yield self
+        finally:
+            patched.compute, graph.replay = compute, replay  # type: ignore[method-assign]
+
+    @contextlib.contextmanager
+    def _noted(self, way: Way, timed: bool, graph: Any = None) -> Iterator[None]:
+        noted = Pass(way, graph=graph)
+        if timed:
+            noted.begin, noted.end = event(), event()
+            noted.begin.record()
+        yield
+        if timed:
+            noted.end.record()
+        self.passes.append(noted)
+
+
+def answers_plan(
+    runner: Runner, batch: int, context: int, length: int = 1, vocabulary: int = 1000
+) -> StepPlan:
+    """The last ``length`` tokens of ``batch`` sequences of ``context`` tokens; logits of the last.
+
+    Raises ``ValueError`` where the cache does not hold them.
+    """
+    blocks = -(context // -runner.block_size)
+    if batch * blocks > runner.num_blocks or context > runner.max_model_len:
+        raise ValueError(f"the cache has {runner.num_blocks} blocks, {batch * blocks} are needed")
+    from app.core.step import Span
+
+    order = torch.randperm(runner.num_blocks, generator=torch.Generator().manual_seed(0)).tolist()
+    tokens = torch.randint(0, vocabulary, (batch, length)).tolist()
+    spans = [
+        Span(tokens[i], context - length, [order[i * blocks : (i + 1) * blocks]])
+        for i in range(batch)
+    ]
+    return StepPlan(spans, [LogitsRow(i, length - 1) for i in range(batch)])
+
+
+class WatchedRunner:
+    """Passes everything on; notes when the device begins and ends to draw, and the host's calls."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self.block_size, self.num_blocks = runner.block_size, runner.num_blocks
+        self.max_model_len = runner.max_model_len
+        self.drawn: list[tuple[Any, Any]] = []
+        """Events before and behind the draws of each step."""
+        self.launching: list[float] = []
+        """Seconds that the host takes to launch each step."""
+
+    def launch(self, plan: StepPlan) -> None:
+        start = time.perf_counter()
+        self._runner.launch(plan)
+        self.launching.append(time.perf_counter() - start)
+
+    def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
+        if not torch.cuda.is_available():
+            return self._runner.sample(draws)
+        begin, end = event(), event()
+        begin.record()
+        pending = self._runner.sample(draws)
+        end.record()
+        self.drawn.append((begin, end))
+        return pending

@@ -1,0 +1,144 @@
+"""Runs the parts one after the other, each in a process, and keeps the file up to date."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from loadtest.gpu_report.options import Options
+from loadtest.gpu_report.parts import PARTS, Part
+from loadtest.gpu_report.record import Finding, read
+from loadtest.gpu_report.text import part_text, report_text
+
+ROOT = Path(__file__).resolve().parents[2]
+Status = Literal["ok", "failed", "timed out", "skipped"]
+
+_LEAST_SECONDS = 8.0
+"""A part is not begun with less: it would end before it has imported torch."""
+_TAIL = 3000
+_LOOK_EVERY = 0.5
+_AT_MOST_LATE = 3.0
+"""Seconds that a part has to write where it stood, after its limit."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """One part, as it stands in the file."""
+
+    part: str
+    title: str
+    status: Status
+    seconds: float = 0.0
+    exit_status: int | None = None
+    findings: list[Finding] = field(default_factory=list)
+    log: str = ""
+    """The end of what the process printed; kept where it did not end well."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class Supervisor:
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._end = time.monotonic() + options.seconds
+        self._began = time.time()
+        self.outcomes: list[Outcome] = []
+
+    def run(self) -> bool:
+        """All parts; whether every one of them went well."""
+        chosen = [part for part in PARTS if part.name in self._options.parts]
+        self._options.out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="gpu-report-") as folder:
+            for part in chosen:
+                self._run(part, Path(folder))
+                self._write()
+                print(part_text(self.outcomes[-1].to_json()), flush=True)
+        print(report_text([each.to_json() for each in self.outcomes]), flush=True)
+        return all(each.status == "ok" and not _failures(each) for each in self.outcomes)
+
+    def _run(self, part: Part, folder: Path) -> None:
+        limit = min(part.seconds, self._end - time.monotonic())
+        if limit < min(_LEAST_SECONDS, part.seconds):
+            self.outcomes.append(Outcome(part.name, part.title, "skipped", log="no time was left"))
+            return
+        findings, log = folder / f"{part.name}.jsonl", folder / f"{part.name}.log"
+        outcome = Outcome(part.name, part.title, "failed")
+        self.outcomes.append(outcome)
+        start = time.monotonic()
+        with log.open("wb") as printed:
+            process = subprocess.Popen(
+                [
+                    sys.executable, "-X", "faulthandler", "-m", "loadtest.gpu_report.child",
+                    part.name, str(findings), f"{limit:.1f}", self._options.to_json(),
+                ],
+                stdout=printed, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                cwd=ROOT, env=self._environment(folder), start_new_session=True,
+            )  # fmt: skip
+            try:
+                outcome.exit_status = self._wait(process, start + limit + _AT_MOST_LATE, findings)
+            finally:  # whatever the part has started ends with it
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        outcome.seconds = round(time.monotonic() - start, 1)
+        outcome.findings = read(findings)
+        if outcome.exit_status is None:
+            outcome.status = "timed out"
+        elif outcome.exit_status == 0:
+            outcome.status = "ok"
+        if outcome.status != "ok" or _failures(outcome):
+            outcome.log = log.read_bytes()[-_TAIL:].decode(errors="replace")
+
+    def _wait(
+        self, process: subprocess.Popen[bytes], end: float, findings: Path
+    ) -> int | None:
+        """The exit status, or None at ``end``; the file is written when there is something new."""
+        known = 0
+        while time.monotonic() < end:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(min(_LOOK_EVERY, max(0.01, end - time.monotonic())))
+            size = findings.stat().st_size if findings.exists() else 0
+            if size != known:
+                known = size
+                self.outcomes[-1].findings = read(findings)
+                self._write()
+        return None
+
+    def _environment(self, folder: Path) -> dict[str, str]:
+        tiny = self._options.device == "cpu"
+        return os.environ | {
+            "TRITON_INTERPRET": "1" if tiny else "0",
+            "TRITON_CACHE_DIR": str(folder / "triton"),
+            "HF_HUB_OFFLINE": "1",
+            "TRANSFORMERS_OFFLINE": "1",
+            "OMP_WAIT_POLICY": "PASSIVE",
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def _write(self) -> None:
+        """The file, replaced in one go: whoever reads it sees whole JSON."""
+        report = {
+            "began": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(self._began)),
+            "seconds": round(time.time() - self._began, 1),
+            "device": self._options.device,
+            "tiny": self._options.tiny,
+            "parts": [each.to_json() for each in self.outcomes],
+        }
+        out = self._options.out
+        half = out.with_name(out.name + ".part")
+        half.write_text(json.dumps(report, indent=1))
+        half.replace(out)
+
+
+def _failures(outcome: Outcome) -> list[Finding]:
+    return [finding for finding in outcome.findings if "failed" in finding]
