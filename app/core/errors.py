@@ -16,9 +16,10 @@
     │   ├── QueueFull                HTTP 429 with Retry-After
     │   ├── Draining                 HTTP 503; the server shuts down and takes nothing new
     │   ├── ShutDown                 HTTP 503; the server shut down amid the answer
+    │   ├── EngineDied               HTTP 503; the engine's thread ended, and the process follows
     │   └── CompilerStuck            HTTP 503; no compile worker could do its work
     ├── DeadlineExceeded             HTTP 504, not to be retried as it is
-    ├── EngineDied                   HTTP 500; the engine's thread ended
+    ├── DeviceFailed                 the device failed amid a step: the engine dies of it
     ├── UnsupportedModel             at start-up: this model cannot be served exactly
     ├── RejectedToken                a token outside the mask was pushed into a constraint
     └── WorkPending                  a mask takes more work than one call may do; call again
@@ -246,12 +247,18 @@ class CompilerStuck(Unavailable):
     code = "compiler_stuck"
 
 
+class EngineDied(Unavailable):
+    """The engine's thread ended on an error; nothing can be generated until a restart."""
+
+    code = "engine_died"
+
+
 class DeadlineExceeded(LeapjsonError):
     """The time that a request may take has passed; nothing of it runs any more."""
 
 
-class EngineDied(LeapjsonError):
-    """The engine's thread ended on an error; nothing can be generated until a restart."""
+class DeviceFailed(LeapjsonError):
+    """The device failed amid a step. The message holds nothing of any request."""
 
 
 class UnsupportedModel(LeapjsonError):

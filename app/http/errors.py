@@ -17,7 +17,6 @@ from starlette.routing import Match
 
 from app.core.errors import (
     DeadlineExceeded,
-    EngineDied,
     LeapjsonError,
     QueueFull,
     RequestError,
@@ -57,7 +56,6 @@ _TABLE = (  # the first row whose error matches
     _Row(QueueFull, 429, "rate_limit_error"),
     _Row(Unavailable, 503, "server_error"),
     _Row(DeadlineExceeded, 504, "server_error", "deadline_exceeded"),
-    _Row(EngineDied, 500, "server_error", "engine_died"),
     _Row(Exception, 500, "server_error", "internal_error"),
 )
 

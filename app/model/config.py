@@ -16,16 +16,25 @@ class ModelConfig:
     model: str
     """A folder with ``config.json`` and safetensors weights, or a name on the Hugging Face Hub."""
     dtype: DTypeName = "auto"
-    """``auto``: bfloat16 on CUDA and on CPUs that multiply it in hardware, float32 elsewhere."""
+    """``auto``: bfloat16 where it is in hardware, else float16 on GPUs that have fast products of
+    it, else float32."""
     device: DeviceName = "auto"
     max_model_len: int | None = None
     """Positions a sequence may have; None: what the model was made for and the cache can hold."""
     block_size: int = 16
     """Tokens in a cache block."""
     kv_cache_bytes: int | None = None
-    """Memory for keys and values. None: 1 GiB on the CPU, a share of what is free on CUDA."""
-    cuda_memory_share: float = 0.85
-    """Share of the free GPU memory that the cache takes where ``kv_cache_bytes`` is None."""
+    """Memory for keys and values. None: 1 GiB on the CPU, what ``cuda_memory_share`` leaves on
+    CUDA."""
+    cuda_memory_share: float = 0.9
+    """Share of the GPU's memory that this process may take, all in all: weights, the largest step,
+    graphs and, where ``kv_cache_bytes`` is None, the cache, which gets what is left."""
+    max_batch_tokens: int = 512
+    """Tokens of the largest step that will be run."""
+    max_running: int = 64
+    """Sequences of the largest step."""
+    max_rows_each: int = 17
+    """Rows of logits that one sequence may want of a step."""
     vocab_size: int | None = None
     """Token ids the tokenizer knows; wider logits are padding and never drawn. None: all."""
     random_weights: bool = False
@@ -36,5 +45,5 @@ class ModelConfig:
     """Repack bfloat16 weights for the CPU's matrix units where this torch can do it."""
     cuda_graphs: bool = True
     """Replay small decode steps from CUDA graphs; no effect on the CPU."""
-    max_graph_sequences: int = 64
-    """Sequences in the largest captured decode step."""
+    max_graph_tokens: int = 512
+    """Tokens in the largest captured step."""

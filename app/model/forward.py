@@ -1,4 +1,4 @@
-"""One ragged forward pass: a laid-out step in, logits of its sample rows out."""
+"""One ragged forward pass: a laid-out step in, logits of the rows wanted out."""
 
 from __future__ import annotations
 

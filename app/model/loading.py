@@ -18,36 +18,11 @@ from transformers.utils import logging as transformers_logging
 
 from app.core.errors import UnsupportedModel
 from app.model.architecture import check_config, check_forward, remove_batch_effects
-from app.model.config import DeviceName, DTypeName, ModelConfig
+from app.model.config import ModelConfig
+from app.model.device import warn_of_overflow
 
 _RANDOM_SEED = 0
 _LOAD_ERRORS = (OSError, ValueError, ImportError, KeyError, RuntimeError)
-
-
-def choose_device(name: DeviceName) -> torch.device:
-    """The device to run on. Raises ``UnsupportedModel`` where CUDA is asked for and missing."""
-    available = torch.cuda.is_available()
-    if name == "cuda" and not available:
-        raise UnsupportedModel("device is cuda, but this torch sees no CUDA device")
-    return torch.device("cuda" if available and name != "cpu" else "cpu")
-
-
-def choose_dtype(name: DTypeName, device: torch.device) -> torch.dtype:
-    """The type of weights and activations; ``auto`` picks the fastest exact enough one."""
-    if name == "auto":
-        fast = device.type == "cuda" or cpu_multiplies_bfloat16()
-        return torch.bfloat16 if fast else torch.float32
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
-
-
-def cpu_multiplies_bfloat16() -> bool:
-    """Whether this CPU has bfloat16 dot products (AMX or AVX512-BF16)."""
-    return cpu_has_amx() or bool(getattr(torch.cpu, "_is_avx512_bf16_supported", bool)())
-
-
-def cpu_has_amx() -> bool:
-    """Whether this CPU multiplies tiles; torch's own name for the question is private."""
-    return bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())
 
 
 def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
@@ -58,6 +33,7 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
     """
     settings = read_config(config.model)
     check_config(settings)
+    warn_of_overflow(dtype, made_in=settings.get_text_config().dtype)
     try:
         if config.random_weights:
             model = _with_random_weights(settings, dtype, device)

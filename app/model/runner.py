@@ -21,10 +21,12 @@ from app.model.cpu.layers import can_fuse, fuse
 from app.model.cpu.packed_linear import can_pack, pack_linears
 from app.model.cpu.sampling import CpuSampler
 from app.model.cuda.sampling import DeviceSampler
+from app.model.device import choose_device, choose_dtype, describe, spare_tokens
+from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate, blocks_within
-from app.model.loading import choose_device, choose_dtype, load_model
+from app.model.loading import load_model
 from app.model.sampling import Sampler
 from app.model.self_check import check_ragged_step, make_case, rounding_noise, whole_logits
 
@@ -34,9 +36,6 @@ if TYPE_CHECKING:
 
 _CPU_CACHE_BYTES = 1 << 30
 _CHECK_BLOCK_SIZE = 16
-_SPARE_TOKENS = {"cpu": 16, "cuda": 256}
-"""See ``RunnerDescription``. Measured on a two-core CPU in bfloat16; of an H200 the ratio of its
-data sheet: 989 TFLOP/s in bfloat16 by 4.8 TB/s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class RunnerDescription:
 
 
 class TorchRunner:
-    """Runs steps of one model; see ``app.core.step.Runner``.
+    """Runs steps of one model; see ``app.core.step.Runner``. A step raises ``DeviceFailed``.
 
     On the CPU ``launch`` does the whole forward pass before it returns. A helper thread would
     let masks be filled meanwhile, but it would take the core from the matrix products it is
@@ -87,15 +86,30 @@ class TorchRunner:
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> None:
         assert self._launched is None, "launch twice without sample between"
-        step = lay_out(plan, self.block_size)
-        logits = None if self._graphs is None else self._graphs.run(step)
-        self._launched = self._forward.run(step) if logits is None else logits
+        with naming_failures():
+            step = lay_out(plan, self.block_size)
+            logits = None if self._graphs is None else self._graphs.run(step)
+            self._launched = self._forward.run(step) if logits is None else logits
 
     @torch.inference_mode()
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
         assert self._launched is not None, "sample without launch"
         logits, self._launched = self._launched, None
-        return self._sampler.sample(logits, draws) if draws else StepResult(tokens=())
+        if not draws:
+            return StepResult(tokens=())
+        with naming_failures():
+            return _Watched(self._sampler.sample(logits, draws))
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """Draws of a device: a step that failed there fails here at the latest."""
+
+    pending: PendingDraws
+
+    def wait(self) -> StepResult:
+        with naming_failures():
+            return self.pending.wait()
 
 
 def load_runner(config: ModelConfig) -> TorchRunner:
@@ -105,6 +119,7 @@ def load_runner(config: ModelConfig) -> TorchRunner:
     """
     torch.set_num_threads(config.threads or min(torch.get_num_threads(), granted_cores()))
     device = choose_device(config.device)
+    describe(device)
     dtype = choose_dtype(config.dtype, device)
     model = load_model(config, device, dtype)
     route = AttentionRoute()
@@ -135,7 +150,7 @@ def load_runner(config: ModelConfig) -> TorchRunner:
             cuda_graphs=0 if graphs is None else graphs.count,
             cache_tokens=cache_tokens,
             max_model_len=max_model_len,
-            spare_tokens=_SPARE_TOKENS[device.type],
+            spare_tokens=spare_tokens(device),
         ),
     )
 
@@ -188,7 +203,7 @@ def _graphs(
         return None
     from app.model.cuda.graphs import CudaGraphs
 
-    most = config.max_graph_sequences
+    most = config.max_graph_tokens
     graphs = CudaGraphs(
         forward, attention, storage, max_sequences=most, max_model_len=max_model_len
     )

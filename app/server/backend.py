@@ -45,6 +45,7 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
     # Imported here: whoever assembles a server around another backend needs no torch.
     from app.constraint import Compiler, everyday_schema
     from app.engine import Engine as RealEngine
+    from app.model.device import choose_device, spare_tokens
     from app.model.loading import eos_token_ids
     from app.model.runner import load_runner
     from app.text import HfTokenizer
@@ -57,14 +58,11 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
         tokenizer.hf, eos_token_ids(settings.model), chat_format.markers()
     )
     vocabulary.check_bytes()
-    runner = load_runner(settings.model_layer(vocabulary.size))
-    engine = RealEngine(
-        runner,
-        vocabulary,
-        tokenizer,
-        settings.engine_layer(runner.description.spare_tokens),
-        observer,
-    )
+    device = choose_device(settings.device)
+    warn_of_idle_settings(settings, device.type)
+    engine_config = settings.engine_layer(spare_tokens(device))
+    runner = load_runner(settings.model_layer(vocabulary.size, engine_config))
+    engine = RealEngine(runner, vocabulary, tokenizer, engine_config, observer)
     description = runner.description
     logger.info("model loaded", extra={"model": settings.model, "runner": str(description)})
     weights = weights_identity(settings.model)
@@ -81,3 +79,10 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
         compile_arguments=(settings.constraint_limits(),),
         warm_up=everyday_schema(),
     )
+
+
+def warn_of_idle_settings(settings: Settings, device: str) -> None:
+    """Log what is set for a GPU where the model runs on none."""
+    if device == "cpu" and settings.set_for_cuda:
+        names = ", ".join(settings.set_for_cuda)
+        logger.warning("the model runs on the CPU, where this means nothing: %s", names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import sys
 from collections.abc import Callable
 
@@ -58,12 +59,26 @@ def serve(
         drain=lambda: assembly.drain(settings.drain_seconds),
         announce=lambda url: print(greeting(settings.served_model, url), flush=True),
         alive=lambda: assembly.worker.alive,
+        hangs=lambda: assembly.worker.stalled,
     )
     # Modules and weights stay: a full collection would visit them with the interpreter's lock held.
     gc.collect()
     gc.freeze()
     server.run()
-    return 1 if server.failed else 0
+    status = 1 if server.failed else 0
+    if server.failed or assembly.worker.alive:
+        _leave_at_once(status)
+    return status
+
+
+def _leave_at_once(status: int) -> None:
+    """End the process of an engine that died or was left behind in a step.
+
+    Python's own way out would free what lies on a device that may not answer any more.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(status)
 
 
 def greeting(model: str, url: str) -> str:

@@ -68,6 +68,14 @@ class Settings(BaseSettings):
     kv_block_size: Count = 16
     """Tokens in a cache block."""
 
+    cuda_memory_share: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """Share of the GPU's memory that the server may take, weights and all; the cache gets what is
+    left of it, unless kv_cache_bytes is set. Means nothing on the CPU."""
+    cuda_graphs: bool = True
+    """Replay small steps from CUDA graphs. Means nothing on the CPU."""
+    cuda_graph_tokens: Count = 512
+    """Tokens of the largest step that is replayed from a CUDA graph. Means nothing on the CPU."""
+
     max_batch_tokens: Count | None = None
     """Tokens computed in one step; by default those of prompts and 512 more."""
     max_prefill_tokens: Count | None = None
@@ -208,7 +216,14 @@ class Settings(BaseSettings):
         folder = Path(self.model)
         return folder.resolve().name if folder.is_dir() else self.model
 
-    def model_layer(self, vocabulary_size: int) -> ModelConfig:
+    @property
+    def set_for_cuda(self) -> list[str]:
+        """Names of the variables that are set and mean something on a GPU alone."""
+        names = sorted(name for name in self.model_fields_set if name.startswith("cuda_"))
+        return [f"LEAPJSON_{name.upper()}" for name in names]
+
+    def model_layer(self, vocabulary_size: int, engine: EngineConfig) -> ModelConfig:
+        """``engine`` says how large a step may be."""
         return ModelConfig(
             model=self.model,
             dtype=self.dtype,
@@ -216,13 +231,19 @@ class Settings(BaseSettings):
             max_model_len=self.max_model_len,
             block_size=self.kv_block_size,
             kv_cache_bytes=self.kv_cache_bytes,
+            cuda_memory_share=self.cuda_memory_share,
+            max_batch_tokens=engine.max_batch_tokens,
+            max_running=engine.max_running,
+            max_rows_each=1 + engine.max_draft_tokens,
             vocab_size=vocabulary_size,
             random_weights=self.random_weights,
             threads=self.cpu_threads,
+            cuda_graphs=self.cuda_graphs,
+            max_graph_tokens=self.cuda_graph_tokens,
         )
 
     def engine_layer(self, spare_tokens: int) -> EngineConfig:
-        """``spare_tokens``: see ``EngineConfig``; the runner knows them."""
+        """``spare_tokens``: see ``EngineConfig``; the device has them."""
         prefill = self.max_prefill_tokens or _PREFILL_SHARE * spare_tokens
         return EngineConfig(
             max_batch_tokens=self.max_batch_tokens or prefill + max(512, self.max_running),

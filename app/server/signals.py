@@ -1,4 +1,4 @@
-"""uvicorn's server with a way out of our own: it drains, and ends without its engine."""
+"""uvicorn's server with ways out of our own: it drains, and ends without its engine."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ import uvicorn
 FAREWELL_SECONDS = 1.0
 """Between the engine's death and the process's end, for ``/ready`` to say so."""
 
+PATIENCE_SECONDS = 30.0
+"""How long an engine may count as hung before the process ends: as long as three failures of a
+liveness probe take, so that one whose machine was suspended may go on."""
+
 
 class DrainingServer(uvicorn.Server):
     """uvicorn's server, except for signals: the first one drains, and the exit is a success.
 
     While it drains it still answers: ``/ready`` says 503, and so do new requests. A second
-    signal ends it at once. Without its engine it ends by itself, for an orchestrator to start
-    another: ``failed`` then says that the exit is no success.
+    signal ends it at once. Without its engine, dead or hung, it ends by itself, for whoever
+    started it to start another: ``failed`` then says that the exit is no success.
     """
 
     def __init__(
@@ -29,16 +33,23 @@ class DrainingServer(uvicorn.Server):
         drain: Callable[[], Any],
         announce: Callable[[str], None],
         alive: Callable[[], bool],
+        hangs: Callable[[], bool],
+        patience: float = PATIENCE_SECONDS,
     ) -> None:
         """``drain`` makes a coroutine; ``announce`` is told the server's URL once it listens.
 
-        ``alive`` says whether the engine runs; it is asked while the server listens.
+        ``alive`` says whether the engine runs, ``hangs`` whether it does and its steps do not end;
+        they are asked while the server listens.
         """
         super().__init__(config)
         self.failed = False
         self._drain = drain
         self._announce = announce
         self._alive = alive
+        self._hangs = hangs
+        self._patience = patience
+        self._hung_since: float | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: Future[None] | None = None
 
@@ -49,10 +60,21 @@ class DrainingServer(uvicorn.Server):
         self._announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
 
     async def on_tick(self, counter: int) -> bool:
-        if not self.failed and not self._alive():
-            self.failed = True
-            asyncio.get_running_loop().call_later(FAREWELL_SECONDS, self._exit)
+        if not self.failed:
+            self._look_after_engine(asyncio.get_running_loop())
         return await super().on_tick(counter)
+
+    def _look_after_engine(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._alive():
+            self.failed = True
+            loop.call_later(FAREWELL_SECONDS, self._exit)
+        elif not self._hangs():
+            self._hung_since = None
+        elif self._hung_since is None:
+            self._hung_since = loop.time()
+        elif loop.time() - self._hung_since > self._patience:
+            self.failed = True
+            self._leaving = loop.create_task(self._drain_and_exit())
 
     def _exit(self) -> None:
         self.should_exit = True

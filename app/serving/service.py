@@ -21,7 +21,7 @@ from app.serving.compiling.cache import ConstraintCache
 from app.serving.generation import Generation
 from app.serving.request import GenerationRequest
 from app.serving.timeline import Timeline
-from app.serving.worker import DEATH_NOTICE, EngineWorker
+from app.serving.worker import DEATH_NOTICE, RETRY_SECONDS, EngineWorker
 
 UNSAID_TOKENS = 1024
 """What an answer is taken to need in the queue where nobody set a ``max_tokens``."""
@@ -101,14 +101,14 @@ class GenerationService:
     ) -> Generation:
         """Start to answer; every reason to refuse is raised here, before anything is answered.
 
-        Raises ``RequestError``, ``Unavailable``, ``DeadlineExceeded`` or ``EngineDied``; the caller
-        then ends the timeline. The caller closes the generation, which fails by itself when its
-        time has passed, and whose ticket leaves when its answers have ended. Cancelling the call
-        leaves nothing behind but the ticket, which is the caller's.
+        Raises ``RequestError``, ``Unavailable`` or ``DeadlineExceeded``; the caller then ends the
+        timeline. The caller closes the generation, which fails by itself when its time has passed,
+        and whose ticket leaves when its answers have ended. Cancelling the call leaves nothing
+        behind but the ticket, which is the caller's.
         """
         self._check_bias(request.sampling.logit_bias)
         if not self._worker.alive:
-            raise EngineDied(DEATH_NOTICE)
+            raise EngineDied(DEATH_NOTICE, retry_after=RETRY_SECONDS)
         tenant, deadline = ticket.tenant, ticket.deadline(request.timeout)
         ticket.take(request.n * len(request.prompts))
         async with deadline.holds("the request was not even in the engine's queue"):

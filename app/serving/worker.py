@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from app.core.errors import EngineDied, LeapjsonError, RequestError, ShutDown
+from app.core.errors import DeviceFailed, EngineDied, LeapjsonError, RequestError, ShutDown
 from app.core.events import StepOutput, TokenChunk
 from app.core.request import EngineRequest
 from app.serving.ports import Engine
@@ -31,8 +31,8 @@ DEATH_NOTICE = "the engine died; the server has to be restarted"
 
 CUT_OFF = "the server was shut down before the answer was finished"
 
-SHUT_DOWN_RETRY = 5
-"""Seconds until a request that was cut off may try again: on another server, or after a restart."""
+RETRY_SECONDS = 5
+"""Until a request that was cut off may try again: on another server, or after a restart."""
 
 STALL_SECONDS = 120.0
 """A step takes so long at most, unless the thread hangs in it."""
@@ -183,7 +183,7 @@ class EngineWorker:
         Cancelling the call aborts the requests.
         """
         if not self.alive:
-            raise EngineDied(DEATH_NOTICE)
+            raise EngineDied(DEATH_NOTICE, retry_after=RETRY_SECONDS)
         added: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._submitting.add(added)
         self._inboxes.update((request.request_id, inbox) for request in requests)
@@ -205,9 +205,9 @@ class EngineWorker:
     def cut_off(self) -> None:
         """End every request with ``ShutDown``, or ``EngineDied`` if the engine hangs."""
         if self.stalled:
-            self._fail_all(lambda: EngineDied(CUT_OFF))
+            self._fail_all(lambda: EngineDied(CUT_OFF, retry_after=RETRY_SECONDS))
         else:
-            self._fail_all(lambda: ShutDown(CUT_OFF, retry_after=SHUT_DOWN_RETRY))
+            self._fail_all(lambda: ShutDown(CUT_OFF, retry_after=RETRY_SECONDS))
 
     def _fail_all(self, error: Callable[[], LeapjsonError]) -> None:
         inboxes = {id(inbox): inbox for inbox in self._inboxes.values()}
@@ -221,8 +221,10 @@ class EngineWorker:
     def _run(self) -> None:
         try:
             self._engine_thread.run()
-        except BaseException:
-            logger.critical("the engine died", exc_info=True)
+        except BaseException as error:
+            # By default the log leaves out what exceptions say; this one says nothing of a request.
+            why = f": {error}" if isinstance(error, DeviceFailed) else ""
+            logger.critical("the engine died%s", why, exc_info=True)
             self._on_loop(self._die)
 
     def _deliver(self, added: _Added, output: StepOutput, began: float) -> None:
@@ -254,4 +256,4 @@ class EngineWorker:
 
     def _die(self) -> None:
         self._dead = True
-        self._fail_all(lambda: EngineDied(DEATH_NOTICE))
+        self._fail_all(lambda: EngineDied(DEATH_NOTICE, retry_after=RETRY_SECONDS))

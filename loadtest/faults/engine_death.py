@@ -19,7 +19,7 @@ from loadtest.server import Server
 
 COMMAND = (sys.executable, "-m", "loadtest.faults.mortal_server")
 COMPILING = 8
-TOLD = {"whole 500 engine_died", "stream engine_died", "whole 200", "stream to its end"}
+TOLD = {"whole 503 engine_died", "stream engine_died", "whole 200", "stream to its end"}
 """How a request may end; what was ready before the death is an answer, too."""
 
 

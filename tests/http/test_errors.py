@@ -351,17 +351,19 @@ async def test_an_answer_that_the_end_of_a_drain_cuts_off_is_503_of_its_own_code
     assert bench.observer.rejections == []
 
 
-async def test_a_dead_engine_is_500_not_ready_and_not_healthy() -> None:
+async def test_a_dead_engine_is_503_not_ready_and_not_healthy() -> None:
     bench = Bench()
     async with client_of(bench) as client:
         bench.engine.crash = RuntimeError("boom")
-        error = refused(await client.post(CHAT, json=chat()), 500)
+        response = await client.post(CHAT, json=chat())
+        error = refused(response, 503)
         assert error["code"] == "engine_died"
+        assert response.headers["retry-after"] == "5"
         assert "boom" not in error["message"]
         await until(lambda: not bench.worker.alive)
         assert (await client.get("/ready")).status_code == 503
         assert (await client.get("/health")).status_code == 503
-        refused(await client.post(CHAT, json=chat(stream=True)), 500)
+        refused(await client.post(CHAT, json=chat(stream=True)), 503)
 
 
 async def test_a_body_of_very_many_arrays_is_refused_before_it_is_parsed() -> None:

@@ -18,10 +18,11 @@ from app.model.config import ModelConfig
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.kernels import panels
 from app.model.cpu.layers import FusedLayer, PanelLinear, can_fuse, fuse
+from app.model.device import cpu_has_amx
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import allocate
-from app.model.loading import cpu_has_amx, load_model
+from app.model.loading import load_model
 from app.model.runner import load_runner
 from tests.model.tiny import VOCAB, PagedSequence
 

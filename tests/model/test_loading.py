@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from app.core.errors import UnsupportedModel
 from app.core.request import SamplingParams
 from app.core.step import Draw, LogitsRow, Span, StepPlan
-from app.model.loading import choose_device, choose_dtype, eos_token_ids
+from app.model.loading import eos_token_ids
 from app.model.runner import TorchRunner, load_runner
 from tests.model.tiny import VOCAB, eager_model, runner_config, save_config, tiny_runner
 
@@ -113,14 +113,3 @@ def test_end_of_sequence_ids_come_from_the_generation_config_first(tmp_path: Pat
     assert eos_token_ids(model) == {2}
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": [7, 9]}')
     assert eos_token_ids(model) == {7, 9}
-
-
-def test_automatic_choices_are_for_the_device_at_hand() -> None:
-    assert choose_device("cpu").type == "cpu"
-    assert choose_dtype("auto", torch.device("cuda")) == torch.bfloat16
-    assert choose_dtype("auto", torch.device("cpu")) in (torch.bfloat16, torch.float32)
-    assert choose_dtype("float16", torch.device("cpu")) == torch.float16
-    if not torch.cuda.is_available():
-        assert choose_device("auto").type == "cpu"
-        with pytest.raises(UnsupportedModel, match="CUDA"):
-            choose_device("cuda")

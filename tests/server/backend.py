@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import threading
 
 import uvicorn
 
+from app.core.request import EngineRequest
 from app.server.backend import Backend
 from app.server.composition import assemble
 from app.server.settings import Settings
@@ -28,9 +30,18 @@ def backend(engine: FakeEngine) -> Backend:
     )
 
 
-def main(drain_seconds: float, pieces: int) -> None:
-    engine = FakeEngine(lambda request: [b"x"] * (pieces if request.prompt[0] == 108 else 1))
-    settings = Settings(port=0, drain_seconds=drain_seconds, compile_workers=1)
+def main(drain_seconds: float, pieces: int, stall_seconds: float = 120.0) -> int:
+    """The exit status. ``long`` has so many pieces, and ``never`` hangs the engine."""
+
+    def script(request: EngineRequest) -> list[bytes]:
+        if request.prompt[0] == ord("n"):
+            threading.Event().wait()
+        return [b"x"] * (pieces if request.prompt[0] == ord("l") else 1)
+
+    engine = FakeEngine(script)
+    settings = Settings(
+        port=0, drain_seconds=drain_seconds, compile_workers=1, stall_seconds=stall_seconds
+    )
     assembly = assemble(settings, backend(engine), Metrics())
     config = uvicorn.Config(
         assembly.app, port=0, log_config=None, ws="none", timeout_graceful_shutdown=5
@@ -40,9 +51,12 @@ def main(drain_seconds: float, pieces: int) -> None:
         drain=lambda: assembly.drain(drain_seconds),
         announce=lambda url: print(url, flush=True),
         alive=lambda: assembly.worker.alive,
+        hangs=lambda: assembly.worker.stalled,
+        patience=stall_seconds,
     )
     server.run()
+    return 1 if server.failed else 0
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]), int(sys.argv[2]))
+    sys.exit(main(float(sys.argv[1]), int(sys.argv[2]), *map(float, sys.argv[3:])))

@@ -66,14 +66,17 @@ async def test_the_assembled_server_answers_compiles_and_counts(
 
 
 @asynccontextmanager
-async def process(drain_seconds: float, pieces: int) -> AsyncIterator[tuple[Any, str]]:
-    """A server in a process of its own, and its URL."""
+async def process(
+    drain_seconds: float, pieces: int, *stall_seconds: float, status: int = 0
+) -> AsyncIterator[tuple[Any, str]]:
+    """A server in a process of its own, which has to exit with ``status``, and its URL."""
     started = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "tests.server.backend",
         str(drain_seconds),
         str(pieces),
+        *map(str, stall_seconds),
         cwd=ROOT,
         stdout=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -82,7 +85,7 @@ async def process(drain_seconds: float, pieces: int) -> AsyncIterator[tuple[Any,
     try:
         async with asyncio.timeout(60):
             yield started, (await started.stdout.readline()).decode().strip()
-            assert await started.wait() == 0
+            assert await started.wait() == status
     finally:
         if started.returncode is None:
             started.kill()
@@ -176,6 +179,18 @@ async def test_what_does_not_end_in_the_drain_time_is_told_so() -> None:
         assert "shut down" in error["message"]
         assert (error["type"], error["code"]) == ("server_error", "shut_down")
         await response.aclose()
+
+
+async def test_a_process_whose_engine_hangs_answers_and_ends_by_itself() -> None:
+    async with (
+        process(60, 1, 1.0, status=1) as (_, url),
+        httpx.AsyncClient(base_url=url, timeout=60) as client,
+    ):
+        answers = await asyncio.gather(
+            *[client.post(CHAT, json=chat("never")) for _ in range(2)],
+        )
+        for answer in answers:
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_died")
 
 
 def test_every_setting_is_a_flag_and_flags_go_before_the_environment(

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from app.constraint.json.whitespace import Whitespace
 from app.constraint.limits import Limits
 from app.core.errors import InvalidSchema
+from app.server.backend import warn_of_idle_settings
 from app.server.settings import Settings
 
 
@@ -33,17 +34,43 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv(f"LEAPJSON_{name}", value)
     settings = Settings()
     assert (settings.port, settings.served_model) == (9000, "org/name")
-    model = settings.model_layer(vocabulary_size=123)
+    engine = settings.engine_layer(spare_tokens=16)
+    model = settings.model_layer(123, engine)
     assert (model.model, model.max_model_len, model.dtype, model.vocab_size) == (
         "org/name",
         4096,
         "bfloat16",
         123,
     )
-    engine = settings.engine_layer(spare_tokens=16)
     assert (engine.leap, engine.max_running, engine.spare_tokens) == (False, 8, 16)
     assert (engine.max_prefill_tokens, engine.max_batch_tokens) == (128, 640)
+    assert (model.max_batch_tokens, model.max_running) == (640, 8)
+    assert model.max_rows_each == 1 + engine.max_draft_tokens
     assert settings.compile_limits().seconds == 2.5
+
+
+def test_settings_of_the_gpu_are_told_from_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings(max_running=8).set_for_cuda == []
+    monkeypatch.setenv("LEAPJSON_CUDA_MEMORY_SHARE", "0.5")
+    settings = Settings(cuda_graph_tokens=128, cuda_graphs=False)
+    assert settings.set_for_cuda == [
+        "LEAPJSON_CUDA_GRAPH_TOKENS",
+        "LEAPJSON_CUDA_GRAPHS",
+        "LEAPJSON_CUDA_MEMORY_SHARE",
+    ]
+    model = settings.model_layer(123, settings.engine_layer(spare_tokens=256))
+    assert (model.cuda_memory_share, model.cuda_graphs, model.max_graph_tokens) == (0.5, False, 128)
+    assert (model.max_batch_tokens, model.max_running) == (2560, 64)
+
+
+def test_what_is_set_for_a_gpu_and_means_nothing_on_the_cpu_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    warn_of_idle_settings(Settings(max_running=8), "cpu")
+    warn_of_idle_settings(Settings(cuda_graphs=False), "cuda")
+    assert caplog.records == []
+    warn_of_idle_settings(Settings(cuda_graphs=False), "cpu")
+    assert "means nothing: LEAPJSON_CUDA_GRAPHS" in caplog.text
 
 
 def test_numbers_may_have_other_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +104,9 @@ def test_an_argument_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch
         ("PORT", "70000"),
         ("MAX_RUNNING", "0"),
         ("DTYPE", "int3"),
+        ("CUDA_MEMORY_SHARE", "0"),
+        ("CUDA_MEMORY_SHARE", "1.1"),
+        ("CUDA_GRAPH_TOKENS", "0"),
         ("MAX_INTEGER_DIGITS", "0"),
         ("MAX_INTEGER_DIGITS", "101"),
         ("MAX_FRACTION_DIGITS", "0"),

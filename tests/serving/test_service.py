@@ -208,7 +208,7 @@ async def test_the_death_of_the_engine_fails_every_request_and_all_that_follow()
         assert bench.service.fault == "the engine died"
         with pytest.raises(EngineDied):
             await bench.texts(ask("late"))
-        assert [s.status for s in bench.observer.requests[:3]] == [500] * 3
+        assert [s.status for s in bench.observer.requests[:3]] == [503] * 3
         assert bench.admission.live == 0
 
 

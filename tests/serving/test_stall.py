@@ -141,7 +141,7 @@ async def test_who_waits_for_an_engine_that_hangs_is_answered_as_soon_as_the_ser
             answer = await asyncio.wait_for(asked, 30)
         finally:
             runner.gate.set()
-    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "engine_died")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_died")
 
 
 async def test_liveness_and_readiness_say_that_the_engine_hangs() -> None:

@@ -185,10 +185,10 @@ async def test_an_engine_that_dies_on_a_request_does_not_quote_it(log: io.String
         httpx.AsyncClient(transport=transport, base_url="http://test") as client,
     ):
         response = await client.post(CHAT, json=PLAIN)
-    assert response.status_code == 500
+    assert response.status_code == 503
     entries = [json.loads(line) for line in log.getvalue().splitlines()]
     died = next(entry for entry in entries if entry["level"] == "critical")
     assert died["exception"].endswith("ValueError")
     (line,) = (entry for entry in entries if entry["message"] == "request")
-    assert (line["status"], line["error"]) == (500, "EngineDied")
+    assert (line["status"], line["error"]) == (503, "EngineDied")
     assert SECRET not in log.getvalue()

@@ -158,7 +158,7 @@ async def test_an_error_of_the_server_marks_its_span(exporter: InMemorySpanExpor
     engine = FakeEngine()
     engine.crash = RuntimeError("why")
     async with client_of(engine) as client:
-        assert (await client.post(CHAT, json=BODY)).status_code == 500
+        assert (await client.post(CHAT, json=BODY)).status_code == 503
     server = by_name(exporter)[f"POST {CHAT}"]
     assert server.status.status_code is StatusCode.ERROR
     assert attributes(server)["error.type"] == "engine_died"

@@ -21,9 +21,9 @@ from app.model.attention import AttentionRoute
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.kernels import jobs, panels, team
 from app.model.cpu.packed_linear import replace_modules
+from app.model.device import cpu_has_amx
 from app.model.inputs import Ints
 from app.model.kv_storage import KvStorage
-from app.model.loading import cpu_has_amx
 
 _KNOWN = {"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer"}
 """All are: RMSNorm, attention with RoPE, RMSNorm, SwiGLU; Qwen 3 norms heads too."""

@@ -70,7 +70,7 @@ class CpuSampler:
         for index, draw in enumerate(draws):
             if draw is not None and index not in plain:
                 values: Floats = logits[index].float().numpy()
-                tokens[index] = self._sample_row(values, draw, self._mask(draw))
+                tokens[index] = self._draw_one(values, draw, self._mask(draw))
         return StepResult(tokens)
 
     def _mask(self, draw: Draw) -> Mask:
@@ -99,7 +99,7 @@ class CpuSampler:
         tokens: list[int] = out.tolist()
         return tokens
 
-    def _sample_row(self, logits: Floats, draw: Draw, mask: Mask) -> SampledToken:
+    def _draw_one(self, logits: Floats, draw: Draw, mask: Mask) -> SampledToken:
         params, key = draw.params, np.uint64(draw.key)
         _adjust(logits, draw)
         if is_filtered(params) and params.temperature > 0.0:

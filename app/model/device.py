@@ -1,0 +1,107 @@
+"""Where a model runs and in which type of numbers, decided by what the hardware has."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+
+from app.core.errors import UnsupportedModel
+from app.model.config import DeviceName, DTypeName
+
+_BFLOAT16_CAPABILITY = (8, 0)
+"""Ampere; earlier GPUs emulate it. Triton, too, names this as the least that it supports."""
+_FLOAT16_CAPABILITY = (7, 0)
+"""Volta, the first with fast products of it."""
+_SPARE_TOKENS = {"cpu": 16, "cuda": 256}
+"""Measured on a two-core CPU in bfloat16; of an H200 the ratio of its data sheet: 989 TFLOP/s in
+bfloat16 by 4.8 TB/s."""
+
+_log = logging.getLogger(__name__)
+
+
+def choose_device(name: DeviceName) -> torch.device:
+    """The device to run on. Raises ``UnsupportedModel`` where CUDA is asked for and missing."""
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise UnsupportedModel("device is cuda, but this torch sees no CUDA device")
+    if not available or name == "cpu":
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def spare_tokens(device: torch.device) -> int:
+    """Tokens whose computation takes as long as reading the weights once."""
+    return _SPARE_TOKENS[device.type]
+
+
+def choose_dtype(name: DTypeName, device: torch.device) -> torch.dtype:
+    """The type of weights and activations; ``auto`` picks the fastest exact enough one.
+
+    Raises ``UnsupportedModel`` for bfloat16 on a GPU that has none in hardware.
+    """
+    if name == "auto":
+        return _fastest(device)
+    if name == "bfloat16" and device.type == "cuda":
+        capability = torch.cuda.get_device_capability(device)
+        if capability < _BFLOAT16_CAPABILITY:
+            raise UnsupportedModel(
+                f"dtype is bfloat16, but {torch.cuda.get_device_name(device)} has none in hardware "
+                f"(compute capability {_spelled(capability)}, it takes "
+                f"{_spelled(_BFLOAT16_CAPABILITY)}); set dtype to float16, float32 or auto"
+            )
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
+
+
+def describe(device: torch.device) -> None:
+    """Log which GPU is used, and that the others are not."""
+    if device.type != "cuda":
+        return
+    capability = torch.cuda.get_device_capability(device)
+    name, count = torch.cuda.get_device_name(device), torch.cuda.device_count()
+    _log.info("the model runs on %s (compute capability %s)", name, _spelled(capability))
+    if capability < _BFLOAT16_CAPABILITY:
+        _log.warning(
+            "Triton names compute capability %s as the least it supports: kernels for this GPU may "
+            "be slow, or fail to compile",
+            _spelled(_BFLOAT16_CAPABILITY),
+        )
+    if count > 1:
+        _log.warning(
+            "%d GPUs are visible and one is used, number %s: a server runs on one. Start a server "
+            "for each, with CUDA_VISIBLE_DEVICES, or let this one see no other",
+            count,
+            device.index,
+        )
+
+
+def warn_of_overflow(dtype: torch.dtype, made_in: object) -> None:
+    """Log that a model of bfloat16, whose largest number is 3e38, runs in float16 (65504)."""
+    if dtype == torch.float16 and made_in == torch.bfloat16:
+        _log.warning(
+            "the model was made in bfloat16 and runs in float16, whose largest number is 65504: "
+            "some models overflow in it; dtype float32 is safe, and slower"
+        )
+
+
+def cpu_multiplies_bfloat16() -> bool:
+    """Whether this CPU has bfloat16 dot products (AMX or AVX512-BF16)."""
+    return cpu_has_amx() or bool(getattr(torch.cpu, "_is_avx512_bf16_supported", bool)())
+
+
+def cpu_has_amx() -> bool:
+    """Whether this CPU multiplies tiles; torch's own name for the question is private."""
+    return bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())
+
+
+def _fastest(device: torch.device) -> torch.dtype:
+    if device.type != "cuda":
+        return torch.bfloat16 if cpu_multiplies_bfloat16() else torch.float32
+    capability = torch.cuda.get_device_capability(device)
+    if capability >= _BFLOAT16_CAPABILITY:
+        return torch.bfloat16
+    return torch.float16 if capability >= _FLOAT16_CAPABILITY else torch.float32
+
+
+def _spelled(capability: tuple[int, int]) -> str:
+    return "{}.{}".format(*capability)
