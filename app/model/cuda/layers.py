@@ -1,0 +1,244 @@
+"""transformers' decoder layers of known kinds, with the kernels of ``kernels.elementwise``.
+
+One layer of transformers is some forty launches on a device; here it is eleven, the attention's
+three among them::
+
+    product (QKV)  rotation + cache write  attention x 3  product (out)  add + norm
+    product (gate, up)  activation x mul  product (down)  add + norm of the next layer
+
+What a layer adds to and what the next one reads differ by that norm, so layers hand the normed
+tensor on beside the plain one (``_Between``); the model's last norm finds its own there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+from transformers.activations import GELUTanh, SiLUActivation
+
+from app.core.errors import UnsupportedModel
+from app.model.attention import AttentionRoute
+from app.model.cuda.kernels import product as invariant
+from app.model.cuda.kernels.elementwise import (
+    Norm,
+    activate,
+    add_norm,
+    rms_norm,
+    rotate_and_store,
+)
+
+KNOWN_LAYERS = ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "Gemma2", "Gemma3")
+"""All are: norm, attention with RoPE, norm, gated MLP; Qwen 3 and Gemma 3 norm heads too, Gemma 2
+and 3 what attention and MLP add."""
+
+Product = Callable[[Tensor], Tensor]
+"""[T, K] -> [T, N]."""
+
+
+class LibraryProduct:
+    """By the library's kernel for that many rows."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self._weight, self._bias = weight, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self._weight, self._bias)
+
+
+class InvariantProduct:
+    """The same for a row whatever rows are beside it."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self._weight, self._bias = weight, bias
+        self._tiles = invariant.tiling(weight)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return invariant.product(x, self._weight, self._bias, self._tiles)
+
+
+class InvariantLinear(nn.Module):
+    """In the place of ``linear``, whose weight it shares."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.weight = linear.weight
+        self._product = InvariantProduct(linear.weight.detach(), linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self._product(x.reshape(-1, x.shape[-1]).contiguous())
+        return out.view(*x.shape[:-1], -1)
+
+
+class _Between:
+    """What one layer leaves to the next: its result, and that normed already."""
+
+    def __init__(self) -> None:
+        self._left: tuple[Tensor, Tensor] | None = None
+
+    def leave(self, hidden: Tensor, normed: Tensor) -> None:
+        self._left = (hidden, normed)
+
+    def take(self, hidden: Tensor, norm: Norm) -> Tensor:
+        """``hidden`` [1, T, H] normed: [T, H]. Nothing is kept."""
+        left, self._left = self._left, None
+        if left is not None and left[0] is hidden:
+            return left[1]
+        return rms_norm(hidden[0].contiguous(), norm)
+
+
+class FusedNorm(nn.Module):
+    """In the place of the model's last norm, which the last layer has computed."""
+
+    def __init__(self, norm: Norm, between: _Between) -> None:
+        super().__init__()
+        self._norm = norm
+        self._between = between
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return self._between.take(hidden_states, self._norm).unsqueeze(0)
+
+
+class FusedLayer(nn.Module):
+    """Same result as ``layer``; of its weights it joins those that are multiplied together."""
+
+    def __init__(
+        self,
+        layer: Any,
+        route: AttentionRoute,
+        following: Norm,
+        between: _Between,
+        make: Callable[[Tensor, Tensor | None], Product],
+    ) -> None:
+        """``following`` is the norm that comes after this layer; ``make`` makes products."""
+        super().__init__()
+        attention, mlp = layer.self_attn, layer.mlp
+        self.attention_type = getattr(layer, "attention_type", None)
+        self._number = attention.layer_idx
+        self._route = route
+        self._options = route.options[self._number]
+        self._between = between
+        self._gelu = isinstance(mlp.act_fn, GELUTanh)
+        self._qkv = _joined((attention.q_proj, attention.k_proj, attention.v_proj), make)
+        self._out = _joined((attention.o_proj,), make)
+        self._gate_up = _joined((mlp.gate_proj, mlp.up_proj), make)
+        self._down = _joined((mlp.down_proj,), make)
+        self._head_norms = None
+        if hasattr(attention, "q_norm"):
+            self._head_norms = (_norm(attention.q_norm), _norm(attention.k_norm))
+        self.first_norm = _norm(layer.input_layernorm)
+        self._after_attention: Norm | None = None
+        self._after_mlp: Norm | None = None
+        self._mlp_norm = _norm(layer.post_attention_layernorm)
+        if hasattr(layer, "pre_feedforward_layernorm"):
+            self._after_attention = self._mlp_norm
+            self._mlp_norm = _norm(layer.pre_feedforward_layernorm)
+            self._after_mlp = _norm(layer.post_feedforward_layernorm)
+        self._following = following
+
+    def forward(
+        self, hidden_states: Tensor, *_: Any, position_embeddings: tuple[Tensor, Tensor], **__: Any
+    ) -> Tensor:
+        """[1, T, H] -> [1, T, H]."""
+        attention: Any = self._route.target
+        assert attention is not None, "no step has begun"
+        storage = attention.storage
+        cos, sin = position_embeddings
+        normed = self._between.take(hidden_states, self.first_norm)
+        query = rotate_and_store(
+            self._qkv(normed),
+            cos[0],
+            sin[0],
+            attention.slots(self._number),
+            storage.keys[self._number],
+            storage.values[self._number],
+            self._head_norms,
+        )
+        attended = attention.attend_stored(self._number, query.transpose(0, 1), self._options)
+        hidden, normed = add_norm(
+            hidden_states[0].contiguous(),
+            self._out(attended.flatten(1)),
+            self._after_attention,
+            self._mlp_norm,
+        )
+        active = activate(self._gate_up(normed), gelu=self._gelu)
+        hidden, normed = add_norm(hidden, self._down(active), self._after_mlp, self._following)
+        result = hidden.unsqueeze(0)
+        self._between.leave(result, normed)
+        return result
+
+
+def fuse(model: PreTrainedModel, route: AttentionRoute, *, batch_invariant: bool) -> int:
+    """Replace the decoder layers of ``model`` and its last norm, if all layers are of a known kind.
+
+    Returns how many layers were replaced. ``route`` must have seen a pass. With ``batch_invariant``
+    every product is by ``kernels.product``, that of the output layer too; raises
+    ``UnsupportedModel`` where the layers are of another kind.
+    """
+    found = [name for name, module in model.named_modules() if _is_known(module, model.dtype)]
+    parents = {name.rpartition(".")[0] for name in found}
+    if len(found) != len(route.options) or len(parents) != 1:
+        if batch_invariant:
+            raise UnsupportedModel(
+                f"no batch-invariant mode for {type(model).__name__}: it is for layers of "
+                f"{', '.join(KNOWN_LAYERS)} with plain weights in one type"
+            )
+        return 0
+    parent = parents.pop()
+    layers: Any = model.get_submodule(parent)
+    decoder: Any = model.get_submodule(parent.rpartition(".")[0])
+    between, following = _Between(), _norm(decoder.norm)
+    decoder.norm = FusedNorm(following, between)
+    make = InvariantProduct if batch_invariant else LibraryProduct
+    # From the last to the first, each freed before the next is joined.
+    for number in reversed(range(len(layers))):
+        layers[number] = FusedLayer(layers[number], route, following, between, make)
+        following = layers[number].first_norm
+    if batch_invariant:
+        output: Any = model.get_output_embeddings()
+        model.set_output_embeddings(InvariantLinear(output))
+    return len(layers)
+
+
+def _joined(
+    parts: tuple[nn.Linear, ...], make: Callable[[Tensor, Tensor | None], Product]
+) -> Product:
+    """The product with the weights of all ``parts``, one below the other."""
+    if len(parts) == 1:
+        return make(parts[0].weight.detach().contiguous(), parts[0].bias)
+    bias = None
+    if any(part.bias is not None for part in parts):
+        missing = [part.weight.new_zeros(part.out_features) for part in parts]
+        biases = zip(parts, missing, strict=True)
+        bias = torch.cat([none if part.bias is None else part.bias for part, none in biases])
+    return make(torch.cat([part.weight.detach() for part in parts]), bias)
+
+
+def _norm(module: Any) -> Norm:
+    shifted = type(module).__name__.startswith("Gemma")
+    return Norm(
+        weight=module.weight.detach().contiguous(),
+        eps=module.eps if shifted else module.variance_epsilon,
+        shifted=shifted,
+    )
+
+
+def _is_known(module: Any, dtype: torch.dtype) -> bool:
+    """Whether it is a decoder layer of a known kind, with nothing in it that we do not compute."""
+    name = type(module).__name__
+    if name not in {f"{kind}DecoderLayer" for kind in KNOWN_LAYERS}:
+        return False
+    attention, mlp = module.self_attn, module.mlp
+    linears = [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
+    linears += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
+    return (
+        isinstance(mlp.act_fn, nn.SiLU | SiLUActivation | GELUTanh)
+        and all(type(linear) is nn.Linear for linear in linears)
+        and all(parameter.dtype == dtype for parameter in module.parameters())
+        and attention.head_dim % 2 == 0
+        and attention.k_proj.out_features == attention.v_proj.out_features
+    )

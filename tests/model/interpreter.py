@@ -1,0 +1,57 @@
+"""Triton's interpreter, set right where it is not what a GPU does.
+
+It cuts float32 off to bfloat16 where the hardware rounds to the nearest, and multiplies the bits
+of bfloat16 tiles as integers (Triton 3.6 and 3.7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+import triton.language as tl
+from triton.runtime import interpreter
+
+
+def _to_float32(bits: Any) -> Any:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def _to_bfloat16(values: Any) -> Any:
+    rounded = torch.from_numpy(np.array(values, dtype=np.float32)).bfloat16()
+    return rounded.view(torch.int16).numpy().view(np.uint16)
+
+
+@contextmanager
+def rounding_as_a_gpu_does() -> Iterator[None]:
+    """Within it interpreted kernels have the bfloat16 and the infinities of a GPU."""
+    builder: Any = interpreter.InterpreterBuilder
+    cast, dot = builder.cast_impl, builder.create_dot
+
+    def exact_cast(self: Any, src: Any, to: Any) -> Any:
+        kinds = (src.dtype.scalar, to.scalar)
+        if kinds == (tl.bfloat16, tl.float32):
+            return interpreter.TensorHandle(_to_float32(src.data), tl.float32)
+        if kinds == (tl.float32, tl.bfloat16):
+            return interpreter.TensorHandle(_to_bfloat16(src.data), tl.bfloat16)
+        return cast(self, src, to)
+
+    def exact_dot(self: Any, a: Any, b: Any, *others: Any) -> Any:
+        sides = [
+            interpreter.TensorHandle(_to_float32(side.data), tl.float32)
+            if side.dtype.scalar == tl.bfloat16
+            else side
+            for side in (a, b)
+        ]
+        return dot(self, *sides, *others)
+
+    with (
+        np.errstate(over="ignore"),  # exp(x) of a large x is infinity on a GPU, and no warning
+        mock.patch.object(builder, "cast_impl", exact_cast),
+        mock.patch.object(builder, "create_dot", exact_dot),
+    ):
+        yield
