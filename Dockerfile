@@ -22,8 +22,10 @@ RUN case "$ACCELERATOR" in \
 
 # The dependencies in a layer of their own: a change to the code does not install them again. pip
 # leaves the torch that is there.
-RUN python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-print(*project['dependencies'], *project['optional-dependencies']['otel'], sep='\n')" \
+RUN python -c "import os, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+extras = {'otel': True, 'cuda': os.environ['ACCELERATOR'] == 'cuda'}; \
+print(*project['dependencies'], sep='\n'); \
+[print(*project['optional-dependencies'][name], sep='\n') for name, on in extras.items() if on]" \
     > requirements.txt \
     && pip install -c constraints.txt -r requirements.txt
 
@@ -55,6 +57,8 @@ RUN apt-get update \
     # Group 0 too: a user id that the platform picks has no other group.
     && install -d -o leapjson -g 0 -m 775 /cache
 COPY --from=build /opt/leapjson /opt/leapjson
+# LD_LIBRARY_PATH: where GKE mounts the driver's libcuda.so.1. Elsewhere the folder does not exist,
+# and the container toolkit has told the linker's cache.
 ENV PATH=/opt/leapjson/bin:$PATH \
     HOME=/cache \
     HF_HOME=/cache/huggingface \
@@ -62,6 +66,7 @@ ENV PATH=/opt/leapjson/bin:$PATH \
     TRITON_CACHE_DIR=/cache/triton \
     CC=/opt/leapjson/lib/triton/cc \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility \
+    LD_LIBRARY_PATH=/usr/local/nvidia/lib64 \
     LEAPJSON_HOST=0.0.0.0 \
     LEAPJSON_PORT=8000
 VOLUME /cache

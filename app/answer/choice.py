@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 
 from app.answer.pieces import CallEnd, CallStart, Content, Delta, End, Piece, Reasoning, TextPiece
@@ -32,8 +33,8 @@ class ChoiceReader:
         self._index = index
         self._reader = reader
         self._call_id_length = call_id_length
-        # Bytes that are no UTF-8 become U+FFFD, as in the Unicode standard's section 3.9.
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._undecoded = b""
+        """The beginning of a character."""
         self._calls = 0
         self._open_calls = 0
         self._waiting: deque[tuple[int, AnswerToken]] = deque()
@@ -46,16 +47,23 @@ class ChoiceReader:
         """Characters of text before it."""
         self._passed_bytes = 0
 
-    def read(self, chunk: TokenChunk) -> Delta:
-        """What ``chunk`` adds. It ended well if at all: with the reason "stop" or "length"."""
-        reason = chunk.finish_reason
-        text = self._decoder.decode(chunk.data, final=reason is not None)
+    def read(self, chunks: Sequence[TokenChunk]) -> Delta:
+        """What ``chunks`` add together, one or more in their order.
+
+        The last one may end the answer, and ends it well: with the reason "stop" or "length".
+        """
+        last = chunks[-1]
+        data, tokens, reason = last.data, last.tokens, last.finish_reason
+        if len(chunks) > 1:
+            data = b"".join([chunk.data for chunk in chunks])
+            tokens = [token for chunk in chunks for token in chunk.tokens]
+        text = self._decode(data, reason is not None)
         pieces: list[Piece]
         if self._reader is None:
-            pieces = [Content(text, 0, chunk.tokens)]
+            pieces = [Content(text, 0, tokens)]
         else:
             self._text += text
-            for token in chunk.tokens:
+            for token in tokens:
                 self._waiting.append((self._received, token))
                 self._received += len(token.data)
             found = self._reader.push(text)
@@ -67,6 +75,13 @@ class ChoiceReader:
             calls_whole = self._calls and not self._open_calls
             pieces.append(End("tool_calls" if calls_whole else reason))
         return Delta(self._index, pieces)
+
+    def _decode(self, data: bytes, last: bool) -> str:
+        """The characters that are whole. What is no UTF-8 becomes U+FFFD (Unicode, section 3.9)."""
+        data = self._undecoded + data
+        text, used = codecs.utf_8_decode(data, "replace", last)
+        self._undecoded = data[used:]
+        return text
 
     def _with_own(self, piece: TextPiece) -> TextPiece:
         """``piece``, content with its tokens and a call with an id; counts tokens of reasoning."""

@@ -2,6 +2,8 @@
 
 Those that have text are slices of the answer and never overlap; ``start`` and ``end`` are in
 characters of the whole answer.
+
+What each step makes for each answer is not frozen: that would take three times as long to make.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from app.core.events import AnswerToken
 EndReason = Literal["stop", "length", "tool_calls"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Text:
     text: str
     start: int = 0
@@ -25,7 +27,7 @@ class _Text:
         return self.start + len(self.text)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Content(_Text):
     """Text of the answer itself."""
 
@@ -33,7 +35,7 @@ class Content(_Text):
     """Tokens that begin in it. The text of the last ones may be held back still."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reasoning(_Text):
     """Text of the reasoning."""
 
@@ -85,7 +87,7 @@ TextPiece = Content | Reasoning | CallStart | CallArguments | CallEnd
 Piece = TextPiece | End
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Delta:
     """What was added to one choice of a request."""
 

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +27,8 @@ from app.serving.timeline import Timeline
 
 logger = logging.getLogger(__name__)
 
-_SLICE = 32
-"""Deltas that are written in one go: with all log-probabilities they take some milliseconds."""
+_UNHURRIED = 32
+"""Chunks that are collected before a whole answer goes on: it need not wake for each step."""
 
 
 class Renderer(ABC):
@@ -107,26 +107,13 @@ async def _output(generation: Generation, call: AnswerCall) -> AsyncIterator[byt
     renderer = call.renderer(generation)
     try:
         yield renderer.begin()
-        at_least = 1 if call.stream else _SLICE
-        async for deltas in in_slices(generation.batches(at_least)):
-            yield b"".join([renderer.chunk(delta) for delta in deltas])
+        async for deltas in generation.batches(1 if call.stream else _UNHURRIED):
+            yield b"".join(map(renderer.chunk, deltas))
         yield await asyncio.to_thread(renderer.end) if call.logprobs else renderer.end()
     except Exception as error:
         if call.stream and not isinstance(error, LeapjsonError):
             logger.exception("a stream failed")
         yield renderer.fail(error.named(call.names) if isinstance(error, RequestError) else error)
-
-
-async def in_slices(batches: AsyncIterator[Sequence[Delta]]) -> AsyncIterator[Sequence[Delta]]:
-    """``batches`` in slices of bounded size; between two, other tasks have their turn.
-
-    What a slow client has not read yet is one batch, which may be a whole answer.
-    """
-    async for batch in batches:
-        for start in range(0, len(batch), _SLICE):
-            if start:
-                await asyncio.sleep(0)
-            yield batch[start : start + _SLICE]
 
 
 def error_event(error: Exception) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import to_json
@@ -15,6 +16,9 @@ from app.http.requests.generation import StreamOptions
 from app.serving.generation import Generation
 
 _DONE = b"data: [DONE]\n\n"
+
+TEXT = "\0text"
+"""Where a frame's text will stand."""
 
 
 class PromptTokensDetails(Shape):
@@ -42,26 +46,46 @@ class Usage(Shape):
     completion_tokens_details: CompletionTokensDetails
 
 
+_USAGE = to_json(
+    {
+        "prompt_tokens": "%d",
+        "completion_tokens": "%d",
+        "total_tokens": "%d",
+        "prompt_tokens_details": {"cached_tokens": "%d", "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": "%d",
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+            "leapt_tokens": "%d",
+            "drafted_tokens": "%d",
+            "forward_passes": "%d",
+        },
+    }
+).replace(b'"%d"', b"%d")
+"""OpenAI's usage, and in its details how the tokens came about."""
+
+
 def _usage(generation: Generation) -> bytes:
-    """OpenAI's usage, and in its details how the tokens came about."""
     usage = generation.usage()
-    return to_json(
-        {
-            "prompt_tokens": usage.prompt_tokens,
-            "completion_tokens": usage.completion_tokens,
-            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-            "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
-            "completion_tokens_details": {
-                "reasoning_tokens": usage.reasoning_tokens,
-                "audio_tokens": 0,
-                "accepted_prediction_tokens": 0,
-                "rejected_prediction_tokens": 0,
-                "leapt_tokens": usage.leapt_tokens,
-                "drafted_tokens": usage.drafted_tokens,
-                "forward_passes": usage.forward_passes,
-            },
-        }
+    return _USAGE % (
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        usage.prompt_tokens + usage.completion_tokens,
+        usage.cached_tokens,
+        usage.reasoning_tokens,
+        usage.leapt_tokens,
+        usage.drafted_tokens,
+        usage.forward_passes,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A chunk around a text in it, as far as the choice's end."""
+
+    before: bytes
+    after: bytes
 
 
 class ChunkRenderer(Renderer):
@@ -74,6 +98,9 @@ class ChunkRenderer(Renderer):
         self._head = b"data: " + to_json(head)[:-1] + b',"choices":['
         self._generation = generation
         self._options = options or StreamOptions()
+        # If any chunk has usage, all have: null, or the counts so far.
+        self._ending = b'],"usage":null}\n\n' if self._options.include_usage else b"]}\n\n"
+        self._counts = self._options.continuous_usage_stats
 
     def end(self) -> bytes:
         """The stream's end; before it the chunk with the usage, if that is asked for."""
@@ -86,13 +113,22 @@ class ChunkRenderer(Renderer):
         return error_event(error)
 
     def _event(self, choice: Mapping[str, Any]) -> bytes:
-        """One chunk. If any has ``usage``, all have: null, or the counts so far."""
-        options = self._options
-        event = self._head + to_json(choice)
-        if options.continuous_usage_stats:
-            usage = _usage(self._generation)
-            return event + b'],"usage":' + usage + b"}\n\n"
-        return event + (b'],"usage":null}\n\n' if options.include_usage else b"]}\n\n")
+        """One chunk."""
+        ending = self._counted() if self._counts else self._ending
+        return b"".join((self._head, to_json(choice), ending))
+
+    def _frame(self, choice: Mapping[str, Any]) -> Frame:
+        """Chunks with ``choice``, in which ``TEXT`` stands for one that changes."""
+        before, after = to_json(choice).split(to_json(TEXT))
+        return Frame(self._head + before, after)
+
+    def _framed(self, frame: Frame, text: str) -> bytes:
+        """The chunk that ``frame`` makes of ``text``."""
+        ending = self._counted() if self._counts else self._ending
+        return b"".join((frame.before, to_json(text), frame.after, ending))
+
+    def _counted(self) -> bytes:
+        return b'],"usage":' + _usage(self._generation) + b"}\n\n"
 
 
 class WholeRenderer(Renderer):

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.http.disconnect import ClientLeft, while_connected
+from app.http.middleware.stack import body_channel
 
 
 class EventStream(Response):
@@ -30,12 +31,12 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             with contextlib.suppress(ClientLeft):
-                await while_connected(receive, self._write(send))
+                await while_connected(receive, self._write(send, body_channel(scope, send)))
         finally:
             self._close()
 
-    async def _write(self, send: Send) -> None:
-        await send(
+    async def _write(self, send_head: Send, send_body: Send) -> None:
+        await send_head(
             {
                 "type": "http.response.start",
                 "status": self.status_code,
@@ -45,5 +46,5 @@ class EventStream(Response):
         async for event in self._events:
             if not event:
                 continue
-            await send({"type": "http.response.body", "body": event, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await send_body({"type": "http.response.body", "body": event, "more_body": True})
+        await send_body({"type": "http.response.body", "body": b"", "more_body": False})

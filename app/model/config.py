@@ -43,6 +43,9 @@ class ModelConfig:
     """CPU threads of one forward pass; None: torch's default, but no more than are granted."""
     pack_linears: bool = True
     """Repack bfloat16 weights for the CPU's matrix units where this torch can do it."""
+    batch_invariant: bool = False
+    """Give a token the same numbers, bit for bit, whatever else its step computes and however its
+    sequence is cut into steps. Slower; refused where it cannot be had."""
     cuda_graphs: bool = True
     """Replay small decode steps from CUDA graphs; no effect on the CPU."""
     max_graph_tokens: int = 512

@@ -75,6 +75,13 @@ def describe(device: torch.device) -> None:
         )
 
 
+def forbid_rounded_sums(device: torch.device) -> None:
+    """Have a library that shares a product's sums out add them in float32."""
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+
+
 def warn_of_overflow(dtype: torch.dtype, made_in: object) -> None:
     """Log that a model of bfloat16, whose largest number is 3e38, runs in float16 (65504)."""
     if dtype == torch.float16 and made_in == torch.bfloat16:

@@ -65,6 +65,11 @@ class KvStorage:
         """By layer, the index of its group."""
         return {layer: i for i, group in enumerate(self.groups) for layer in group.layers}
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of all of it."""
+        return sum(part.nbytes for part in (*self.keys.values(), *self.values.values()))
+
 
 def allocate(
     shapes: Mapping[int, LayerShape], *, num_blocks: int, block_size: int, device: torch.device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,11 +16,14 @@ from transformers import (
     PreTrainedModel,
 )
 from transformers.utils import logging as transformers_logging
+from transformers.utils.import_utils import is_accelerate_available
 
 from app.core.errors import UnsupportedModel
 from app.model.architecture import check_config, check_forward, remove_batch_effects
 from app.model.config import ModelConfig
 from app.model.device import warn_of_overflow
+
+_log = logging.getLogger(__name__)
 
 _RANDOM_SEED = 0
 _LOAD_ERRORS = (OSError, ValueError, ImportError, KeyError, RuntimeError)
@@ -28,8 +32,10 @@ _LOAD_ERRORS = (OSError, ValueError, ImportError, KeyError, RuntimeError)
 def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
     """Read or make up the weights and put the model on ``device``, ready for inference.
 
-    Reads safetensors only and never runs code that comes with a model. Raises
-    ``UnsupportedModel`` for what cannot be loaded, lacks weights or cannot be served exactly.
+    Reads safetensors only and never runs code that comes with a model. Host memory: on the CPU
+    the weights are pages of their files where they are stored in ``dtype``, else one copy of them;
+    on a GPU they go to the device one by one (see ``_placement``). Raises ``UnsupportedModel`` for
+    what cannot be loaded, lacks weights or cannot be served exactly.
     """
     settings = read_config(config.model)
     check_config(settings)
@@ -38,7 +44,11 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
         if config.random_weights:
             model = _with_random_weights(settings, dtype, device)
         else:
-            model = _with_stored_weights(config.model, dtype)
+            model = _with_stored_weights(config.model, dtype, device)
+    except torch.OutOfMemoryError as error:
+        raise UnsupportedModel(
+            f"the weights of {config.model} do not fit in the memory of the GPU: {error}"
+        ) from error
     except _LOAD_ERRORS as error:
         raise UnsupportedModel(f"cannot load {config.model}: {error}") from error
     check_forward(model)
@@ -69,7 +79,7 @@ def eos_token_ids(model: str) -> frozenset[int]:
     return frozenset([ids] if isinstance(ids, int) else ids)
 
 
-def _with_stored_weights(model: str, dtype: torch.dtype) -> PreTrainedModel:
+def _with_stored_weights(model: str, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     auto: Any = AutoModelForCausalLM
     loaded: PreTrainedModel
     with _no_progress_bars():
@@ -80,6 +90,7 @@ def _with_stored_weights(model: str, dtype: torch.dtype) -> PreTrainedModel:
             trust_remote_code=False,
             attn_implementation="eager",
             output_loading_info=True,
+            **_placement(device),
         )
     missing = sorted(report["missing_keys"])
     if missing:
@@ -88,6 +99,23 @@ def _with_stored_weights(model: str, dtype: torch.dtype) -> PreTrainedModel:
             f"{model} lacks {len(missing)} weights of its architecture, {missing[0]} among them"
         )
     return loaded
+
+
+def _placement(device: torch.device) -> dict[str, Any]:
+    """What tells transformers to read each weight to ``device``, a few at a time.
+
+    It takes the package accelerate, though nothing of it is used. Without it the weights are on
+    the host first, as on the CPU, and are moved from there one after the other.
+    """
+    if device.type == "cpu":
+        return {}
+    if is_accelerate_available():
+        return {"device_map": {"": device}}
+    _log.warning(
+        "weights pass through this machine's memory on their way to the GPU; with the package "
+        "accelerate installed (pip install 'leapjson[cuda]') they do not"
+    )
+    return {}
 
 
 @contextlib.contextmanager

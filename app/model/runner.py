@@ -10,25 +10,39 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from app.core.errors import UnsupportedModel
+from app.core.errors import DeviceFailed, UnsupportedModel
 from app.core.step import Draw, PendingDraws, StepPlan, StepResult
 from app.model.architecture import position_limit
 from app.model.attention import AttentionRoute, probe_layers
 from app.model.config import ModelConfig
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.cores import granted_cores
-from app.model.cpu.layers import can_fuse, fuse
+from app.model.cpu.layers import can_fuse, fuse, require_invariance
 from app.model.cpu.packed_linear import can_pack, pack_linears
 from app.model.cpu.sampling import CpuSampler
+from app.model.cuda.memory import CudaMemory, MemoryBudget
 from app.model.cuda.sampling import DeviceSampler
-from app.model.device import choose_device, choose_dtype, describe, spare_tokens
+from app.model.device import (
+    choose_device,
+    choose_dtype,
+    describe,
+    forbid_rounded_sums,
+    spare_tokens,
+)
 from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate, blocks_within
 from app.model.loading import load_model
+from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
 from app.model.sampling import Sampler
-from app.model.self_check import check_ragged_step, make_case, rounding_noise, whole_logits
+from app.model.self_check import (
+    check_invariance,
+    check_ragged_step,
+    make_case,
+    rounding_noise,
+    whole_logits,
+)
 
 if TYPE_CHECKING:
     from app.model.cuda.attention import TritonAttention
@@ -48,6 +62,9 @@ class RunnerDescription:
     parameters: int
     packed_linears: int
     """Linear layers repacked for the CPU's matrix units."""
+    fused_layers: int
+    """Decoder layers that run by our kernels on CUDA."""
+    batch_invariant: bool
     cuda_graphs: int
     """Step shapes captured as CUDA graphs."""
     cache_tokens: int
@@ -117,36 +134,54 @@ def load_runner(config: ModelConfig) -> TorchRunner:
 
     Raises ``UnsupportedModel``, saying what is wrong, where it cannot be loaded or served.
     """
+    try:
+        with naming_failures():
+            return _load(config)
+    except DeviceFailed as error:
+        raise UnsupportedModel(f"{config.model} cannot be served here: {error}") from error
+
+
+def _load(config: ModelConfig) -> TorchRunner:
     torch.set_num_threads(config.threads or min(torch.get_num_threads(), granted_cores()))
     device = choose_device(config.device)
     describe(device)
+    forbid_rounded_sums(device)
     dtype = choose_dtype(config.dtype, device)
+    budget = _memory_budget(config, device)
     model = load_model(config, device, dtype)
     route = AttentionRoute()
     shapes = probe_layers(model, route)
     group = max(shape.group for shape in shapes.values())
     parameters = model.num_parameters()
-    packed = _prepare(model, route, shapes, group, config)
+    prepared = _prepare(model, route, shapes, group, config)
 
     vocab_size = _vocab_size(model, config.vocab_size)
-    num_blocks = blocks_within(_cache_bytes(config, device), shapes, config.block_size)
+    sampler = _sampler(vocab_size, device, dtype)
+    if budget is None:
+        cache_bytes = config.kv_cache_bytes or _CPU_CACHE_BYTES
+    else:
+        cache_bytes = _rehearsed(budget, config, model, route, shapes, sampler, vocab_size)
+        budget.settle()
+    num_blocks = blocks_within(cache_bytes, shapes, config.block_size)
     cache_tokens = num_blocks * config.block_size
     max_model_len = _max_model_len(model, config, cache_tokens)
     storage = allocate(shapes, num_blocks=num_blocks, block_size=config.block_size, device=device)
-    attention = step_attention(storage, group)
+    attention = step_attention(storage, group, batch_invariant=config.batch_invariant)
     forward = RaggedForward(model, route, attention)
     graphs = _graphs(forward, attention, storage, config, max_model_len)
     return TorchRunner(
         forward=forward,
         graphs=graphs,
-        sampler=_sampler(vocab_size, device, dtype),
+        sampler=sampler,
         storage=storage,
         description=RunnerDescription(
             architecture=type(model).__name__,
             device=device.type,
             dtype=str(dtype).removeprefix("torch."),
             parameters=parameters,
-            packed_linears=packed,
+            packed_linears=prepared.packed_linears,
+            fused_layers=prepared.fused_layers,
+            batch_invariant=config.batch_invariant,
             cuda_graphs=0 if graphs is None else graphs.count,
             cache_tokens=cache_tokens,
             max_model_len=max_model_len,
@@ -155,37 +190,57 @@ def load_runner(config: ModelConfig) -> TorchRunner:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    packed_linears: int
+    fused_layers: int
+
+
 def _prepare(
     model: PreTrainedModel,
     route: AttentionRoute,
     shapes: dict[int, LayerShape],
     group: int,
     config: ModelConfig,
-) -> int:
-    """Pack weights where that pays and run the self-check; returns how many were packed.
+) -> _Prepared:
+    """Pack or fuse weights where that pays, and run the self-check.
 
     What is expected comes from the model as loaded, so the check covers the packing too.
     """
     block_size = min(config.block_size, _CHECK_BLOCK_SIZE)
     case = make_case(model.config.get_text_config().vocab_size, block_size)
     expected = whole_logits(model, case, "eager")
-    noise, packed = None, 0
-    if config.pack_linears and can_fuse(model):
+    noise, packed, fused = None, 0, 0
+    if model.device.type == "cuda":
+        # Imported where it is needed: triton is there with CUDA builds of torch only.
+        from app.model.cuda.layers import fuse as fuse_on_device
+
+        noise = rounding_noise(model, case, expected)
+        fused = fuse_on_device(model, route, batch_invariant=config.batch_invariant)
+        torch.cuda.empty_cache()  # what was joined lies beside its parts until they are given back
+    elif config.pack_linears and can_fuse(model):
         noise = rounding_noise(model, case, expected)
         packed = fuse(model, route)
     elif config.pack_linears and can_pack(model.dtype, model.device):
         packed = pack_linears(model)
+    if config.batch_invariant and model.device.type == "cpu":
+        require_invariance(model)
     model.set_attn_implementation(route.name)
     storage = allocate(shapes, num_blocks=case.blocks, block_size=block_size, device=model.device)
-    forward = RaggedForward(model, route, step_attention(storage, group))
+    attention = step_attention(storage, group, batch_invariant=config.batch_invariant)
+    forward = RaggedForward(model, route, attention)
     check_ragged_step(model, forward, case, block_size, expected, noise)
-    return packed
+    if config.batch_invariant:
+        check_invariance(forward, case, block_size)
+    return _Prepared(packed_linears=packed, fused_layers=fused)
 
 
-def step_attention(storage: KvStorage, group: int) -> CpuAttention | TritonAttention:
+def step_attention(
+    storage: KvStorage, group: int, *, batch_invariant: bool = False
+) -> CpuAttention | TritonAttention:
     """Attention on the storage's device; ``group`` is G, query heads for each key head, at most."""
     if next(iter(storage.keys.values())).device.type == "cpu":
-        return CpuAttention(storage)
+        return CpuAttention(storage, batch_invariant=batch_invariant)
     # Imported where it is needed: triton is there with CUDA builds of torch only.
     from app.model.cuda.attention import TritonAttention
 
@@ -219,13 +274,42 @@ def _sampler(vocab_size: int, device: torch.device, dtype: torch.dtype) -> Sampl
     return sampler
 
 
-def _cache_bytes(config: ModelConfig, device: torch.device) -> int:
-    if config.kv_cache_bytes is not None:
-        return config.kv_cache_bytes
+def _memory_budget(config: ModelConfig, device: torch.device) -> MemoryBudget | None:
+    """None on the CPU. Made before the model is loaded."""
     if device.type == "cpu":
-        return _CPU_CACHE_BYTES
-    free, _ = torch.cuda.mem_get_info(device)
-    return int(free * config.cuda_memory_share)
+        return None
+    return MemoryBudget(CudaMemory(device), config.cuda_memory_share, config.kv_cache_bytes)
+
+
+def _rehearsed(
+    budget: MemoryBudget,
+    config: ModelConfig,
+    model: PreTrainedModel,
+    route: AttentionRoute,
+    shapes: dict[int, LayerShape],
+    sampler: Sampler,
+    vocab_size: int,
+) -> int:
+    """Bytes for the cache, found out over a small one that is gone afterwards."""
+    size = config.block_size
+    storage = allocate(shapes, num_blocks=REHEARSAL_BLOCKS, block_size=size, device=model.device)
+    attention = step_attention(storage, max(shape.group for shape in shapes.values()))
+    forward = RaggedForward(model, route, attention)
+    whole = [n for n, options in route.options.items() if options.window is None] or [*shapes]
+    most = budget.most_tokens(sum(shapes[layer].token_bytes for layer in whole))
+    context = min(config.max_model_len or position_limit(model.config) or most, most)
+    limits = StepLimits(config.max_batch_tokens, config.max_running, config.max_rows_each, context)
+    steps = largest_steps(
+        limits,
+        vocab_size=vocab_size,
+        block_size=size,
+        blocks=[group.num_blocks for group in storage.groups],
+    )
+    return budget.cache_bytes(
+        rehearsal_bytes=storage.nbytes,
+        run_steps=lambda: rehearse(forward, sampler, steps, size),
+        capture=lambda: _graphs(forward, attention, storage, config, context),
+    )
 
 
 def _vocab_size(model: PreTrainedModel, asked: int | None) -> int:

@@ -125,6 +125,28 @@ def check_ragged_step(
         )
 
 
+def check_invariance(forward: RaggedForward, case: CheckCase, block_size: int) -> None:
+    """Run ``case`` as it is, then token by token, each alone.
+
+    Raises ``UnsupportedModel`` where one of the logits differs in a single bit.
+    """
+    for plan in case.steps:
+        together = forward.run(lay_out(plan, block_size))
+    alone = torch.empty_like(together)
+    for plan in case.steps:
+        for number, span in enumerate(plan.spans):
+            for offset, token in enumerate(span.tokens):
+                own = Span((token,), span.start + offset, span.block_tables)
+                logits = forward.run(lay_out(StepPlan([own], [LogitsRow(0, 0)]), block_size))
+                if LogitsRow(number, offset) in plan.rows:
+                    alone[list(plan.rows).index(LogitsRow(number, offset))] = logits[0]
+    if not torch.equal(together, alone):
+        raise UnsupportedModel(
+            "no batch-invariant mode here: on this device a token's logits depend on what else is "
+            "computed beside it"
+        )
+
+
 def rounding_noise(model: PreTrainedModel, case: CheckCase, expected: Tensor) -> float:
     """How far two of transformers' own attentions are apart in half precision.
 

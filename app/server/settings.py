@@ -68,6 +68,9 @@ class Settings(BaseSettings):
     kv_block_size: Count = 16
     """Tokens in a cache block."""
 
+    batch_invariant: bool = False
+    """Make answers independent of what runs beside them to the last bit, at the cost of speed;
+    where that cannot be had the server does not start. See docs/operations.md."""
     cuda_memory_share: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Share of the GPU's memory that the server may take, weights and all; the cache gets what is
     left of it, unless kv_cache_bytes is set. Means nothing on the CPU."""
@@ -238,6 +241,7 @@ class Settings(BaseSettings):
             vocab_size=vocabulary_size,
             random_weights=self.random_weights,
             threads=self.cpu_threads,
+            batch_invariant=self.batch_invariant,
             cuda_graphs=self.cuda_graphs,
             max_graph_tokens=self.cuda_graph_tokens,
         )

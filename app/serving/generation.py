@@ -14,6 +14,9 @@ from app.serving.admission import Ticket
 from app.serving.deadline import Deadline
 from app.serving.timeline import Timeline
 
+_TOGETHER = 32
+"""Chunks that are read in one go: with all log-probabilities writing them takes milliseconds."""
+
 CLIENT_LEFT = 499
 """Status in metrics and logs of a request whose client did not wait (nginx's number)."""
 
@@ -55,11 +58,13 @@ class Generation:
         self._abort = abort
         self._status_of = status_of
         self._reasons: dict[int, str] = {}
-        self._ready: list[Delta] = []
+        self._unread: list[TokenChunk] = []
         self._enough = 1
-        """Deltas that are ready for which the reader is woken."""
+        """Unread chunks for which the reader is woken."""
+        self._waiting: asyncio.Future[None] | None = None
+        """The reader, while it waits."""
         self._failure: LeapjsonError | None = None
-        self._news = asyncio.Event()
+        self._ended = False
         self._scheduled = False
         self._expiry: asyncio.TimerHandle | None = None
         timeline.submitted(self._prompt_tokens)
@@ -84,31 +89,52 @@ class Generation:
 
     async def begun(self) -> None:
         """Wait for the first chunk. Raises the error that came instead."""
-        await self._news.wait()
-        if self._failure is not None and not self._ready:
+        if not self._unread and not self._ended:
+            await self._news()
+        if self._failure is not None and not self._unread:
             raise self._failure
 
     async def batches(self, at_least: int = 1) -> AsyncIterator[Sequence[Delta]]:
-        """What has come since the last batch, in order of arrival, until every choice ended.
+        """What has come since the last batch, a delta for each choice, until all have ended.
 
-        A batch is waited for until it has ``at_least`` so many deltas, or is the last one: who
-        is in no hurry need not be woken by each step of the engine.
+        A batch is waited for until it has ``at_least`` so many chunks, or is the last one: who
+        is in no hurry need not be woken by each step of the engine. It has a bounded size, and
+        where there is more, which may be a whole answer, other tasks have their turn before it.
         Raises the error that ended the generation, after what came before it.
         """
         self._enough = at_least
         while True:
-            await self._news.wait()
-            self._news.clear()
-            batch, self._ready = self._ready, []
-            if batch:
-                yield batch
-            if self._ready:
-                continue
-            if self._failure is not None:
-                raise self._failure
-            if len(self._reasons) == self.n:
-                return
-            # Chunks that came while the batch was written have set the event again.
+            if len(self._unread) < at_least and not self._ended:
+                await self._news()
+            if not self._unread:
+                break
+            yield self._read()
+            if self._unread:
+                await asyncio.sleep(0)
+        if self._failure is not None:
+            raise self._failure
+
+    async def _news(self) -> None:
+        """Wait until there is enough to read, or the end is known."""
+        self._waiting = asyncio.get_running_loop().create_future()
+        await self._waiting
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+    def _read(self) -> list[Delta]:
+        """Take the first unread chunks. What several steps added to a choice is one delta."""
+        chunks, self._unread = self._unread, []
+        if len(chunks) > _TOGETHER:
+            chunks, self._unread = chunks[:_TOGETHER], chunks[_TOGETHER:]
+        if self.n == 1:
+            return [self._readers[0].read(chunks)]
+        of_choices: dict[str, list[TokenChunk]] = {}
+        for chunk in chunks:
+            of_choices.setdefault(chunk.request_id, []).append(chunk)
+        return [self._readers[self._index[each]].read(of_choices[each]) for each in of_choices]
 
     def expire(self, deadline: Deadline) -> None:
         """Fail at ``deadline`` if it has not ended by then: what still runs is aborted."""
@@ -132,33 +158,30 @@ class Generation:
         self._timeline.scheduled(moment)
         self._ticket.start()
 
-    def on_chunk(self, chunk: TokenChunk) -> None:
+    def on_chunk(self, chunk: TokenChunk, moment: float) -> None:
         index = self._index[chunk.request_id]
-        self._timeline.chunk(index, chunk.usage)
+        self._timeline.chunk(index, chunk.usage, moment)
         if chunk.finish_reason in ("error", "abort"):
             self._abort(list(self._index))
             fault = LeapjsonError("the engine gave this answer up; a fault of the server")
             self.on_failure(chunk.error or fault)
             return
-        self._ready.append(self._readers[index].read(chunk))
+        self._unread.append(chunk)
         if chunk.finish_reason is not None:
             self._reasons[index] = chunk.finish_reason
-        if len(self._reasons) == self.n:
-            # The slowest way to end says most: "length" if any choice was cut.
-            self._end(200, "length" if "length" in self._reasons.values() else "stop")
-        if self._ended or len(self._ready) >= self._enough:
-            self._news.set()
+            if len(self._reasons) == self.n:
+                # The slowest way to end says most: "length" if any choice was cut.
+                self._end(200, "length" if "length" in self._reasons.values() else "stop")
+        if self._waiting is not None and len(self._unread) >= self._enough:
+            self._wake()
 
     def on_failure(self, error: LeapjsonError) -> None:
         self._failure = error
         self._end(self._status_of(error), "error", error)
-        self._news.set()
-
-    @property
-    def _ended(self) -> bool:
-        return self._failure is not None or len(self._reasons) == self.n
 
     def _end(self, status: int, finish_reason: str, error: LeapjsonError | None = None) -> None:
+        self._ended = True
+        self._wake()
         if self._expiry is not None:
             self._expiry.cancel()
         self._timeline.end(status=status, finish_reason=finish_reason, error=error)

@@ -6,6 +6,7 @@ import contextvars
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from app.core.events import AnswerUsage, Phase, PhaseName, RequestObserver, RequestStats
 
@@ -28,8 +29,8 @@ class Timeline:
     _submitted: float | None = None
     _scheduled: float | None = None
     _first_token: float | None = None
-    _last_chunk: dict[int, float] = field(default_factory=dict)
-    _gaps: list[float] = field(default_factory=list)
+    _chunks: dict[int, list[float]] = field(default_factory=dict)
+    """When each chunk of each choice came."""
     usage: dict[int, AnswerUsage] = field(default_factory=dict)
     """The latest counts of each choice that has any."""
     _prompt_tokens: int = 0
@@ -57,13 +58,14 @@ class Timeline:
         if self._scheduled is None:
             self._scheduled = moment
 
-    def chunk(self, index: int, usage: AnswerUsage) -> None:
-        now = self.clock()
-        if self._first_token is None:
-            self._first_token = now
-        if index in self._last_chunk:
-            self._gaps.append(now - self._last_chunk[index])
-        self._last_chunk[index] = now
+    def chunk(self, index: int, usage: AnswerUsage, moment: float) -> None:
+        """A chunk of the choice ``index`` has come, and its counts so far."""
+        chunks = self._chunks.get(index)
+        if chunks is None:
+            chunks = self._chunks[index] = []
+            if self._first_token is None:
+                self._first_token = moment
+        chunks.append(moment)
         self.usage[index] = usage
 
     def end(self, *, status: int, finish_reason: str, error: Exception | None = None) -> None:
@@ -86,7 +88,11 @@ class Timeline:
             queue_seconds=max(started - self._arrived, 0.0),
             time_to_first_token=first,
             e2e_seconds=now - self._arrived,
-            inter_token_seconds=self._gaps,
+            inter_token_seconds=[
+                after - before
+                for moments in self._chunks.values()
+                for before, after in pairwise(moments)
+            ],
             phases=tuple(self._phases(now)),
             choices=len(self.usage),
             prompt_tokens=self._prompt_tokens,
@@ -108,7 +114,11 @@ class Timeline:
         moments: list[tuple[PhaseName, float | None, float | None]] = [
             ("queue", self._submitted, self._scheduled),
             ("prefill", self._scheduled, self._first_token),
-            ("decode", self._first_token, max(self._last_chunk.values(), default=None)),
+            (
+                "decode",
+                self._first_token,
+                max((each[-1] for each in self._chunks.values()), default=None),
+            ),
         ]
         for name, start, end in moments:
             if start is not None:

@@ -44,7 +44,8 @@ class Inbox(Protocol):
     def on_scheduled(self, moment: float) -> None:
         """A step that began at ``moment`` (of the worker's clock) scheduled a choice."""
 
-    def on_chunk(self, chunk: TokenChunk) -> None: ...
+    def on_chunk(self, chunk: TokenChunk, moment: float) -> None:
+        """``moment``: when the event loop was told of the step that made it."""
 
     def on_failure(self, error: LeapjsonError) -> None:
         """Nothing more will come."""
@@ -247,12 +248,13 @@ class EngineWorker:
         for request_id in output.scheduled:
             if (inbox := self._inboxes.get(request_id)) is not None:
                 inbox.on_scheduled(began)
+        now = self._clock()
         for chunk in output.chunks:
             if (inbox := self._inboxes.get(chunk.request_id)) is None:
                 continue
             if chunk.finish_reason is not None:
                 del self._inboxes[chunk.request_id]
-            inbox.on_chunk(chunk)
+            inbox.on_chunk(chunk, now)
 
     def _die(self) -> None:
         self._dead = True

@@ -87,19 +87,22 @@ class RequestTelemetry:
             current_exchange.reset(token)
 
     def _watching(self, exchange: Exchange, bodies: _Bodies | None, send: Send) -> Send:
+        refused = False
+
         async def watched(message: Message) -> None:
+            nonlocal refused
             if message["type"] == "http.response.start":
                 exchange.sent_status = message["status"]
+                refused = message["status"] >= 400
                 exchange.streamed = any(
                     name == b"content-type" and value.startswith(b"text/event-stream")
                     for name, value in message.get("headers", ())
                 )
             elif message["type"] == "http.response.body":
-                body = message.get("body", b"")
-                if exchange.status >= 400 and exchange.code is None:
-                    self._read_error(exchange, body)
+                if refused and exchange.code is None:
+                    self._read_error(exchange, message.get("body", b""))
                 if bodies is not None:
-                    bodies.keep("answer", body)
+                    bodies.keep("answer", message.get("body", b""))
             await send(message)
 
         return watched

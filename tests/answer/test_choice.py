@@ -29,24 +29,48 @@ def content(delta: Delta) -> str:
 def test_a_character_split_between_chunks_comes_whole() -> None:
     reader = ChoiceReader(0, None)
     first, second = "é".encode()[:1], "é".encode()[1:]
-    assert content(reader.read(chunk(b"caf" + first))) == "caf"
-    assert content(reader.read(chunk(second))) == "é"
-    assert content(reader.read(chunk(b"", "stop"))) == ""
+    assert content(reader.read([chunk(b"caf" + first)])) == "caf"
+    assert content(reader.read([chunk(second)])) == "é"
+    assert content(reader.read([chunk(b"", "stop")])) == ""
 
 
 def test_an_unfinished_character_at_the_end_is_replaced() -> None:
     reader = ChoiceReader(0, None)
-    assert content(reader.read(chunk(b"\xf0\x9f"))) == ""
-    assert content(reader.read(chunk(b"", "stop"))) == "\ufffd"
+    assert content(reader.read([chunk(b"\xf0\x9f")])) == ""
+    assert content(reader.read([chunk(b"", "stop")])) == "\ufffd"
 
 
 @given(st.text(), st.integers(1, 7))
 def test_chunks_of_any_size_give_the_same_text(text: str, size: int) -> None:
     reader, data = ChoiceReader(0, None), text.encode(errors="ignore")
-    deltas = [reader.read(chunk(data[i : i + size])) for i in range(0, len(data), size)]
-    deltas.append(reader.read(chunk(b"", "length")))
+    deltas = [reader.read([chunk(data[i : i + size])]) for i in range(0, len(data), size)]
+    deltas.append(reader.read([chunk(b"", "length")]))
     assert "".join(map(content, deltas)) == data.decode()
     assert deltas[-1].pieces[-1] == End("length")
+
+
+@given(st.text(), st.integers(1, 3), st.integers(1, 7), st.booleans())
+def test_chunks_read_together_are_read_as_one_after_the_other(
+    text: str, size: int, together: int, reasons: bool
+) -> None:
+    format = ChatFormat(HERMES, ReasoningFormat("<think>", "</think>"))
+    use = ToolUse((FunctionTool("f"),)) if reasons else None
+    plan = AnswerPlan.of(RenderedPrompt([1], "<think>" if reasons else ""), None, use, format)
+    data = (("hm</think>" if reasons else "") + text).encode(errors="ignore")
+    chunks = [chunk(data[i : i + size]) for i in range(0, len(data), size)] + [chunk(b"", "stop")]
+    single, joined = plan.reader(0), plan.reader(0)
+    one_by_one = [single.read([each]) for each in chunks]
+    in_groups = [
+        joined.read(chunks[i : i + together]) for i in range(0, len(chunks), together)
+    ]  # fmt: skip
+
+    def told(deltas: list[Delta]) -> tuple[str, bytes, object]:
+        pieces = [piece for delta in deltas for piece in delta.pieces]
+        found = [token for each in pieces if isinstance(each, Content) for token in each.tokens]
+        return "".join(map(content, deltas)), b"".join(each.data for each in found), pieces[-1]
+
+    assert told(in_groups) == told(one_by_one)
+    assert joined.reasoning_tokens == single.reasoning_tokens
 
 
 def test_tokens_go_with_the_content_in_which_they_begin() -> None:
@@ -55,8 +79,8 @@ def test_tokens_go_with_the_content_in_which_they_begin() -> None:
     plan = AnswerPlan.of(RenderedPrompt([1], "<think>"), None, use, format)
     reader = plan.reader(0)
     text = 'hm</think>\n\nHi \u00e9<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
-    deltas = [reader.read(chunk(bytes([byte]))) for byte in text.encode()]
-    deltas.append(reader.read(chunk(b"", "stop")))
+    deltas = [reader.read([chunk(bytes([byte]))]) for byte in text.encode()]
+    deltas.append(reader.read([chunk(b"", "stop")]))
     pieces = [piece for delta in deltas for piece in delta.pieces]
     tokens = [token for piece in pieces if isinstance(piece, Content) for token in piece.tokens]
     assert b"".join(token.data for token in tokens) == "Hi \u00e9".encode()

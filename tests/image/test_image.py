@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.server
+import importlib.metadata
+import importlib.util
 import os
 import re
 import subprocess
@@ -161,3 +163,44 @@ def test_the_stand_in_compiler_hands_out_the_module_for_its_own_source_alone(
     assert refused.returncode == 1
     assert b"no C compiler" in refused.stderr
     assert not (tmp_path / "b.so").exists()
+
+
+def with_triton(folder: Path, driver: str) -> dict[str, str]:
+    """The environment of a build that finds a Triton with this ``driver.py``."""
+    package = folder / "triton" / "backends" / "nvidia"
+    package.mkdir(parents=True)
+    (folder / "triton" / "__init__.py").touch()
+    (package / "driver.py").write_text(driver)
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(folder)}
+
+
+def test_a_triton_that_compiles_a_launcher_for_each_kernel_ends_the_build(tmp_path: Path) -> None:
+    driver = "mod = compile_module_from_src(src)\nlauncher = compile_module_from_src(other)\n"
+    ran = subprocess.run(
+        ["sh", str(CC.with_name("build.sh")), str(tmp_path)],
+        env=with_triton(tmp_path, driver),
+        capture_output=True,
+        timeout=60,
+    )
+    assert ran.returncode == 1
+    assert b"it takes 3.7 or later" in ran.stderr
+
+
+@pytest.mark.needs("triton")
+def test_the_pinned_triton_compiles_its_driver_module_alone() -> None:
+    constraints = (REPOSITORY / "constraints.txt").read_text().splitlines()
+    installed = importlib.metadata.version("triton")
+    if f"triton=={installed}" not in constraints:
+        pytest.skip("another version than the image's is installed")
+    triton = importlib.util.find_spec("triton")
+    assert triton is not None
+    assert triton.origin is not None
+    driver = Path(triton.origin).parent / "backends" / "nvidia" / "driver.py"
+    assert driver.read_text().count("compile_module_from_src(") == 1
+
+
+def test_libraries_of_the_driver_are_found_where_gke_mounts_them() -> None:
+    assert FINAL.environment["LD_LIBRARY_PATH"] == "/usr/local/nvidia/lib64"

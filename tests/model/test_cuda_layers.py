@@ -4,6 +4,7 @@ interpreted."""
 from __future__ import annotations
 
 import random
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from app.core.step import LogitsRow, Span, StepPlan
 from app.model.attention import AttentionOptions, AttentionRoute, probe_layers
 from app.model.config import ModelConfig
 from app.model.cpu.attention import CpuAttention
-from app.model.cuda.layers import FusedLayer, FusedNorm, InvariantLinear, fuse
+from app.model.cuda.layers import FusedLayer, FusedNorm, fuse
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage, allocate
@@ -80,7 +81,7 @@ class StoredAttention:
     def __init__(self, storage: KvStorage) -> None:
         self.storage = storage
         self.calls = 0
-        self._attention = CpuAttention(storage)
+        self._attention = CpuAttention(storage, batch_invariant=True)
 
     def begin(self, step: StepArrays) -> None:
         self._attention.begin(step)
@@ -209,6 +210,69 @@ def test_half_precision_differs_from_float32_no_more_than_transformers_does(
     assert error(found, exact) < 1.3 * error(plain, exact) < 0.1
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_a_token_is_the_same_however_its_text_is_cut_and_whoever_is_beside_it(
+    kind: str, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    _, forward, _ = fused(saved(tmp_path, kind), dtype, batch_invariant=True)
+    text = list(range(20, 29))
+    others = [Span((token,), 0, ((20 + token,),)) for token in range(33)]
+    blocks = (tuple(range(3)),)
+
+    def logits(first: int, last: int, before: int, behind: int) -> Tensor:
+        """Of ``text[first:last]``, with so many others before and behind it."""
+        own = Span(text[first:last], first, blocks)
+        spans = [*others[:before], own, *others[before : before + behind]]
+        rows = [LogitsRow(before, offset) for offset in range(last - first)]
+        return forward.run(lay_out(StepPlan(spans, rows), 4))
+
+    alone = torch.cat([logits(i, i + 1, 0, 0) for i in range(len(text))])
+    for before, behind in ((0, 0), (0, 2), (2, 0), (3, 4), (20, 13)):
+        assert torch.equal(logits(0, 9, before, behind), alone)
+    halves = [logits(0, 4, 1, 1), logits(4, 9, 7, 0)]
+    assert torch.equal(torch.cat(halves), alone)
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_layers_of_another_kind_keep_their_own_code_and_have_no_invariant_mode(
+    kind: str, tmp_path: Path
+) -> None:
+    route, model = AttentionRoute(), loaded(saved(tmp_path, kind), torch.float32)
+    probe_layers(model, route)
+    with pytest.raises(UnsupportedModel, match=r"for layers of Llama, Mistral, .* Gemma3"):
+        fuse(model, route, batch_invariant=True)
+    assert fuse(model, route, batch_invariant=False) == 0
+    assert not any(isinstance(module, FusedLayer | FusedNorm) for module in model.modules())
+
+
+def test_weights_in_two_types_keep_their_own_code(tmp_path: Path) -> None:
+    route, model = AttentionRoute(), loaded(saved(tmp_path, "llama"), torch.float32)
+    probe_layers(model, route)
+    layer: Any = model.get_submodule("model.layers.1")
+    layer.mlp.down_proj.bfloat16()
+    assert fuse(model, route, batch_invariant=False) == 0
+
+
+def test_a_layer_is_freed_before_the_next_one_is_joined(tmp_path: Path) -> None:
+    folder = saved(tmp_path, "llama", num_hidden_layers=4)
+    route, model = AttentionRoute(), loaded(folder, torch.float32)
+    probe_layers(model, route)
+    layers: Any = model.get_submodule("model.layers")
+    whole = [weakref.ref(layer.mlp.up_proj.weight) for layer in layers]
+    held: list[int] = []
+    joined = torch.cat
+
+    def watched(parts: Any, *args: Any, **kwargs: Any) -> Tensor:
+        held.append(sum(weight() is not None for weight in whole))
+        return joined(parts, *args, **kwargs)
+
+    with mock.patch("torch.cat", watched):
+        fuse(model, route, batch_invariant=False)
+    assert held == [4, 4, 3, 3, 2, 2, 1, 1]
+    assert not any(weight() for weight in whole)
+
+
 class Launches(TorchDispatchMode):
     """Counts what a device would be given to run: torch's operations, and Triton's kernels.
 
@@ -269,3 +333,37 @@ def test_a_layer_takes_at_most_twelve_launches(kind: str, tmp_path: Path) -> Non
     of_a_layer = (counts[1] - counts[0]) / 2
     assert of_a_layer == 11
     assert counts[0] - 2 * of_a_layer <= 30, names
+
+
+def test_steps_of_other_sizes_ask_for_no_other_kernels(tmp_path: Path) -> None:
+    """What Triton compiles a kernel for: constants, types, and of what it may specialise on whether
+    it is 1 or divisible by 16."""
+    _, forward, _ = fused(saved(tmp_path, "qwen3"), torch.bfloat16, batch_invariant=True)
+    asked: set[Any] = set()
+    launch = KernelInterface.__getitem__
+
+    def variant(kernel: Any, args: tuple[Any, ...], constants: dict[str, Any]) -> Any:
+        options = kernel.kwargs
+        known: list[Any] = [kernel.fn.__name__, *sorted(constants.items())]
+        for name, value in zip(kernel.arg_names, args, strict=False):
+            if isinstance(value, Tensor):
+                loose = name in (options["do_not_specialize_on_alignment"] or ())
+                known.append((name, value.dtype, loose or value.data_ptr() % 16 == 0))
+            elif isinstance(value, int) and name not in (options["do_not_specialize"] or ()):
+                known.append((name, value == 1, value % 16 == 0))
+        return tuple(known)
+
+    def watched(kernel: Any, grid: Any) -> Any:
+        def run(*args: Any, **constants: Any) -> None:
+            asked.add(variant(kernel, args, constants))
+            launch(kernel, grid)(*args, **constants)
+
+        return run
+
+    with mock.patch.object(KernelInterface, "__getitem__", watched):
+        sizes = []
+        for tokens in (1, 2, 15, 16, 17):
+            plan = StepPlan([Span([3] * tokens, 0, (tuple(range(5)),))], [LogitsRow(0, 0)])
+            forward.run(lay_out(plan, 4))
+            sizes.append(len(asked))
+    assert sizes == [sizes[0]] * 5, asked

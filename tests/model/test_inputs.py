@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 from app.core.request import SamplingParams
@@ -29,6 +32,24 @@ def test_spans_lie_one_after_the_other() -> None:
     assert (second.row, second.length, second.start, second.end) == (3, 1, 8, 9)
     assert first.blocks[0].tolist() == [7, 2]
     assert second.blocks[0].tolist() == [1, 0, 5]
+
+
+def test_each_cache_group_has_tables_of_its_own_as_lists_or_as_arrays() -> None:
+    def table(*blocks: int) -> Any:
+        return np.array(blocks, dtype=np.int32)
+
+    spans = [
+        Span(tokens=[10, 11], start=3, block_tables=[table(7, 2, 9), [1, 0]]),
+        Span(tokens=[20], start=0, block_tables=[table(2**27), (3, 4)]),
+    ]
+    step = lay_out(StepPlan(spans, []), block_size=32)
+    assert [each.tolist() for each in step.slots] == [
+        [7 * 32 + 3, 7 * 32 + 4, 2**27 * 32], [1 * 32 + 3, 1 * 32 + 4, 3 * 32],
+    ]  # fmt: skip
+    blocks = [[each.tolist() for each in span.blocks] for span in step.spans]
+    assert blocks == [[[7], [1]], [[2**27], [3]]]
+    found = (*step.slots, *(each for span in step.spans for each in span.blocks))
+    assert {each.dtype for each in found} == {np.dtype(np.int64)}
 
 
 def test_a_plan_may_sample_nothing() -> None:

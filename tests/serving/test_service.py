@@ -4,10 +4,11 @@ import asyncio
 import threading
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
-from app.answer.pieces import Delta
+from app.answer.pieces import Content, Delta, End
 from app.answer.prompt import TextPrompt
 from app.core.constraint import ConstraintSpec
 from app.core.errors import (
@@ -173,9 +174,54 @@ async def test_a_slow_reader_gets_everything_at_once_and_keeps_no_room() -> None
         generation = await bench.open(ask())
         await until(lambda: bench.admission.live == 0)
         batches = [batch async for batch in generation.batches()]
-        assert [[text_of(chunk) for chunk in batch] for batch in batches] == [["a", "b", "c"]]
+        assert [[text_of(delta) for delta in batch] for batch in batches] == [["abc"]]
+        (delta,) = batches[0]
+        assert [piece for piece in delta.pieces if isinstance(piece, End)] == delta.pieces[-1:]
         generation.close()
         assert [s.status for s in bench.observer.requests] == [200]
+
+
+async def test_what_piled_up_is_one_delta_for_each_choice_with_its_tokens_in_order() -> None:
+    def script(request: EngineRequest) -> list[bytes]:
+        return [request.request_id[-1:].encode() + b"%d" % number for number in range(5)]
+
+    async with Bench(FakeEngine(script)).running() as bench:
+        generation = await bench.open(ask(n=2))
+        await until(lambda: bench.admission.live == 0)
+        (batch,) = [batch async for batch in generation.batches()]
+        generation.close()
+    assert [(delta.index, text_of(delta)) for delta in batch] == [
+        (0, "0001020304"), (1, "1011121314"),
+    ]  # fmt: skip
+    for delta in batch:
+        content = delta.pieces[0]
+        assert isinstance(content, Content)
+        assert b"".join(token.data for token in content.tokens).decode() == content.text
+
+
+async def test_what_piled_up_comes_in_batches_of_bounded_size_between_which_others_run() -> None:
+    pieces = [b"%d " % number for number in range(100)]
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with Bench(FakeEngine(lambda r: pieces)).running() as bench:
+        generation = await bench.open(ask())
+        await until(lambda: bench.admission.live == 0)
+        other = asyncio.create_task(others())
+        read = [(turns, batch) async for batch in generation.batches()]
+        other.cancel()
+        generation.close()
+    deltas = [delta for _, batch in read for delta in batch]
+    assert "".join(map(text_of, deltas)).encode() == b"".join(pieces)
+    assert all(len(text_of(delta).split()) <= 32 for delta in deltas)
+    assert len(read) == 4
+    seen = [turn for turn, _ in read]
+    assert all(before < after for before, after in pairwise(seen))
 
 
 async def test_a_reader_in_no_hurry_gets_everything_in_larger_batches() -> None:
@@ -192,9 +238,9 @@ async def test_a_reader_in_no_hurry_gets_everything_in_larger_batches() -> None:
         bench.engine.gate.set()
         *batches, last = await reader
         generation.close()
-    assert all(len(batch) >= 32 for batch in batches)
-    texts = [text_of(chunk) for batch in (*batches, last) for chunk in batch]
-    assert texts == [piece.decode() for piece in pieces]
+    texts = ["".join(map(text_of, batch)) for batch in (*batches, last)]
+    assert all(len(text.split()) >= 32 for text in texts[:-1])
+    assert "".join(texts).encode() == b"".join(pieces)
 
 
 async def test_the_death_of_the_engine_fails_every_request_and_all_that_follow() -> None:

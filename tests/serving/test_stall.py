@@ -63,7 +63,7 @@ class Ended:
 
     def on_scheduled(self, moment: float) -> None: ...
 
-    def on_chunk(self, chunk: TokenChunk) -> None:
+    def on_chunk(self, chunk: TokenChunk, moment: float) -> None:
         self.reason = chunk.finish_reason
 
     def on_failure(self, error: LeapjsonError) -> None: ...

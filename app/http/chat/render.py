@@ -12,7 +12,7 @@ from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken
 from app.http.answering import Renderer
 from app.http.chat.wire import ChatCompletionRequest
-from app.http.choices import ChunkRenderer, WholeRenderer
+from app.http.choices import TEXT, ChunkRenderer, WholeRenderer
 from app.http.config import ApiConfig
 from app.http.logprobs import logprob_entries
 from app.http.requests.generation import StreamOptions
@@ -127,6 +127,9 @@ class _Chunks(ChunkRenderer):
     ) -> None:
         super().__init__(head, generation, options)
         self._vocabulary = vocabulary
+        self._contents = [
+            self._frame(_wire(index, {"content": TEXT})) for index in range(generation.n)
+        ]
 
     def begin(self) -> bytes:
         """Each choice's first chunk, which has the role."""
@@ -134,11 +137,16 @@ class _Chunks(ChunkRenderer):
         return b"".join([self._part(i, introduction) for i in range(self._generation.n)])
 
     def chunk(self, delta: Delta) -> bytes:
-        return b"".join([self._piece(delta.index, piece) for piece in delta.pieces])
+        events = b""
+        for piece in delta.pieces:
+            events += self._piece(delta.index, piece)
+        return events
 
     def _piece(self, index: int, piece: Piece) -> bytes:
         """``id`` and ``name`` come once, with a call's first chunk."""
         match piece:
+            case Content() if self._vocabulary is None:
+                return self._framed(self._contents[index], piece.text) if piece.text else b""
             case Content(text=text, tokens=tokens):
                 logprobs = _logprobs(tokens, self._vocabulary)
                 if not text and not (logprobs and logprobs["content"]):
@@ -164,6 +172,13 @@ class _Chunks(ChunkRenderer):
         logprobs: dict[str, Any] | None = None,
         finish_reason: str | None = None,
     ) -> bytes:
-        return self._event(
-            {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
-        )
+        return self._event(_wire(index, delta, logprobs, finish_reason))
+
+
+def _wire(
+    index: int,
+    delta: dict[str, Any],
+    logprobs: dict[str, Any] | None = None,
+    finish_reason: str | None = None,
+) -> dict[str, Any]:
+    return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}

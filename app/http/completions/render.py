@@ -10,7 +10,7 @@ from typing import Any
 from app.answer.pieces import Content, Delta, End
 from app.core.events import AnswerToken
 from app.http.answering import Renderer
-from app.http.choices import ChunkRenderer, WholeRenderer
+from app.http.choices import TEXT, ChunkRenderer, WholeRenderer
 from app.http.completions.logprobs import ChoiceLogprobs, TokenName
 from app.http.completions.wire import CompletionRequest
 from app.http.config import ApiConfig
@@ -95,9 +95,15 @@ class _Chunks(ChunkRenderer):
         self._logprobs = (
             None if name is None else [ChoiceLogprobs(name) for _ in range(generation.n)]
         )
+        self._texts = [
+            self._frame(_Choice(texts=[TEXT]).wire(index, None)) for index in range(generation.n)
+        ]
 
     def chunk(self, delta: Delta) -> bytes:
         """b"" where there is nothing to send yet."""
+        match delta.pieces:
+            case [Content(text=text)] if text and self._logprobs is None:
+                return self._framed(self._texts[delta.index], text)
         choice = _Choice()
         choice.add(delta)
         logprobs = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from app.answer.pieces import (
     CallArguments,
@@ -50,13 +50,14 @@ class OutputBuilder:
                     self._waiting += _entries(tokens, self._vocabulary)
                 if not text and not (self._waiting and isinstance(self._open, _Message)):
                     return []
-                return [*self._text_item(_Message), *self._delta(text, self._take_logprobs())]
+                return self._text(_Message, text, self._take_logprobs())
             case Reasoning(text=text):
-                return [*self._text_item(_Reasoning), *self._delta(text)]
+                return self._text(_Reasoning, text)
             case CallStart(name=name, id=id):
                 return self._begin(_Call(self._key, self._next, id, name))
             case CallArguments(text=text):
-                return self._delta(text)
+                assert self._open is not None
+                return [self._open.add(text)]
             case CallEnd():
                 return self._close("completed")
 
@@ -72,19 +73,21 @@ class OutputBuilder:
         """The index of an item that would begin now."""
         return len(self.items) + (self._open is not None)
 
-    def _text_item(self, item: type[_Message] | type[_Reasoning]) -> list[Event]:
-        if isinstance(self._open, item):
-            return []
-        return self._begin(item(self._key, self._next))
+    def _text(
+        self,
+        kind: type[_Message] | type[_Reasoning],
+        text: str,
+        logprobs: Sequence[dict[str, Any]] = (),
+    ) -> list[Event]:
+        if isinstance(self._open, kind):
+            return [self._open.add(text, logprobs)]
+        item = kind(self._key, self._next)
+        return [*self._begin(item), item.add(text, logprobs)]
 
     def _begin(self, item: _Item) -> list[Event]:
         events = self._close("completed")
         self._open = item
         return events + item.begin()
-
-    def _delta(self, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> list[Event]:
-        assert self._open is not None
-        return self._open.add(text, logprobs)
 
     def _close(self, status: Ended) -> list[Event]:
         if self._open is None:
@@ -104,11 +107,14 @@ class _Item(ABC):
 
     stem: str
     """The beginning of the names of events that bring its text."""
+    _extra: ClassVar[Event] = {}
+    """Further fields of a delta."""
 
     def __init__(self, prefix: str, key: str, index: int) -> None:
         self._id = f"{prefix}_{key}_{index}"
         self._index = index
         self._texts: list[str] = []
+        self._delta = self._event(f"{self.stem}.delta", delta="", **self._extra)
 
     @property
     def text(self) -> str:
@@ -121,16 +127,13 @@ class _Item(ABC):
     def begin(self) -> list[Event]:
         return [self._of_item("added", "in_progress")]
 
-    def add(self, text: str, logprobs: Sequence[dict[str, Any]]) -> list[Event]:
+    def add(self, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> Event:
+        """``logprobs``: only an item that shows them is given any."""
         self._texts.append(text)
-        return [self._event(f"{self.stem}.delta", delta=text, **self._extra(logprobs))]
+        return {**self._delta, "delta": text}
 
     def end(self, status: Ended) -> list[Event]:
         return [self._done(), self._of_item("done", status)]
-
-    def _extra(self, logprobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Further fields of a delta."""
-        return {}
 
     @abstractmethod
     def _done(self) -> Event:
@@ -150,6 +153,8 @@ class _Item(ABC):
 class _TextItem(_Item):
     """An item with one part of text."""
 
+    _extra: ClassVar[Event] = {"content_index": 0}
+
     @abstractmethod
     def part(self) -> dict[str, Any]: ...
 
@@ -162,9 +167,6 @@ class _TextItem(_Item):
     def _content(self, status: str) -> list[dict[str, Any]]:
         return [] if status == "in_progress" else [self.part()]
 
-    def _extra(self, logprobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        return {"content_index": 0}
-
     def _done(self) -> Event:
         return self._event(f"{self.stem}.done", content_index=0, text=self.text)
 
@@ -174,6 +176,7 @@ class _TextItem(_Item):
 
 class _Message(_TextItem):
     stem = "response.output_text"
+    _extra: ClassVar[Event] = {"content_index": 0, "logprobs": []}
 
     def __init__(self, key: str, index: int) -> None:
         super().__init__("msg", key, index)
@@ -196,9 +199,9 @@ class _Message(_TextItem):
             "logprobs": list(self._logprobs),
         }
 
-    def _extra(self, logprobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def add(self, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> Event:
         self._logprobs += logprobs
-        return {"content_index": 0, "logprobs": logprobs}
+        return {**super().add(text), "logprobs": logprobs}
 
     def _done(self) -> Event:
         return {**super()._done(), "logprobs": self._logprobs}

@@ -127,8 +127,9 @@ class _Events(_Whole):
         return b"".join([self._one(event) for event in events])
 
     def _one(self, event: Event) -> bytes:
-        data = to_json({**event, "sequence_number": self._number})
+        event["sequence_number"] = self._number
         self._number += 1
+        data = to_json(event)
         return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), data)
 
 

@@ -10,6 +10,7 @@ torch is quicker; a long span is gathered and attended to alone::
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,8 +52,11 @@ class _LongSpan:
 class CpuAttention:
     """Attends over the cache. Used by one thread."""
 
-    def __init__(self, storage: KvStorage) -> None:
+    def __init__(self, storage: KvStorage, *, batch_invariant: bool = False) -> None:
+        """``batch_invariant`` takes long spans piece by piece through the loops, in which a token's
+        result does not depend on the others of its span."""
         self.storage = storage
+        self._longest = sys.maxsize if batch_invariant else _SHORT_TOKENS
         self.slots: Ints = np.empty(0, dtype=np.int64)
         """Of the step's tokens."""
         self.short = _short_spans(())
@@ -62,8 +66,8 @@ class CpuAttention:
     def begin(self, step: StepArrays) -> None:
         """Set the step that the following calls of ``attend`` belong to."""
         self.slots = step.slots[0]
-        self.short = _short_spans([s for s in step.spans if s.length <= _SHORT_TOKENS])
-        self._long = [span for span in step.spans if span.length > _SHORT_TOKENS]
+        self.short = _short_spans([s for s in step.spans if s.length <= self._longest])
+        self._long = [span for span in step.spans if span.length > self._longest]
         self._long_by_window.clear()
 
     def attend(
@@ -124,8 +128,9 @@ def _by_token(rows: Tensor) -> kernels.Rows:
 def _short_spans(spans: list[SpanLayout] | tuple[()]) -> ShortSpans:
     begins = np.cumsum([0, *(len(span.blocks[0]) for span in spans)])
     rows = [
-        (span.row, span.length, span.start, begin)
+        (span.row + at, min(_SHORT_TOKENS, span.length - at), span.start + at, begin)
         for span, begin in zip(spans, begins.tolist(), strict=False)
+        for at in range(0, span.length, _SHORT_TOKENS)
     ]
     return ShortSpans(
         spans=np.array(rows, dtype=np.int64).reshape(-1, 4),

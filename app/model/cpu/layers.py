@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.activations import SiLUActivation
 
+from app.core.errors import UnsupportedModel
 from app.model.attention import AttentionRoute
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.kernels import jobs, panels, team
@@ -259,6 +260,19 @@ def fuse(model: PreTrainedModel, route: AttentionRoute) -> int:
     return replaced + replace_modules(
         model, _has_panels, lambda linear: PanelLinear(linear, workers)
     )
+
+
+def require_invariance(model: PreTrainedModel) -> None:
+    """Raises ``UnsupportedModel`` unless the layers of ``model`` have been fused.
+
+    The products of torch's libraries add in another order for another number of rows, in float32
+    as in bfloat16.
+    """
+    if not any(isinstance(module, FusedLayer) for module in model.modules()):
+        raise UnsupportedModel(
+            "no batch-invariant mode here: on the CPU it takes bfloat16, AVX512-BF16 without AMX, "
+            f"Linux, and a model of {', '.join(sorted(_KNOWN))}"
+        )
 
 
 def _has_panels(module: nn.Module) -> bool:

@@ -30,8 +30,10 @@ _LEAST_SHARE = 512
 _ROWS_AT_ONCE = 1024
 """Bounds the memory of sums not yet added up."""
 _MERGE_BLOCK = 1024
+_MOST_STAGES = 4
 _SHARED_BYTES = 99 << 10
-"""Shared memory of a program that every device since Ampere has (compute capability 8.6)."""
+"""Shared memory that a program may have on every device since Ampere (compute capability 8.6)."""
+_SHARED_SLACK = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,12 @@ class Tiling:
     """Tiles loaded ahead; without influence on the result."""
 
 
-def tiling(weight: Tensor, shared_bytes: int = _SHARED_BYTES) -> Tiling:
-    """For a ``weight`` [N, K]; ``shared_bytes`` is what a program may use of its device."""
+def tiling(weight: Tensor) -> Tiling:
+    """For a ``weight`` [N, K]; its device decides how much is loaded ahead, and nothing else."""
+    shared_bytes = _SHARED_BYTES
+    if weight.device.type == "cuda":
+        limit = torch.cuda.get_device_properties(weight.device).shared_memory_per_block_optin
+        shared_bytes = min(limit, shared_bytes)
     width, whole_depth = weight.shape
     depth = 128 // weight.element_size()
     columns = 128 if weight.element_size() < 4 and width >= 128 * _PROGRAMS_WANTED else 64
@@ -61,7 +67,8 @@ def tiling(weight: Tensor, shared_bytes: int = _SHARED_BYTES) -> Tiling:
     ):
         shares *= 2
     stage = (_TILE_ROWS + columns) * depth * weight.element_size()
-    return Tiling(columns, depth, shares, stages=max(1, min(4, shared_bytes // stage)))
+    stages = min(_MOST_STAGES, (shared_bytes - _SHARED_SLACK) // stage)
+    return Tiling(columns, depth, shares, stages)
 
 
 @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]

@@ -1,0 +1,117 @@
+"""The largest steps that can come, run before anybody waits for one: what memory do they take?
+
+Memory of a step grows with its tokens, its rows of logits, what their draws ask for, and, where
+attention is cut into chunks of keys, with the contexts. So there are two of them: a long prompt
+alone, and as many sequences as may run, each with its most rows and the longest context::
+
+    prompt   |-------------------- tokens --------------------|   1 row
+    answers  | rows | rows | rows | ... | rows + what is left |   rows_each for each sequence
+
+Contexts are long in their block tables alone: these name the few blocks of a small cache over and
+over, and what is read there means nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from app.core.request import SamplingParams
+from app.core.step import Draw, LogitsRow, Span, StepPlan
+from app.model.forward import RaggedForward
+from app.model.inputs import lay_out
+from app.model.sampling import Sampler, full_mask
+
+REHEARSAL_BLOCKS = 64
+"""Blocks of the small cache."""
+
+_MOST_DEMANDING = SamplingParams(
+    temperature=1.0,
+    top_p=0.9,
+    repetition_penalty=1.1,
+    frequency_penalty=0.1,
+    presence_penalty=0.1,
+    logprobs=20,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """How large a step may be."""
+
+    tokens: int
+    """All sequences together."""
+    sequences: int
+    rows_each: int
+    """Rows of logits of one sequence."""
+    context: int
+    """Positions of one sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """One step: what is launched and what is drawn from it."""
+
+    plan: StepPlan
+    draws: Sequence[Draw]
+
+
+def largest_steps(
+    limits: StepLimits, *, vocab_size: int, block_size: int, blocks: Sequence[int]
+) -> list[Rehearsed]:
+    """A step of one long prompt, and one of the most sequences and rows.
+
+    ``blocks`` are those of the small cache, by cache group.
+    """
+    tokens = min(limits.tokens, limits.context)
+    sequences = min(limits.sequences, limits.tokens)
+    rows = min(limits.rows_each, limits.tokens // sequences, limits.context)
+    last = min(limits.tokens - (sequences - 1) * rows, limits.context)
+    return [
+        _step([tokens], 1, limits.context, vocab_size, block_size, blocks),
+        _step(
+            [*[rows] * (sequences - 1), last], rows, limits.context, vocab_size, block_size, blocks
+        ),
+    ]
+
+
+@torch.inference_mode()
+def rehearse(
+    forward: RaggedForward, sampler: Sampler, steps: Sequence[Rehearsed], block_size: int
+) -> None:
+    """Run the steps, each launched before what was drawn from the one before is waited for."""
+    pending: list[Any] = []
+    for step in steps:
+        logits = forward.run(lay_out(step.plan, block_size))
+        pending.append(sampler.sample(logits, step.draws))
+        del logits
+    for draws in pending:
+        draws.wait()
+
+
+def _step(
+    lengths: Sequence[int],
+    rows: int,
+    context: int,
+    vocab_size: int,
+    block_size: int,
+    blocks: Sequence[int],
+) -> Rehearsed:
+    """Spans of ``lengths`` tokens at the end of their contexts, the last ``rows`` of each drawn."""
+    used = -(-context // block_size)
+    tables = [np.resize(np.arange(count), used).tolist() for count in blocks]
+    spans = [Span([0] * n, context - n, tables) for n in lengths]
+    wanted = [
+        LogitsRow(span, n - rows + row) for span, n in enumerate(lengths) for row in range(rows)
+    ]
+    history: Any = np.arange(min(context, vocab_size))
+    draws = [
+        # A mask of its own for each, which no table holds.
+        Draw(_MOST_DEMANDING, key, mask=full_mask(vocab_size), history=history)
+        for key in range(len(wanted))
+    ]
+    return Rehearsed(StepPlan(spans, wanted), draws)

@@ -1,0 +1,108 @@
+"""Chunks of streams, put together from parts, against the same objects written as a whole."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_core import to_json
+
+from app.answer.pieces import Content, Delta, End
+from app.answer.plan import AnswerPlan
+from app.core.events import TokenChunk
+from app.core.text import RenderedPrompt
+from app.http.answering import Renderer
+from app.http.chat.render import chat_renderer
+from app.http.chat.wire import ChatCompletionRequest
+from app.http.completions.render import completion_renderer
+from app.http.completions.wire import CompletionRequest
+from app.serving.generation import Generation
+from app.serving.timeline import Timeline
+from tests.answer.test_choice import USAGE
+from tests.fakes import ByteVocabulary
+from tests.http.harness import CONFIG, chat
+from tests.serving.fakes import PLAIN, RecordingObserver
+
+OPTIONS = [
+    None,
+    {"include_usage": True},
+    {"include_usage": True, "continuous_usage_stats": True},
+]
+
+
+def generation(n: int = 2) -> Generation:
+    """One whose choices have a token each."""
+    observer = RecordingObserver()
+    found = Generation(
+        request_ids=[f"r-{index}" for index in range(n)],
+        plans=[AnswerPlan.of(RenderedPrompt([1, 2]), None, None, PLAIN)],
+        ticket=_Ticket(),  # type: ignore[arg-type]
+        timeline=Timeline("/test", observer, lambda: 0.0),
+        abort=lambda ids: None,
+        status_of=lambda error: 500,
+    )
+    for index in range(n):
+        found.on_chunk(TokenChunk(f"r-{index}", b"x", (), USAGE), 0.0)
+    return found
+
+
+class _Ticket:
+    def start(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+
+def chat_chunks(options: dict[str, Any] | None) -> Renderer:
+    body = chat(stream=True, n=2, **({} if options is None else {"stream_options": options}))
+    wire = ChatCompletionRequest.read(body)
+    return chat_renderer(wire, "id", CONFIG, ByteVocabulary())(generation())
+
+
+def completion_chunks(options: dict[str, Any] | None) -> Renderer:
+    body = {"model": "demo", "prompt": "hi", "stream": True, "n": 2}
+    wire = CompletionRequest.read(body | ({} if options is None else {"stream_options": options}))
+    return completion_renderer(wire, "id", CONFIG, str)(generation())
+
+
+def written_whole(event: bytes, choice: dict[str, Any], options: dict[str, Any] | None) -> bytes:
+    """``event`` as one object with ``choice`` in it; head and counts are its own."""
+    value = json.loads(event.removeprefix(b"data: "))
+    assert ("usage" in value) == (options is not None)
+    if options is not None:
+        continuous = "continuous_usage_stats" in options
+        assert (value["usage"] is not None) == continuous
+        assert not continuous or value["usage"]["completion_tokens"] == 2
+    return b"data: " + to_json({**value, "choices": [choice]}) + b"\n\n"
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@given(text=st.text(min_size=1), index=st.integers(0, 1))
+def test_a_chunk_of_chat_is_its_object(
+    options: dict[str, Any] | None, text: str, index: int
+) -> None:
+    event = chat_chunks(options).chunk(Delta(index, [Content(text)]))
+    choice = {
+        "index": index, "delta": {"content": text}, "logprobs": None, "finish_reason": None
+    }  # fmt: skip
+    assert event == written_whole(event, choice, options)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@given(text=st.text(min_size=1), index=st.integers(0, 1))
+def test_a_chunk_of_completions_is_its_object(
+    options: dict[str, Any] | None, text: str, index: int
+) -> None:
+    renderer = completion_chunks(options)
+    choice = {"index": index, "text": text, "logprobs": None, "finish_reason": None}
+    event = renderer.chunk(Delta(index, [Content(text)]))
+    assert event == written_whole(event, choice, options)
+    last = renderer.chunk(Delta(index, [Content(text), End("stop")]))
+    assert last == written_whole(last, {**choice, "finish_reason": "stop"}, options)
+
+
+def test_no_text_is_no_chunk() -> None:
+    for renderer in (chat_chunks(None), completion_chunks(None)):
+        assert renderer.chunk(Delta(0, [Content("")])) == b""

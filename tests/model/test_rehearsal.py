@@ -1,0 +1,114 @@
+"""The largest steps: as large as they may be, and such that a runner can run them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from app.core.step import Draw, StepResult
+from app.model import runner as runner_module
+from app.model.attention import AttentionRoute, probe_layers
+from app.model.cpu.sampling import CpuSampler
+from app.model.cuda.memory import MemoryBudget
+from app.model.forward import RaggedForward
+from app.model.inputs import lay_out
+from app.model.kv_storage import allocate
+from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
+from app.model.runner import step_attention
+from tests.model.test_cuda_memory import FakeDevice
+from tests.model.tiny import VOCAB, eager_model, save_config, tiny_runner
+
+BLOCKS = [8, 3]
+
+
+@pytest.mark.parametrize(
+    ("limits", "lengths", "rows"),
+    [
+        (StepLimits(100, 4, 17, 1000), [17, 17, 17, 49], 68),
+        (StepLimits(100, 10, 17, 1000), [10] * 10, 100),  # a row takes a token
+        (StepLimits(100, 4, 17, 20), [17, 17, 17, 20], 68),
+        (StepLimits(3, 64, 17, 1000), [1, 1, 1], 3),
+        (StepLimits(100, 1, 17, 8), [8], 8),
+    ],
+)
+def test_the_largest_steps_are_as_large_as_the_limits_let_them(
+    limits: StepLimits, lengths: list[int], rows: int
+) -> None:
+    prompt, answers = largest_steps(limits, vocab_size=50, block_size=16, blocks=BLOCKS)
+    assert [len(span.tokens) for span in prompt.plan.spans] == [min(limits.tokens, limits.context)]
+    assert len(prompt.plan.rows) == 1
+    assert [len(span.tokens) for span in answers.plan.spans] == lengths
+    assert len(answers.plan.rows) == rows
+    for step in (prompt, answers):
+        assert len(step.draws) == len(step.plan.rows)
+        assert len({id(draw.mask) for draw in step.draws}) == len(step.draws)
+        for span in step.plan.spans:
+            assert span.start + len(span.tokens) == limits.context
+            for table, count in zip(span.block_tables, BLOCKS, strict=True):
+                assert max(table) < count
+        laid_out = lay_out(step.plan, 16)
+        assert laid_out.positions.max() == limits.context - 1
+        assert len(set(laid_out.logits_rows.tolist())) == len(step.plan.rows)
+
+
+def test_a_model_runs_them_over_a_small_cache(tmp_path: Path) -> None:
+    model = eager_model(save_config(tmp_path, "mistral with a window"))
+    route = AttentionRoute()
+    shapes = probe_layers(model, route)
+    model.set_attn_implementation(route.name)
+    storage = allocate(
+        shapes, num_blocks=REHEARSAL_BLOCKS, block_size=4, device=torch.device("cpu")
+    )
+    forward = RaggedForward(model, route, step_attention(storage, 2))
+    steps = largest_steps(
+        StepLimits(tokens=40, sequences=3, rows_each=5, context=100),
+        vocab_size=VOCAB,
+        block_size=4,
+        blocks=[group.num_blocks for group in storage.groups],
+    )
+    drawn: list[int] = []
+
+    class Sampler(CpuSampler):
+        def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> StepResult:
+            assert torch.isfinite(logits.float()).all()
+            drawn.append(len(draws))
+            return super().sample(logits, draws)
+
+    rehearse(forward, Sampler(VOCAB), steps, 4)
+    assert drawn == [1, 15]
+
+
+def test_a_runner_rehearses_before_its_cache_is_allocated_and_then_gets_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[tuple[str, int]] = []
+    device = FakeDevice()
+    device.total = 1 << 20
+
+    def allocated(*arguments: Any, **options: Any) -> Any:
+        storage = allocate(*arguments, **options)
+        happened.append(("allocated", storage.nbytes))
+        return storage
+
+    def rehearsed(forward: Any, sampler: Any, steps: Any, block_size: int) -> None:
+        rehearse(forward, sampler, steps, block_size)
+        happened.append(("rehearsed", len(steps[1].draws)))
+        device.take(100_000 / (1 << 30))
+        device.give_back(100_000 / (1 << 30))
+
+    budget = MemoryBudget(device, 0.5)
+    monkeypatch.setattr(runner_module, "allocate", allocated)
+    monkeypatch.setattr(runner_module, "rehearse", rehearsed)
+    monkeypatch.setattr(runner_module, "_memory_budget", lambda config, device: budget)
+    runner = tiny_runner(tmp_path, "llama", max_batch_tokens=40, max_running=4, max_rows_each=3)
+    # Of the self-check, of the rehearsal, and the cache itself.
+    assert [name for name, _ in happened] == ["allocated", "allocated", "rehearsed", "allocated"]
+    assert happened[2] == ("rehearsed", 12)
+    left = (1 << 19) - 100_000 + happened[1][1]  # this device holds nothing of what is allocated
+    assert left - 1024 < happened[3][1] <= left
+    assert runner.num_blocks == happened[3][1] // (256 * 4) - 1
