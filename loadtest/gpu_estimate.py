@@ -1,8 +1,8 @@
-"""What a step on a GPU should take, from launches counted and bytes moved: ``python -m loadtest.gpu_estimate``.
+"""What a step on a GPU should take: ``python -m loadtest.gpu_estimate``.
 
-Nothing here was measured with this code: ``loadtest.gpu_report`` measures. The estimate says what to
-expect of it, and which item to look at where it does not come true. Items add up, since kernels run
-one after the other:
+From launches counted and bytes moved: nothing here was measured with this code, which is what
+``loadtest.gpu_report`` is for. It says what to expect, and which item to look at where that does
+not come true. Items add up, since kernels run one after the other:
 
 - products: the weights read once, or the multiplications, whichever takes longer;
 - attention: keys and values read once;

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,15 +64,16 @@ class Steps:
 
     @property
     def drawing(self) -> float:
-        return sum(begin.elapsed_time(end) for begin, end in self.drawn) / 1e3
+        return float(sum(begin.elapsed_time(end) for begin, end in self.drawn)) / 1e3
 
     @property
     def idle(self) -> float | None:
         """Share of the time that the device waits for the host, before draws and before passes."""
         if not self.drawn or len(self.drawn) != len(self.passes):
             return None
-        waits = [each.end.elapsed_time(begin) for each, (begin, _) in zip(self.passes, self.drawn, strict=True)]  # fmt: skip
-        waits += [end.elapsed_time(each.begin) for (_, end), each in zip(self.drawn, self.passes[1:], strict=False)]  # fmt: skip
+        steps = list(zip(self.passes, self.drawn, strict=True))
+        waits = [each.end.elapsed_time(begin) for each, (begin, _) in steps]
+        waits += [end.elapsed_time(each.begin) for (_, (_, end)), (each, _) in pairwise(steps)]
         whole = self.passes[0].begin.elapsed_time(self.drawn[-1][1])
         return float(sum(max(0.0, wait) for wait in waits) / whole)
 

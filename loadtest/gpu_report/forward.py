@@ -51,7 +51,17 @@ def measure(
             record.failed(name, error)
             continue
         floor = shape.step_bytes(batch, context) / speed
-        record.row("decode: the pass alone", answers=batch, context=context, ms=found.ms, spread=found.spread, floor_ms=1e3 * floor, over_floor=found.median / floor, way=way, launch_us=1e6 * host)  # fmt: skip
+        record.row(
+            "decode: the pass alone",
+            answers=batch,
+            context=context,
+            ms=found.ms,
+            spread=found.spread,
+            floor_ms=1e3 * floor,
+            over_floor=found.median / floor,
+            way=way,
+            launch_us=1e6 * host,
+        )
     for length, context in ((9, 9),) if options.tiny else PROMPTS[:2] if brief else PROMPTS:
         name = f"prompt of {length} up to {context}"
         try:
@@ -61,7 +71,16 @@ def measure(
             record.failed(name, error)
             continue
         operations = shape.operations(length, context - length / 2, 1)
-        record.row("prefill: one pass", tokens=length, context=context, ms=found.ms, spread=found.spread, tokens_s=length / found.median, MFU=operations / found.median / PEAK, way=way)  # fmt: skip
+        record.row(
+            "prefill: one pass",
+            tokens=length,
+            context=context,
+            ms=found.ms,
+            spread=found.spread,
+            tokens_s=length / found.median,
+            MFU=operations / found.median / PEAK,
+            way=way,
+        )
     if device.type == "cuda":
         memory(record, "at most while measuring")
 

@@ -6,16 +6,23 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from app.core.step import Draw, LogitsRow, PendingDraws, Runner, StepPlan
+from app.core.step import Draw, LogitsRow, PendingDraws, Runner, Span, StepPlan
+from app.model.attention import AttentionRoute, probe_layers
 from app.model.config import ModelConfig
+from app.model.cuda.attention import TritonAttention
+from app.model.cuda.sampling import DeviceSampler
+from app.model.device import spare_tokens
 from app.model.forward import RaggedForward
-from app.model.runner import TorchRunner, load_runner
+from app.model.kv_storage import allocate, blocks_within
+from app.model.loading import load_model
+from app.model.runner import RunnerDescription, TorchRunner, load_runner
+from app.model.self_check import check_ragged_step, make_case, whole_logits
 from loadtest.gpu_report.device import device_of, event, kernels_loaded
 from loadtest.gpu_report.options import Options
 from loadtest.gpu_report.record import Record
@@ -44,18 +51,65 @@ def loaded(
             "dtype": "float32" if options.tiny else "bfloat16",
             "vocab_size": tokens,
             "kv_cache_bytes": (1 << 22) if options.tiny else None,
+            "max_batch_tokens": 64 if options.tiny else 8192,
+            "max_running": 4 if options.tiny else 256,
         }
         start = time.perf_counter()
         with kernels_loaded() as kernels:
-            runner = load_runner(ModelConfig(**settings | config))
+            runner = load(options, ModelConfig(**settings | config))
         record.value("seconds to load and check", time.perf_counter() - start)
         record.value("kernels loaded meanwhile", len(kernels))
-        record.value("runner", str(runner.description))
+        record.detail("runner", asdict(runner.description))
+        told = ("cuda_graphs", "fused_layers", "cache_tokens", "max_model_len")
+        record.value("runner", {name: getattr(runner.description, name) for name in told})
         _fill(runner)
         if device.type == "cuda":
             memory(record, "after loading")
             torch.cuda.reset_peak_memory_stats()
         yield runner, folder
+
+
+def load(options: Options, config: ModelConfig) -> TorchRunner:
+    """The runner that the server would have; in a dry run its CUDA path over the interpreter."""
+    return load_runner(config) if options.device == "cuda" else interpreted_runner(config)
+
+
+def interpreted_runner(config: ModelConfig) -> TorchRunner:
+    """What ``load_runner`` puts together for a GPU, but for its graphs, with tensors of the CPU."""
+    device = torch.device("cpu")
+    model = load_model(config, device, torch.float32)
+    route = AttentionRoute()
+    shapes = probe_layers(model, route)
+    group = max(shape.group for shape in shapes.values())
+    vocabulary = config.vocab_size or model.config.get_text_config().vocab_size
+    case = make_case(vocabulary, config.block_size)
+    expected = whole_logits(model, case, "eager")
+    fused = fuse(model, route, batch_invariant=config.batch_invariant)
+    model.set_attn_implementation(route.name)
+    assert config.kv_cache_bytes is not None
+    blocks = blocks_within(config.kv_cache_bytes, shapes, config.block_size)
+    storage = allocate(shapes, num_blocks=blocks, block_size=config.block_size, device=device)
+    forward = RaggedForward(model, route, TritonAttention(storage, group))
+    check_ragged_step(model, forward, case, config.block_size, expected)
+    return TorchRunner(
+        forward=forward,
+        graphs=None,
+        sampler=DeviceSampler(vocabulary, device),
+        storage=storage,
+        description=RunnerDescription(
+            architecture=type(model).__name__,
+            device="interpreted",
+            dtype="float32",
+            parameters=model.num_parameters(),
+            packed_linears=0,
+            fused_layers=fused,
+            batch_invariant=config.batch_invariant,
+            cuda_graphs=0,
+            cache_tokens=blocks * config.block_size,
+            max_model_len=model.config.max_position_embeddings,
+            spare_tokens=spare_tokens(device),
+        ),
+    )
 
 
 def memory(record: Record, when: str) -> None:
@@ -104,7 +158,8 @@ class Watch:
     def looking(self) -> Iterator[Watch]:
         """Look on while the block lasts."""
         cuda = torch.cuda.is_available()
-        compute, graph = RaggedForward.compute, torch.cuda.CUDAGraph
+        compute = RaggedForward.compute
+        graph: Any = torch.cuda.CUDAGraph
         replay = graph.replay
 
         def computed(*arguments: Any, **named: Any) -> Any:
@@ -116,11 +171,11 @@ class Watch:
                 replay(captured)
 
         patched: Any = RaggedForward
-        patched.compute, graph.replay = computed, replayed  # type: ignore[method-assign]
+        patched.compute, graph.replay = computed, replayed
         try:
             yield self
         finally:
-            patched.compute, graph.replay = compute, replay  # type: ignore[method-assign]
+            patched.compute, graph.replay = compute, replay
 
     @contextlib.contextmanager
     def _noted(self, way: Way, timed: bool, graph: Any = None) -> Iterator[None]:
@@ -144,8 +199,6 @@ def answers_plan(
     blocks = -(context // -runner.block_size)
     if batch * blocks > runner.num_blocks or context > runner.max_model_len:
         raise ValueError(f"the cache has {runner.num_blocks} blocks, {batch * blocks} are needed")
-    from app.core.step import Span
-
     order = torch.randperm(runner.num_blocks, generator=torch.Generator().manual_seed(0)).tolist()
     tokens = torch.randint(0, vocabulary, (batch, length)).tolist()
     spans = [

@@ -1,4 +1,4 @@
-"""Steps over a paged cache of random keys and values, and attention over it written down plainly."""
+"""Steps over a paged cache of random keys and values; attention over it, written down plainly."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def step_of(lengths: Lengths) -> tuple[StepArrays, int]:
 
 def random_storage(heads: Heads, blocks: int, layers: int, device: torch.device) -> KvStorage:
     storage = allocate(
-        {layer: heads.layer for layer in range(layers)},
+        dict.fromkeys(range(layers), heads.layer),
         num_blocks=blocks,
         block_size=BLOCK_SIZE,
         device=device,

@@ -16,7 +16,7 @@ class Record:
 
     def __init__(self, path: Path, seconds: float) -> None:
         """``seconds``: how long the part has, from now."""
-        self._file = path.open("a")
+        self._path = path
         self._end = time.monotonic() + seconds
 
     @property
@@ -45,8 +45,8 @@ class Record:
         self._write({"left out": what, "why": why})
 
     def _write(self, finding: Finding) -> None:
-        self._file.write(json.dumps(finding, default=str) + "\n")
-        self._file.flush()
+        with self._path.open("a") as file:
+            file.write(json.dumps(finding, default=str) + "\n")
 
 
 def read(path: Path) -> list[Finding]:

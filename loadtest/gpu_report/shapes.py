@@ -1,4 +1,4 @@
-"""Models of Llama's architecture by their sizes alone: bytes, operations, a folder without weights."""
+"""Models of Llama's architecture by their sizes: bytes, operations, a folder without weights."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Shape:
 
     @property
     def product_weights(self) -> Mapping[str, int]:
-        """Numbers in the weights of a layer, by product, where q, k and v are one and gate and up."""
+        """Numbers in the weights of a layer, by product; q, k and v are one, and gate and up."""
         attention = (self.heads + 2 * self.kv_heads) * self.head_dim
         return {
             "qkv": self.hidden * attention,
@@ -86,4 +86,4 @@ class Shape:
 
 LLAMA_8B = Shape("8B", 4096, 14336, 32, 32, 8)
 LLAMA_1B = Shape("1B", 2048, 8192, 16, 32, 8, tied=True)
-TINY = Shape("tiny", 64, 128, 2, 4, 2, vocabulary=2_560, positions=512, item=4)
+TINY = Shape("tiny", 32, 48, 1, 2, 1, vocabulary=2_560, positions=512, item=4)

@@ -9,8 +9,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, fields
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,10 +23,11 @@ from loadtest.gpu_report.record import Finding, read
 from loadtest.gpu_report.text import part_text, report_text
 
 ROOT = Path(__file__).resolve().parents[2]
-Status = Literal["ok", "failed", "timed out", "skipped"]
+Status = Literal["waiting", "running", "ok", "failed", "timed out", "skipped"]
 
 _LEAST_SECONDS = 8.0
 """A part is not begun with less: it would end before it has imported torch."""
+_AT_ONCE = {"cuda": 4, "cpu": 2}
 _TAIL = 3000
 _LOOK_EVERY = 0.5
 _AT_MOST_LATE = 3.0
@@ -36,7 +40,7 @@ class Outcome:
 
     part: str
     title: str
-    status: Status
+    status: Status = "waiting"
     seconds: float = 0.0
     exit_status: int | None = None
     findings: list[Finding] = field(default_factory=list)
@@ -44,7 +48,7 @@ class Outcome:
     """The end of what the process printed; kept where it did not end well."""
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 class Supervisor:
@@ -52,28 +56,38 @@ class Supervisor:
         self._options = options
         self._end = time.monotonic() + options.seconds
         self._began = time.time()
+        self._writing = threading.Lock()
         self.outcomes: list[Outcome] = []
 
     def run(self) -> bool:
-        """All parts; whether every one of them went well."""
+        """All parts; whether every one of them went well.
+
+        Those that time something run alone, the others up to four at a time; in a dry run all of
+        them two at a time, as nothing is measured there.
+        """
         chosen = [part for part in PARTS if part.name in self._options.parts]
         self._options.out.parent.mkdir(parents=True, exist_ok=True)
+        self.outcomes = [Outcome(part.name, part.title) for part in chosen]
         with tempfile.TemporaryDirectory(prefix="gpu-report-") as folder:
-            for part in chosen:
-                self._run(part, Path(folder))
-                self._write()
-                print(part_text(self.outcomes[-1].to_json()), flush=True)
+            pairs = zip(chosen, self.outcomes, strict=True)
+            for alone, group in groupby(pairs, lambda pair: self._is_alone(pair[0])):
+                with ThreadPoolExecutor(1 if alone else _AT_ONCE[self._options.device]) as pool:
+                    for outcome in pool.map(lambda pair: self._run(*pair, Path(folder)), group):
+                        print(part_text(outcome.to_json()), flush=True)
+        self._write()
         print(report_text([each.to_json() for each in self.outcomes]), flush=True)
         return all(each.status == "ok" and not _failures(each) for each in self.outcomes)
 
-    def _run(self, part: Part, folder: Path) -> None:
+    def _is_alone(self, part: Part) -> bool:
+        return part.timed and self._options.device == "cuda"
+
+    def _run(self, part: Part, outcome: Outcome, folder: Path) -> Outcome:
         limit = min(part.seconds, self._end - time.monotonic())
         if limit < min(_LEAST_SECONDS, part.seconds):
-            self.outcomes.append(Outcome(part.name, part.title, "skipped", log="no time was left"))
-            return
+            outcome.status, outcome.log = "skipped", "no time was left"
+            return outcome
+        outcome.status = "running"
         findings, log = folder / f"{part.name}.jsonl", folder / f"{part.name}.log"
-        outcome = Outcome(part.name, part.title, "failed")
-        self.outcomes.append(outcome)
         start = time.monotonic()
         with log.open("wb") as printed:
             process = subprocess.Popen(
@@ -85,7 +99,7 @@ class Supervisor:
                 cwd=ROOT, env=self._environment(folder), start_new_session=True,
             )  # fmt: skip
             try:
-                outcome.exit_status = self._wait(process, start + limit + _AT_MOST_LATE, findings)
+                self._wait(process, outcome, start + limit + _AT_MOST_LATE, findings)
             finally:  # whatever the part has started ends with it
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
@@ -94,25 +108,28 @@ class Supervisor:
         outcome.findings = read(findings)
         if outcome.exit_status is None:
             outcome.status = "timed out"
-        elif outcome.exit_status == 0:
-            outcome.status = "ok"
+        else:
+            outcome.status = "failed" if outcome.exit_status else "ok"
         if outcome.status != "ok" or _failures(outcome):
             outcome.log = log.read_bytes()[-_TAIL:].decode(errors="replace")
+        self._write()
+        return outcome
 
     def _wait(
-        self, process: subprocess.Popen[bytes], end: float, findings: Path
-    ) -> int | None:
-        """The exit status, or None at ``end``; the file is written when there is something new."""
+        self, process: subprocess.Popen[bytes], outcome: Outcome, end: float, findings: Path
+    ) -> None:
+        """Until it ends, or ``end``; the file is written when there is something new."""
         known = 0
         while time.monotonic() < end:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                return process.wait(min(_LOOK_EVERY, max(0.01, end - time.monotonic())))
+                wait = min(_LOOK_EVERY, max(0.01, end - time.monotonic()))
+                outcome.exit_status = process.wait(wait)
+                return
             size = findings.stat().st_size if findings.exists() else 0
             if size != known:
                 known = size
-                self.outcomes[-1].findings = read(findings)
+                outcome.findings = read(findings)
                 self._write()
-        return None
 
     def _environment(self, folder: Path) -> dict[str, str]:
         tiny = self._options.device == "cpu"
@@ -136,8 +153,9 @@ class Supervisor:
         }
         out = self._options.out
         half = out.with_name(out.name + ".part")
-        half.write_text(json.dumps(report, indent=1))
-        half.replace(out)
+        with self._writing:
+            half.write_text(json.dumps(report, indent=1))
+            half.replace(out)
 
 
 def _failures(outcome: Outcome) -> list[Finding]:

@@ -17,11 +17,7 @@ def report_text(outcomes: Sequence[dict[str, Any]]) -> str:
 
 def verdict(outcomes: Sequence[dict[str, Any]]) -> str:
     """One line: which parts did not go well, and how."""
-    bad = [
-        f"{each['part']} ({how})"
-        for each in outcomes
-        if (how := _trouble(each)) is not None
-    ]
+    bad = [f"{each['part']} ({how})" for each in outcomes if (how := _trouble(each)) is not None]
     if not bad:
         return f"ALL {len(outcomes)} PARTS WENT WELL"
     return f"{len(bad)} OF {len(outcomes)} PARTS DID NOT GO WELL: {', '.join(bad)}"

@@ -2,38 +2,138 @@
 
 from __future__ import annotations
 
-import pytest
-import torch
+import json
+import signal
+import textwrap
+from pathlib import Path
+from typing import Any
 
-from loadtest.gpu_report import SHAPES, TINY, check_kernel, main, parse, weight_bytes
+import pytest
+
+from loadtest.gpu_report import supervisor, text
+from loadtest.gpu_report.__main__ import main
+from loadtest.gpu_report.options import Options, parse
+from loadtest.gpu_report.parts import PARTS, Part
+from loadtest.gpu_report.record import Record, read
+from loadtest.gpu_report.shapes import LLAMA_1B, LLAMA_8B
+from loadtest.gpu_report.supervisor import Supervisor
+
+OPTIONS = Options("cpu", True, 60.0, Path("report.json"), ("first",), None)
+
+
+def test_every_part_runs_on_tiny_shapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "report.json"
+    well = main(["--device", "cpu", "--tiny", "--seconds", "400", "--out", str(out)])
+    printed = capsys.readouterr().out
+    assert well, printed
+    report = json.loads(out.read_text())
+    assert [part["part"] for part in report["parts"]] == [part.name for part in PARTS]
+    assert all(part["status"] == "ok" and part["findings"] for part in report["parts"])
+    assert f"ALL {len(PARTS)} PARTS WENT WELL" in printed
 
 
 def test_the_floor_counts_the_weights_that_llama_has_but_for_the_embedding() -> None:
-    small, large = SHAPES
     tied, embedding = 1_235_814_400, 128_256 * 4096
-    assert weight_bytes(small) == 2 * tied
-    assert weight_bytes(large) == 2 * (8_030_261_248 - embedding)
+    assert LLAMA_1B.weight_bytes == 2 * tied
+    assert LLAMA_8B.weight_bytes == 2 * (8_030_261_248 - embedding)
+    assert LLAMA_8B.token_kv_bytes == 131_072
+    assert LLAMA_8B.step_bytes(32, 512) == LLAMA_8B.weight_bytes + (2 << 30)
 
 
-def test_the_check_compares_the_attention_with_plain_attention() -> None:
-    assert check_kernel(TINY, torch.device("cpu"), torch.float32) < 1e-4
+def test_the_parts_that_say_most_have_time_even_if_all_before_them_use_theirs_up() -> None:
+    names = [part.name for part in PARTS]
+    until_engine = PARTS[: names.index("engine") + 1]
+    assert sum(part.seconds for part in until_engine) <= parse([], "").seconds <= 570
 
 
-@pytest.mark.parametrize(("arguments", "said"), [([], "CUDA"), (["--device", "cpu"], "--tiny")])
-def test_without_a_gpu_it_says_what_it_needs(
-    arguments: list[str],
-    said: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+def test_the_cpu_is_for_trying_it_out(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parse(arguments)
-    assert said in capsys.readouterr().err
+        parse(["--device", "cpu"], "")
+    assert "--tiny" in capsys.readouterr().err
 
 
-def test_every_part_runs_on_a_tiny_model(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--device", "cpu", "--tiny", "--batch", "2", "--steps", "2"])
-    table = capsys.readouterr().out
-    assert all(f"| 2 | {mode} |" in table for mode in ("free", "no leap", "constrained"))
-    assert "no step" not in table
+def test_options_reach_the_parts_as_they_are() -> None:
+    options = parse(["--tokenizer", "somewhere", "--part", "engine", "versions"], "")
+    assert options.parts == ("versions", "engine")
+    assert Options.from_json(options.to_json()) == options
+
+
+@pytest.fixture
+def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs a report whose parts have these bodies, each with so many seconds."""
+
+    def run(bodies: dict[str, tuple[str, float]], seconds: float = 60.0) -> Supervisor:
+        folder = tmp_path / "loadtest_parts"
+        folder.mkdir()
+        for name, (body, _) in bodies.items():
+            lines = (
+                f"import os, signal, time\ndef run(record, options):\n{textwrap.indent(body, ' ')}"
+            )
+            (folder / f"{name}.py").write_text(lines)
+        # The package of the parts finds them there, in the children.
+        site = tmp_path / "sitecustomize.py"
+        site.write_text(
+            f"import loadtest.gpu_report.parts as parts\nparts.__path__.append({str(folder)!r})\n"
+        )
+        monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{supervisor.ROOT}")
+        made = tuple(Part(name, name, limit) for name, (_, limit) in bodies.items())
+        monkeypatch.setattr(supervisor, "PARTS", made)
+        options = Options("cpu", True, seconds, tmp_path / "out.json", tuple(bodies), None)
+        found = Supervisor(options)
+        found.run()
+        return found
+
+    return run
+
+
+def test_a_part_that_crashes_hangs_or_raises_takes_nothing_of_the_others(
+    made_up: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = made_up(
+        {
+            "crash": ("record.value('before', 1)\nos.kill(os.getpid(), signal.SIGSEGV)", 20.0),
+            "hang": ("record.row('t', a=1)\ntime.sleep(60)", 2.0),
+            "wrong": ("record.failed('a thing', ValueError('so'))", 20.0),
+            "raise_": ("raise RuntimeError('CUDA error: an illegal memory access')", 20.0),
+            "well": ("record.value('fine', 2.0)", 20.0),
+        }
+    )
+    assert [each.status for each in report.outcomes] == [
+        "failed",
+        "timed out",
+        "ok",
+        "failed",
+        "ok",
+    ]
+    assert report.outcomes[0].exit_status == -signal.SIGSEGV
+    assert report.outcomes[0].findings == [{"value": "before", "is": 1}]
+    assert report.outcomes[1].findings == [{"table": "t", "row": {"a": 1}}]
+    assert "sleep" in report.outcomes[1].log or "run" in report.outcomes[1].log
+    kept = json.loads((tmp_path / "out.json").read_text())
+    assert [part["status"] for part in kept["parts"]] == [each.status for each in report.outcomes]
+    last = capsys.readouterr().out.split("\n4 OF 5 PARTS DID NOT GO WELL: ")[1].splitlines()[0]
+    assert last == "crash (failed), hang (timed out), wrong (1 failures inside), raise_ (failed)"
+
+
+def test_parts_that_no_time_is_left_for_are_named(made_up: Any) -> None:
+    report = made_up({"slow": ("time.sleep(60)", 3.0), "late": ("pass", 20.0)}, seconds=4.0)
+    assert [each.status for each in report.outcomes] == ["timed out", "skipped"]
+    assert text.verdict([each.to_json() for each in report.outcomes]) == (
+        "2 OF 2 PARTS DID NOT GO WELL: slow (timed out), late (skipped)"
+    )
+
+
+def test_findings_are_whole_though_the_process_died_while_writing(tmp_path: Path) -> None:
+    path = tmp_path / "findings"
+    Record(path, 1.0).value("whole", 1)
+    with path.open("a") as file:
+        file.write('{"value": "ha')
+    assert read(path) == [{"value": "whole", "is": 1}]
+
+
+def test_a_table_is_as_narrow_as_its_figures() -> None:
+    rows: list[dict[str, Any]] = [
+        {"answers": 1, "ms": 4.12345, "way": "graph"},
+        {"answers": 256, "ms": 12345.6},
+    ]
+    assert text.table(rows) == ["answers|ms|way", "1|4.12|graph", "256|12346|"]

@@ -16,18 +16,20 @@ class Part:
     title: str
     seconds: float
     """The most it may take; less where less is left."""
+    timed: bool = True
+    """Whether it measures, and so has the device for itself; others run beside each other."""
 
 
 PARTS = (
-    Part("versions", "Versions and imports", 60),
-    Part("test_files", "The repository's own tests of the CUDA path", 110),
+    Part("versions", "Versions and imports", 50),
+    Part("test_files", "The repository's own tests of the CUDA path", 110, timed=False),
+    Part("kernels", "Paged attention against plain attention", 110, timed=False),
+    Part("families", "Families of models, loaded and checked", 110, timed=False),
+    Part("sampler", "The device's sampler against the CPU's", 110, timed=False),
     Part("floor", "What the device can do", 25),
-    Part("kernels", "Paged attention against plain attention", 60),
-    Part("layers", "Fused layers against transformers' own", 40),
-    Part("sampler", "The device's sampler against the CPU's, and its speed", 60),
-    Part("forward", "8B: forward pass, prefill, first token, memory", 120),
-    Part("attention", "Attention alone", 40),
-    Part("engine", "8B: steps of the engine", 120),
+    Part("forward", "8B: forward pass, prefill, memory", 120),
+    Part("pieces", "Small kernels, draws and attention alone", 70),
+    Part("engine", "8B: steps of the engine, first token", 130),
     Part("profile", "8B: kernels of a step", 60),
     Part("invariance", "8B: batch-invariant mode", 60),
     Part("small", "1B", 60),

@@ -22,9 +22,7 @@ def run(record: Record, options: Options) -> None:
         first_tokens(record, options, bench)
 
 
-def measure(
-    record: Record, options: Options, bench: EngineBench, batches: tuple[int, ...]
-) -> None:
+def measure(record: Record, options: Options, bench: EngineBench, batches: tuple[int, ...]) -> None:
     count, prompt = (2, 6) if options.tiny else (40, 448)
     if not options.tiny:  # where nobody stood before, a mask is worked out: not in what is counted
         bench.steps(64, "constrained", 30, 16)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 import torch
+from torch.nn import functional
 
 from loadtest.gpu_report.device import bandwidth, device_of, replayed, timed
 from loadtest.gpu_report.options import Options
@@ -19,10 +23,15 @@ def run(record: Record, options: Options) -> None:
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     size = 64 if options.tiny else 8192
     left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
-    record.value("TFLOP/s of a large product", 2 * size**3 / timed(lambda: left @ right, device).median / 1e12)  # fmt: skip
+    record.value(
+        "TFLOP/s of a large product",
+        2 * size**3 / timed(lambda: left @ right, device).median / 1e12,
+    )
     small = torch.randn(1024, device=device)
-    record.value("us of the smallest kernel in a graph", 1e6 * replayed(lambda: small.add_(1.0), device, 200).median)  # fmt: skip
-    del left, right
+    record.value(
+        "us of the smallest kernel in a graph",
+        1e6 * replayed(lambda: small.add_(1.0), device, 200).median,
+    )
     sizes = {
         "qkv": (shape.hidden, (shape.heads + 2 * shape.kv_heads) * shape.head_dim),
         "output": (shape.heads * shape.head_dim, shape.hidden),
@@ -37,11 +46,12 @@ def run(record: Record, options: Options) -> None:
         speeds = {}
         for rows in (1, 8, 32, 64, 128, 256, 512):
             given = torch.randn(rows, inner, device=device, dtype=dtype)
-
-            def products(given: torch.Tensor = given) -> None:
-                for weight in weights:
-                    torch.nn.functional.linear(given, weight)
-
-            seconds = timed(products, device, launches=copies).median / copies
+            work = partial(_products, given, weights)
+            seconds = timed(work, device, launches=copies).median / copies
             speeds[f"{rows} rows"] = weights[0].nbytes / seconds / 1e9
         record.row("GB/s of weights read by torch's products, by rows", product=name, **speeds)
+
+
+def _products(given: torch.Tensor, weights: Sequence[torch.Tensor]) -> None:
+    for weight in weights:
+        functional.linear(given, weight)

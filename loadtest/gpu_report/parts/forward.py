@@ -5,6 +5,7 @@ from __future__ import annotations
 from loadtest.gpu_report.forward import measure
 from loadtest.gpu_report.model import loaded
 from loadtest.gpu_report.options import Options
+from loadtest.gpu_report.parts.invariance import compare
 from loadtest.gpu_report.record import Record
 from loadtest.gpu_report.shapes import LLAMA_8B
 
@@ -12,3 +13,4 @@ from loadtest.gpu_report.shapes import LLAMA_8B
 def run(record: Record, options: Options) -> None:
     with loaded(record, options, LLAMA_8B) as (runner, _):
         measure(record, options, runner, LLAMA_8B)
+        compare(record, runner, options.tiny, required=False)

@@ -32,7 +32,10 @@ HEADS = (
     Heads("latent attention", 16, 16, 192, 128, HALF),
     Heads("one key head", 32, 1, 128, 128, HALF),
 )
-TINY = (Heads("tiny", 4, 2, 16, 16, torch.float32), Heads("tiny, all", 4, 2, 16, 16, torch.float32, 9, 2.0, True))  # fmt: skip
+TINY = (
+    Heads("tiny", 4, 2, 16, 16, torch.float32),
+    Heads("tiny, all", 4, 2, 16, 16, torch.float32, 9, 2.0, True),
+)
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 2e-2}
 """Relative; what rounding alone gives is some three times less."""
 
@@ -70,7 +73,12 @@ def run(record: Record, options: Options) -> None:
                     record.failed(f"{heads.name}, {name}", error)
                     errors[name] = "failed"
             errors["bits alone"] = _bits_alone(record, heads, device, options.tiny)
-        record.row("relative errors; are rows the same bits alone?", heads=heads.name, **errors, kernels=len(loaded))  # fmt: skip
+        record.row(
+            "relative errors; are rows the same bits alone?",
+            heads=heads.name,
+            **errors,
+            kernels=len(loaded),
+        )
         release(device)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from loadtest.gpu_report.device import device_of
@@ -66,7 +65,7 @@ def _busy(profiler: Any) -> float:
     spans = sorted(
         (each.time_range.start, each.time_range.end)
         for each in profiler.events()
-        if each.device_type == DeviceType.CUDA
+        if each.device_type.name == "CUDA"
     )
     total, reached = 0.0, float("-inf")
     for start, end in spans:

@@ -1,4 +1,4 @@
-"""The device's sampler: the same tokens as the CPU's for the same keys, and what a step of it takes."""
+"""The device's sampler: the same tokens as the CPU's for the same keys, among 128,256."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.core.request import SamplingParams
 from app.core.step import Draw, SampledToken, TokenLogprob
 from app.model.cuda.sampling import DeviceSampler
 from loadtest.gpu_report import without_numba
-from loadtest.gpu_report.device import bandwidth, device_of, kernels_loaded, timed, waited
+from loadtest.gpu_report.device import device_of
 from loadtest.gpu_report.options import Options
 from loadtest.gpu_report.record import Record
 from tests.model import naive_sampling
@@ -30,10 +30,11 @@ KINDS = {
     "min_p": SamplingParams(min_p=0.05),
     "all filters": SamplingParams(temperature=0.7, top_k=100, top_p=0.95, min_p=0.01),
     "logprobs": SamplingParams(logprobs=5),
-    "penalties": SamplingParams(repetition_penalty=1.2, frequency_penalty=0.4, presence_penalty=0.3),
+    "penalties": SamplingParams(
+        repetition_penalty=1.2, frequency_penalty=0.4, presence_penalty=0.3
+    ),
     "bias": SamplingParams(logit_bias={3: 5.0, 17: -4.0, 100: 2.0}),
 }  # fmt: skip
-TIMED = ("greedy", "plain", "top_p", "all filters", "logprobs")
 _NEAR = 2e-3
 """Log-probabilities may be so far apart: bfloat16 logits are the same, sums are not."""
 
@@ -45,10 +46,7 @@ def run(record: Record, options: Options) -> None:
     size = TINY_VOCABULARY if options.tiny else VOCABULARY
     ours = DeviceSampler(size, device)
     torch.manual_seed(0)
-    with kernels_loaded() as loaded:
-        _compare(record, ours, device, size, options.tiny)
-        _time(record, ours, device, size, options.tiny)
-    record.value("kernels loaded", len(loaded))
+    _compare(record, ours, device, size, options.tiny)
 
 
 def draws(params: SamplingParams, rows: int, size: int, masked: str, history: bool) -> list[Draw]:
@@ -133,32 +131,6 @@ def _plainly(logits: torch.Tensor, asked: Sequence[Draw]) -> Sequence[SampledTok
         logprobs = naive_sampling.logprobs(values, draw, ids)
         best = sorted(logprobs.items(), key=lambda pair: (-pair[1], pair[0]))[:most]
         found.append(
-            SampledToken(
-                token, logprobs[token], tuple(TokenLogprob(*pair) for pair in best)
-            )
+            SampledToken(token, logprobs[token], tuple(TokenLogprob(*pair) for pair in best))
         )
     return found
-
-
-def _time(
-    record: Record, ours: DeviceSampler, device: torch.device, size: int, tiny: bool
-) -> None:
-    speed = bandwidth(device)
-    for rows in (1,) if tiny else (1, 32, 256):
-        logits = (torch.randn(rows, size, device=device) * 3).to(torch.bfloat16)
-        for kind in TIMED[:2] if tiny else TIMED:
-            if record.seconds_left < 5:
-                record.left_out(f"{kind}, {rows} rows", "no time left")
-                continue
-            asked = draws(KINDS[kind], rows, size, "wide", False)
-            try:
-                device_time = timed(lambda a=asked, x=logits: ours.sample(x, a), device, launches=60)  # type: ignore[misc]
-                whole = waited(lambda a=asked, x=logits: ours.sample(x, a).wait(), device)  # type: ignore[misc]
-            except Exception as error:
-                record.failed(f"{kind}, {rows} rows", error)
-                continue
-            record.row(
-                f"speed, {size} columns, masks known to the device", rows=rows, draws=kind,
-                device_us=1e6 * device_time.median, spread=device_time.spread,
-                waited_us=1e6 * whole.median, floor_us=1e6 * logits.nbytes / speed,
-            )  # fmt: skip

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,20 +30,28 @@ def run(record: Record, options: Options) -> None:
     if importlib.util.find_spec("pytest") is None:
         record.left_out("all tests", "pytest is not here")
         return
-    files = sorted(ROOT.glob("tests/model/test_cuda_*.py"))
+    files = [
+        str(file.relative_to(ROOT)) for file in sorted(ROOT.glob("tests/model/test_cuda_*.py"))
+    ]
+    groups = {"all": files} if options.tiny else {Path(file).stem: [file] for file in files}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(_AT_ONCE) as pool:
         (Path(folder) / "pytest.ini").write_text(INI)
         limit = record.seconds_left - 3
-        done = [pool.submit(_run, file, Path(folder), limit, options.tiny) for file in files]
-        for file, future in zip(files, done, strict=True):
-            _tell(record, file.stem, *future.result())
+        done = {
+            name: pool.submit(_run, Path(folder), name, files, limit, options.tiny)
+            for name, files in groups.items()
+        }
+        for name, future in done.items():
+            _tell(record, name, *future.result())
 
 
-def _run(file: Path, folder: Path, seconds: float, tiny: bool) -> tuple[str, list[dict[str, str]]]:
-    """How the process ended, and its tests."""
-    out = folder / f"{file.stem}.jsonl"
+def _run(
+    folder: Path, name: str, files: Sequence[str], seconds: float, tiny: bool
+) -> tuple[str, list[dict[str, str]]]:
+    """How the process ended, and its tests; of a tiny run the first one alone."""
+    out = folder / f"{name}.jsonl"
     command = [
-        sys.executable, "-m", "pytest", str(file.relative_to(ROOT)), "-q", "-c",
+        sys.executable, "-m", "pytest", *files, "-q", "-c",
         str(folder / "pytest.ini"), "--rootdir", str(ROOT), "--import-mode=importlib",
         "-p", "no:cacheprovider", "-p", "loadtest.gpu_report.pytest_findings",
     ]  # fmt: skip
@@ -60,7 +69,7 @@ def _run(file: Path, folder: Path, seconds: float, tiny: bool) -> tuple[str, lis
 
 
 def _tell(record: Record, name: str, status: str, tests: list[dict[str, str]]) -> None:
-    counts = {outcome: 0 for outcome in ("passed", "failed", "skipped")}
+    counts = dict.fromkeys(("passed", "failed", "skipped"), 0)
     for test in tests:
         counts[test["outcome"]] += 1
         record.detail(test["test"], test)

@@ -20,35 +20,44 @@ CACHED_BYTES = 256 << 20
 """So much is read in turn, several times what the device's own cache holds."""
 
 
-def run(record: Record, options: Options) -> None:
+def attention_alone(record: Record, options: Options) -> None:
+    """Rows ``decode`` and ``prefill and leaps``."""
     device = device_of(options)
     heads = TINY if options.tiny else HEADS
     speed = bandwidth(device)
     token = 2 * heads.kv_heads * heads.key_dim * heads.dtype.itemsize
-    contexts, batches = ((512, 8192, 65_536), (1, 8, 32, 64, 128, 256))
-    if options.tiny:
-        contexts, batches = (20,), (1,)
-    for batch, context in itertools.product(batches, contexts):
+    cells = itertools.product((1, 8, 32, 64, 128, 256), (512, 8192, 65_536))
+    for batch, context in ((1, 20),) if options.tiny else cells:
         name = f"{batch} x {context}"
         if batch * context * token > MOST_BYTES:
             continue
         if record.seconds_left < 6:
             record.left_out(name, "no time left")
             continue
+        release(device)
         try:
             found = _time(heads, [(1, context - 1)] * batch, device, batch * context * token)
         except Exception as error:
             record.failed(name, error)
             continue
         rate = batch * context * token / found.median
-        record.row("decode", answers=batch, context=context, us=1e6 * found.median, spread=found.spread, GBs=rate / 1e9, of_copy=rate / speed)  # fmt: skip
+        record.row(
+            "decode",
+            answers=batch,
+            context=context,
+            us=1e6 * found.median,
+            spread=found.spread,
+            GBs=rate / 1e9,
+            of_copy=rate / speed,
+        )
     prompts: tuple[tuple[str, Lengths], ...] = (
         ("512", [(512, 0)]), ("2048", [(2048, 0)]), ("8192", [(8192, 0)]),
-        ("512 after 32k", [(512, 32_768)]), ("128 and 64 x 1k decodes", [(128, 0), *[(1, 1000)] * 64]),
-        ("64 leaps of 9 at 1k", [(9, 1000)] * 64),
+        ("512 after 32k", [(512, 32_768)]), ("64 leaps of 9 at 1k", [(9, 1000)] * 64),
+        ("128 and 64 x 1k decodes", [(128, 0), *[(1, 1000)] * 64]),
     )  # fmt: skip
     for name, lengths in prompts[:1] if options.tiny else prompts:
         shown = [(5, 0)] if options.tiny else lengths
+        release(device)
         try:
             found = _time(heads, shown, device, CACHED_BYTES)
         except Exception as error:
@@ -56,7 +65,13 @@ def run(record: Record, options: Options) -> None:
             continue
         pairs = sum(length * (start + (length + 1) / 2) for length, start in shown)
         rate = 4 * heads.heads * heads.key_dim * pairs / found.median
-        record.row("prefill and leaps", step=name, us=1e6 * found.median, spread=found.spread, TFLOPs=rate / 1e12)  # fmt: skip
+        record.row(
+            "prefill and leaps",
+            step=name,
+            us=1e6 * found.median,
+            spread=found.spread,
+            TFLOPs=rate / 1e12,
+        )
 
 
 def _time(heads: Heads, lengths: Lengths, device: torch.device, read: int) -> Timing:
@@ -74,6 +89,4 @@ def _time(heads: Heads, lengths: Lengths, device: torch.device, read: int) -> Ti
             attention.attend(next(turn), query, key, value, asked)
 
     found = timed(attend, device, repeats=10, launches=8 * layers)
-    del storage, attention
-    release(device)
     return Timing(found.median / layers, found.low / layers, found.high / layers)
