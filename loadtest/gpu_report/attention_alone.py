@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import asdict
 
 import torch
 
-from app.model.cuda.attention import TritonAttention
 from loadtest.gpu_report.device import Timing, bandwidth, device_of, release, timed
 from loadtest.gpu_report.options import Options
-from loadtest.gpu_report.paged import Heads, Lengths, random_storage, random_tokens, step_of
+from loadtest.gpu_report.paged import (
+    Heads,
+    Lengths,
+    attention_over,
+    random_storage,
+    random_tokens,
+    step_of,
+)
 from loadtest.gpu_report.record import Record
 
 HEADS = Heads("8B", 32, 8, 128, 128, torch.bfloat16)
@@ -26,29 +33,27 @@ def attention_alone(record: Record, options: Options) -> None:
     heads = TINY if options.tiny else HEADS
     speed = bandwidth(device)
     token = 2 * heads.kv_heads * heads.key_dim * heads.dtype.itemsize
-    cells = itertools.product((1, 8, 32, 64, 128, 256), (512, 8192, 65_536))
-    for batch, context in ((1, 20),) if options.tiny else cells:
-        name = f"{batch} x {context}"
-        if batch * context * token > MOST_BYTES:
-            continue
-        if record.seconds_left < 6:
-            record.left_out(name, "no time left")
-            continue
-        release(device)
-        try:
-            found = _time(heads, [(1, context - 1)] * batch, device, batch * context * token)
-        except Exception as error:
-            record.failed(name, error)
-            continue
-        rate = batch * context * token / found.median
+    contexts = (20,) if options.tiny else (512, 8192, 65_536)
+    for batch in (1,) if options.tiny else (1, 8, 32, 64, 128, 256):
+        cells: dict[str, object] = {}
+        for context in contexts:
+            read = batch * context * token
+            if read > MOST_BYTES:
+                continue
+            if record.seconds_left < 6:
+                record.left_out(f"{batch} x {context}", "no time left")
+                continue
+            release(device)
+            try:
+                found = _time(heads, [(1, context - 1)] * batch, device, read)
+            except Exception as error:
+                record.failed(f"{batch} x {context}", error)
+                continue
+            cells[f"us at {context}"] = 1e6 * found.median
+            cells["of a copy"] = read / found.median / speed
+            record.detail(f"attention of {batch} answers at {context}", asdict(found))
         record.row(
-            "decode",
-            answers=batch,
-            context=context,
-            us=1e6 * found.median,
-            spread=found.spread,
-            GBs=rate / 1e9,
-            of_copy=rate / speed,
+            "attention of decodes; share of a copy's speed at the last", answers=batch, **cells
         )
     prompts: tuple[tuple[str, Lengths], ...] = (
         ("512", [(512, 0)]), ("2048", [(2048, 0)]), ("8192", [(8192, 0)]),
@@ -66,7 +71,7 @@ def attention_alone(record: Record, options: Options) -> None:
         pairs = sum(length * (start + (length + 1) / 2) for length, start in shown)
         rate = 4 * heads.heads * heads.key_dim * pairs / found.median
         record.row(
-            "prefill and leaps",
+            "attention of prompts and leaps",
             step=name,
             us=1e6 * found.median,
             spread=found.spread,
@@ -79,7 +84,7 @@ def _time(heads: Heads, lengths: Lengths, device: torch.device, read: int) -> Ti
     step, blocks = step_of(lengths)
     storage = random_storage(heads, blocks, layers, device)
     query, key, value = random_tokens(heads, len(step.token_ids), device)
-    attention = TritonAttention(storage, heads.group)
+    attention = attention_over(heads, storage)
     attention.begin(step)
     asked = heads.options(device)
     turn: Iterator[int] = itertools.cycle(range(layers))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 
 import torch
@@ -18,26 +19,28 @@ TIMED = ("greedy", "plain", "top_p", "all filters", "logprobs")
 
 
 def draws_alone(record: Record, options: Options) -> None:
-    """Rows ``draws``: the device's time, and that of a host which waits for each."""
+    """A row for each kind of draw, by number of rows."""
     device, tiny = device_of(options), options.tiny
     size = TINY_VOCABULARY if tiny else VOCABULARY
     sampler, speed = DeviceSampler(size, device), bandwidth(device)
-    for rows in (1,) if tiny else (1, 32, 256):
-        logits = (torch.randn(rows, size, device=device) * 3).to(torch.bfloat16)
-        for kind in TIMED[:2] if tiny else TIMED:
-            asked = draws(KINDS[kind], rows, size, "wide", False)
+    for kind in TIMED[:2] if tiny else TIMED:
+        cells: dict[str, object] = {}
+        for rows in (1,) if tiny else (1, 32, 256):
+            logits = (torch.randn(rows, size, device=device) * 3).to(torch.bfloat16)
+            sample = partial(sampler.sample, logits, draws(KINDS[kind], rows, size, "wide", False))
             try:
-                sample = partial(sampler.sample, logits, asked)
                 of_device = timed(sample, device, launches=60)
                 whole = waited(partial(_drawn, sample), device)
             except Exception as error:
                 record.failed(f"{kind}, {rows} rows", error)
                 continue
-            record.row(
-                "draws", rows=rows, kind=kind, device_us=1e6 * of_device.median,
-                spread=of_device.spread, waited_us=1e6 * whole.median,
-                floor_us=1e6 * logits.nbytes / speed,
-            )  # fmt: skip
+            cells[f"us of {rows}"] = 1e6 * of_device.median
+            cells[f"waited {rows}"] = 1e6 * whole.median
+            cells[f"floor {rows}"] = 1e6 * logits.nbytes / speed
+            record.detail(f"draws, {kind}, {rows} rows", asdict(of_device))
+        record.row(
+            "draws: the device's time, a host's that waits, reading once", kind=kind, **cells
+        )
 
 
 def _drawn(sample: Callable[[], PendingDraws]) -> Sequence[SampledToken]:

@@ -26,7 +26,6 @@ from loadtest.gpu_report.model import Pass, Watch, WatchedRunner
 from loadtest.tasks import CHARACTER
 
 Mode = Literal["free", "no leap", "constrained"]
-MODES: tuple[Mode, ...] = ("free", "no leap", "constrained")
 
 SHEETS = {"type": "array", "items": CHARACTER, "minItems": 3, "maxItems": 3}
 WARM_STEPS = 6
@@ -88,9 +87,15 @@ class _Observer:
 
 class EngineBench:
     def __init__(
-        self, runner: TorchRunner, folder: Path, device: torch.device, tiny: bool, **config: Any
+        self,
+        runner: TorchRunner,
+        folder: Path,
+        device: torch.device,
+        tiny: bool,
+        *,
+        overlap: bool = True,
     ) -> None:
-        """``config``: of ``EngineConfig``, besides what follows from the runner."""
+        """``overlap``: the order of steps that a server on a GPU has."""
         tokenizer = HfTokenizer.load(str(folder))
         vocabulary = Vocabulary.from_tokenizer(tokenizer.hf, eos_token_ids(str(folder)))
         self._size = vocabulary.size
@@ -99,15 +104,14 @@ class EngineBench:
         self._observer = _Observer()
         spare = runner.description.spare_tokens
         most = 4 if tiny else 256
-        settings = {
-            "max_running": most,
-            "max_batch_tokens": 8 * spare + max(512, most),
-            "max_prefill_tokens": 8 * spare,
-            "spare_tokens": spare,
-        }
-        self._engine = Engine(
-            self._runner, vocabulary, tokenizer, EngineConfig(**settings | config), self._observer
+        config = EngineConfig(
+            max_running=most,
+            max_batch_tokens=8 * spare + max(512, most),
+            max_prefill_tokens=8 * spare,
+            spare_tokens=spare,
+            overlap=overlap,
         )
+        self._engine = Engine(self._runner, vocabulary, tokenizer, config, self._observer)
         self._sheets = Compiler(vocabulary).compile(JsonSchema(SHEETS, close_objects=True))
         self._asked = 0
 
@@ -143,7 +147,7 @@ class EngineBench:
         synchronize(self._device)
         start = time.perf_counter()
         name = self._add(prompt, "free", 8)
-        while not any(output.chunks for output in self._engine.step()):
+        while not sum(len(output.chunks) for output in self._engine.step()):
             pass
         seconds = time.perf_counter() - start
         self._engine.abort(name)
@@ -198,6 +202,8 @@ class EngineBench:
         """Steps until all answers decode."""
         for _ in range(_MOST_STEPS):
             self._step()
+            if not self._observer.steps:  # the first one is still in flight
+                continue
             last = self._observer.steps[-1]
             if last.running == batch and not last.prompt_tokens and not last.waiting:
                 return

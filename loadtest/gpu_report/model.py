@@ -5,29 +5,37 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from app.core.step import Draw, LogitsRow, PendingDraws, Runner, Span, StepPlan
 from app.model.attention import AttentionRoute, probe_layers
 from app.model.config import ModelConfig
+from app.model.cuda import graphs
 from app.model.cuda.attention import TritonAttention
+from app.model.cuda.graphs import CudaSteps
+from app.model.cuda.layers import fuse
 from app.model.cuda.sampling import DeviceSampler
 from app.model.device import spare_tokens
 from app.model.forward import RaggedForward
-from app.model.kv_storage import allocate, blocks_within
+from app.model.kv_storage import KvStorage, allocate, blocks_within
 from app.model.loading import load_model
 from app.model.runner import RunnerDescription, TorchRunner, load_runner
 from app.model.self_check import check_ragged_step, make_case, whole_logits
 from loadtest.gpu_report.device import device_of, event, kernels_loaded
 from loadtest.gpu_report.options import Options
+from loadtest.gpu_report.paged import A_HOPPER
 from loadtest.gpu_report.record import Record
 from loadtest.gpu_report.shapes import TINY, Shape
 
+MOST_CHECKED = 512
+CHECKED_BLOCK_SIZE = 4
 Way = Literal["graph", "eager"]
 
 
@@ -53,12 +61,14 @@ def loaded(
             "kv_cache_bytes": (1 << 22) if options.tiny else None,
             "max_batch_tokens": 64 if options.tiny else 8192,
             "max_running": 4 if options.tiny else 256,
+            "max_graph_tokens": 0 if options.tiny else 512,
         }
         start = time.perf_counter()
-        with kernels_loaded() as kernels:
+        with kernels_loaded() as kernels, replays_compared() as replays:
             runner = load(options, ModelConfig(**settings | config))
         record.value("seconds to load and check", time.perf_counter() - start)
         record.value("kernels loaded meanwhile", len(kernels))
+        tell_replays(record, replays)
         record.detail("runner", asdict(runner.description))
         told = ("cuda_graphs", "fused_layers", "cache_tokens", "max_model_len")
         record.value("runner", {name: getattr(runner.description, name) for name in told})
@@ -75,27 +85,48 @@ def load(options: Options, config: ModelConfig) -> TorchRunner:
 
 
 def interpreted_runner(config: ModelConfig) -> TorchRunner:
-    """What ``load_runner`` puts together for a GPU, but for its graphs, with tensors of the CPU."""
+    """What ``load_runner`` puts together for a GPU, with tensors of the CPU.
+
+    A "graph" launches again, kernel by kernel, what was captured. Models of more than a few
+    hundred tokens of vocabulary are not checked: interpreted, that takes long.
+    """
     device = torch.device("cpu")
     model = load_model(config, device, torch.float32)
     route = AttentionRoute()
     shapes = probe_layers(model, route)
-    group = max(shape.group for shape in shapes.values())
     vocabulary = config.vocab_size or model.config.get_text_config().vocab_size
-    case = make_case(vocabulary, config.block_size)
+    case = make_case(vocabulary, CHECKED_BLOCK_SIZE)
     expected = whole_logits(model, case, "eager")
     fused = fuse(model, route, batch_invariant=config.batch_invariant)
     model.set_attn_implementation(route.name)
+
+    def steps_over(blocks: int, block_size: int, graph_tokens: int) -> tuple[Any, KvStorage]:
+        storage = allocate(shapes, num_blocks=blocks, block_size=block_size, device=device)
+        length = min(blocks * block_size, model.config.max_position_embeddings)
+        attention = TritonAttention(
+            storage, shapes, max_model_len=length, batch_invariant=config.batch_invariant,
+            device=A_HOPPER,
+        )  # fmt: skip
+        forward = RaggedForward(model, route, attention)
+        steps = CudaSteps(
+            forward, attention, max_graph_tokens=graph_tokens, max_model_len=length,
+            capture=_LaunchedAgain,
+        )  # fmt: skip
+        steps.prepare()
+        return steps, storage
+
+    if vocabulary <= MOST_CHECKED:
+        checked, _ = steps_over(case.blocks, CHECKED_BLOCK_SIZE, 0)
+        check_ragged_step(model, checked, case, CHECKED_BLOCK_SIZE, expected)
     assert config.kv_cache_bytes is not None
     blocks = blocks_within(config.kv_cache_bytes, shapes, config.block_size)
-    storage = allocate(shapes, num_blocks=blocks, block_size=config.block_size, device=device)
-    forward = RaggedForward(model, route, TritonAttention(storage, group))
-    check_ragged_step(model, forward, case, config.block_size, expected)
+    steps, storage = steps_over(blocks, config.block_size, config.max_graph_tokens)
     return TorchRunner(
-        forward=forward,
-        graphs=None,
+        forward=steps._forward,
+        graphs=steps,
         sampler=DeviceSampler(vocabulary, device),
         storage=storage,
+        compilations=None,
         description=RunnerDescription(
             architecture=type(model).__name__,
             device="interpreted",
@@ -104,12 +135,72 @@ def interpreted_runner(config: ModelConfig) -> TorchRunner:
             packed_linears=0,
             fused_layers=fused,
             batch_invariant=config.batch_invariant,
-            cuda_graphs=0,
+            cuda_graphs=steps.count,
             cache_tokens=blocks * config.block_size,
-            max_model_len=model.config.max_position_embeddings,
+            max_model_len=min(blocks * config.block_size, model.config.max_position_embeddings),
             spare_tokens=spare_tokens(device),
         ),
     )
+
+
+class _LaunchedAgain:
+    """Stands for the capture of a CUDA graph."""
+
+    def __call__(self, launch: Callable[[], None]) -> _LaunchedAgain:
+        launch()
+        self.replay = launch
+        return copy(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How far a bucket's replay was from what it was compared with, at load."""
+
+    bucket: str
+    launched: float
+    """The same launches, one by one: the worst row."""
+    unpadded: float
+    """The step without padding: its middle row."""
+
+
+@contextlib.contextmanager
+def replays_compared() -> Iterator[list[Replayed]]:
+    """What ``CudaSteps`` finds while the block lasts."""
+    found: list[Replayed] = []
+    errors: list[Any] = []
+    steps: Any = CudaSteps
+    module: Any = graphs
+    check, measure = steps._check_replay, module._row_errors
+
+    def measured(*arguments: Any) -> Any:
+        errors.append(measure(*arguments))
+        return errors[-1]
+
+    def checked(self: Any, bucket: Any, step: Any) -> None:
+        errors.clear()
+        try:
+            check(self, bucket, step)
+        finally:
+            values = [float(errors[0].max()) if errors else float("nan")]
+            values.append(float(np.median(errors[1])) if len(errors) > 1 else float("nan"))
+            found.append(Replayed(f"{bucket.tokens} tokens, {bucket.rows} rows", *values))
+
+    steps._check_replay, module._row_errors = checked, measured
+    try:
+        yield found
+    finally:
+        steps._check_replay, module._row_errors = check, measure
+
+
+def tell_replays(record: Record, replays: Sequence[Replayed]) -> None:
+    """How many there were, the worst one, and all of them in the file."""
+    record.detail("replays compared at load", [asdict(each) for each in replays])
+    told: dict[str, object] = {"number": len(replays)}
+    if replays:
+        worst = max(replays, key=lambda each: each.launched)
+        told |= {"worst": worst.launched, "of": worst.bucket}
+        told |= {"worst unpadded": max(each.unpadded for each in replays)}
+    record.value("replays compared at load", told)
 
 
 def memory(record: Record, when: str) -> None:
@@ -213,12 +304,13 @@ class WatchedRunner:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self.block_size, self.num_blocks = runner.block_size, runner.num_blocks
-        self.max_model_len = runner.max_model_len
         self.drawn: list[tuple[Any, Any]] = []
         """Events before and behind the draws of each step."""
         self.launching: list[float] = []
         """Seconds that the host takes to launch each step."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
 
     def launch(self, plan: StepPlan) -> None:
         start = time.perf_counter()

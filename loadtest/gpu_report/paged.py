@@ -7,14 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from app.model.cuda.tiles import Device
 from torch import Tensor
 
 from app.core.step import LogitsRow, Span, StepPlan
 from app.model.attention import AttentionOptions
+from app.model.cuda.attention import TritonAttention
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate
 
 BLOCK_SIZE = 16
+MOST_CONTEXT = 131_072
+A_HOPPER = Device(multiprocessors=132, shared_bytes=227 << 10, capability=9)
+"""What tiles are chosen for where there is no GPU."""
 
 Lengths = Sequence[tuple[int, int]]
 """Tokens and first position of each span."""
@@ -82,6 +87,19 @@ def random_storage(heads: Heads, blocks: int, layers: int, device: torch.device)
     return storage
 
 
+def attention_over(
+    heads: Heads, storage: KvStorage, *, batch_invariant: bool = False
+) -> TritonAttention:
+    """For steps of up to ``MOST_CONTEXT`` tokens of a sequence."""
+    return TritonAttention(
+        storage,
+        dict.fromkeys(storage.keys, heads.layer),
+        max_model_len=MOST_CONTEXT,
+        batch_invariant=batch_invariant,
+        device=None if next(iter(storage.keys.values())).is_cuda else A_HOPPER,
+    )
+
+
 def random_tokens(heads: Heads, tokens: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """Query, key and value of a step's new tokens, each [heads, tokens, dim]."""
     sizes = (
@@ -94,7 +112,7 @@ def random_tokens(heads: Heads, tokens: int, device: torch.device) -> tuple[Tens
     return query, key, value
 
 
-def plainly(
+def plain_attention(
     query: Tensor, storage: KvStorage, step: StepArrays, options: AttentionOptions
 ) -> Tensor:
     """Attention [T, Hq, Dv] of layer 0 in float32, span by span, with all scores written out."""

@@ -72,8 +72,12 @@ class Supervisor:
             pairs = zip(chosen, self.outcomes, strict=True)
             for alone, group in groupby(pairs, lambda pair: self._is_alone(pair[0])):
                 with ThreadPoolExecutor(1 if alone else _AT_ONCE[self._options.device]) as pool:
-                    for outcome in pool.map(lambda pair: self._run(*pair, Path(folder)), group):
-                        print(part_text(outcome.to_json()), flush=True)
+                    running = [
+                        pool.submit(self._run, part, outcome, Path(folder))
+                        for part, outcome in group
+                    ]
+                    for each in running:
+                        print(part_text(each.result().to_json()), flush=True)
         self._write()
         print(report_text([each.to_json() for each in self.outcomes]), flush=True)
         return all(each.status == "ok" and not _failures(each) for each in self.outcomes)

@@ -8,11 +8,20 @@ from typing import Any
 _CELL = 46
 _WHY = 220
 _FAILURES = 6
+MOST_CHARACTERS = 9_800
+"""Of the whole report: who runs it elsewhere may see no more than the end of what it prints."""
+_ROWS = (100, 24, 16, 12, 10, 8, 6, 4, 2)
 
 
 def report_text(outcomes: Sequence[dict[str, Any]]) -> str:
-    """The verdict in the first line, then all that was found."""
-    return "\n".join(["", verdict(outcomes), "", *map(part_text, outcomes)])
+    """The verdict in the first line, then what was found: as many rows of each table as fit."""
+    for rows in _ROWS:
+        parts = [part_text(each, rows) for each in outcomes]
+        text = "\n".join(["", verdict(outcomes), "", *parts])
+        if len(text) <= MOST_CHARACTERS:
+            return text
+    end = "\nand more, in the file\n"
+    return text[: MOST_CHARACTERS - len(end)] + end
 
 
 def verdict(outcomes: Sequence[dict[str, Any]]) -> str:
@@ -31,7 +40,7 @@ def _trouble(outcome: dict[str, Any]) -> str | None:
     return f"{failures} failures inside" if failures else None
 
 
-def part_text(outcome: dict[str, Any]) -> str:
+def part_text(outcome: dict[str, Any], most_rows: int = _ROWS[0]) -> str:
     lines = [f"## {outcome['title']} ({outcome['part']}, {outcome['seconds']} s)"]
     if outcome["status"] != "ok":
         lines.append(f"{outcome['status'].upper()}: {_last_line(outcome['log'])}")
@@ -52,7 +61,9 @@ def part_text(outcome: dict[str, Any]) -> str:
     if facts:
         lines.append("; ".join(facts))
     for name, rows in tables.items():
-        lines += [name, *table(rows)]
+        lines += [name, *table(rows[:most_rows])]
+        if len(rows) > most_rows:
+            lines.append(f"and {len(rows) - most_rows} more rows, in the file")
     return "\n".join([*lines, ""])
 
 

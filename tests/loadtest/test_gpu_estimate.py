@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from app.model.config import ModelConfig
 from loadtest.gpu_estimate import FUSED, LOADS, Code, Load, Machine, estimate, floor, main
-from loadtest.gpu_report.shapes import LLAMA_8B
+from loadtest.gpu_report.model import interpreted_runner
+from loadtest.gpu_report.shapes import LLAMA_8B, TINY
+from tests.model.test_cuda_layers import Launches
 
 ONE_ANSWER, CONSTRAINED, MANY = LOADS[0], LOADS[2], LOADS[3]
 EXACT = Machine(
@@ -44,6 +50,33 @@ def test_what_is_launched_kernel_by_kernel_is_all_gaps() -> None:
     eager = Code(layer=45, layer_products=7, layer_attention=4, around=9, draw=40, draw_passes=20)
     plain = estimate(LLAMA_8B, EXACT, eager, CONSTRAINED)
     assert plain["gaps"] > 3 * estimate(LLAMA_8B, EXACT, FUSED, CONSTRAINED)["gaps"]
+
+
+def launches(folder: Path, layers: int) -> int:
+    """Of a forward pass with tiles of both kinds and chunks to merge, on tensors of the CPU."""
+    replace(TINY, layers=layers).write(folder, None)
+    config = ModelConfig(
+        model=str(folder), random_weights=True, kv_cache_bytes=1 << 20, max_graph_tokens=0
+    )
+    steps: Any = interpreted_runner(config)._graphs
+    counted, compute = Launches(), steps._compute
+
+    def computed(step: Any) -> Any:
+        with counted.counting_kernels(), counted:
+            return compute(step)
+
+    steps._compute = computed
+    with torch.inference_mode():
+        steps._warm_up()
+    return len(counted.names)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="counted in the interpreter")
+def test_the_code_launches_as_often_as_the_estimate_says(tmp_path: Path) -> None:
+    one, two = launches(tmp_path / "1", 1), launches(tmp_path / "2", 2)
+    assert two - one == FUSED.layer
+    # In bfloat16 sine and cosine are cast; and a graph leaves its logits where all do.
+    assert one - FUSED.layer + 2 + 1 == FUSED.around
 
 
 def test_the_command_prints_a_row_for_each_step(capsys: pytest.CaptureFixture[str]) -> None:

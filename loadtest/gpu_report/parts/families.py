@@ -11,7 +11,7 @@ import transformers
 from app.model import self_check
 from app.model.config import DTypeName, ModelConfig
 from loadtest.gpu_report.device import device_of, kernels_loaded, release
-from loadtest.gpu_report.model import load
+from loadtest.gpu_report.model import load, replays_compared
 from loadtest.gpu_report.options import Options
 from loadtest.gpu_report.record import Record
 
@@ -64,7 +64,11 @@ def _family(record: Record, options: Options, name: str, dtype: DTypeName) -> No
         return errors[-1]
 
     start = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder, kernels_loaded() as kernels:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        kernels_loaded() as kernels,
+        replays_compared() as replays,
+    ):
         getattr(transformers, kind)(**sizes).save_pretrained(folder)
         self_check.worst_error = worst_error  # type: ignore[assignment]
         try:
@@ -76,7 +80,7 @@ def _family(record: Record, options: Options, name: str, dtype: DTypeName) -> No
                     device="cuda" if options.device == "cuda" else "cpu",
                     dtype=dtype,
                     kv_cache_bytes=(1 << 20) if options.tiny else (1 << 30),
-                    max_graph_tokens=64,
+                    max_graph_tokens=2 if options.tiny else 64,
                 ),
             )
         finally:
@@ -84,6 +88,7 @@ def _family(record: Record, options: Options, name: str, dtype: DTypeName) -> No
     record.row(
         "loaded; errors of the step against transformers' eager layers", family=f"{name}, {dtype}",
         errors=" ".join(f"{error:.2g}" for error in errors),
+        replays=max((each.launched for each in replays), default=0.0),
         graphs=runner.description.cuda_graphs, kernels=len(kernels),
         seconds=time.perf_counter() - start,
     )  # fmt: skip

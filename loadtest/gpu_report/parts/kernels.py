@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from app.model.cuda.attention import TritonAttention
+from app.core.step import StepPlan
+from app.model.attention import AttentionOptions
+from app.model.inputs import StepArrays, lay_out
+from app.model.kv_storage import KvStorage
 from loadtest.gpu_report.device import device_of, kernels_loaded, release
 from loadtest.gpu_report.options import Options
 from loadtest.gpu_report.paged import (
+    BLOCK_SIZE,
     Heads,
     Lengths,
-    plainly,
+    attention_over,
+    plain_attention,
+    plan_of,
     random_storage,
     random_tokens,
     relative_error,
-    step_of,
 )
 from loadtest.gpu_report.record import Record
 
@@ -66,66 +73,72 @@ def run(record: Record, options: Options) -> None:
                     errors[name] = "no time"
                     continue
                 try:
-                    errors[name] = _error(heads, lengths, device)
+                    errors[name] = Attended.of(heads, lengths, device).error()
                     if not errors[name] < TOLERANCE[heads.dtype]:  # so written that NaN fails too
                         record.failed(f"{heads.name}, {name}", f"relative error {errors[name]:.2g}")
                 except Exception as error:
                     record.failed(f"{heads.name}, {name}", error)
                     errors[name] = "failed"
-            errors["bits alone"] = _bits_alone(record, heads, device, options.tiny)
-        record.row(
-            "relative errors; are rows the same bits alone?",
-            heads=heads.name,
-            **errors,
-            kernels=len(loaded),
-        )
+            errors["bits"] = _bits(record, heads, device, options.tiny)
+        record.row("relative errors", heads=heads.name, **errors, kernels=len(loaded))
         release(device)
 
 
-def _attend(heads: Heads, lengths: Lengths, device: torch.device) -> tuple[Any, ...]:
-    torch.manual_seed(0)
-    step, blocks = step_of(lengths)
-    storage = random_storage(heads, blocks, 1, device)
-    asked = heads.options(device)
-    query, key, value = random_tokens(heads, len(step.token_ids), device)
-    attention = TritonAttention(storage, heads.group)
-    attention.begin(step)
-    return attention.attend(0, query, key, value, asked), query, key, value, storage, step, asked
+@dataclass(frozen=True, slots=True)
+class Attended:
+    """One step's attention, all that went into it, and what came out."""
+
+    heads: Heads
+    storage: KvStorage
+    plan: StepPlan
+    step: StepArrays
+    tokens: tuple[Tensor, Tensor, Tensor]
+    options: AttentionOptions
+    out: Tensor
+
+    @staticmethod
+    def of(
+        heads: Heads, lengths: Lengths, device: torch.device, *, batch_invariant: bool = False
+    ) -> Attended:
+        torch.manual_seed(0)
+        plan, blocks = plan_of(lengths)
+        step = lay_out(plan, BLOCK_SIZE)
+        storage = random_storage(heads, blocks, 1, device)
+        options, tokens = heads.options(device), random_tokens(heads, len(step.token_ids), device)
+        attention = attention_over(heads, storage, batch_invariant=batch_invariant)
+        attention.begin(step)
+        out = attention.attend(0, *tokens, options)
+        return Attended(heads, storage, plan, step, tokens, options, out)
+
+    def error(self) -> float:
+        expected = plain_attention(self.tokens[0], self.storage, self.step, self.options)
+        return relative_error(self.out, expected)
+
+    def same_alone(self, *, batch_invariant: bool) -> bool:
+        """Whether every span gives the same bits when it is a step of its own."""
+        for span, layout in zip(self.plan.spans, self.step.spans, strict=True):
+            rows = slice(layout.row, layout.row + layout.length)
+            attention = attention_over(self.heads, self.storage, batch_invariant=batch_invariant)
+            attention.begin(lay_out(StepPlan([span], []), BLOCK_SIZE))
+            query, key, value = (each[:, rows] for each in self.tokens)
+            alone = attention.attend(0, query, key, value, self.options)
+            if not torch.equal(alone, self.out[rows]):
+                return False
+        return True
 
 
-def _error(heads: Heads, lengths: Lengths, device: torch.device) -> float:
-    found, query, _, _, storage, step, asked = _attend(heads, lengths, device)
-    return relative_error(found, plainly(query, storage, step, asked))
-
-
-def _bits_alone(record: Record, heads: Heads, device: torch.device, tiny: bool) -> str:
-    """Whether a decode gives the same bits alone and among others, over the same cache."""
-    lengths = [(1, 37), (1, 9), (3, 20)] if tiny else [(1, 5000), (1, 90), (7, 800), (1, 1200)]
-    try:
-        together, query, key, value, storage, step, asked = _attend(heads, lengths, device)
-        same = True
-        for span in step.spans:
-            rows = slice(span.row, span.row + span.length)
-            single = _alone(step, span)
-            attention = TritonAttention(storage, heads.group)
-            attention.begin(single)
-            alone = attention.attend(0, query[:, rows], key[:, rows], value[:, rows], asked)
-            same &= torch.equal(alone, together[rows])
-    except Exception as error:
-        record.failed(f"{heads.name}, alone and together", error)
-        return "failed"
-    return "yes" if same else "no"
-
-
-def _alone(step: Any, span: Any) -> Any:
-    from dataclasses import replace
-
-    rows = slice(span.row, span.row + span.length)
-    return replace(
-        step,
-        token_ids=step.token_ids[rows],
-        positions=step.positions[rows],
-        slots=tuple(each[rows] for each in step.slots),
-        logits_rows=step.logits_rows[:0],
-        spans=(replace(span, row=0),),
-    )
+def _bits(record: Record, heads: Heads, device: torch.device, tiny: bool) -> str:
+    """Do spans give the same bits alone: as the server attends, and in batch-invariant mode?"""
+    lengths = [(1, 37), (3, 9)] if tiny else [(1, 5000), (1, 90), (7, 800), (1, 1200), (40, 0)]
+    said = []
+    for invariant in (False, True):
+        try:
+            together = Attended.of(heads, lengths, device, batch_invariant=invariant)
+            same = together.same_alone(batch_invariant=invariant)
+        except Exception as error:
+            record.failed(f"{heads.name}, alone and together", error)
+            return "failed"
+        said.append("same" if same else "differ")
+        if invariant and not same:
+            record.failed(f"{heads.name}, batch-invariant", "rows depend on their company")
+    return ", ".join(said)

@@ -13,7 +13,7 @@ from loadtest.gpu_report.options import Options
 from loadtest.gpu_report.record import Record
 from loadtest.gpu_report.shapes import LLAMA_8B
 
-KEPT, SHOWN = 20, 12
+KEPT, SHOWN = 20, 10
 CASES: tuple[tuple[int, Mode], ...] = ((1, "free"), (32, "free"), (32, "constrained"))
 
 

@@ -16,4 +16,4 @@ def run(record: Record, options: Options) -> None:
     with loaded(record, options, LLAMA_1B) as (runner, folder):
         measure(record, options, runner, LLAMA_1B, brief=True)
         bench = EngineBench(runner, folder, device_of(options), options.tiny)
-        engine.measure(record, options, bench, (2,) if options.tiny else (1, 32))
+        engine.measure(record, options, bench, "steps", engine.CASES[:4])

@@ -48,14 +48,15 @@ def run(record: Record, options: Options) -> None:
 def _run(
     folder: Path, name: str, files: Sequence[str], seconds: float, tiny: bool
 ) -> tuple[str, list[dict[str, str]]]:
-    """How the process ended, and its tests; of a tiny run the first one alone."""
+    """How the process ended, and its tests; in a dry run they are collected alone."""
     out = folder / f"{name}.jsonl"
     command = [
         sys.executable, "-m", "pytest", *files, "-q", "-c",
         str(folder / "pytest.ini"), "--rootdir", str(ROOT), "--import-mode=importlib",
         "-p", "no:cacheprovider", "-p", "loadtest.gpu_report.pytest_findings",
+        *(["--collect-only"] if tiny else []),
     ]  # fmt: skip
-    environment = os.environ | {"FINDINGS": str(out), "FIRST_TEST_ALONE": "1" if tiny else ""}
+    environment = os.environ | {"FINDINGS": str(out)}
     try:
         ended = subprocess.run(
             command, cwd=ROOT, env=environment, timeout=seconds, check=False,
