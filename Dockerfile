@@ -22,10 +22,8 @@ RUN case "$ACCELERATOR" in \
 
 # The dependencies in a layer of their own: a change to the code does not install them again. pip
 # leaves the torch that is there.
-RUN python -c "import os, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-extras = {'otel': True, 'cuda': os.environ['ACCELERATOR'] == 'cuda'}; \
-print(*project['dependencies'], sep='\n'); \
-[print(*project['optional-dependencies'][name], sep='\n') for name, on in extras.items() if on]" \
+RUN python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+print(*project['dependencies'], *project['optional-dependencies']['otel'], sep='\n')" \
     > requirements.txt \
     && pip install -c constraints.txt -r requirements.txt
 

@@ -32,6 +32,9 @@ class Span:
     block_tables: Sequence[Sequence[int]]
     """For each group of layers that share tables (see ``model.kv_storage``) the cache blocks of the
     sequence in order, covering at least ``start + len(tokens)``."""
+    drawn_by: int | None = None
+    """The row of the step before whose draw is this span's only token; ``tokens`` has a 0 for it.
+    It stays on the device: that step may still run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,6 @@ class ModelConfig:
     """Give a token the same numbers, bit for bit, whatever else its step computes and however its
     sequence is cut into steps. Slower; refused where it cannot be had."""
     cuda_graphs: bool = True
-    """Replay small decode steps from CUDA graphs; no effect on the CPU."""
+    """Replay small steps from CUDA graphs; no effect on the CPU."""
     max_graph_tokens: int = 512
-    """Tokens in the largest captured step."""
+    """Tokens in the largest captured step; larger ones compute for longer than they launch."""

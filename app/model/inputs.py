@@ -52,6 +52,8 @@ class StepArrays:
     logits_rows: Ints
     """Shape [R]: rows of T to compute logits for, in the order of the plan's rows."""
     spans: tuple[SpanLayout, ...]
+    drawn_rows: Ints
+    """Shape [T]: the row of the step before whose draw is the token here; -1: it is known."""
 
 
 def lay_out(plan: StepPlan, block_size: int) -> StepArrays:
@@ -70,6 +72,8 @@ def lay_out(plan: StepPlan, block_size: int) -> StepArrays:
     places = np.repeat(table_starts, lengths) + positions // block_size
     within = positions % block_size
     first_rows = rows.tolist()
+    drawn_rows = np.full(total, -1, dtype=np.int64)
+    drawn_rows[rows] = [-1 if span.drawn_by is None else span.drawn_by for span in spans]
     parts = list(map(slice, table_starts.tolist(), table_ends.tolist()))
     blocks = zip(*[[table[part] for part in parts] for table in tables], strict=True)
     return StepArrays(
@@ -80,6 +84,7 @@ def lay_out(plan: StepPlan, block_size: int) -> StepArrays:
             [first_rows[row.span] + row.offset for row in plan.rows], dtype=np.int64
         ),
         spans=tuple(map(SpanLayout, first_rows, lengths.tolist(), starts.tolist(), blocks)),
+        drawn_rows=drawn_rows,
     )
 
 

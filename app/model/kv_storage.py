@@ -45,6 +45,8 @@ class CacheGroup:
     layers: tuple[int, ...]
     num_blocks: int
     """Blocks the engine may use; the spare block is one more."""
+    window: int | None = None
+    """A token reads keys at most ``window - 1`` positions back; None: all."""
 
     @property
     def spare_block(self) -> int:

@@ -113,7 +113,7 @@ def _placement(device: torch.device) -> dict[str, Any]:
         return {"device_map": {"": device}}
     _log.warning(
         "weights pass through this machine's memory on their way to the GPU; with the package "
-        "accelerate installed (pip install 'leapjson[cuda]') they do not"
+        "accelerate installed they do not"
     )
     return {}
 

@@ -29,6 +29,10 @@ from app.model.sampling import Sampler, full_mask
 REHEARSAL_BLOCKS = 64
 """Blocks of the small cache."""
 
+_HISTORY = 8192
+"""Distinct tokens that a draw's penalties fall on. More take memory that is left alone: hundreds of
+rows with penalties over a hundred thousand tokens each are not worth a part of every cache."""
+
 _MOST_DEMANDING = SamplingParams(
     temperature=1.0,
     top_p=0.9,
@@ -108,7 +112,7 @@ def _step(
     wanted = [
         LogitsRow(span, n - rows + row) for span, n in enumerate(lengths) for row in range(rows)
     ]
-    history: Any = np.arange(min(context, vocab_size))
+    history: Any = np.arange(min(context, vocab_size, _HISTORY))
     draws = [
         # A mask of its own for each, which no table holds.
         Draw(_MOST_DEMANDING, key, mask=full_mask(vocab_size), history=history)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,7 +46,8 @@ from app.model.self_check import (
 
 if TYPE_CHECKING:
     from app.model.cuda.attention import TritonAttention
-    from app.model.cuda.graphs import CudaGraphs
+    from app.model.cuda.compilations import KernelCompilations
+    from app.model.cuda.graphs import CudaSteps
 
 _CPU_CACHE_BYTES = 1 << 30
 _CHECK_BLOCK_SIZE = 16
@@ -73,6 +74,12 @@ class RunnerDescription:
     spare_tokens: int
     """Tokens whose computation takes as long as reading the weights once."""
 
+    @property
+    def arithmetic(self) -> str:
+        """What of it the numbers of an answer depend on: not how large a cache came to be."""
+        parts = (self.architecture, self.device, self.dtype, self.packed_linears)
+        return " ".join(map(str, (*parts, self.fused_layers, self.batch_invariant)))
+
 
 class TorchRunner:
     """Runs steps of one model; see ``app.core.step.Runner``. A step raises ``DeviceFailed``.
@@ -86,13 +93,15 @@ class TorchRunner:
         self,
         *,
         forward: RaggedForward,
-        graphs: CudaGraphs | None,
+        graphs: CudaSteps | None,
         sampler: Sampler,
         storage: KvStorage,
         description: RunnerDescription,
+        compilations: KernelCompilations | None,
     ) -> None:
         self._forward = forward
         self._graphs = graphs
+        self._compilations = compilations
         self._sampler = sampler
         self.description = description
         self.block_size = storage.block_size
@@ -100,13 +109,18 @@ class TorchRunner:
         self.max_model_len = description.max_model_len
         self._launched: Tensor | None = None
 
+    @property
+    def kernel_compilations(self) -> int:
+        """GPU kernels that were compiled while serving; each made everybody wait."""
+        return 0 if self._compilations is None else self._compilations.while_serving
+
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> None:
         assert self._launched is None, "launch twice without sample between"
         with naming_failures():
             step = lay_out(plan, self.block_size)
-            logits = None if self._graphs is None else self._graphs.run(step)
-            self._launched = self._forward.run(step) if logits is None else logits
+            steps = self._forward if self._graphs is None else self._graphs
+            self._launched = steps.run(step)
 
     @torch.inference_mode()
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
@@ -149,11 +163,11 @@ def _load(config: ModelConfig) -> TorchRunner:
     dtype = choose_dtype(config.dtype, device)
     budget = _memory_budget(config, device)
     model = load_model(config, device, dtype)
+    compilations = _count_compilations(device)
     route = AttentionRoute()
     shapes = probe_layers(model, route)
-    group = max(shape.group for shape in shapes.values())
     parameters = model.num_parameters()
-    prepared = _prepare(model, route, shapes, group, config)
+    prepared = _prepare(model, route, shapes, config)
 
     vocab_size = _vocab_size(model, config.vocab_size)
     sampler = _sampler(vocab_size, device, dtype)
@@ -166,14 +180,19 @@ def _load(config: ModelConfig) -> TorchRunner:
     cache_tokens = num_blocks * config.block_size
     max_model_len = _max_model_len(model, config, cache_tokens)
     storage = allocate(shapes, num_blocks=num_blocks, block_size=config.block_size, device=device)
-    attention = step_attention(storage, group, batch_invariant=config.batch_invariant)
+    attention = step_attention(
+        storage, shapes, max_model_len, batch_invariant=config.batch_invariant
+    )
     forward = RaggedForward(model, route, attention)
-    graphs = _graphs(forward, attention, storage, config, max_model_len)
+    graphs = _graphs(forward, attention, config, max_model_len)
+    if compilations is not None:
+        compilations.loaded()
     return TorchRunner(
         forward=forward,
         graphs=graphs,
         sampler=sampler,
         storage=storage,
+        compilations=compilations,
         description=RunnerDescription(
             architecture=type(model).__name__,
             device=device.type,
@@ -200,7 +219,6 @@ def _prepare(
     model: PreTrainedModel,
     route: AttentionRoute,
     shapes: dict[int, LayerShape],
-    group: int,
     config: ModelConfig,
 ) -> _Prepared:
     """Pack or fuse weights where that pays, and run the self-check.
@@ -227,7 +245,9 @@ def _prepare(
         require_invariance(model)
     model.set_attn_implementation(route.name)
     storage = allocate(shapes, num_blocks=case.blocks, block_size=block_size, device=model.device)
-    attention = step_attention(storage, group, batch_invariant=config.batch_invariant)
+    attention = step_attention(
+        storage, shapes, case.blocks * block_size, batch_invariant=config.batch_invariant
+    )
     forward = RaggedForward(model, route, attention)
     check_ragged_step(model, forward, case, block_size, expected, noise)
     if config.batch_invariant:
@@ -235,35 +255,48 @@ def _prepare(
     return _Prepared(packed_linears=packed, fused_layers=fused)
 
 
+def _count_compilations(device: torch.device) -> KernelCompilations | None:
+    if device.type == "cpu":
+        return None
+    from app.model.cuda.compilations import KernelCompilations
+
+    compilations = KernelCompilations()
+    compilations.watch()
+    return compilations
+
+
 def step_attention(
-    storage: KvStorage, group: int, *, batch_invariant: bool = False
+    storage: KvStorage,
+    shapes: Mapping[int, LayerShape],
+    max_model_len: int,
+    *,
+    batch_invariant: bool = False,
 ) -> CpuAttention | TritonAttention:
-    """Attention on the storage's device; ``group`` is G, query heads for each key head, at most."""
+    """Attention on the storage's device, for layers of these shapes."""
     if next(iter(storage.keys.values())).device.type == "cpu":
         return CpuAttention(storage, batch_invariant=batch_invariant)
     # Imported where it is needed: triton is there with CUDA builds of torch only.
     from app.model.cuda.attention import TritonAttention
 
-    return TritonAttention(storage, group)
+    return TritonAttention(
+        storage, shapes, max_model_len=max_model_len, batch_invariant=batch_invariant
+    )
 
 
 def _graphs(
     forward: RaggedForward,
     attention: CpuAttention | TritonAttention,
-    storage: KvStorage,
     config: ModelConfig,
     max_model_len: int,
-) -> CudaGraphs | None:
-    if isinstance(attention, CpuAttention) or not config.cuda_graphs:
+) -> CudaSteps | None:
+    if isinstance(attention, CpuAttention):
         return None
-    from app.model.cuda.graphs import CudaGraphs
+    from app.model.cuda.graphs import CudaSteps
 
-    most = config.max_graph_tokens
-    graphs = CudaGraphs(
-        forward, attention, storage, max_sequences=most, max_model_len=max_model_len
-    )
-    graphs.capture()
-    return graphs
+    most = config.max_graph_tokens if config.cuda_graphs else 0
+    steps = CudaSteps(forward, attention, max_graph_tokens=most, max_model_len=max_model_len)
+    steps.prepare()
+    return steps
 
 
 def _sampler(vocab_size: int, device: torch.device, dtype: torch.dtype) -> Sampler:
@@ -293,11 +326,11 @@ def _rehearsed(
     """Bytes for the cache, found out over a small one that is gone afterwards."""
     size = config.block_size
     storage = allocate(shapes, num_blocks=REHEARSAL_BLOCKS, block_size=size, device=model.device)
-    attention = step_attention(storage, max(shape.group for shape in shapes.values()))
-    forward = RaggedForward(model, route, attention)
     whole = [n for n, options in route.options.items() if options.window is None] or [*shapes]
     most = budget.most_tokens(sum(shapes[layer].token_bytes for layer in whole))
     context = min(config.max_model_len or position_limit(model.config) or most, most)
+    attention = step_attention(storage, shapes, context, batch_invariant=config.batch_invariant)
+    forward = RaggedForward(model, route, attention)
     limits = StepLimits(config.max_batch_tokens, config.max_running, config.max_rows_each, context)
     steps = largest_steps(
         limits,
@@ -308,7 +341,7 @@ def _rehearsed(
     return budget.cache_bytes(
         rehearsal_bytes=storage.nbytes,
         run_steps=lambda: rehearse(forward, sampler, steps, size),
-        capture=lambda: _graphs(forward, attention, storage, config, context),
+        capture=lambda: _graphs(forward, attention, config, context),
     )
 
 

@@ -162,9 +162,14 @@ def rounding_noise(model: PreTrainedModel, case: CheckCase, expected: Tensor) ->
 
 
 def worst_error(logits: Tensor, expected: Tensor) -> float:
-    """Largest relative error of a row, both centred: what all tokens share says nothing."""
+    """Largest of ``row_errors``; NaN where there is one."""
+    return float(row_errors(logits, expected).max())
+
+
+def row_errors(logits: Tensor, expected: Tensor) -> Tensor:
+    """Relative error of each row, both centred: what all tokens share says nothing."""
     rows, wanted = logits.float(), expected.float()
     rows = rows - rows.mean(-1, keepdim=True)
     wanted = wanted - wanted.mean(-1, keepdim=True)
-    errors = (rows - wanted).norm(dim=-1) / wanted.norm(dim=-1).clamp_min(1e-30)
-    return float(errors.max())
+    errors: Tensor = (rows - wanted).norm(dim=-1) / wanted.norm(dim=-1).clamp_min(1e-30)
+    return errors

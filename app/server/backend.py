@@ -34,6 +34,8 @@ class Backend:
     """From such a program to a constraint."""
     max_sequence_tokens: int
     fingerprint: str
+    kernel_compilations: Callable[[], int] = lambda: 0
+    """How many GPU kernels were compiled while serving."""
     compile_arguments: tuple[Any, ...] = ()
     """What ``compile_target`` gets after each specification."""
     warm_up: ConstraintSpec | None = None
@@ -66,7 +68,8 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
     description = runner.description
     logger.info("model loaded", extra={"model": settings.model, "runner": str(description)})
     weights = weights_identity(settings.model)
-    identity = f"{version('leapjson')} {settings.served_model} {description} {weights}"
+    arithmetic = description.arithmetic
+    identity = f"{version('leapjson')} {settings.served_model} {arithmetic} {weights}"
     return Backend(
         engine=engine,
         tokenizer=tokenizer,
@@ -76,6 +79,7 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
         link=Compiler(vocabulary).link,
         max_sequence_tokens=engine.max_sequence_tokens,
         fingerprint="fp_" + hashlib.blake2b(identity.encode(), digest_size=5).hexdigest(),
+        kernel_compilations=lambda: runner.kernel_compilations,
         compile_arguments=(settings.constraint_limits(),),
         warm_up=everyday_schema(),
     )

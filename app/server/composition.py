@@ -120,7 +120,7 @@ def assemble(
         wall_clock=time.time,
         max_bytes=settings.schema_registry_bytes,
     )
-    metrics.watch(readings(backend.engine, constraints, worker, admission, pool))
+    metrics.watch(readings(backend, constraints, worker, admission, pool))
 
     traces = open_traces(settings.otlp_endpoint, model=settings.served_model)
 

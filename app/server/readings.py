@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from app.server.backend import Backend
 from app.serving.admission import Admission
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.pool import CompilePool
-from app.serving.ports import Engine
 from app.serving.worker import EngineWorker
 from app.telemetry.metrics import Reading
 
 
 def readings(
-    engine: Engine,
+    backend: Backend,
     cache: ConstraintCache,
     worker: EngineWorker,
     admission: Admission,
     pool: CompilePool,
 ) -> list[Reading]:
+    engine = backend.engine
     return [
         Reading("num_requests_running", "Answers that hold cache blocks.",
                 lambda: engine.num_running),
@@ -48,4 +49,7 @@ def readings(
                 lambda: admission.draining),
         Reading("compile_worker_restarts_total", "Compile workers that had to be replaced.",
                 lambda: pool.restarts),
+        Reading("kernel_compilations_total",
+                "GPU kernels compiled while serving: everybody waited. Should be 0.",
+                backend.kernel_compilations),
     ]  # fmt: skip

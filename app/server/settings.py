@@ -109,7 +109,8 @@ class Settings(BaseSettings):
     for with timeout."""
     stall_seconds: Seconds = STALL_SECONDS
     """Time without the end of a step, while there is work, after which the engine counts as hung
-    and /health asks for a restart; more than any step takes."""
+    and /health asks for a restart, 30 seconds before the process ends by itself; more than any step
+    takes."""
     default_max_tokens: Count | None = None
     """Where a request sets no max_tokens; by default what the context leaves."""
     drain_seconds: Annotated[float, Field(ge=0)] = 30.0

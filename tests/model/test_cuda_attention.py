@@ -1,161 +1,326 @@
-"""The Triton kernel against plain attention: on the GPU where there is one, else interpreted."""
+"""The Triton kernels against plain attention: on the GPU where there is one, else interpreted."""
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from triton.backends.compiler import GPUTarget
+from triton.compiler.compiler import make_backend
+from triton.runtime.jit import JITFunction, create_function_from_signature
 
 from app.core.step import Span, StepPlan
 from app.model.attention import AttentionOptions
 from app.model.cpu.attention import CpuAttention
-from app.model.cuda.attention import TritonAttention, attend_paged, upload
+from app.model.cuda import attention as attention_module
+from app.model.cuda import step_buffers
+from app.model.cuda.attention import TritonAttention
+from app.model.cuda.graphs import CudaSteps
+from app.model.cuda.tiles import Device
+from app.model.cuda.trial_steps import TrialSteps
 from app.model.inputs import StepArrays, lay_out
-from app.model.kv_storage import KvStorage, LayerShape, allocate
+from app.model.kv_storage import CacheGroup, KvStorage, LayerShape
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CPU = torch.device("cpu")
+BLOCK = 16
+SMALL = Device(multiprocessors=1, shared_bytes=99 << 10, capability=8)
 
 SHAPES = {
-    "grouped heads": (6, 2, 16, 16, 8),
-    "odd dimensions": (2, 2, 24, 12, 4),
+    "grouped heads": LayerShape(2, 16, 16, 3, torch.float32),
+    "odd dimensions": LayerShape(2, 24, 12, 1, torch.float32),
+    "a group of seven": LayerShape(1, 16, 16, 7, torch.float32),
+    "a group of thirty-two": LayerShape(1, 16, 16, 32, torch.float32),
 }
-"""Query heads, key heads, key dimensions, value dimensions, block size."""
 
-BATCH = [(9, 20), (5, 10), (1, 7), (1, 40), (3, 0)]
-"""Length and start of each span: a chunk, an extension, two decodes and a prefill."""
+BATCH = [(9, 20), (5, 10), (1, 7), (1, 40), (3, 0), (30, 3)]
+"""Length and start of each span: a leap, an extension, two decodes and two prefills."""
 
-TILINGS = [(4, 1, 64), (1, 3, 16), (8, 16, 32)]
-"""Query tokens in a tile, splits of the keys, keys at a time."""
+FAR = [(1, 700), (3, 530), (30, 1010)]
+"""The same for spans whose keys are several chunks, the last one of its own long tiles' size."""
+
+SINKS = torch.tensor([1.0, -1.0, 0.5, 2.0, 0.0, 3.0])
 
 OPTIONS = {
     "plain": AttentionOptions(0.3, None, None, None),
     "window": AttentionOptions(0.3, 9, None, None),
     "softcap": AttentionOptions(0.3, None, 2.0, None),
-    "sinks": AttentionOptions(0.3, None, None, torch.tensor([1.0, -1.0, 0.5, 2.0, 0.0, 3.0])),
-    "everything": AttentionOptions(0.3, 12, 3.0, torch.tensor([1.0, -1.0, 0.5, 2.0, 0.0, 3.0])),
+    "sinks": AttentionOptions(0.3, None, None, SINKS),
+    "everything": AttentionOptions(0.3, 300, 3.0, SINKS),
 }
 
 
-def make_step(batch: list[tuple[int, int]], block_size: int, dice: random.Random) -> StepArrays:
-    needed = [-(-(start + length) // block_size) for length, start in batch]
-    pool = list(range(sum(needed) + 3))
+def make_step(
+    batch: Sequence[tuple[int, int]], dice: random.Random, window: int | None = None
+) -> StepArrays:
+    """Spans of these lengths and starts on shuffled blocks; what no token reads is block 0."""
+    needed = [-(-(start + length) // BLOCK) for length, start in batch]
+    pool = list(range(1, sum(needed) + 1))
     dice.shuffle(pool)
-    spans = [
-        Span(tokens=[1] * length, start=start, block_tables=[[pool.pop() for _ in range(count)]])
-        for (length, start), count in zip(batch, needed, strict=True)
-    ]
-    return lay_out(StepPlan(spans, []), block_size)
+    spans = []
+    for (length, start), count in zip(batch, needed, strict=True):
+        table = [pool.pop() for _ in range(count)]
+        given_back = 0 if window is None else max(0, start - window + 1) // BLOCK
+        table[:given_back] = [0] * given_back
+        spans.append(Span([1] * length, start, [table]))
+    return lay_out(StepPlan(spans, []), BLOCK)
 
 
-def filled_storage(layer: LayerShape, blocks: int, block_size: int) -> KvStorage:
-    storage = allocate({0: layer}, num_blocks=blocks, block_size=block_size, device=CPU)
-    storage.keys[0].normal_()
-    storage.values[0].normal_()
-    return storage
+def make_storage(
+    shapes: Mapping[int, LayerShape], blocks: int, window: int | None = None
+) -> KvStorage:
+    """One group of layers, with keys and values at random."""
+
+    def normal(shape: LayerShape, dim: int) -> Tensor:
+        return torch.randn((blocks + 1) * BLOCK, shape.kv_heads, dim).to(shape.dtype)
+
+    return KvStorage(
+        block_size=BLOCK,
+        groups=(CacheGroup(layers=tuple(shapes), num_blocks=blocks, window=window),),
+        keys={layer: normal(shape, shape.key_dim) for layer, shape in shapes.items()},
+        values={layer: normal(shape, shape.value_dim) for layer, shape in shapes.items()},
+    )
 
 
 def on_device(storage: KvStorage) -> KvStorage:
-    return KvStorage(
-        storage.block_size,
-        storage.groups,
-        {0: storage.keys[0].clone().to(DEVICE)},
-        {0: storage.values[0].clone().to(DEVICE)},
+    return replace(
+        storage,
+        keys={layer: each.clone().to(DEVICE) for layer, each in storage.keys.items()},
+        values={layer: each.clone().to(DEVICE) for layer, each in storage.values.items()},
+    )
+
+
+def new_heads(shape: LayerShape, tokens: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value of a step's tokens."""
+    q_heads = shape.kv_heads * shape.group
+    return (
+        torch.randn(q_heads, tokens, shape.key_dim).to(shape.dtype),
+        torch.randn(shape.kv_heads, tokens, shape.key_dim).to(shape.dtype),
+        torch.randn(shape.kv_heads, tokens, shape.value_dim).to(shape.dtype),
     )
 
 
 @pytest.mark.parametrize(
-    ("shape", "option", "tiling"),
+    ("shape", "option", "batch", "batch_invariant"),
     [
-        *(("grouped heads", option, tiling) for option in OPTIONS for tiling in TILINGS[:2]),
-        *(("odd dimensions", "plain", tiling) for tiling in TILINGS),
+        *(("grouped heads", option, BATCH, False) for option in OPTIONS),
+        ("grouped heads", "plain", FAR, False),
+        ("grouped heads", "everything", FAR, False),
+        ("grouped heads", "everything", FAR, True),
+        *((shape, "plain", BATCH, False) for shape in SHAPES if shape != "grouped heads"),
+        ("odd dimensions", "window", FAR, False),
+        ("odd dimensions", "plain", BATCH, True),
     ],
 )
-def test_the_kernel_gives_what_the_cpu_attention_gives(
-    shape: str, option: str, tiling: tuple[int, int, int]
+def test_the_kernels_give_what_the_cpu_attention_gives(
+    shape: str, option: str, batch: Sequence[tuple[int, int]], batch_invariant: bool
 ) -> None:
     torch.manual_seed(0)
-    q_heads, kv_heads, key_dim, value_dim, block_size = SHAPES[shape]
-    step = make_step(BATCH, block_size, random.Random(0))
-    blocks = 3 + sum(len(span.blocks[0]) for span in step.spans)
-    layer = LayerShape(kv_heads, key_dim, value_dim, q_heads // kv_heads, torch.float32)
-    storage = filled_storage(layer, blocks, block_size)
+    layer, options = SHAPES[shape], OPTIONS[option]
+    step = make_step(batch, random.Random(0), options.window)
+    blocks = 1 + sum(len(span.blocks[0]) for span in step.spans)
+    storage = make_storage({0: layer}, blocks, options.window)
     copy = on_device(storage)
-    tokens = len(step.token_ids)
-    query = torch.randn(q_heads, tokens, key_dim)
-    key, value = torch.randn(kv_heads, tokens, key_dim), torch.randn(kv_heads, tokens, value_dim)
-    options = OPTIONS[option]
+    query, key, value = new_heads(layer, len(step.token_ids))
     cpu = CpuAttention(storage)
     cpu.begin(step)
     expected = cpu.attend(0, query, key, value, options)
 
-    tile, splits, tile_keys = tiling
-    sinks = None if options.sinks is None else options.sinks.to(DEVICE)
-    found = attend_paged(
-        query.to(DEVICE),
-        copy.keys[0].index_copy_(0, torch.from_numpy(step.slots[0]).to(DEVICE), rows(key)),
-        copy.values[0].index_copy_(0, torch.from_numpy(step.slots[0]).to(DEVICE), rows(value)),
-        upload(step, tile, DEVICE),
-        replace(options, sinks=sinks),
-        block_size=block_size,
-        splits=splits,
-        tile_keys=tile_keys,
+    device = TritonAttention(
+        copy,
+        {0: layer},
+        max_model_len=2048,
+        batch_invariant=batch_invariant,
+        device=SMALL,
+        partial_tokens=1,
     )
-    torch.testing.assert_close(found.cpu(), expected, atol=2e-5, rtol=1e-4)
-
-
-def rows(x: torch.Tensor) -> torch.Tensor:
-    return x.transpose(0, 1).to(DEVICE)
-
-
-def test_the_attention_of_a_step_writes_the_cache_and_reads_it() -> None:
-    torch.manual_seed(0)
-    step = make_step([(2, 3), (1, 0)], 4, random.Random(0))
-    storage = filled_storage(LayerShape(1, 8, 8, 2, torch.float32), 6, 4)
-    copy = on_device(storage)
-    query, key, value = torch.randn(2, 3, 8), torch.randn(1, 3, 8), torch.randn(1, 3, 8)
-    cpu, device = CpuAttention(storage), TritonAttention(copy, group=2)
-    cpu.begin(step)
     device.begin(step)
-    expected = cpu.attend(0, query, key, value, OPTIONS["plain"])
-    found = device.attend(0, query.to(DEVICE), key.to(DEVICE), value.to(DEVICE), OPTIONS["plain"])
-    torch.testing.assert_close(found.cpu(), expected, atol=2e-5, rtol=1e-4)
-    torch.testing.assert_close(copy.keys[0].cpu(), storage.keys[0])
-    torch.testing.assert_close(copy.values[0].cpu(), storage.values[0])
-
-
-COMPILE = """
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource, compile
-from app.model.cuda.kernels.attention import merge_splits, paged_attention
-
-def build(kernel, types, constants):
-    names = kernel.arg_names
-    signature = {n: "constexpr" if n in constants else types.get(n, "*i64") for n in names}
-    values = {(names.index(name),): value for name, value in constants.items()}
-    compile(ASTSource(kernel, signature, values), target=GPUTarget("cuda", 90, 32))
-
-partial = dict.fromkeys(("partial_out", "partial_max", "partial_sum"), "*fp32")
-data = dict.fromkeys(("query", "keys", "values", "out", "sinks"), "*bf16")
-numbers = dict(scale="fp32", softcap="fp32", window="i32", rows="i32")
-numbers |= dict(query_head_stride="i32", query_row_stride="i32")
-sizes = dict(VALUE_DIM=64, VALUE_PAD=64, SPLITS=4)
-tiles = dict(GROUP=7, KEY_DIM=64, KEY_PAD=64, BLOCK=16, TILE=4, TILE_ROWS=32, TILE_KEYS=64)
-flags = dict(WINDOWED=True, CAPPED=True, SINKS=True, PRECISION="tf32")
-build(paged_attention, data | partial | numbers, sizes | tiles | flags)
-build(merge_splits, data | partial | numbers, sizes)
-"""
-
-
-def test_the_kernels_compile_for_an_h100_with_no_gpu_here() -> None:
-    # The interpreter accepts Python that the compiler refuses, so it alone proves too little.
-    environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True
+    sinks = None if options.sinks is None else options.sinks.to(DEVICE)
+    found = device.attend(
+        0, query.to(DEVICE), key.to(DEVICE), value.to(DEVICE), replace(options, sinks=sinks)
     )
-    assert done.returncode == 0, done.stderr
+    torch.testing.assert_close(found.cpu(), expected, atol=2e-5, rtol=1e-4)
+    for ours, theirs in ((copy.keys, storage.keys), (copy.values, storage.values)):
+        torch.testing.assert_close(ours[0].cpu(), theirs[0])
+
+
+def attention_of(
+    storage: KvStorage, layer: LayerShape, *, batch_invariant: bool = False, limits: Device = SMALL
+) -> TritonAttention:
+    return TritonAttention(
+        storage, {0: layer}, max_model_len=2048, batch_invariant=batch_invariant, device=limits
+    )
+
+
+def rows_of(
+    attention: TritonAttention, options: AttentionOptions, query: Tensor, spans: Sequence[Span]
+) -> list[Tensor]:
+    """What each span's rows are, by span; ``query`` [Hq, positions, D] is of the first one."""
+    step = lay_out(StepPlan(spans, []), BLOCK)
+    attention.begin(step)
+    columns = [torch.from_numpy(step.positions)[: len(spans[0].tokens)]]
+    columns += [torch.zeros(len(step.token_ids) - len(columns[0]), dtype=torch.long)]
+    out = attention.attend_stored(0, query[:, torch.cat(columns)].to(DEVICE), options)
+    return [out[span.row : span.row + span.length].cpu() for span in step.spans]
+
+
+OTHERS = [Span([1] * 20, 90, [range(7)]), Span([1], 400, [range(7, 33)])]
+
+
+@pytest.mark.parametrize("option", ["plain", "everything"])
+@pytest.mark.parametrize("batch_invariant", [False, True], ids=["", "batch-invariant"])
+def test_a_row_is_the_same_bit_by_bit_in_any_company(option: str, batch_invariant: bool) -> None:
+    torch.manual_seed(0)
+    layer, options = SHAPES["grouped heads"], OPTIONS[option]
+    storage = on_device(make_storage({0: layer}, 110, options.window))
+    attention = attention_of(storage, layer, batch_invariant=batch_invariant)
+    query, table = torch.randn(6, 1100, 16), [*range(40, 109)]
+    span = Span([1] * 3, 1097, [table])
+    (alone,) = rows_of(attention, options, query, [span])
+    in_company, *_ = rows_of(attention, options, query, [span, *OTHERS])
+    assert torch.equal(alone, in_company)
+
+
+@pytest.mark.parametrize("option", ["plain", "everything"])
+def test_batch_invariant_a_row_is_the_same_bit_by_bit_in_a_span_of_any_length(
+    option: str,
+) -> None:
+    torch.manual_seed(0)
+    layer, options = SHAPES["grouped heads"], OPTIONS[option]
+    storage = on_device(make_storage({0: layer}, 80, options.window))
+    attention = attention_of(storage, layer, batch_invariant=True)
+    query, table = torch.randn(6, 1100, 16), [*range(69)]
+    (chunk,) = rows_of(attention, options, query, [Span([1] * 24, 1010, [table])])
+    (leap,) = rows_of(attention, options, query, [Span([1] * 7, 1020, [table])])
+    (decode,) = rows_of(attention, options, query, [Span([1], 1024, [table])])
+    assert torch.equal(chunk[10:17], leap)
+    assert torch.equal(chunk[14:15], decode)
+
+
+def test_query_key_and_value_may_be_slices_of_one_product() -> None:
+    torch.manual_seed(0)
+    layer = SHAPES["grouped heads"]
+    step = make_step([(2, 20), (1, 3)], random.Random(0))
+    storage = make_storage({0: layer}, 8)
+    whole = torch.randn(3, (6 + 2 + 2) * 16).to(DEVICE).view(3, 10, 16).transpose(0, 1)
+    query, key, value = whole[:6], whole[6:8], whole[8:]
+    expected, found = (on_device(storage) for _ in range(2))
+    attention = attention_of(found, layer)
+    attention.begin(step)
+    results = [attention.attend(0, query, key, value, OPTIONS["plain"])]
+    attention = attention_of(expected, layer)
+    attention.begin(step)
+    results += [
+        attention.attend(
+            0, query.contiguous(), key.contiguous(), value.contiguous(), OPTIONS["plain"]
+        )
+    ]
+    assert torch.equal(*results)
+    assert torch.equal(found.keys[0], expected.keys[0])
+    assert torch.equal(found.values[0], expected.values[0])
+
+
+def test_layers_of_two_cache_groups_have_slots_and_tables_of_their_own() -> None:
+    torch.manual_seed(0)
+    shape = SHAPES["grouped heads"]
+    windows, options = (None, 9), (OPTIONS["plain"], OPTIONS["window"])
+    tables = [[3, 4], [0, 6]]
+    alone = [on_device(make_storage({0: shape}, 8, window)) for window in windows]
+    both = KvStorage(
+        block_size=BLOCK,
+        groups=tuple(
+            CacheGroup(layers=(i,), num_blocks=8, window=window) for i, window in enumerate(windows)
+        ),
+        keys={i: each.keys[0].clone() for i, each in enumerate(alone)},
+        values={i: each.values[0].clone() for i, each in enumerate(alone)},
+    )
+    attention = TritonAttention(both, {0: shape, 1: shape}, max_model_len=2048, device=SMALL)
+    step = lay_out(StepPlan([Span([1] * 2, 28, tables)], []), BLOCK)
+    attention.begin(step)
+    query, key, value = (part.to(DEVICE) for part in new_heads(shape, 2))
+    for layer in range(2):
+        single = attention_of(alone[layer], shape)
+        single.begin(lay_out(StepPlan([Span([1] * 2, 28, [tables[layer]])], []), BLOCK))
+        expected = single.attend(0, query, key, value, options[layer])
+        assert torch.equal(attention.attend(layer, query, key, value, options[layer]), expected)
+        assert attention.slots(layer).tolist() == step.slots[layer].tolist()
+
+
+class Launches:
+    """In place of a kernel: notes the kinds of arguments that Triton would compile variants for."""
+
+    def __init__(self, kernel: Any, seen: set[str]) -> None:
+        given = getattr(kernel, "kwargs", {})  # interpreted; a compiled one has all it needs
+        self._kernel = JITFunction(kernel.fn, **{k: v for k, v in given.items() if v is not None})
+        backend = make_backend(GPUTarget("cuda", 90, 32))
+        self._bind = create_function_from_signature(
+            self._kernel.signature, self._kernel.params, backend
+        )
+        self._seen = seen
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        def launch(*arguments: Any, **constants: Any) -> None:
+            assert all(0 < size < 1 << 16 for size in grid)
+            bound, kinds, options = self._bind(*arguments, **constants)
+            values = [
+                bound[name]
+                for name, (kind, _) in zip(bound, kinds, strict=True)
+                if kind == "constexpr"
+            ]
+            self._seen.add(f"{self._kernel.__name__} {kinds} {values} {options}")
+
+        return launch
+
+
+def test_no_step_launches_a_kind_of_kernel_that_was_not_there_after_loading(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: set[str] = set()
+    for module, names in (
+        (attention_module, ("paged_attention", "merge_chunks", "store_keys_and_values")),
+        (step_buffers, ("take_drawn",)),
+    ):
+        for name in names:
+            monkeypatch.setattr(module, name, Launches(getattr(module, name), seen))
+    layers = {0: SHAPES["grouped heads"], 1: SHAPES["odd dimensions"]}
+    storage = make_storage(layers, 2000)
+    attention = TritonAttention(storage, layers, max_model_len=20_000, device=SMALL)
+    dice = random.Random(0)
+
+    def compute(token_ids: Tensor, positions: Tensor, logits_rows: Tensor) -> Tensor:
+        tokens = token_ids.shape[1]
+        for layer, shape in layers.items():
+            query, key, value = new_heads(shape, tokens)
+            if dice.random() < 0.5:  # as some models leave it: by token
+                query, key, value = (
+                    part.transpose(0, 1).contiguous().transpose(0, 1)
+                    for part in (query, key, value)
+                )
+            attention.attend(layer, query, key, value, OPTIONS["plain"])
+        return torch.zeros(len(logits_rows), 8)
+
+    forward: Any = SimpleNamespace(compute=compute)
+    steps = CudaSteps(forward, attention, max_graph_tokens=0, max_model_len=20_000)
+    steps.prepare()
+    after_loading = set(seen)
+    assert len(after_loading) == 4 * len(layers) + 1
+    trials = TrialSteps(storage, 20_000)
+    for _ in range(1000):
+        step = trials.step(dice.choice([1, 2, 3, 16, 17, 64, 300]), 3)
+        steps.run(step, torch.zeros(5, dtype=torch.long) if dice.random() < 0.5 else None)
+    assert seen == after_loading
+
+    wave = attention.step.waves[0][0]
+    assert wave.counts is not None
+    shifted = torch.zeros(9, dtype=torch.int32)[1:5]
+    attention.begin_on_device(
+        replace(attention.step, waves=[[replace(wave, counts=shifted)]] * len(layers))
+    )
+    compute(torch.zeros(1, 5), torch.zeros(1, 5), torch.zeros(1))
+    assert seen > after_loading, "an unaligned list would be a kind of its own"

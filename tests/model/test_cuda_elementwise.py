@@ -92,7 +92,9 @@ def test_heads_are_normed_turned_and_stored(
 
     query, key, value = (
         part.view(tokens, -1, dim)
-        for part in heads.split([query_heads * dim, kv_heads * dim, kv_heads * dim], dim=1)
+        for part in heads.split_with_sizes(
+            [query_heads * dim, kv_heads * dim, kv_heads * dim], dim=1
+        )
     )
     norms = None
     if kind is not None:

@@ -1,133 +1,344 @@
-"""Choosing a bucket and padding a step to it: all of it that needs no GPU."""
+"""Buckets, padding, and what is checked of captured graphs: all of it that needs no GPU.
+
+In place of graphs stand objects that launch again, interpreted, what a graph would replay.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
+from app.core.errors import UnsupportedModel
 from app.core.step import LogitsRow, Span, StepPlan
 from app.model.attention import AttentionOptions, AttentionRoute, probe_layers
 from app.model.cpu.attention import CpuAttention
-from app.model.cuda.attention import attend_paged, upload
-from app.model.cuda.graphs import Bucket, GraphInputs, choose_bucket, make_buckets, pad
+from app.model.cuda.attention import TritonAttention
+from app.model.cuda.graphs import (
+    Bucket,
+    Capture,
+    CudaSteps,
+    GraphCapture,
+    Replay,
+    choose_bucket,
+    make_buckets,
+)
+from app.model.cuda.step_buffers import DeviceStep, DeviceWave
+from app.model.cuda.tiles import Device
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
-from app.model.kv_storage import allocate
+from app.model.kv_storage import LayerShape
+from tests.model.test_cuda_attention import BLOCK, make_storage
 from tests.model.tiny import eager_model, save_config
 
-CPU = torch.device("cpu")
-BLOCK_SIZE = 4
-SPARE_SLOT = 1000
+SMALL = Device(multiprocessors=1, shared_bytes=99 << 10, capability=8)
+MAX_MODEL_LEN = 96
+BLOCKS = 40
+STEPS = {
+    "a decode": [(1, 20)],
+    "decodes, a leap and a draft": [(1, 20), (3, 3), (1, 0), (2, 40)],
+    "a chunk of a prompt alone": [(7, 9)],
+    "more than any graph holds": [(8, 7), (1, 3)],
+}
+"""Length and start of each span."""
 
 
-def step_of(*lengths: int) -> StepArrays:
-    """Spans of these lengths, each at position 5 and with every row sampled."""
-    spans = [
-        Span(range(10 * i, 10 * i + length), start=5, block_tables=[range(4 * i, 4 * i + 4)])
-        for i, length in enumerate(lengths, start=1)
+class Launches:
+    """In place of a graph: the same launches once more."""
+
+    def __init__(self, launch: Callable[[], None]) -> None:
+        self.replay = launch
+
+
+def step_of(spans: list[tuple[int, int]], *, all_rows: bool = False) -> StepArrays:
+    blocks = iter(range(BLOCKS))
+    made = [
+        Span(range(10 * i, 10 * i + length), start, [[next(blocks) for _ in range(6)]])
+        for i, (length, start) in enumerate(spans, start=1)
     ]
-    rows = [LogitsRow(i, at) for i, length in enumerate(lengths) for at in range(length)]
-    return lay_out(StepPlan(spans, rows), BLOCK_SIZE)
+    rows = [
+        LogitsRow(i, at)
+        for i, (length, _) in enumerate(spans)
+        for at in range(0 if all_rows else length - 1, length)
+    ]
+    return lay_out(StepPlan(made, rows), BLOCK)
 
 
-def test_buckets_are_powers_of_two_by_a_few_tokens() -> None:
-    buckets = make_buckets(4)
-    assert {(b.sequences, b.tokens) for b in buckets} == {
-        (s, t) for s in (1, 2, 4) for t in (1, 4, 8)
-    }
-    assert [b.rows for b in buckets] == sorted(b.rows for b in buckets)
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return Model(tmp_path_factory.mktemp("llama"))
 
 
-def test_no_bucket_is_larger_than_pays() -> None:
-    assert max(b.rows for b in make_buckets(1024)) == 256
+class Model:
+    """A tiny Llama, a cache with noise in it, and the ways to run it."""
+
+    def __init__(self, folder: Path, device: str = "cpu") -> None:
+        model = eager_model(save_config(folder, "llama")).to(device)  # type: ignore[arg-type]
+        self._model = model
+        self._route = AttentionRoute()
+        self.shapes = probe_layers(model, self._route)
+        torch.manual_seed(0)
+        self.storage = make_storage(self.shapes, BLOCKS)
+
+    def expected(self, step: StepArrays) -> Tensor:
+        copy = replace(
+            self.storage,
+            keys={layer: each.cpu().clone() for layer, each in self.storage.keys.items()},
+            values={layer: each.cpu().clone() for layer, each in self.storage.values.items()},
+        )
+        return RaggedForward(self._model, self._route, CpuAttention(copy)).run(step)
+
+    def steps(
+        self, make_capture: Callable[[], Capture] = lambda: Launches, *, tokens: int = 8
+    ) -> CudaSteps:
+        attention = TritonAttention(
+            self.storage, self.shapes, max_model_len=MAX_MODEL_LEN, device=SMALL
+        )
+        return CudaSteps(
+            RaggedForward(self._model, self._route, attention),
+            attention,
+            max_graph_tokens=tokens,
+            max_model_len=MAX_MODEL_LEN,
+            capture=make_capture,
+        )
+
+
+def test_padding_is_a_quarter_at_most_and_graphs_are_few() -> None:
+    buckets = make_buckets(512)
+    assert len(buckets) <= 32
+    sizes = sorted({bucket.tokens for bucket in buckets})
+    assert sizes[0] == 1
+    assert sizes[-1] == 512
+    for below, size in pairwise(sizes):
+        assert size <= 16 or size <= below * 1.5
+        assert size <= 64 or size <= below * 1.25
+
+
+def test_a_step_of_any_spans_goes_to_the_smallest_bucket_it_fits_in() -> None:
+    buckets = make_buckets(160)
+    assert choose_bucket(buckets, 1, 1) == Bucket(1, 1)
+    assert choose_bucket(buckets, 65, 65) == Bucket(80, 80)
+    assert choose_bucket(buckets, 129, 40) == Bucket(160, 40)
+    assert choose_bucket(buckets, 129, 41) == Bucket(160, 160)
+    assert choose_bucket(buckets, 161, 1) is None
+
+
+@pytest.fixture(scope="module")
+def prepared(model: Model) -> CudaSteps:
+    steps = model.steps()
+    steps.prepare()
+    for part in (*model.storage.keys.values(), *model.storage.values.values()):
+        assert not part[: BLOCKS * BLOCK].any(), "noise was left in the cache"
+        part.normal_()
+    return steps
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_padded_step_gives_the_logits_of_the_step(
+    model: Model, prepared: CudaSteps, name: str
+) -> None:
+    step = step_of(STEPS[name])
+    fitting = prepared.find_bucket(step)
+    assert (fitting is None) == (name == "more than any graph holds")
+    expected = model.expected(step)
+    torch.testing.assert_close(prepared.run(step), expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("spans", [[(1, 20), (2, 3)], [(1, 20), (20, 3)]], ids=["replayed", "not"])
+def test_a_token_that_the_step_before_drew_is_read_on_the_device(
+    model: Model, prepared: CudaSteps, spans: list[tuple[int, int]]
+) -> None:
+    known = step_of(spans)
+    ids, drawn_rows = known.token_ids.copy(), known.drawn_rows.copy()
+    drawn = torch.tensor([50, 51, 52])
+    ids[0], drawn_rows[0] = 0, 2
+    to_come = replace(known, token_ids=ids, drawn_rows=drawn_rows)
+    ids = ids.copy()
+    ids[0] = 52
+    expected = model.expected(replace(known, token_ids=ids))
+    torch.testing.assert_close(prepared.run(to_come, drawn), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_span_says_which_draw_of_the_step_before_is_its_token() -> None:
+    spans = [Span([7, 8], 3, [range(2)]), Span([0], 5, [range(2, 4)], drawn_by=4)]
+    assert lay_out(StepPlan(spans, []), BLOCK).drawn_rows.tolist() == [-1, -1, 4]
+
+
+def test_padding_writes_to_the_spare_block_and_comes_out_as_zeros(prepared: CudaSteps) -> None:
+    attention = prepared.attention
+    step = step_of([(1, 20), (2, 3)])
+    attention.storage.keys[0].normal_()
+    before = attention.storage.keys[0].clone()
+    prepared.run(step)
+    changed = (attention.storage.keys[0] != before).flatten(1).any(1).nonzero().flatten().tolist()
+    spare = attention.spare_slots[0]
+    assert changed == sorted([*step.slots[0].tolist(), spare])
+    query = torch.randn(4, 4, 8)
+    out = attention.attend_stored(0, query, AttentionOptions(0.3, None, None, None))
+    assert out[:3].abs().sum((1, 2)).min() > 0
+    assert not out[3].any()
+
+
+class OneLayer:
+    """A forward pass of one tiny attention layer: quick to interpret."""
+
+    def __init__(self, attention: TritonAttention, shape: LayerShape) -> None:
+        torch.manual_seed(0)
+        self._attention = attention
+        self._shape = shape
+        heads = shape.kv_heads * (shape.group + 2)
+        self._embed = torch.randn(64, heads, shape.key_dim)
+        self._out = torch.randn(shape.kv_heads * shape.group * shape.value_dim, 12)
+
+    def compute(self, token_ids: Tensor, positions: Tensor, logits_rows: Tensor) -> Tensor:
+        heads = self._embed[token_ids[0]] * (1 + positions[0, :, None, None] % 7)
+        kv = self._shape.kv_heads
+        parts = heads.transpose(0, 1).tensor_split((kv * self._shape.group, -kv))
+        query, key, value = parts
+        out = self._attention.attend(0, query, key, value, AttentionOptions(0.1, None, None, None))
+        return (out.flatten(1) @ self._out)[logits_rows]
+
+
+def one_layer(capture: Capture, tokens: int = 4) -> CudaSteps:
+    shape = LayerShape(1, 16, 16, 2, torch.float32)
+    attention = TritonAttention(
+        make_storage({0: shape}, BLOCKS), {0: shape}, max_model_len=40, device=SMALL
+    )
+    forward: Any = OneLayer(attention, shape)
+    return CudaSteps(
+        forward, attention, max_graph_tokens=tokens, max_model_len=40, capture=lambda: capture
+    )
+
+
+def test_sound_graphs_pass_the_comparison() -> None:
+    steps = one_layer(Launches)
+    steps.prepare()
+    assert steps.count == len(make_buckets(4)) == 3
+
+
+def broken_in(bucket: int, breaks: Callable[[DeviceStep], DeviceStep]) -> Capture:
+    """Of the graphs, in the order of capture, one is replayed over another step than its own."""
+    captured = iter(range(100))
+
+    def capture(launch: Callable[[], None]) -> Replay:
+        if next(captured) != bucket:
+            return Launches(launch)
+        cells = dict(zip(launch.__code__.co_freevars, launch.__closure__ or (), strict=True))
+        step = cells["step"].cell_contents
+        held = breaks(step)
+
+        def replay() -> None:
+            cells["step"].cell_contents = held
+            launch()
+            cells["step"].cell_contents = step
+
+        return Launches(replay)
+
+    return capture
+
+
+def lists_of_another_step(step: DeviceStep) -> DeviceStep:
+    """What a graph reads whose lists were freed: whatever lay there when it was captured."""
+    waves = [
+        [
+            DeviceWave(
+                wave.counts.clone(),
+                *[
+                    None if each is None else each.clone()
+                    for each in (wave.short, wave.long, wave.merges)
+                ],
+            )
+            for wave in kind
+        ]
+        for kind in step.waves
+    ]
+    return replace(step, waves=waves)
 
 
 @pytest.mark.parametrize(
-    ("lengths", "bucket"),
+    "breaks",
     [
-        ([1], Bucket(1, 1)),
-        ([1, 1, 1], Bucket(4, 1)),
-        ([2, 1], Bucket(2, 4)),
-        ([5], Bucket(1, 8)),
-        ([9], None),
-        ([1] * 5, None),
+        lists_of_another_step,
+        lambda step: replace(step, token_ids=step.token_ids.clone()),
+        lambda step: replace(step, slots=[slots.clone() for slots in step.slots]),
+        lambda step: replace(step, tables=step.tables.clone()),
+        lambda step: replace(step, logits_rows=step.logits_rows.clone()),
     ],
+    ids=["lists", "token ids", "slots", "tables", "rows"],
 )
-def test_a_step_goes_to_the_cheapest_bucket_it_fits_in(
-    lengths: list[int], bucket: Bucket | None
+def test_a_graph_that_reads_what_is_not_its_step_is_refused_and_named(
+    breaks: Callable[[DeviceStep], DeviceStep],
 ) -> None:
-    assert choose_bucket(make_buckets(4), step_of(*lengths)) == bucket
+    steps = one_layer(broken_in(0, breaks))
+    with pytest.raises(UnsupportedModel, match=r"a step of 4 tokens .* CUDA graph, .* cuda_graphs"):
+        steps.prepare()
 
 
-def test_padding_moves_spans_apart_and_sends_the_rest_to_the_spare_slot() -> None:
-    padded = pad(step_of(2, 1), Bucket(4, 4), SPARE_SLOT)
-    assert padded.token_ids.tolist() == [10, 11, 0, 0, 20] + [0] * 11
-    assert padded.positions.tolist() == [5, 6, 0, 0, 5] + [0] * 11
-    slots = [5 * BLOCK_SIZE + 1, 5 * BLOCK_SIZE + 2, *[SPARE_SLOT] * 2, 9 * BLOCK_SIZE + 1]
-    assert padded.slots[0].tolist() == slots + [SPARE_SLOT] * 11
-    assert padded.logits_rows.tolist() == [0, 1, 4]
-    assert [(span.row, span.length, span.start) for span in padded.spans] == [(0, 2, 5), (4, 1, 5)]
+def test_a_graph_that_writes_nothing_is_refused() -> None:
+    class Nothing:
+        def __init__(self, launch: Callable[[], None]) -> None:
+            pass
+
+        def replay(self) -> None:
+            pass
+
+    with pytest.raises(UnsupportedModel, match=r"a step of 4 tokens .*relative error nan"):
+        one_layer(Nothing).prepare()
 
 
-def test_a_padded_step_gives_the_logits_of_the_step(tmp_path: Path) -> None:
-    model = eager_model(save_config(tmp_path, "llama"))
-    route = AttentionRoute()
-    shapes = probe_layers(model, route)
-    storage = allocate(shapes, num_blocks=30, block_size=BLOCK_SIZE, device=CPU)
-    forward = RaggedForward(model, route, CpuAttention(storage))
-    prompts = [Span(range(20, 25), 0, [[4, 5]]), Span(range(30, 35), 0, [[8, 9]])]
-    forward.run(lay_out(StepPlan(prompts, []), BLOCK_SIZE))
-    step = step_of(3, 1)
-    expected = forward.run(step)
-    padded = pad(step, Bucket(4, 4), storage.groups[0].spare_block * BLOCK_SIZE)
-    torch.testing.assert_close(forward.run(padded), expected, atol=1e-4, rtol=1e-4)
+def test_a_graph_that_a_later_capture_or_replay_harms_is_refused() -> None:
+    replays: list[object] = []
+
+    class Shared:
+        """Right at its first replay, but not once the others have been replayed."""
+
+        def __init__(self, launch: Callable[[], None]) -> None:
+            self._launch = launch
+
+        def replay(self) -> None:
+            replays.append(self)
+            if replays.count(self) == 1:
+                self._launch()
+
+    with pytest.raises(UnsupportedModel, match=r"a step of 1 tokens"):
+        one_layer(Shared).prepare()
+    assert len(replays) == 4, "all were replayed once, then again from the last one captured"
 
 
-def test_a_graphs_buffer_tells_the_kernel_the_same_as_a_fresh_step() -> None:
-    torch.manual_seed(0)
-    bucket = Bucket(4, 4)
-    inputs = GraphInputs(bucket, blocks_per_sequence=4, device=CPU)
-    inputs.load(pad(step_of(4, 4, 4, 4), bucket, SPARE_SLOT))
-    padded = pad(step_of(2, 1), bucket, SPARE_SLOT)
-    inputs.load(padded)
-    np.testing.assert_array_equal(inputs.token_ids[0].numpy(), padded.token_ids)
-    np.testing.assert_array_equal(inputs.positions[0].numpy(), padded.positions)
-    assert inputs.logits_rows[:3].tolist() == [0, 1, 4]
+def test_a_model_that_cannot_be_captured_runs_without_graphs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def waits(launch: Callable[[], None]) -> Replay:
+        raise RuntimeError("operation not permitted when stream is capturing")
 
-    query = torch.randn(2, bucket.rows, 8)
-    keys, values = torch.randn(100, 1, 8), torch.randn(100, 1, 8)
-    options = AttentionOptions(0.3, None, None, None)
-    found, expected = (
-        attend_paged(query, keys, values, step, options, block_size=BLOCK_SIZE, splits=1)
-        for step in (inputs.device_step(tile=4), upload(padded, 4, CPU))
-    )
-    torch.testing.assert_close(found, expected)
-    real = [0, 1, 4]
-    assert found[real].abs().sum(dim=(1, 2)).min() > 0
-    assert found[[row for row in range(16) if row not in real]].abs().max() == 0
+    steps = one_layer(waits)
+    steps.prepare()
+    assert steps.count == 0
+    assert "not permitted when stream is capturing" in caplog.text
+    steps.run(step_of([(2, 3)]))
+
+
+def test_memory_that_does_not_suffice_for_graphs_is_no_reason_to_go_without() -> None:
+    def no_room(launch: Callable[[], None]) -> Replay:
+        raise torch.OutOfMemoryError("out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        one_layer(no_room).prepare()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="replaying a graph needs a GPU")
 def test_replayed_steps_give_the_logits_of_plain_steps(tmp_path: Path) -> None:
-    from app.model.cuda.attention import TritonAttention
-    from app.model.cuda.graphs import CudaGraphs
-
-    device = torch.device("cuda")
-    model = eager_model(save_config(tmp_path, "llama")).to(device)  # type: ignore[arg-type]
-    route = AttentionRoute()
-    shapes = probe_layers(model, route)
-    storage = allocate(shapes, num_blocks=30, block_size=BLOCK_SIZE, device=device)
-    attention = TritonAttention(storage, group=2)
-    forward = RaggedForward(model, route, attention)
-    graphs = CudaGraphs(forward, attention, storage, max_sequences=4, max_model_len=32)
-    graphs.capture()
-    assert graphs.count == len(make_buckets(4))
-    for lengths in ((1,), (3, 1), (1, 1, 1)):
-        step = step_of(*lengths)
-        expected = forward.run(step)
-        found = graphs.run(step)
-        assert found is not None
-        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    model = Model(tmp_path, "cuda")
+    steps = model.steps(GraphCapture, tokens=64)
+    steps.prepare()
+    assert steps.count == len(make_buckets(64))
+    for spans in STEPS.values():
+        step = step_of(spans)
+        expected = model.expected(step)
+        torch.testing.assert_close(steps.run(step).cpu(), expected, atol=1e-4, rtol=1e-4)

@@ -273,14 +273,14 @@ def test_a_layer_is_freed_before_the_next_one_is_joined(tmp_path: Path) -> None:
     assert not any(weight() for weight in whole)
 
 
-class Launches(TorchDispatchMode):
+class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts what a device would be given to run: torch's operations, and Triton's kernels.
 
     Views and allocations launch nothing.
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.names: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
 from app.core.errors import UnsupportedModel
 from app.model.cuda.memory import MemoryBudget
+from app.model.rehearsal import StepLimits, largest_steps
+from tests.model.tiny import VOCAB, tiny_runner
 
 GIB = 1 << 30
 FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
@@ -123,6 +126,23 @@ def test_a_cache_that_is_asked_for_is_given_where_there_is_room() -> None:
     crowded = FakeDevice(foreign=40)
     with pytest.raises(UnsupportedModel, match=r"kv_cache_bytes is .*only 39\.50 GiB .* lower it"):
         sized(crowded, MemoryBudget(crowded, 0.9, 40 * GIB))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_runner_on_a_gpu_stays_within_its_share(tmp_path: Path) -> None:
+    share, steps = 0.2, {"max_batch_tokens": 256, "max_running": 8, "max_rows_each": 5}
+    runner = tiny_runner(
+        tmp_path, "llama", device="cuda", kv_cache_bytes=None, cuda_memory_share=share, **steps
+    )
+    total = torch.cuda.mem_get_info()[1]
+    assert share - 0.05 < torch.cuda.memory_reserved() / total <= share + 0.001
+    limits = StepLimits(256, 8, 5, runner.max_model_len)
+    for step in largest_steps(
+        limits, vocab_size=VOCAB, block_size=runner.block_size, blocks=[runner.num_blocks]
+    ):
+        runner.launch(step.plan)
+        assert len(runner.sample(step.draws).wait().tokens) == len(step.draws)
+    assert torch.cuda.memory_reserved() / total <= share + 0.001  # torch rounds up
 
 
 def test_too_little_memory_is_refused_with_what_to_change() -> None:

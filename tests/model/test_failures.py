@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from app.core.errors import DeviceFailed
+from app.core.errors import DeviceFailed, UnsupportedModel
 from app.core.request import SamplingParams
 from app.core.step import Draw, LogitsRow, Span, StepPlan, StepResult
+from app.model import runner as runner_module
 from app.model.failures import failure_of, naming_failures
 from app.model.kv_storage import LayerShape, allocate
-from app.model.runner import RunnerDescription, TorchRunner
+from app.model.runner import TorchRunner
+from tests.model.tiny import tiny_runner
 
 OUT_OF_MEMORY = torch.OutOfMemoryError(
     "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has 139.80 GiB."
@@ -82,9 +86,14 @@ def test_a_runner_names_a_failure_wherever_it_shows(bad: str) -> None:
     part: Any = Part(bad)
     shapes = {0: LayerShape(1, 8, 8, 1, torch.float32)}
     storage = allocate(shapes, num_blocks=2, block_size=4, device=torch.device("cpu"))
-    description: Any = RunnerDescription("tiny", "cpu", "float32", 0, 0, 0, 8, 8, 16)
+    description: Any = SimpleNamespace(max_model_len=8)
     runner = TorchRunner(
-        forward=part, graphs=None, sampler=part, storage=storage, description=description
+        forward=part,
+        graphs=None,
+        sampler=part,
+        storage=storage,
+        compilations=None,
+        description=description,
     )
 
     def step() -> None:
@@ -93,3 +102,14 @@ def test_a_runner_names_a_failure_wherever_it_shows(bad: str) -> None:
 
     with pytest.raises(DeviceFailed, match="illegal memory access"):
         step()
+
+
+def test_a_device_that_fails_while_a_model_is_tried_out_is_a_model_that_cannot_be_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare(*arguments: Any) -> None:
+        raise OutOfResources("out of resource: shared memory, Required: 197632")
+
+    monkeypatch.setattr(runner_module, "_prepare", prepare)
+    with pytest.raises(UnsupportedModel, match=r"served here: a kernel .* 197632"):
+        tiny_runner(tmp_path, "llama")

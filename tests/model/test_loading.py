@@ -76,6 +76,16 @@ def test_the_description_says_what_was_loaded(tmp_path: Path) -> None:
     assert runner.max_model_len == 128
 
 
+def test_the_size_of_the_cache_is_no_part_of_what_numbers_depend_on(tmp_path: Path) -> None:
+    small, large = (
+        tiny_runner(tmp_path, "llama", kv_cache_bytes=size).description
+        for size in (1 << 16, 1 << 17)
+    )
+    assert small.cache_tokens < large.cache_tokens
+    assert small.arithmetic == large.arithmetic
+    assert "LlamaForCausalLM cpu float32" in small.arithmetic
+
+
 def test_the_context_is_no_longer_than_the_cache(tmp_path: Path) -> None:
     runner = tiny_runner(tmp_path, "llama", kv_cache_bytes=256 * 4 * 9)
     assert (runner.num_blocks, runner.max_model_len) == (8, 32)
@@ -267,7 +277,7 @@ def test_transformers_is_told_to_read_weights_to_the_device_where_it_can(
     model = load_model(config, elsewhere, torch.float32)
     assert {weight.device.type for weight in model.parameters()} == {"meta"}
     assert asked == [None, {"": elsewhere} if installed else None]
-    assert ("pip install 'leapjson[cuda]'" in caplog.text) != installed
+    assert ("with the package accelerate installed they do not" in caplog.text) != installed
 
 
 def test_weights_that_do_not_fit_on_the_device_are_refused_as_such(

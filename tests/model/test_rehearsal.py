@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
-from app.core.step import Draw, StepResult
+from app.core.step import Draw, PendingDraws
 from app.model import runner as runner_module
 from app.model.attention import AttentionRoute, probe_layers
+from app.model.cpu.attention import CpuAttention
 from app.model.cpu.sampling import CpuSampler
 from app.model.cuda.memory import MemoryBudget
-from app.model.forward import RaggedForward
+from app.model.cuda.sampling import DeviceSampler
+from app.model.forward import RaggedForward, StepAttention
 from app.model.inputs import lay_out
-from app.model.kv_storage import allocate
+from app.model.kv_storage import KvStorage, LayerShape, allocate
 from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
-from app.model.runner import step_attention
+from app.model.sampling import Sampler
 from tests.model.test_cuda_memory import FakeDevice
 from tests.model.tiny import VOCAB, eager_model, save_config, tiny_runner
 
@@ -56,31 +59,61 @@ def test_the_largest_steps_are_as_large_as_the_limits_let_them(
         assert len(set(laid_out.logits_rows.tolist())) == len(step.plan.rows)
 
 
-def test_a_model_runs_them_over_a_small_cache(tmp_path: Path) -> None:
-    model = eager_model(save_config(tmp_path, "mistral with a window"))
+def run_them(
+    model: PreTrainedModel,
+    sampler: Sampler,
+    limits: StepLimits,
+    attention_over: Callable[[KvStorage, Mapping[int, LayerShape]], StepAttention],
+) -> list[int]:
+    """Rehearse over a small cache; how many draws each step had. Logits have to be finite."""
     route = AttentionRoute()
     shapes = probe_layers(model, route)
     model.set_attn_implementation(route.name)
-    storage = allocate(
-        shapes, num_blocks=REHEARSAL_BLOCKS, block_size=4, device=torch.device("cpu")
-    )
-    forward = RaggedForward(model, route, step_attention(storage, 2))
+    storage = allocate(shapes, num_blocks=REHEARSAL_BLOCKS, block_size=4, device=model.device)
+    forward = RaggedForward(model, route, attention_over(storage, shapes))
     steps = largest_steps(
-        StepLimits(tokens=40, sequences=3, rows_each=5, context=100),
+        limits,
         vocab_size=VOCAB,
         block_size=4,
         blocks=[group.num_blocks for group in storage.groups],
     )
     drawn: list[int] = []
 
-    class Sampler(CpuSampler):
-        def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> StepResult:
+    class Watched:
+        def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> PendingDraws:
             assert torch.isfinite(logits.float()).all()
             drawn.append(len(draws))
-            return super().sample(logits, draws)
+            return sampler.sample(logits, draws)
 
-    rehearse(forward, Sampler(VOCAB), steps, 4)
-    assert drawn == [1, 15]
+    rehearse(forward, Watched(), steps, 4)
+    return drawn
+
+
+def test_a_model_runs_them_over_a_small_cache(tmp_path: Path) -> None:
+    model = eager_model(save_config(tmp_path, "mistral with a window"))
+    limits = StepLimits(tokens=40, sequences=3, rows_each=5, context=100)
+    assert run_them(model, CpuSampler(VOCAB), limits, lambda storage, _: CpuAttention(storage)) == [
+        1,
+        15,
+    ]
+
+
+@pytest.mark.needs("triton")
+def test_a_gpu_runs_them_over_a_small_cache(tmp_path: Path) -> None:
+    from app.model.cuda.attention import TritonAttention
+
+    # Where there is none, in Triton's interpreter.
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    folder = save_config(tmp_path, "llama", num_hidden_layers=1)
+    model: Any = eager_model(folder)
+    limits = StepLimits(tokens=6, sequences=2, rows_each=2, context=20)
+    drawn = run_them(
+        model.to(device),
+        DeviceSampler(VOCAB, device),
+        limits,
+        lambda storage, shapes: TritonAttention(storage, shapes, max_model_len=20),
+    )
+    assert drawn == [1, 4]
 
 
 def test_a_runner_rehearses_before_its_cache_is_allocated_and_then_gets_what_is_left(

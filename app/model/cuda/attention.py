@@ -1,189 +1,324 @@
-"""Attention of a step on CUDA: one kernel over all spans, straight from the paged cache."""
+"""Attention of a step on CUDA: a fixed number of launches, straight from the paged cache.
+
+A layer costs at most four: new keys and values into the cache, short tiles, long tiles, the merge
+of what chunks of keys left. What each works on stands in the step's lists (``work``), so the
+launches are the same for every step, and a CUDA graph holds them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
+from triton.runtime.errors import OutOfResources
 
+from app.core.errors import UnsupportedModel
 from app.model.attention import AttentionOptions
-from app.model.cuda.kernels.attention import merge_splits, paged_attention
-from app.model.inputs import Ints, SpanLayout, StepArrays
-from app.model.kv_storage import KvStorage
+from app.model.cuda.kernels.attention import (
+    merge_chunks,
+    paged_attention,
+    store_keys_and_values,
+)
+from app.model.cuda.step_buffers import DeviceStep, Layout, ListSizes, StepBuffers
+from app.model.cuda.tiles import (
+    Device,
+    Heads,
+    TileShape,
+    long_tile,
+    power_of_2,
+    short_tile,
+    this_device,
+)
+from app.model.cuda.work import Kind, SpanNumbers, Work, list_work, most_chunks
+from app.model.inputs import StepArrays
+from app.model.kv_storage import KvStorage, LayerShape
 
-_TILE_ROWS = 64
-"""Rows (query tokens times heads of a group) a tile of a long span has."""
-_TILE_KEYS = 64
-_MOST_SPLITS = 16
-_PROGRAMS_WANTED = 264
-"""Two for each multiprocessor of an H100 or H200; fewer programs than this split their keys."""
+_SHORT_PROGRAMS = 4
+"""For each multiprocessor: two or more fit at a time, the others even out what takes longer."""
+_LONG_PROGRAMS = 2
+_MERGE_PROGRAMS = 8
+_PARTIAL_BYTES = 128 << 20
+"""Room for unfinished sums; more where a single tile needs more."""
+_MOST_PARTIAL_TOKENS = 8192
+_EAGER_INTS = 1 << 18
+_ALIGNED_BYTES = 16
+
+Constants = Mapping[str, Any]
+
+_SHORT, _LONG, _MERGES = range(3)
+"""Places in a wave's counts."""
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceStep:
-    """A step as the kernel reads it: integers on the device, S spans, B tiles, T tokens."""
+class _LayerLaunches:
+    """What a layer's launches have in common in all steps."""
 
-    slots: Tensor
-    """Shape [T]: where new keys and values go."""
-    span_row: Tensor
-    """Shape [S]: row of a span's first token."""
-    span_length: Tensor
-    """Shape [S]; 0 for a span that is only padding."""
-    span_start: Tensor
-    """Shape [S]: position of a span's first token."""
-    table_start: Tensor
-    """Shape [S]: where in ``tables`` a span's blocks begin."""
-    tables: Tensor
-    """Cache blocks of all spans, one after the other."""
-    tile_span: Tensor
-    """Shape [B]: whose queries a tile holds."""
-    tile_first: Tensor
-    """Shape [B]: the tile's first token, counted from the span's first."""
-    tile: int
-    """Query tokens in a tile."""
+    kind: int
+    q_heads: int
+    value_dim: int
+    short: Constants
+    long: Constants
+    merge: Constants
+    store: Constants
+    short_programs: int
+    long_programs: int
 
 
 class TritonAttention:
-    """Writes new keys and values to the cache and attends over it; the steps' ``attend``."""
+    """Writes new keys and values to the cache and attends over it; the steps' ``attend``.
 
-    def __init__(self, storage: KvStorage, group: int) -> None:
-        """``group`` is G, query heads for each key head, at most; it shapes the tiles."""
-        self._storage = storage
-        self._group = group
+    ``storage`` is open to fused layers, which write keys and values themselves (to ``slots``) and
+    call ``attend_stored``.
+    """
+
+    def __init__(
+        self,
+        storage: KvStorage,
+        shapes: Mapping[int, LayerShape],
+        *,
+        max_model_len: int,
+        batch_invariant: bool = False,
+        device: Device | None = None,
+        partial_tokens: int | None = None,
+    ) -> None:
+        """Raises ``UnsupportedModel`` where the heads' tiles do not fit into the GPU.
+
+        ``device`` None asks the GPU; ``partial_tokens`` None is what ``_PARTIAL_BYTES`` hold.
+        """
+        self.storage = storage
         self._device = next(iter(storage.keys.values())).device
+        limits = device or this_device(self._device)
+        self._limits = limits
+        kinds: dict[Kind, int] = {}
+        self._layers: dict[int, _LayerLaunches] = {}
+        for layer, shape in shapes.items():
+            heads = heads_of(shape)
+            long = long_tile(heads, limits, batch_invariant=batch_invariant)
+            short = long if batch_invariant else short_tile(heads, limits)
+            kind = Kind(
+                cache_group=storage.group_of[layer],
+                window=storage.groups[storage.group_of[layer]].window,
+                short_tokens=0 if batch_invariant else max(1, short.rows // shape.group),
+                long_tokens=max(1, long.rows // shape.group),
+            )
+            number = kinds.setdefault(kind, len(kinds))
+            self._layers[layer] = _launches(
+                number, shape, storage.block_size, short, long, limits.multiprocessors
+            )
+        self.kinds = tuple(kinds)
+
+        floats = max(each.q_heads * each.value_dim for each in self._layers.values())
+        q_heads = max(each.q_heads for each in self._layers.values())
+        for_a_tile = max(kind.long_tokens * most_chunks(kind, max_model_len) for kind in kinds)
+        if partial_tokens is None:
+            partial_tokens = min(
+                _PARTIAL_BYTES // (4 * (floats + 2 * q_heads)), _MOST_PARTIAL_TOKENS
+            )
+        self.partial_tokens = max(partial_tokens, for_a_tile)
+        """Tokens whose sums over one chunk of keys there is room for."""
+        self._partial_out = self._floats(self.partial_tokens * floats)
+        self._partial_max = self._floats(self.partial_tokens * q_heads)
+        self._partial_sum = self._floats(self.partial_tokens * q_heads)
+        self._buffers = StepBuffers(self._device, _EAGER_INTS)
         self._step: DeviceStep | None = None
 
+    @property
+    def step(self) -> DeviceStep:
+        """The step that has begun."""
+        assert self._step is not None, "no step has begun"
+        return self._step
+
+    @property
+    def nbytes(self) -> int:
+        """Memory on the device, the cache not counted."""
+        partial = (self._partial_out, self._partial_max, self._partial_sum)
+        return sum(part.nbytes for part in partial) + 4 * self._buffers.size
+
     def begin(self, step: StepArrays) -> None:
-        tile = self.tile(max(span.length for span in step.spans))
-        self.begin_on_device(upload(step, tile, self._device))
+        """Bring a step to the device as it is, with no padding."""
+        works = self.list_work(step, range(0))
+        layout = Layout(
+            tokens=len(step.token_ids),
+            rows=len(step.logits_rows),
+            groups=len(step.slots),
+            lists=[ListSizes.of(work) for work in works],
+            tables=sum(len(table) for span in step.spans for table in span.blocks),
+        )
+        device_step = self._buffers.device_step(layout, [work.waves for work in works])
+        self._buffers.load(layout, step, works, self.spare_slots)
+        self.begin_on_device(device_step)
 
     def begin_on_device(self, step: DeviceStep) -> None:
-        """The same for a step whose tensors are on the device already (a CUDA graph's)."""
+        """The same for a step in a buffer of its own (a CUDA graph's)."""
         self._step = step
 
-    def tile(self, longest: int) -> int:
-        """Query tokens in a tile where the longest span has that many."""
-        return max(1, min(power_of_2(longest), _TILE_ROWS // self._group))
+    def list_work(self, step: StepArrays, padding: range) -> list[Work]:
+        """By kind of layer; ``padding`` are rows behind the step's."""
+        spans = SpanNumbers.of(step)
+        return [list_work(kind, spans, padding, self.partial_tokens) for kind in self.kinds]
+
+    @property
+    def spare_slots(self) -> list[int]:
+        """By cache group, where padding writes to."""
+        return [group.spare_block * self.storage.block_size for group in self.storage.groups]
+
+    def slots(self, layer: int) -> Tensor:
+        """Where the step's new keys and values of a layer go: [T], int64."""
+        return self.step.slots[self.storage.group_of[layer]]
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
     ) -> Tensor:
-        step = self._step
-        assert step is not None, "no step has begun"
-        keys, values = self._storage.keys[layer], self._storage.values[layer]
-        keys.index_copy_(0, step.slots, key.transpose(0, 1))
-        values.index_copy_(0, step.slots, value.transpose(0, 1))
-        return attend_paged(
-            query,
-            keys,
-            values,
-            step,
-            options,
-            block_size=self._storage.block_size,
+        self._store(layer, key, value)
+        return self.attend_stored(layer, query, options)
+
+    def attend_stored(self, layer: int, query: Tensor, options: AttentionOptions) -> Tensor:
+        """Query [Hq, T, D] -> [T, Hq, Dv]; the step's keys and values are in the cache already.
+
+        Padding rows come out as zeros.
+        """
+        step, launches = self.step, self._layers[layer]
+        keys, values = self.storage.keys[layer], self.storage.values[layer]
+        query = _aligned(query)
+        heads, tokens, _ = query.shape
+        out = query.new_empty(tokens, heads, launches.value_dim)
+        sinks = query if options.sinks is None else options.sinks
+        flags = {
+            "WINDOWED": options.window is not None,
+            "CAPPED": options.softcap is not None,
+            "SINKS": options.sinks is not None,
+        }
+        partial = (self._partial_out, self._partial_max, self._partial_sum)
+        for wave in step.waves[launches.kind]:
+            for items, number, constants, programs in (
+                (wave.short, _SHORT, launches.short, launches.short_programs),
+                (wave.long, _LONG, launches.long, launches.long_programs),
+            ):
+                if items is None:
+                    continue
+                _launch(
+                    paged_attention, (min(len(items), programs), values.shape[1]),
+                    query, keys, values, out, *partial,
+                    items, wave.counts, step.tables, sinks,
+                    options.scale, options.softcap or 0.0, options.window or 0,
+                    _stride(query, 0), _stride(query, 1),
+                    LIST=number, **constants, **flags,
+                )  # fmt: skip
+            if wave.merges is not None:
+                programs = _MERGE_PROGRAMS * self._limits.multiprocessors
+                _launch(
+                    merge_chunks, (min(len(wave.merges) * heads, programs),),
+                    *partial, out, wave.merges, wave.counts, sinks,
+                    LIST=_MERGES, SINKS=flags["SINKS"], **launches.merge,
+                )  # fmt: skip
+        return out
+
+    def _store(self, layer: int, key: Tensor, value: Tensor) -> None:
+        key, value = _aligned(key), _aligned(value)
+        _launch(
+            store_keys_and_values, (key.shape[1], key.shape[0]),
+            key, value, self.storage.keys[layer], self.storage.values[layer], self.slots(layer),
+            _stride(key, 0), _stride(key, 1), _stride(value, 0), _stride(value, 1),
+            **self._layers[layer].store,
+        )  # fmt: skip
+
+    def _floats(self, count: int) -> Tensor:
+        return torch.empty(count, dtype=torch.float32, device=self._device)
+
+
+def heads_of(shape: LayerShape) -> Heads:
+    return Heads(
+        group=shape.group,
+        key_pad=max(16, power_of_2(shape.key_dim)),
+        value_pad=max(16, power_of_2(shape.value_dim)),
+        item_bytes=shape.dtype.itemsize,
+    )
+
+
+def _launches(
+    kind: int,
+    shape: LayerShape,
+    block_size: int,
+    short: TileShape,
+    long: TileShape,
+    multiprocessors: int,
+) -> _LayerLaunches:
+    heads = heads_of(shape)
+    dims = {
+        "KV_HEADS": shape.kv_heads,
+        "KEY_DIM": shape.key_dim,
+        "VALUE_DIM": shape.value_dim,
+        "KEY_PAD": heads.key_pad,
+        "VALUE_PAD": heads.value_pad,
+    }
+
+    def tile(tile: TileShape) -> Constants:
+        return dims | {
+            "GROUP": shape.group,
+            "BLOCK": block_size,
+            "UNIT": _unit(shape.key_dim),
+            "TILE_ROWS": tile.rows,
+            "TILE_KEYS": tile.keys,
+            # Tensor cores round float32 to 10 bits unless told not to.
+            "PRECISION": "ieee" if shape.dtype == torch.float32 else "tf32",
+            "num_warps": tile.warps,
+            "num_stages": tile.stages,
+        }
+
+    return _LayerLaunches(
+        kind=kind,
+        q_heads=shape.kv_heads * shape.group,
+        value_dim=shape.value_dim,
+        short=tile(short),
+        long=tile(long),
+        merge={
+            "HEADS": shape.kv_heads * shape.group,
+            "VALUE_DIM": shape.value_dim,
+            "VALUE_PAD": heads.value_pad,
+            "CHUNKS": max(8, min(32, 4096 // heads.value_pad)),
+        },
+        store=dims
+        | {
+            "KEY_UNIT": _unit(shape.key_dim),
+            "VALUE_UNIT": _unit(shape.value_dim),
+            "num_warps": 1,
+        },
+        short_programs=max(1, _SHORT_PROGRAMS * multiprocessors // shape.kv_heads),
+        long_programs=max(1, _LONG_PROGRAMS * multiprocessors // shape.kv_heads),
+    )
+
+
+def _launch(kernel: Any, grid: Sequence[int], *arguments: Any, **constants: Any) -> None:
+    """Raises ``UnsupportedModel`` where a kernel, met for the first time, asks for too much."""
+    try:
+        kernel[tuple(grid)](*arguments, **constants)
+    except OutOfResources as error:
+        raise UnsupportedModel(f"attention of this model does not fit on this GPU: {error}") from (
+            error
         )
 
 
-def power_of_2(value: int) -> int:
-    """The lowest power of two that is not below ``value``."""
-    return 1 << (value - 1).bit_length()
+def _unit(dim: int) -> int:
+    """What all strides of heads of so many dimensions are multiples of, as kernels are told."""
+    return gcd(dim, 16)
 
 
-def attend_paged(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    step: DeviceStep,
-    options: AttentionOptions,
-    *,
-    block_size: int,
-    splits: int | None = None,
-    tile_keys: int | None = None,
-) -> Tensor:
-    """Query [Hq, T, D] over the cache -> [T, Hq, Dv]; rows that are padding come out as zeros.
+def _aligned(heads: Tensor) -> Tensor:
+    """Heads [H, T, D] as the kernels are compiled for, copied where they lie otherwise.
 
-    ``splits`` None spreads the keys of few queries over the whole device; ``tile_keys`` None
-    takes as many keys at a time as registers hold.
+    Rows are without gaps, begin at multiples of ``_unit``, and the first one at 16 bytes.
     """
-    q_heads, tokens, key_dim = query.shape
-    kv_heads, value_dim = values.shape[1], values.shape[2]
-    group = q_heads // kv_heads
-    tiles = len(step.tile_span)
-    if splits is None:
-        splits = max(1, min(_MOST_SPLITS, _PROGRAMS_WANTED // (tiles * kv_heads)))
-    if query.stride(2) != 1:
-        query = query.contiguous()
-    out = query.new_zeros(tokens, q_heads, value_dim)
-    rows = tokens * q_heads
-    partial_rows = rows * splits if splits > 1 else 0
-    partial_out = torch.zeros(partial_rows, value_dim, dtype=torch.float32, device=query.device)
-    partial_max = torch.full((partial_rows,), -torch.inf, device=query.device)
-    partial_sum = torch.zeros(partial_rows, device=query.device)
-    value_pad = max(16, power_of_2(value_dim))
-    paged_attention[(tiles, kv_heads, splits)](
-        query, keys, values, out, partial_out, partial_max, partial_sum,
-        step.tile_span, step.tile_first, step.span_row, step.span_length, step.span_start,
-        step.table_start, step.tables,
-        query if options.sinks is None else options.sinks,
-        options.scale, options.softcap or 0.0, options.window or 0,
-        query.stride(0), query.stride(1), rows,
-        GROUP=group, KEY_DIM=key_dim, VALUE_DIM=value_dim,
-        KEY_PAD=max(16, power_of_2(key_dim)), VALUE_PAD=value_pad, BLOCK=block_size,
-        TILE=step.tile, TILE_ROWS=max(16, power_of_2(step.tile * group)),
-        TILE_KEYS=tile_keys or (_TILE_KEYS if key_dim <= 128 else _TILE_KEYS // 2),
-        SPLITS=splits,
-        WINDOWED=options.window is not None,
-        CAPPED=options.softcap is not None,
-        SINKS=options.sinks is not None,
-        # Tensor cores round float32 to 10 bits unless told not to.
-        PRECISION="ieee" if query.dtype == torch.float32 else "tf32",
-    )  # fmt: skip
-    if splits > 1:
-        merge_splits[(rows,)](
-            partial_out, partial_max, partial_sum, out, rows,
-            VALUE_DIM=value_dim, VALUE_PAD=value_pad, SPLITS=splits,
-        )  # fmt: skip
-    return out
+    unit = _unit(heads.shape[2])
+    odd = heads.stride(2) != 1 or _stride(heads, 0) % unit or _stride(heads, 1) % unit
+    if odd or heads.data_ptr() % _ALIGNED_BYTES:
+        return heads.clone(memory_format=torch.contiguous_format)
+    return heads
 
 
-def upload(step: StepArrays, tile: int, device: torch.device) -> DeviceStep:
-    """Bring a step to the device, in one copy."""
-    spans = step.spans
-    tiles = [(i, at) for i, span in enumerate(spans) for at in range(0, span.length, tile)]
-    parts = [
-        step.slots[0],
-        np.array([span.row for span in spans], dtype=np.int64),
-        *span_numbers(spans),
-        *np.array(tiles, dtype=np.int64).T,
-    ]
-    packed = torch.from_numpy(np.concatenate(parts))
-    if device.type == "cuda":
-        packed = packed.pin_memory().to(device, non_blocking=True)
-    ends = np.cumsum([len(part) for part in parts])
-    slots, row, length, start, table_start, tables, tile_span, tile_first = packed.tensor_split(
-        torch.from_numpy(ends[:-1])
-    )
-    return DeviceStep(
-        slots=slots,
-        span_row=row,
-        span_length=length,
-        span_start=start,
-        table_start=table_start,
-        tables=tables,
-        tile_span=tile_span,
-        tile_first=tile_first,
-        tile=tile,
-    )
-
-
-def span_numbers(spans: Sequence[SpanLayout]) -> tuple[Ints, Ints, Ints, Ints]:
-    """Length and start of each span, where its blocks begin in ``tables``, and these tables."""
-    blocks = np.array([len(span.blocks[0]) for span in spans], dtype=np.int64)
-    return (
-        np.array([span.length for span in spans], dtype=np.int64),
-        np.array([span.start for span in spans], dtype=np.int64),
-        np.cumsum(blocks) - blocks,
-        np.concatenate([np.empty(0, dtype=np.int64), *(span.blocks[0] for span in spans)]),
-    )
+def _stride(heads: Tensor, dim: int) -> int:
+    """Of a dimension that has one place only, torch may say anything."""
+    return heads.stride(dim) if heads.shape[dim] > 1 else 0

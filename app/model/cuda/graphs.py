@@ -1,227 +1,351 @@
-"""Small steps replayed from CUDA graphs: one launch instead of Python for every layer.
+"""Steps on CUDA: replayed from a graph where one fits, else launched one by one.
 
-A graph is fixed in shape, so a step is padded to a bucket of so many sequences with so many
-tokens each. Its inputs lie in one buffer, filled on the host and copied once::
+Launched from Python, a small step waits for Python. A CUDA graph of it is one launch, but fixed in
+shape, so there is one for each of some thirty *buckets*: so many tokens, in whatever spans, and so
+many rows of logits. A step is padded to the smallest bucket it fits in. All that differs between
+two steps of a bucket lies in one buffer (``step_buffers``), which a step that no graph fits goes
+through as well: both are the same launches on the same inputs, and padding is the only difference.
 
-    token_ids | positions | slots | span_length | span_start | table_start | logits_rows | tables
-        N           N         N         S             S             S             N         ...
+After all graphs are captured, each is replayed with random steps and compared with the same step
+launched one by one, twice, so that what one graph does to another's memory shows.
 
-with S sequences, N = S * tokens of the bucket; of ``tables``, the last part, only what is in use
-is copied. Padded tokens write to the spare block and nothing reads them. Sampling and masks stay
-outside. Choosing and padding run anywhere; only ``CudaGraphs`` needs a GPU.
+Choosing, padding and comparing run anywhere; only ``GraphCapture`` needs a GPU.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from app.model.cuda.attention import DeviceStep, TritonAttention, span_numbers
+from app.core.errors import UnsupportedModel
+from app.model.cuda.attention import TritonAttention
+from app.model.cuda.step_buffers import DeviceStep, Layout, ListSizes, StepBuffers, put_drawn
+from app.model.cuda.trial_steps import TrialSteps
+from app.model.cuda.work import Kind, Work, most_chunks
 from app.model.forward import RaggedForward
-from app.model.inputs import Ints, StepArrays
-from app.model.kv_storage import KvStorage
+from app.model.inputs import StepArrays
+from app.model.self_check import row_errors
 
-_TOKEN_BUCKETS = (1, 4, 8)
-_MOST_ROWS = 256
-"""Beyond this many tokens a step computes for longer than Python takes to launch it."""
+_SIZES = (1, 2, 4, *range(8, 32, 8), *range(32, 64, 16), *range(64, 128, 16), *range(128, 256, 32),
+          *range(256, 512, 64), *range(512, 1024, 128), *range(1024, 4097, 256))  # fmt: skip
+"""Tokens of the buckets. Below 128 a step reads weights for longer than padding computes; above,
+padding is a quarter at most, and a tenth on average."""
+_FEW_ROWS_FROM = 128
+"""From so many tokens on there is a bucket with rows of logits for a quarter of them, too: a step
+of so many is mostly leaps and prompts."""
+_MOST_TABLE_BLOCKS = 1 << 20
+"""Of all sequences of a replayed step together: 512 answers of 32,000 tokens, in blocks of 16."""
+_MOST_CHUNKS = 64
+"""Items for each token of a captured batch-invariant step."""
+_WARM_TOKENS = 64
+_WARM_UPS = 2
+_TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
+"""Largest relative error of a row of logits between a replay and the same launches."""
+_PADDING_TOLERANCE = 0.5
+"""Of the middle row of a padded step: libraries choose other products for other shapes. Rows that
+have nothing to do with each other are 1.4 apart."""
+_COMPARED_ROWS = 64
+"""Logits compared at a time: they are widened to float32."""
 
-_EMPTY = np.empty(0, dtype=np.int64)
-_NOTHING = StepArrays(_EMPTY, _EMPTY, (_EMPTY,), _EMPTY, spans=())
+_NO_INTS = np.empty(0, dtype=np.int64)
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Bucket:
     """The shape of one captured step."""
 
-    sequences: int
     tokens: int
-    """Tokens of each sequence."""
-
-    @property
-    def rows(self) -> int:
-        return self.sequences * self.tokens
+    rows: int
+    """Rows of logits."""
 
 
-def make_buckets(max_sequences: int) -> tuple[Bucket, ...]:
-    """Powers of two of sequences by 1, 4 and 8 tokens; the cheapest first."""
-    powers = [1 << i for i in range(max_sequences.bit_length())]
-    found = [Bucket(s, t) for t in _TOKEN_BUCKETS for s in powers if s * t <= _MOST_ROWS]
-    return tuple(sorted(found, key=lambda bucket: (bucket.rows, bucket.tokens)))
+def make_buckets(max_tokens: int) -> tuple[Bucket, ...]:
+    """The smallest first; none for ``max_tokens`` 0."""
+    sizes = [size for size in _SIZES if size <= max_tokens]
+    buckets = [Bucket(size, size) for size in sizes]
+    buckets += [Bucket(size, size // 4) for size in sizes if size >= _FEW_ROWS_FROM]
+    return tuple(sorted(buckets))
 
 
-def choose_bucket(buckets: Sequence[Bucket], step: StepArrays) -> Bucket | None:
-    """The cheapest bucket the step fits in; None where it fits in none."""
-    sequences = len(step.spans)
-    longest = max(span.length for span in step.spans)
-    fitting = (b for b in buckets if b.sequences >= sequences and b.tokens >= longest)
-    return next(fitting, None)
+def choose_bucket(buckets: Sequence[Bucket], tokens: int, rows: int) -> Bucket | None:
+    """The smallest bucket that has room for so many; None where none has."""
+    return next((b for b in buckets if b.tokens >= tokens and b.rows >= rows), None)
 
 
-def pad(step: StepArrays, bucket: Bucket, spare_slot: int) -> StepArrays:
-    """The same step with every span moved to a row of its own in the bucket.
+def list_sizes(kind: Kind, tokens: int, max_model_len: int) -> ListSizes:
+    """What the lists of a captured step of so many tokens hold.
 
-    Rows that no span fills hold token 0 at position 0 and write to ``spare_slot``.
+    Enough for every mix of spans; batch-invariant, for some 64,000 keys of each on average.
     """
-    lengths = np.array([span.length for span in step.spans], dtype=np.int64)
-    firsts = np.arange(len(lengths)) * bucket.tokens
-    moved = np.arange(int(lengths.sum())) + np.repeat(
-        firsts - np.cumsum(lengths) + lengths, lengths
-    )
-    token_ids = np.zeros(bucket.rows, dtype=np.int64)
-    positions = np.zeros(bucket.rows, dtype=np.int64)
-    slots = np.full(bucket.rows, spare_slot, dtype=np.int64)
-    token_ids[moved] = step.token_ids
-    positions[moved] = step.positions
-    slots[moved] = step.slots[0]
-    return StepArrays(
-        token_ids=token_ids,
-        positions=positions,
-        slots=(slots,),
-        logits_rows=moved[step.logits_rows],
-        spans=tuple(
-            replace(span, row=first)
-            for span, first in zip(step.spans, firsts.tolist(), strict=True)
-        ),
-    )
+    chunks = min(most_chunks(kind, max_model_len), _MOST_CHUNKS)
+    if not kind.short_tokens:
+        return ListSizes(short=0, long=tokens * chunks, merges=tokens)
+    tiles = 0
+    if tokens > kind.short_most:
+        tiles = tokens // (kind.short_most + 1) + tokens // kind.long_tokens + 1
+    return ListSizes(short=tokens * chunks, long=tiles * chunks, merges=tokens)
 
 
-class GraphInputs:
-    """The buffer of one bucket on the host and on the device, and its parts."""
+class Replay(Protocol):
+    def replay(self) -> None:
+        """Start what was captured once more."""
 
-    def __init__(self, bucket: Bucket, blocks_per_sequence: int, device: torch.device) -> None:
-        self.bucket = bucket
-        s, n = bucket.sequences, bucket.rows
-        self._lengths = (n, n, n, s, s, s, n, s * blocks_per_sequence)
-        self._head = sum(self._lengths[:-1])
-        host = torch.zeros(sum(self._lengths), dtype=torch.long)
-        self._host = host.pin_memory() if device.type == "cuda" else host
-        self._parts: list[Ints] = np.split(self._host.numpy(), np.cumsum(self._lengths)[:-1])
-        self._device = torch.zeros(sum(self._lengths), dtype=torch.long, device=device)
-        parts = torch.split_with_sizes(self._device, list(self._lengths))
-        self.token_ids, self.positions = parts[0].unsqueeze(0), parts[1].unsqueeze(0)
-        self.logits_rows = parts[6]
-        self._step_parts = parts
-        self._copied: Any = None
-        if device.type == "cuda":
-            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
-    def device_step(self, tile: int) -> DeviceStep:
-        """What the kernel reads: views of the buffer, and the parts that never change."""
-        s, tokens = self.bucket.sequences, self.bucket.tokens
-        device = self._device.device
-        tiles = [(i, at) for i in range(s) for at in range(0, tokens, tile)]
-        tile_span, tile_first = torch.tensor(tiles, device=device).T.contiguous()
-        return DeviceStep(
-            slots=self._step_parts[2],
-            span_row=torch.arange(0, s * tokens, tokens, device=device),
-            span_length=self._step_parts[3],
-            span_start=self._step_parts[4],
-            table_start=self._step_parts[5],
-            tables=self._step_parts[7],
-            tile_span=tile_span,
-            tile_first=tile_first,
-            tile=tile,
-        )
+class Capture(Protocol):
+    def __call__(self, launch: Callable[[], None]) -> Replay:
+        """Record what ``launch`` starts on the device."""
 
-    def load(self, padded: StepArrays) -> None:
-        """Fill the buffer with a step padded to this bucket, and start copying it over."""
-        if self._copied is not None:
-            # The device may still be reading what the step before left here.
-            self._copied.synchronize()
-        length, start, table_start, tables = span_numbers(padded.spans)
-        arrays = (padded.token_ids, padded.positions, padded.slots[0], length, start, table_start)
-        self._host[: self._head] = 0
-        for part, values in zip(self._parts, (*arrays, padded.logits_rows, tables), strict=True):
-            part[: len(values)] = values
-        end = self._head + len(tables)
-        self._device[:end].copy_(self._host[:end], non_blocking=True)
-        if self._copied is not None:
-            self._copied.record()
+
+class GraphCapture:
+    """Captures CUDA graphs that share one pool of memory."""
+
+    def __init__(self) -> None:
+        self._pool: Any = torch.cuda.graph_pool_handle()
+
+    def __call__(self, launch: Callable[[], None]) -> Replay:
+        side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(_WARM_UPS):  # libraries choose their products, and allocate
+                launch()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            launch()
+        return graph
 
 
 @dataclass(frozen=True, slots=True)
 class _Captured:
-    inputs: GraphInputs
-    graph: torch.cuda.CUDAGraph
-    logits: Tensor
-    """Shape [rows of the bucket, width]: overwritten by every replay."""
+    """A graph, with all that it reads and would not keep alive itself."""
+
+    layout: Layout
+    step: DeviceStep
+    launch: Callable[[], None]
+    graph: Replay
 
 
-class CudaGraphs:
-    """Captured forward passes of one model, by bucket."""
+class CudaSteps:
+    """Runs one model's steps."""
 
     def __init__(
         self,
         forward: RaggedForward,
         attention: TritonAttention,
-        storage: KvStorage,
         *,
-        max_sequences: int,
+        max_graph_tokens: int,
         max_model_len: int,
+        capture: Callable[[], Capture] = GraphCapture,
     ) -> None:
+        """``max_graph_tokens`` 0: no graphs. ``prepare`` comes before the first ``run``."""
         self._forward = forward
-        self._attention = attention
-        self._storage = storage
-        self._buckets = make_buckets(max_sequences)
-        self._blocks_per_sequence = -(-max_model_len // storage.block_size)
+        self.attention = attention
+        self._storage = attention.storage
+        self._device = next(iter(self._storage.keys.values())).device
+        self._buckets = make_buckets(max_graph_tokens)
+        self._max_model_len = max_model_len
+        self._make_capture = capture
+        self._layouts = {bucket: self._layout(bucket) for bucket in self._buckets}
+        self._buffers = StepBuffers(
+            self._device, max([layout.end for layout in self._layouts.values()], default=0)
+        )
         self._captured: dict[Bucket, _Captured] = {}
+        self._logits = torch.empty(0)
+        """Of the largest bucket's rows: all replays write here."""
 
     @property
     def count(self) -> int:
         """Step shapes captured."""
         return len(self._captured)
 
-    def capture(self) -> None:
-        """Capture every bucket, the largest first.
+    @torch.inference_mode()
+    def prepare(self) -> None:
+        """Compile all kernels, capture all buckets, and compare their replays.
 
-        A model that waits for the device inside its forward pass cannot be captured: none of
-        its steps is then, and they run as they are.
+        A model that waits for the device inside its forward pass cannot be captured: none of its
+        steps is then, and they are launched one by one. Raises ``UnsupportedModel`` where a kernel
+        does not fit into the GPU, or a replay is not what it should be.
         """
-        pool = torch.cuda.graph_pool_handle()
+        logits = self._warm_up()
+        if not self._buckets:
+            return
+        self._logits = logits.new_empty(max(b.rows for b in self._buckets), logits.shape[1])
         try:
+            capture = self._make_capture()
             for bucket in reversed(self._buckets):
-                self._captured[bucket] = self._capture(bucket, pool)
+                self._captured[bucket] = self._capture(bucket, capture)
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             self._captured.clear()
             self._buckets = ()
-            _log.warning("decode steps run without CUDA graphs: %s", error)
-
-    def run(self, step: StepArrays) -> Tensor | None:
-        """Logits of the step's rows as ``RaggedForward.run`` gives; None where no graph fits."""
-        bucket = choose_bucket(self._buckets, step)
-        if bucket is None:
-            return None
-        captured = self._captured[bucket]
-        captured.inputs.load(pad(step, bucket, self._spare_slot))
-        captured.graph.replay()
-        rows = captured.inputs.logits_rows[: len(step.logits_rows)]
-        return captured.logits.index_select(0, rows)
-
-    @property
-    def _spare_slot(self) -> int:
-        return self._storage.groups[0].spare_block * self._storage.block_size
+            _log.warning("steps run without CUDA graphs: %s", error)
+        self._check_replays()
 
     @torch.inference_mode()
-    def _capture(self, bucket: Bucket, pool: Any) -> _Captured:
-        device = next(iter(self._storage.keys.values())).device
-        inputs = GraphInputs(bucket, self._blocks_per_sequence, device)
-        inputs.load(pad(_NOTHING, bucket, self._spare_slot))
-        self._attention.begin_on_device(inputs.device_step(self._attention.tile(bucket.tokens)))
-        side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(2):  # compiles the kernels, and lets libraries allocate
-                self._forward.compute(inputs.token_ids, inputs.positions, 0)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
-            logits = self._forward.compute(inputs.token_ids, inputs.positions, 0)
-        return _Captured(inputs=inputs, graph=graph, logits=logits)
+    def run(self, step: StepArrays, drawn: Tensor | None = None) -> Tensor:
+        """Logits of the step's rows, [R, width], valid until the next ``run``.
+
+        ``drawn`` are token ids [rows of the step before], int64, still on the device:
+        ``step.drawn_rows`` says which tokens are among them.
+        """
+        fitting = self.find_bucket(step)
+        if fitting is None:
+            return self._run_eagerly(step, drawn)
+        bucket, works = fitting
+        captured = self._captured[bucket]
+        self._load(captured, step, works, drawn)
+        captured.graph.replay()
+        return self._logits[: len(step.logits_rows)]
+
+    def find_bucket(self, step: StepArrays) -> tuple[Bucket, list[Work]] | None:
+        """The bucket whose graph a step is replayed from, and its lists; None: it fits in none."""
+        bucket = choose_bucket(self._buckets, len(step.token_ids), len(step.logits_rows))
+        if bucket is None:
+            return None
+        works = self._padded_work(step, bucket)
+        return None if works is None else (bucket, works)
+
+    def _padded_work(self, step: StepArrays, bucket: Bucket) -> list[Work] | None:
+        """The lists of a step with padding up to ``bucket``; None where they are too long."""
+        layout = self._layouts[bucket]
+        blocks = sum(len(table) for span in step.spans for table in span.blocks)
+        if blocks > layout.table_blocks:
+            return None
+        works = self.attention.list_work(step, range(len(step.token_ids), bucket.tokens))
+        fits = all(sizes.hold(work) for sizes, work in zip(layout.lists, works, strict=True))
+        return works if fits else None
+
+    def _run_eagerly(self, step: StepArrays, drawn: Tensor | None) -> Tensor:
+        self.attention.begin(step)
+        device_step = self.attention.step
+        if drawn is not None:
+            put_drawn(device_step, drawn)
+        return self._compute(device_step)
+
+    def _compute(self, step: DeviceStep) -> Tensor:
+        return self._forward.compute(step.token_ids, step.positions, step.logits_rows)
+
+    def _load(
+        self, captured: _Captured, step: StepArrays, works: list[Work], drawn: Tensor | None = None
+    ) -> None:
+        self._buffers.load(captured.layout, step, works, self.attention.spare_slots)
+        if drawn is not None:
+            put_drawn(captured.step, drawn)
+
+    def _layout(self, bucket: Bucket) -> Layout:
+        sequence_blocks = -(self._max_model_len // -self._storage.block_size)
+        groups = len(self._storage.groups)
+        return Layout(
+            tokens=bucket.tokens,
+            rows=bucket.rows,
+            groups=groups,
+            lists=[
+                list_sizes(kind, bucket.tokens, self._max_model_len)
+                for kind in self.attention.kinds
+            ],
+            tables=min(bucket.tokens * sequence_blocks * groups, _MOST_TABLE_BLOCKS),
+        )
+
+    def _nothing(self) -> StepArrays:
+        """A step of no token, to be padded."""
+        slots = (_NO_INTS,) * len(self._storage.groups)
+        return StepArrays(_NO_INTS, _NO_INTS, slots, _NO_INTS, spans=(), drawn_rows=_NO_INTS)
+
+    def _warm_up(self) -> Tensor:
+        """Every launch of a forward pass, with work or without, so that its kernels are there.
+
+        Returns one row of logits.
+        """
+        layout = Layout(
+            tokens=_WARM_TOKENS,
+            rows=1,
+            groups=len(self._storage.groups),
+            lists=[ListSizes(_WARM_TOKENS, _WARM_TOKENS, 1)] * len(self.attention.kinds),
+            tables=1,
+        )
+        nothing = self._nothing()
+        buffers = StepBuffers(self._device, layout.end)
+        step = buffers.device_step(layout, [[sizes.whole()] for sizes in layout.lists])
+        works = self.attention.list_work(nothing, range(_WARM_TOKENS))
+        buffers.load(layout, nothing, works, self.attention.spare_slots)
+        put_drawn(step, step.token_ids[0])
+        self.attention.begin_on_device(step)
+        return self._compute(step)
+
+    def _capture(self, bucket: Bucket, capture: Capture) -> _Captured:
+        layout, attention, forward = self._layouts[bucket], self.attention, self._forward
+        step = self._buffers.device_step(layout, [[sizes.whole()] for sizes in layout.lists])
+        logits = self._logits[: bucket.rows]
+
+        def launch() -> None:  # does not hold ``self``, which holds the graph and its memory
+            attention.begin_on_device(step)
+            logits.copy_(forward.compute(step.token_ids, step.positions, step.logits_rows))
+
+        nothing = self._nothing()
+        works = self.attention.list_work(nothing, range(bucket.tokens))
+        self._buffers.load(layout, nothing, works, self.attention.spare_slots)
+        return _Captured(layout, step, launch, capture(launch))
+
+    def _check_replays(self) -> None:
+        """Raises ``UnsupportedModel`` where a replay is not the step that it should be."""
+        trials = TrialSteps(self._storage, self._max_model_len)
+        with trials.noise_in_cache():
+            for bucket in (*self._captured, *reversed(self._captured)):
+                self._check_replay(bucket, trials.step(bucket.tokens, bucket.rows))
+
+    def _check_replay(self, bucket: Bucket, step: StepArrays) -> None:
+        works = self._padded_work(step, bucket)
+        assert works is not None, "a trial step fits its bucket"
+        captured, rows = self._captured[bucket], len(step.logits_rows)
+        alone = self._run_eagerly(step, None).clone()
+        self._load(captured, step, works)
+        self._forget(step)
+        captured.launch()
+        launched = self._logits[:rows].clone()
+        self._logits.fill_(torch.nan)
+        self._load(captured, step, works)
+        self._forget(step)
+        captured.graph.replay()
+        errors = _row_errors(self._logits[:rows], launched)
+        tolerance = _TOLERANCE[next(iter(self._storage.keys.values())).dtype]
+        shape = f"a step of {bucket.tokens} tokens and {bucket.rows} rows of logits"
+        if not errors.max() <= tolerance:  # so written that NaN fails too
+            raise UnsupportedModel(
+                f"{shape}, replayed from its CUDA graph, is not what the same launches give "
+                f"(relative error {errors.max():.2g}, allowed {tolerance:.2g}); "
+                "turn cuda_graphs off"
+            )
+        middle = float(np.median(_row_errors(launched, alone)))
+        if not middle <= _PADDING_TOLERANCE:
+            raise UnsupportedModel(
+                f"{shape} is not what it is without padding (relative error of the middle row "
+                f"{middle:.2g}, allowed {_PADDING_TOLERANCE:.2g}); turn cuda_graphs off"
+            )
+
+    def _forget(self, step: StepArrays) -> None:
+        """Take from the cache what this step has written there before."""
+        for layer, group in self._storage.group_of.items():
+            slots = torch.from_numpy(step.slots[group]).to(self._device)
+            for tensors in (self._storage.keys, self._storage.values):
+                tensors[layer].index_fill_(0, slots, 0)
+
+
+def _row_errors(logits: Tensor, expected: Tensor) -> NDArray[np.float32]:
+    """Of rows that may be too many to widen them at once."""
+    size = _COMPARED_ROWS
+    parts = [
+        row_errors(logits[at : at + size], expected[at : at + size])
+        for at in range(0, len(logits), size)
+    ]
+    errors: NDArray[np.float32] = torch.cat(parts).cpu().numpy()
+    return errors

@@ -1,14 +1,28 @@
-"""The paged attention kernel: ragged queries, grouped heads, window, softcap, sinks, split keys.
+"""The paged attention kernels: a list of work items, a fixed number of programs, a merge.
 
-One program computes one tile of queries of one span for one key head, over one share of the
-keys, keeping a running softmax (Milakov and Gimelshein, 2018; Dao, FlashAttention-2, 2023). A
-tile's rows are ``TILE`` query tokens times G query heads::
+An item is one tile of queries of one span against one chunk of its keys, for one key head at a
+time (program axis 1), with a running softmax (Milakov and Gimelshein, 2018; Dao, FlashAttention-2,
+2023). A tile's rows are query tokens times the G query heads of a key head::
 
-    row r of a tile   ->  query token  tile_first + r // G,   query head  kv_head * G + r % G
+    row r of a tile   ->  query token  r // G,   query head  kv_head * G + r % G
 
-With more than one split, each program leaves an unfinished sum, and ``merge_splits`` weighs and
-adds them. Everything a program needs to know about its step is read from device memory, so the
-same launch can be captured in a CUDA graph and replayed for other spans.
+    item    row  tokens  position  table  low  high  partial  -          (int32 each)
+            |    |       |         |      |    |     where its unfinished sums go; -1: to the output
+            |    |       |         |      keys seen: [low, high)
+            |    |       |         where in ``tables`` the span's blocks begin
+            |    |       position of the tile's first token
+            |    tokens in the tile
+            the tile's first token
+
+Where the keys of a tile are more than one chunk, ``merge_chunks`` weighs and adds the unfinished
+sums, in the order of the chunks. All that differs between steps is read from device
+memory, so one launch serves every step, and a CUDA graph may replay it. The keys of a chunk are
+worked through at absolute multiples of ``TILE_KEYS``, so a row's sums do not depend on the rows
+beside it.
+
+Integers that vary from step to step or from model to model are ``do_not_specialize``: Triton would
+compile a variant where one happens to be 1, or a multiple of 16. Pointers have to be aligned to 16
+bytes for the same reason; ``launching`` sees to it.
 
 This module needs triton; nothing imports it on a machine without CUDA but its tests.
 """
@@ -19,127 +33,231 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+ITEM = 8
+"""Integers of a work item."""
+MERGE = 8
+"""Integers of a merge: row, its first partial row, partial rows between chunks, number of the first
+chunk, that after the last one; the others are unused."""
+COUNTS = 4
+"""Integers that say how long the lists are: short tiles, long tiles, merges, and one unused."""
 
-@triton.jit  # type: ignore[untyped-decorator]
+
+@triton.jit(do_not_specialize=["window", "query_head_stride", "query_row_stride"])  # type: ignore[untyped-decorator]
 def paged_attention(
     query: tl.tensor, keys: tl.tensor, values: tl.tensor, out: tl.tensor,
     partial_out: tl.tensor, partial_max: tl.tensor, partial_sum: tl.tensor,
-    tile_span: tl.tensor, tile_first: tl.tensor,
-    span_row: tl.tensor, span_length: tl.tensor, span_start: tl.tensor,
-    table_start: tl.tensor, tables: tl.tensor,
-    sinks: tl.tensor, scale: tl.tensor, softcap: tl.tensor, window: tl.tensor,
-    query_head_stride: tl.tensor, query_row_stride: tl.tensor, rows: tl.tensor,
-    GROUP: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
-    KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr, BLOCK: tl.constexpr,
-    TILE: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_KEYS: tl.constexpr, SPLITS: tl.constexpr,
+    items: tl.tensor, counts: tl.tensor, tables: tl.tensor, sinks: tl.tensor,
+    scale: tl.tensor, softcap: tl.tensor, window: tl.tensor,
+    query_head_stride: tl.tensor, query_row_stride: tl.tensor,
+    LIST: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr,
+    KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
+    KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
+    TILE_ROWS: tl.constexpr, TILE_KEYS: tl.constexpr,
     WINDOWED: tl.constexpr, CAPPED: tl.constexpr, SINKS: tl.constexpr, PRECISION: tl.constexpr,
 ) -> None:  # fmt: skip
-    tile = tl.program_id(0)
     kv_head = tl.program_id(1)
-    split = tl.program_id(2)
-    kv_heads = tl.num_programs(1)
-    span = tl.load(tile_span + tile)
-    first = tl.load(tile_first + tile)
-    length = tl.load(span_length + span)
-    start = tl.load(span_start + span)
-    table = tables + tl.load(table_start + span)
-
+    count = tl.load(counts + LIST)
+    query_head_stride = tl.multiple_of(query_head_stride, UNIT)
+    query_row_stride = tl.multiple_of(query_row_stride, UNIT)
     r = tl.arange(0, TILE_ROWS)
-    token = first + r // GROUP
     head = kv_head * GROUP + r % GROUP
-    real = (token < length) & (r < TILE * GROUP)
-    row = (tl.load(span_row + span) + token).to(tl.int64)
-    position = start + token
     d = tl.arange(0, KEY_PAD)
     e = tl.arange(0, VALUE_PAD)
-    q = tl.load(
-        query + head[:, None] * query_head_stride + row[:, None] * query_row_stride + d[None, :],
-        mask=real[:, None] & (d < KEY_DIM)[None, :],
-        other=0.0,
-    )
+    for index in range(tl.program_id(0), count, tl.num_programs(0)):
+        item = items + index * 8
+        row = tl.load(item)
+        tokens = tl.load(item + 1)
+        first = tl.load(item + 2)
+        table = tables + tl.load(item + 3)
+        low = tl.load(item + 4)
+        high = tl.load(item + 5)
+        partial = tl.load(item + 6)
 
-    highest = tl.full([TILE_ROWS], float("-inf"), tl.float32)
-    total = tl.zeros([TILE_ROWS], tl.float32)
-    if SINKS:  # noqa: SIM102 (known when compiling; the other only when running)
-        # A sink is a key with no value, seen by the first split only.
-        if split == 0:
-            highest = tl.load(sinks + head, mask=real, other=0.0).to(tl.float32)
-            total = tl.full([TILE_ROWS], 1.0, tl.float32)
-    sums = tl.zeros([TILE_ROWS, VALUE_PAD], tl.float32)
-
-    # Keys that some row of this tile sees: [begin, end), shared out to the splits.
-    end = start + tl.minimum(length, first + TILE)
-    begin = 0
-    if WINDOWED:
-        begin = tl.maximum(0, start + first - window + 1) // TILE_KEYS * TILE_KEYS
-    share = tl.cdiv(tl.cdiv(end - begin, TILE_KEYS), SPLITS) * TILE_KEYS
-    low = begin + split * share
-    high = tl.minimum(end, low + share)
-    for at in range(low, high, TILE_KEYS):
-        key_position = at + tl.arange(0, TILE_KEYS)
-        exists = key_position < end
-        block = tl.load(table + key_position // BLOCK, mask=exists, other=0).to(tl.int64)
-        slot = (block * BLOCK + key_position % BLOCK) * kv_heads + kv_head
-        k = tl.load(
-            keys + slot[None, :] * KEY_DIM + d[:, None],
-            mask=exists[None, :] & (d < KEY_DIM)[:, None],
+        token = r // GROUP
+        real = token < tokens
+        position = first + token
+        # One comparison for what is real, exists and lies before: the last key a row sees.
+        last = tl.where(real, tl.minimum(position, high - 1), -1)
+        q = tl.load(
+            query
+            + head[:, None].to(tl.int64) * query_head_stride
+            + (row + token)[:, None].to(tl.int64) * query_row_stride
+            + d[None, :],
+            mask=real[:, None] & (d < KEY_DIM)[None, :],
             other=0.0,
         )
-        scores = tl.dot(q, k, input_precision=PRECISION) * scale
-        if CAPPED:
-            decay = tl.exp(-2.0 * tl.abs(scores / softcap))
-            tanh = (1.0 - decay) / (1.0 + decay)
-            scores = tl.where(scores < 0.0, -tanh, tanh) * softcap
-        seen = (key_position[None, :] <= position[:, None]) & exists[None, :] & real[:, None]
-        if WINDOWED:
-            seen = seen & (position[:, None] - key_position[None, :] < window)
-        scores = tl.where(seen, scores, float("-inf"))
-        new_highest = tl.maximum(highest, tl.max(scores, 1))
-        base = tl.where(new_highest == float("-inf"), 0.0, new_highest)
-        weights = tl.exp(scores - base[:, None])
-        shrink = tl.exp(highest - base)
-        total = total * shrink + tl.sum(weights, 1)
-        highest = new_highest
-        v = tl.load(
-            values + slot[:, None] * VALUE_DIM + e[None, :],
-            mask=exists[:, None] & (e < VALUE_DIM)[None, :],
-            other=0.0,
-        )
-        sums = sums * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
+        highest = tl.full([TILE_ROWS], float("-inf"), tl.float32)
+        total = tl.zeros([TILE_ROWS], tl.float32)
+        sums = tl.zeros([TILE_ROWS, VALUE_PAD], tl.float32)
 
-    kept = real[:, None] & (e < VALUE_DIM)[None, :]
-    place = row * (GROUP * kv_heads) + head
-    if SPLITS == 1:
-        result = sums / tl.where(total == 0.0, 1.0, total)[:, None]
-        tl.store(
-            out + place[:, None] * VALUE_DIM + e[None, :], result.to(out.dtype.element_ty), kept
-        )
-    else:
-        place += split.to(tl.int64) * rows
-        tl.store(partial_out + place[:, None] * VALUE_DIM + e[None, :], sums, kept)
-        tl.store(partial_max + place, highest, real)
-        tl.store(partial_sum + place, total, real)
+        begin = low // TILE_KEYS * TILE_KEYS
+        key_position = begin + tl.arange(0, TILE_KEYS)
+        exists = (key_position >= low) & (key_position < high)
+        # Read one turn ahead: the addresses of keys and values wait for it.
+        block = tl.load(table + key_position // BLOCK, mask=exists, other=0)
+        for at in range(begin, high, TILE_KEYS):
+            key_position = at + tl.arange(0, TILE_KEYS)
+            # Blocks before ``low`` may be another sequence's by now.
+            exists = (key_position >= low) & (key_position < high)
+            slot = block.to(tl.int64) * BLOCK + key_position % BLOCK
+            slot = slot * KV_HEADS + kv_head
+            later = key_position + TILE_KEYS
+            block = tl.load(table + later // BLOCK, mask=later < high, other=0)
+            k = tl.load(
+                keys + slot[None, :] * KEY_DIM + d[:, None],
+                mask=exists[None, :] & (d < KEY_DIM)[:, None],
+                other=0.0,
+            )
+            # Scores are powers of two: scale and softcap carry the logarithm of e.
+            scores = tl.dot(q, k, input_precision=PRECISION) * (scale * 1.4426950408889634)
+            if CAPPED:
+                cap = softcap * 1.4426950408889634
+                decay = tl.exp2(-2.885390081777927 * tl.abs(scores / cap))
+                tanh = (1.0 - decay) / (1.0 + decay)
+                scores = tl.where(scores < 0.0, -tanh, tanh) * cap
+            seen = key_position[None, :] <= last[:, None]
+            if WINDOWED:
+                near = position[:, None] - key_position[None, :] < window
+                seen = seen & near & exists[None, :]
+            scores = tl.where(seen, scores, float("-inf"))
+            new_highest = tl.maximum(highest, tl.max(scores, 1))
+            base = tl.where(new_highest == float("-inf"), 0.0, new_highest)
+            weights = tl.exp2(scores - base[:, None])
+            shrink = tl.exp2(highest - base)
+            total = total * shrink + tl.sum(weights, 1)
+            highest = new_highest
+            v = tl.load(
+                values + slot[:, None] * VALUE_DIM + e[None, :],
+                mask=exists[:, None] & (e < VALUE_DIM)[None, :],
+                other=0.0,
+            )
+            sums = tl.dot(weights.to(v.dtype), v, sums * shrink[:, None], input_precision=PRECISION)
+
+        kept = real[:, None] & (e < VALUE_DIM)[None, :]
+        if partial < 0:
+            whole, weight = sums, total
+            if SINKS:
+                whole, weight = _add_sink(sums, total, highest, sinks, head, real)
+            result = whole / tl.where(weight == 0.0, 1.0, weight)[:, None]
+            place = (row + token).to(tl.int64) * (GROUP * KV_HEADS) + head
+            tl.store(
+                out + place[:, None] * VALUE_DIM + e[None, :], result.to(out.dtype.element_ty), kept
+            )
+        else:
+            place = (partial + token).to(tl.int64) * (GROUP * KV_HEADS) + head
+            tl.store(partial_out + place[:, None] * VALUE_DIM + e[None, :], sums, kept)
+            tl.store(partial_max + place, highest, real)
+            tl.store(partial_sum + place, total, real)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def merge_splits(
+def _add_sink(
+    sums: tl.tensor, total: tl.tensor, highest: tl.tensor,
+    sinks: tl.tensor, head: tl.tensor, real: tl.tensor,
+) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
+    """A key without a value, added to sums [R, D] of all other keys, whatever their chunks."""
+    sink = tl.load(sinks + head, mask=real, other=0.0).to(tl.float32) * 1.4426950408889634
+    highest_of_all = tl.maximum(highest, sink)
+    shrink = tl.exp2(highest - highest_of_all)
+    return sums * shrink[:, None], total * shrink + tl.exp2(sink - highest_of_all)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def merge_chunks(
     partial_out: tl.tensor, partial_max: tl.tensor, partial_sum: tl.tensor, out: tl.tensor,
-    rows: tl.tensor,
-    VALUE_DIM: tl.constexpr, VALUE_PAD: tl.constexpr, SPLITS: tl.constexpr,
+    merges: tl.tensor, counts: tl.tensor, sinks: tl.tensor,
+    LIST: tl.constexpr, HEADS: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_PAD: tl.constexpr,
+    CHUNKS: tl.constexpr, SINKS: tl.constexpr,
 ) -> None:  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
+    """One row of one head at a time; chunk c of a row is added at place c % CHUNKS of its sum."""
+    count = tl.load(counts + LIST) * HEADS
     e = tl.arange(0, VALUE_PAD)
-    highest = float("-inf")
-    for split in tl.static_range(SPLITS):
-        highest = tl.maximum(highest, tl.load(partial_max + row + split * rows))
-    base = tl.where(highest == float("-inf"), 0.0, highest)
-    total = 0.0
-    sums = tl.zeros([VALUE_PAD], tl.float32)
-    for split in tl.static_range(SPLITS):
-        weight = tl.exp(tl.load(partial_max + row + split * rows) - base)
-        total += weight * tl.load(partial_sum + row + split * rows)
-        sums += weight * tl.load(
-            partial_out + (row + split * rows) * VALUE_DIM + e, mask=e < VALUE_DIM, other=0.0
-        )
-    result = sums / tl.where(total == 0.0, 1.0, total)
-    tl.store(out + row * VALUE_DIM + e, result.to(out.dtype.element_ty), mask=e < VALUE_DIM)
+    for index in range(tl.program_id(0), count, tl.num_programs(0)):
+        head = index % HEADS
+        merge = merges + index // HEADS * 8
+        row = tl.load(merge)
+        partial = tl.load(merge + 1)
+        stride = tl.load(merge + 2)
+        first = tl.load(merge + 3)
+        end = tl.load(merge + 4)
+        begin = first // CHUNKS * CHUNKS
+
+        highest = float("-inf")
+        for at in range(begin, end, CHUNKS):
+            chunk = at + tl.arange(0, CHUNKS)
+            there = (chunk >= first) & (chunk < end)
+            place = (partial + (chunk - first) * stride).to(tl.int64) * HEADS + head
+            highest = tl.maximum(
+                highest,
+                tl.max(tl.load(partial_max + place, mask=there, other=float("-inf")), 0),
+            )
+        base = tl.where(highest == float("-inf"), 0.0, highest)
+        total = 0.0
+        sums = tl.zeros([VALUE_PAD], tl.float32)
+        for at in range(begin, end, CHUNKS):
+            chunk = at + tl.arange(0, CHUNKS)
+            there = (chunk >= first) & (chunk < end)
+            place = (partial + (chunk - first) * stride).to(tl.int64) * HEADS + head
+            weights = tl.exp2(tl.load(partial_max + place, mask=there, other=float("-inf")) - base)
+            total += tl.sum(weights * tl.load(partial_sum + place, mask=there, other=0.0), 0)
+            each = tl.load(
+                partial_out + place[:, None] * VALUE_DIM + e[None, :],
+                mask=there[:, None] & (e < VALUE_DIM)[None, :],
+                other=0.0,
+            )
+            sums += tl.sum(weights[:, None] * each, 0)
+        if SINKS:
+            sink = tl.load(sinks + head).to(tl.float32) * 1.4426950408889634
+            highest_of_all = tl.maximum(highest, sink)
+            shrink = tl.exp2(highest - highest_of_all)
+            sums = sums * shrink
+            total = total * shrink + tl.exp2(sink - highest_of_all)
+        result = sums / tl.where(total == 0.0, 1.0, total)
+        place = row.to(tl.int64) * HEADS + head
+        tl.store(out + place * VALUE_DIM + e, result.to(out.dtype.element_ty), mask=e < VALUE_DIM)
+
+
+@triton.jit(
+    do_not_specialize=["key_head_stride", "key_row_stride", "value_head_stride", "value_row_stride"]
+)  # type: ignore[untyped-decorator]
+def store_keys_and_values(
+    key: tl.tensor, value: tl.tensor, keys: tl.tensor, values: tl.tensor, slots: tl.tensor,
+    key_head_stride: tl.tensor, key_row_stride: tl.tensor,
+    value_head_stride: tl.tensor, value_row_stride: tl.tensor,
+    KV_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
+    KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr,
+    KEY_UNIT: tl.constexpr, VALUE_UNIT: tl.constexpr,
+) -> None:  # fmt: skip
+    """One token and head a program: ``key`` and ``value`` [Hk, T, D] into slots [slots, Hk, D]."""
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1).to(tl.int64)
+    key_head_stride = tl.multiple_of(key_head_stride, KEY_UNIT)
+    key_row_stride = tl.multiple_of(key_row_stride, KEY_UNIT)
+    value_head_stride = tl.multiple_of(value_head_stride, VALUE_UNIT)
+    value_row_stride = tl.multiple_of(value_row_stride, VALUE_UNIT)
+    place = tl.load(slots + token).to(tl.int64) * KV_HEADS + head
+    d = tl.arange(0, KEY_PAD)
+    e = tl.arange(0, VALUE_PAD)
+    k = tl.load(
+        key + head * key_head_stride + token * key_row_stride + d, mask=d < KEY_DIM, other=0.0
+    )
+    tl.store(keys + place * KEY_DIM + d, k, mask=d < KEY_DIM)
+    v = tl.load(
+        value + head * value_head_stride + token * value_row_stride + e,
+        mask=e < VALUE_DIM,
+        other=0.0,
+    )
+    tl.store(values + place * VALUE_DIM + e, v, mask=e < VALUE_DIM)
+
+
+@triton.jit(do_not_specialize=["tokens"])  # type: ignore[untyped-decorator]
+def take_drawn(
+    token_ids: tl.tensor, drawn_rows: tl.tensor, drawn: tl.tensor, tokens: tl.tensor,
+    SIZE: tl.constexpr,
+) -> None:  # fmt: skip
+    """Token ids [T] that a step before drew: of the rows ``drawn_rows`` [T] names; -1: none."""
+    t = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    row = tl.load(drawn_rows + t, mask=t < tokens, other=-1)
+    there = row >= 0
+    ids = tl.load(drawn + row, mask=there, other=0)
+    tl.store(token_ids + t, ids.to(token_ids.dtype.element_ty), mask=there)

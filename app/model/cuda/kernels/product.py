@@ -15,6 +15,7 @@ This module needs triton; nothing imports it on a machine without CUDA but its t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -54,8 +55,8 @@ def tiling(weight: Tensor) -> Tiling:
     """For a ``weight`` [N, K]; its device decides how much is loaded ahead, and nothing else."""
     shared_bytes = _SHARED_BYTES
     if weight.device.type == "cuda":
-        limit = torch.cuda.get_device_properties(weight.device).shared_memory_per_block_optin
-        shared_bytes = min(limit, shared_bytes)
+        properties: Any = torch.cuda.get_device_properties(weight.device)
+        shared_bytes = min(properties.shared_memory_per_block_optin, shared_bytes)
     width, whole_depth = weight.shape
     depth = 128 // weight.element_size()
     columns = 128 if weight.element_size() < 4 and width >= 128 * _PROGRAMS_WANTED else 64

@@ -1,0 +1,249 @@
+"""What a step's kernels and its model read on the device: one buffer, filled by one copy.
+
+A layout cuts the buffer into parts; each begins at a multiple of 16 bytes, as kernels are compiled
+for pointers that do::
+
+    token ids | positions | slots by group | logits rows | drawn rows | lists by kind | tables
+    N int64     N int64     N int64 each     R int64       N int32      int32           int32
+
+A captured graph has a layout of its own, for the most that it takes; a step that runs as it is has
+one of just its size. Of the tables, the last part, only what is used is copied. Host buffers take
+turns, so that the next step is laid out while the device still copies this one; the device's
+buffer is read and written by one stream, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from app.model.cuda.kernels.attention import COUNTS, ITEM, MERGE, take_drawn
+from app.model.cuda.work import Int32s, Wave, Work
+from app.model.inputs import StepArrays
+
+_TURNS = 3
+"""Host buffers: one is filled while the device may still copy the two before."""
+_ALIGNED = 4
+"""Int32s in 16 bytes."""
+_DRAWN_TOKENS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class ListSizes:
+    """How much one kind's lists hold."""
+
+    short: int
+    long: int
+    merges: int
+    waves: int = 1
+
+    @staticmethod
+    def of(work: Work) -> ListSizes:
+        return ListSizes(len(work.short), len(work.long), len(work.merges), len(work.waves))
+
+    def hold(self, work: Work) -> bool:
+        return (
+            len(work.short) <= self.short
+            and len(work.long) <= self.long
+            and len(work.merges) <= self.merges
+            and len(work.waves) <= self.waves
+        )
+
+    def whole(self) -> Wave:
+        """All of the lists, as a graph holds them, whatever a step puts there."""
+        assert self.waves == 1
+        return Wave(slice(0, self.short), slice(0, self.long), slice(0, self.merges))
+
+
+class Layout:
+    """Where the parts of a step lie in a buffer, counted in int32s."""
+
+    def __init__(
+        self, tokens: int, rows: int, groups: int, lists: Sequence[ListSizes], tables: int
+    ) -> None:
+        """``groups`` of the cache; ``tables``: blocks of all spans and groups together."""
+        self.tokens = tokens
+        self.rows = rows
+        self.lists = tuple(lists)
+        self.table_blocks = tables
+        self._end = 0
+        self.token_ids, self.positions = self._part(2 * tokens), self._part(2 * tokens)
+        self.slots = [self._part(2 * tokens) for _ in range(groups)]
+        self.logits_rows = self._part(2 * rows)
+        self.drawn_rows = self._part(tokens)
+        self.kinds = [
+            (
+                self._part(size.waves * COUNTS),
+                self._part(size.short * ITEM),
+                self._part(size.long * ITEM),
+                self._part(size.merges * MERGE),
+            )
+            for size in lists
+        ]
+        self.tables = self._part(tables)
+        self.end = self._end
+
+    def _part(self, length: int) -> slice:
+        start = self._end
+        self._end = -((start + length) // -_ALIGNED) * _ALIGNED
+        return slice(start, start + length)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceWave:
+    """Lists of work on the device; see ``kernels.attention``. None is not launched."""
+
+    counts: Tensor
+    """Shape [COUNTS]."""
+    short: Tensor | None
+    long: Tensor | None
+    merges: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStep:
+    """A step as the model and the kernels read it: views of the buffer; N tokens, R rows."""
+
+    token_ids: Tensor
+    """Shape [1, N]."""
+    positions: Tensor
+    """Shape [1, N]."""
+    slots: Sequence[Tensor]
+    """By cache group, shape [N]: where new keys and values go."""
+    logits_rows: Tensor
+    """Shape [R]."""
+    drawn_rows: Tensor
+    """Shape [N]: the row of the step before that drew a token; -1 where the host knows it."""
+    waves: Sequence[Sequence[DeviceWave]]
+    """By kind of layer."""
+    tables: Tensor
+
+
+class StepBuffers:
+    """A buffer on the device and those on the host that fill it, for layouts of any size.
+
+    Where a layout asks for a larger one, it is made; views of the old buffer stay what they are,
+    but are filled no more.
+    """
+
+    def __init__(self, device: torch.device, ints: int) -> None:
+        self._device = device
+        self._make(ints)
+
+    @property
+    def size(self) -> int:
+        """Int32s in the device's buffer."""
+        return len(self._buffer)
+
+    def device_step(self, layout: Layout, waves: Sequence[Sequence[Wave]]) -> DeviceStep:
+        """A layout's views; ``waves`` by kind. Empty lists are None, and not launched."""
+        if layout.end > self.size:
+            self._make(max(layout.end, 2 * self.size))
+        ints = self._buffer
+
+        def longs(part: slice) -> Tensor:
+            return ints[part].view(torch.int64)
+
+        def device_waves(parts: Sequence[slice], waves: Sequence[Wave]) -> list[DeviceWave]:
+            counts, short, long, merges = (ints[part] for part in parts)
+            return [
+                DeviceWave(
+                    counts[COUNTS * i : COUNTS * (i + 1)],
+                    _lines(short, wave.short, ITEM),
+                    _lines(long, wave.long, ITEM),
+                    _lines(merges, wave.merges, MERGE),
+                )
+                for i, wave in enumerate(waves)
+            ]
+
+        return DeviceStep(
+            token_ids=longs(layout.token_ids).unsqueeze(0),
+            positions=longs(layout.positions).unsqueeze(0),
+            slots=[longs(part) for part in layout.slots],
+            logits_rows=longs(layout.logits_rows),
+            drawn_rows=ints[layout.drawn_rows],
+            waves=[device_waves(*each) for each in zip(layout.kinds, waves, strict=True)],
+            tables=ints[layout.tables],
+        )
+
+    def load(
+        self,
+        layout: Layout,
+        step: StepArrays,
+        works: Sequence[Work],
+        spare_slots: Sequence[int],
+    ) -> None:
+        """Fill the buffer with a step that fits ``layout``, and start copying it over.
+
+        Tokens that the step lacks are token 0 at position 0; they write to ``spare_slots``, one
+        for each cache group. Rows it lacks are those of token 0.
+        """
+        host, copied = next(self._turns)
+        if copied is not None:
+            # The device may be as far behind as this buffer's last copy.
+            copied.synchronize()
+        ints = host.numpy()
+        _fill(ints[layout.token_ids].view(np.int64), step.token_ids, 0)
+        _fill(ints[layout.positions].view(np.int64), step.positions, 0)
+        for part, slots, spare in zip(layout.slots, step.slots, spare_slots, strict=True):
+            _fill(ints[part].view(np.int64), slots, spare)
+        _fill(ints[layout.logits_rows].view(np.int64), step.logits_rows, 0)
+        _fill(ints[layout.drawn_rows], step.drawn_rows, -1)
+        for parts, work in zip(layout.kinds, works, strict=True):
+            lists = (work.counts, work.short, work.long, work.merges)
+            for part, values in zip(parts, lists, strict=True):
+                flat = values.reshape(-1)
+                ints[part][: len(flat)] = flat
+        end = _fill_tables(ints, layout.tables, step)
+        self._buffer[:end].copy_(host[:end], non_blocking=True)
+        if copied is not None:
+            copied.record()
+
+    def _make(self, ints: int) -> None:
+        cuda = self._device.type == "cuda"
+        size = -(ints // -_ALIGNED) * _ALIGNED
+        with torch.inference_mode(False):  # whoever fills it later may be in that mode or not
+            self._buffer = torch.zeros(size, dtype=torch.int32, device=self._device)
+            # One that is freed while it is copied from lives on until then: torch's allocator of
+            # pinned memory waits for the streams that have read it.
+            hosts = [torch.zeros(size, dtype=torch.int32, pin_memory=cuda) for _ in range(_TURNS)]
+        events: list[Any] = [None] * _TURNS
+        if cuda:
+            events = [torch.cuda.Event() for _ in hosts]  # type: ignore[no-untyped-call]
+        self._turns = cycle(list(zip(hosts, events, strict=True)))
+
+
+def put_drawn(step: DeviceStep, drawn: Tensor) -> None:
+    """Replace the token ids that ``drawn_rows`` names by those of ``drawn`` [rows before]."""
+    tokens = step.token_ids.shape[1]
+    take_drawn[(-(tokens // -_DRAWN_TOKENS),)](
+        step.token_ids, step.drawn_rows, drawn, tokens, SIZE=_DRAWN_TOKENS
+    )
+
+
+def _lines(part: Tensor, which: slice, width: int) -> Tensor | None:
+    if which.start == which.stop:
+        return None
+    return part[which.start * width : which.stop * width].view(-1, width)
+
+
+def _fill(part: NDArray[Any], values: NDArray[Any], rest: int) -> None:
+    part[: len(values)] = values
+    part[len(values) :] = rest
+
+
+def _fill_tables(ints: Int32s, part: slice, step: StepArrays) -> int:
+    """Write all spans' tables, group by group; returns where they end."""
+    tables = [span.blocks[group] for group in range(len(step.slots)) for span in step.spans]
+    end = int(part.start) + sum(map(len, tables))
+    assert end <= part.stop, "more blocks than the layout has room for"
+    if tables:
+        np.concatenate(tables, out=ints[part.start : end], casting="same_kind")
+    return end

@@ -1,0 +1,85 @@
+"""Random steps over a cache of noise, to try captured graphs with before anybody is served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from app.core.step import LogitsRow, Span, StepPlan
+from app.model.inputs import StepArrays, lay_out
+from app.model.kv_storage import KvStorage
+
+_MOST_BLOCKS = 4096
+"""Blocks of each cache group that trials read and write."""
+_MOST_CONTEXT = 5000
+"""Positions: enough for keys in many chunks."""
+_MOST_IN_LEAP = 20
+_FIRST_CHUNKS = 0.2
+"""Share of spans that have nothing before them."""
+_IDS = 64
+"""Token ids that every vocabulary has."""
+
+
+class TrialSteps:
+    """Decodes, leaps and chunks of prompts in any mix, on blocks of their own."""
+
+    def __init__(self, storage: KvStorage, max_model_len: int) -> None:
+        self._storage = storage
+        self._blocks = [min(group.num_blocks, _MOST_BLOCKS) for group in storage.groups]
+        self._longest = min(max_model_len, _MOST_CONTEXT)
+        self._dice = np.random.default_rng(0)
+
+    @contextmanager
+    def noise_in_cache(self) -> Iterator[None]:
+        """Keys and values that tell one block from another; zeros again at the end."""
+        group_of = self._storage.group_of
+        parts = [
+            tensor[: self._blocks[group_of[layer]] * self._storage.block_size]
+            for tensors in (self._storage.keys, self._storage.values)
+            for layer, tensor in tensors.items()
+        ]
+        for part in parts:
+            part.normal_()
+        yield
+        for part in parts:
+            part.zero_()
+
+    def step(self, tokens: int, rows: int) -> StepArrays:
+        """So many tokens, or as many as the cache has blocks for; and so many rows of logits."""
+        size = self._storage.block_size
+        halves = [np.array_split(self._dice.permutation(count), 2) for count in self._blocks]
+        free = [half.tolist() for half, _ in halves]
+        spans: list[Span] = []
+        while tokens > 0:
+            # One block more may be touched where a span begins inside one.
+            room = (min(map(len, free)) - 1) * size
+            length = min(self._length(tokens), room, self._longest)
+            if length < 1:
+                break
+            start = self._start(length)
+            written = (start + length - 1) // size - start // size + 1
+            tables = [
+                [*self._dice.choice(read, start // size), *(own.pop() for _ in range(written))]
+                for own, (_, read) in zip(free, halves, strict=True)
+            ]
+            spans.append(Span(self._dice.integers(_IDS, size=length).tolist(), start, tables))
+            tokens -= length
+        return lay_out(StepPlan(spans, self._rows(spans, rows)), size)
+
+    def _length(self, most: int) -> int:
+        """Of the next span, where so many tokens are left."""
+        leap, chunk = self._dice.integers((2, 1), (_MOST_IN_LEAP, most + 1)).tolist()
+        return min(most, int(self._dice.choice([1, leap, chunk], p=(0.5, 0.4, 0.1))))
+
+    def _start(self, length: int) -> int:
+        at_first = self._dice.random() < _FIRST_CHUNKS
+        return 0 if at_first else int(self._dice.integers(self._longest - length + 1))
+
+    def _rows(self, spans: list[Span], rows: int) -> list[LogitsRow]:
+        places = [
+            LogitsRow(i, at) for i, span in enumerate(spans) for at in range(len(span.tokens))
+        ]
+        chosen = self._dice.permutation(len(places))[:rows]
+        return [places[i] for i in sorted(chosen.tolist())]
