@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import importlib
 import logging
-import os
 import sys
 from pathlib import Path
 
@@ -25,13 +24,6 @@ class _Warnings(logging.Handler):
         self._record.value("warned", f"{record.name}: {record.getMessage()}"[:400])
 
 
-def hasten() -> None:
-    """Let the interpreter of a dry run do no work twice."""
-    from tests.model import quick_interpreter
-
-    quick_interpreter.hasten()
-
-
 def main(part: str, findings: str, seconds: str, options: str) -> None:
     limit = float(seconds)
     faulthandler.dump_traceback_later(limit, exit=False)  # so that the log says where it hung
@@ -39,8 +31,6 @@ def main(part: str, findings: str, seconds: str, options: str) -> None:
     without_numba.stand_in()
     logging.basicConfig(level=logging.INFO)
     logging.getLogger("app").addHandler(_Warnings(record))
-    if os.environ["TRITON_INTERPRET"] == "1":
-        hasten()
     module = importlib.import_module(f"loadtest.gpu_report.parts.{part}")
     module.run(record, Options.from_json(options))
 

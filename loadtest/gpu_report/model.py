@@ -61,7 +61,9 @@ def loaded(
             "kv_cache_bytes": (1 << 22) if options.tiny else None,
             "max_batch_tokens": 64 if options.tiny else 8192,
             "max_running": 4 if options.tiny else 256,
+            "max_rows_each": 2,
             "max_graph_tokens": 0 if options.tiny else 512,
+            "cuda_graphs": options.graphs,
         }
         start = time.perf_counter()
         with kernels_loaded() as kernels, replays_compared() as replays:

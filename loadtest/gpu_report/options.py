@@ -24,6 +24,8 @@ class Options:
     parts: tuple[str, ...]
     tokenizer: Path | None
     """A folder with ``tokenizer.json``, packed or not; None: one of the repository's."""
+    graphs: bool = True
+    """Whether steps are replayed from CUDA graphs."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), default=str)

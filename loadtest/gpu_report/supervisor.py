@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -73,11 +73,12 @@ class Supervisor:
             for alone, group in groupby(pairs, lambda pair: self._is_alone(pair[0])):
                 with ThreadPoolExecutor(1 if alone else _AT_ONCE[self._options.device]) as pool:
                     running = [
-                        pool.submit(self._run, part, outcome, Path(folder))
+                        pool.submit(self._run_or_again, part, outcome, Path(folder))
                         for part, outcome in group
                     ]
                     for each in running:
-                        print(part_text(each.result().to_json()), flush=True)
+                        for outcome in each.result():
+                            print(part_text(outcome.to_json()), flush=True)
         self._write()
         print(report_text([each.to_json() for each in self.outcomes]), flush=True)
         return all(each.status == "ok" and not _failures(each) for each in self.outcomes)
@@ -85,19 +86,29 @@ class Supervisor:
     def _is_alone(self, part: Part) -> bool:
         return part.timed and self._options.device == "cuda"
 
-    def _run(self, part: Part, outcome: Outcome, folder: Path) -> Outcome:
+    def _run_or_again(self, part: Part, outcome: Outcome, folder: Path) -> list[Outcome]:
+        self._run(part, outcome, folder, self._options)
+        found = any("table" in finding for finding in outcome.findings)
+        if not part.again or found or outcome.status not in ("failed", "timed out"):
+            return [outcome]
+        second = Outcome(f"{part.name}, no graphs", part.title)
+        self.outcomes.insert(self.outcomes.index(outcome) + 1, second)
+        self._run(part, second, folder, replace(self._options, graphs=False))
+        return [outcome, second]
+
+    def _run(self, part: Part, outcome: Outcome, folder: Path, options: Options) -> None:
         limit = min(part.seconds, self._end - time.monotonic())
         if limit < min(_LEAST_SECONDS, part.seconds):
             outcome.status, outcome.log = "skipped", "no time was left"
-            return outcome
+            return
         outcome.status = "running"
-        findings, log = folder / f"{part.name}.jsonl", folder / f"{part.name}.log"
+        findings, log = folder / f"{outcome.part}.jsonl", folder / f"{outcome.part}.log"
         start = time.monotonic()
         with log.open("wb") as printed:
             process = subprocess.Popen(
                 [
                     sys.executable, "-X", "faulthandler", "-m", "loadtest.gpu_report.child",
-                    part.name, str(findings), f"{limit:.1f}", self._options.to_json(),
+                    part.name, str(findings), f"{limit:.1f}", options.to_json(),
                 ],
                 stdout=printed, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                 cwd=ROOT, env=self._environment(folder), start_new_session=True,
@@ -117,7 +128,6 @@ class Supervisor:
         if outcome.status != "ok" or _failures(outcome):
             outcome.log = log.read_bytes()[-_TAIL:].decode(errors="replace")
         self._write()
-        return outcome
 
     def _wait(
         self, process: subprocess.Popen[bytes], outcome: Outcome, end: float, findings: Path

@@ -66,7 +66,9 @@ def test_options_reach_the_parts_as_they_are() -> None:
 def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs a report whose parts have these bodies, each with so many seconds."""
 
-    def run(bodies: dict[str, tuple[str, float]], seconds: float = 60.0) -> Supervisor:
+    def run(
+        bodies: dict[str, tuple[str, float]], seconds: float = 60.0, again: bool = False
+    ) -> Supervisor:
         folder = tmp_path / "loadtest_parts"
         folder.mkdir()
         for name, (body, _) in bodies.items():
@@ -80,7 +82,7 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             f"import loadtest.gpu_report.parts as parts\nparts.__path__.append({str(folder)!r})\n"
         )
         monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{supervisor.ROOT}")
-        made = tuple(Part(name, name, limit) for name, (_, limit) in bodies.items())
+        made = tuple(Part(name, name, limit, again=again) for name, (_, limit) in bodies.items())
         monkeypatch.setattr(supervisor, "PARTS", made)
         options = Options("cpu", True, seconds, tmp_path / "out.json", tuple(bodies), None)
         found = Supervisor(options)
@@ -117,6 +119,15 @@ def test_a_part_that_crashes_hangs_or_raises_takes_nothing_of_the_others(
     assert [part["status"] for part in kept["parts"]] == [each.status for each in report.outcomes]
     last = capsys.readouterr().out.split("\n4 OF 5 PARTS DID NOT GO WELL: ")[1].splitlines()[0]
     assert last == "crash (failed), hang (timed out), wrong (1 failures inside), raise_ (failed)"
+
+
+def test_a_part_that_finds_nothing_with_graphs_is_tried_without(made_up: Any) -> None:
+    body = "if options.graphs:\n raise RuntimeError('a graph')\nrecord.row('t', a=1)"
+    report = made_up({"steps": (body, 20.0), "other": ("pass", 20.0)}, again=True)
+    assert [(each.part, each.status) for each in report.outcomes] == [
+        ("steps", "failed"), ("steps, no graphs", "ok"), ("other", "ok"),
+    ]  # fmt: skip
+    assert report.outcomes[1].findings == [{"table": "t", "row": {"a": 1}}]
 
 
 def test_parts_that_no_time_is_left_for_are_named(made_up: Any) -> None:

@@ -18,6 +18,8 @@ class Part:
     """The most it may take; less where less is left."""
     timed: bool = True
     """Whether it measures, and so has the device for itself; others run beside each other."""
+    again: bool = False
+    """Whether it is tried once more without CUDA graphs, where it finds nothing with them."""
 
 
 PARTS = (
@@ -27,10 +29,10 @@ PARTS = (
     Part("families", "Families of models, loaded and checked", 110, timed=False),
     Part("sampler", "The device's sampler against the CPU's", 110, timed=False),
     Part("floor", "What the device can do", 25),
-    Part("forward", "8B: forward pass, prefill, memory", 120),
+    Part("forward", "8B: forward pass, prefill, memory", 120, again=True),
     Part("pieces", "Small kernels, draws and attention alone", 70),
-    Part("engine", "8B: steps of the engine, first token", 130),
-    Part("profile", "8B: kernels of a step", 60),
+    Part("engine", "8B: steps of the engine, first token", 130, again=True),
+    Part("profile", "8B: kernels of a step", 60, again=True),
     Part("invariance", "8B: batch-invariant mode", 60),
     Part("small", "1B", 60),
 )
