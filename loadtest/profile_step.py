@@ -35,6 +35,7 @@ import torch
 from app.answer.formats import detect
 from app.answer.plan import AnswerPlan
 from app.constraint import Compiler
+from app.core.cache import CacheGroup
 from app.core.events import RequestStats, StepStats
 from app.core.request import EngineRequest, SamplingParams
 from app.core.specs import JsonSchema
@@ -44,6 +45,7 @@ from app.engine import Engine, EngineConfig
 from app.http.chat.render import chat_renderer
 from app.http.chat.wire import ChatCompletionRequest
 from app.http.config import ApiConfig
+from app.model import kv_storage
 from app.model.config import DTypeName, ModelConfig
 from app.model.cpu.sampling import CpuSampler
 from app.model.inputs import lay_out
@@ -117,8 +119,8 @@ class WatchedRunner:
         return self._runner.block_size
 
     @property
-    def num_blocks(self) -> int:
-        return self._runner.num_blocks
+    def cache_groups(self) -> Sequence[CacheGroup]:
+        return self._runner.cache_groups
 
     @property
     def max_model_len(self) -> int:
@@ -142,7 +144,7 @@ class TableRunner:
     """
 
     block_size = 16
-    num_blocks = 1 << 15
+    cache_groups = (kv_storage.CacheGroup(layers=(), num_blocks=1 << 15),)
     max_model_len = 1 << 15
 
     def __init__(self, vocab_size: int) -> None:

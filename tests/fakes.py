@@ -2,7 +2,7 @@
 
 ``ByteVocabulary`` and ``ByteTokenizer`` have 256 bytes and a few merges; ``FiniteConstraint`` is a
 finite list of answers, worked out by brute force; ``ScriptedRunner`` is a model whose logits depend
-on every token it reads back through the block table, so that a wrong cache gives wrong answers.
+on every token it reads back through the block tables, so that a wrong cache gives wrong answers.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from app.core.cache import CacheGroup
 from app.core.constraint import Mask
 from app.core.errors import RejectedToken
 from app.core.step import (
@@ -304,12 +305,26 @@ def draw(logits: Logits, asked: Draw) -> SampledToken:
     return SampledToken(token, float(logprobs[token]), top)
 
 
+class Group(NamedTuple):
+    """A group of layers, as a runner's ``cache_groups`` say it."""
+
+    num_blocks: int
+    window: int | None = None
+
+
+Table = Sequence[int] | NDArray[np.int32]
+
+
 class ScriptedRunner:
     """A runner whose cache holds the tokens themselves, with their positions.
 
     Launching writes the span into its slots; logits come from reading every position back through
-    the block table. Fails where a slot holds another position, or two sequences write or read what
+    the block tables. Fails where a slot holds another position, or two sequences write or read what
     one of them writes.
+
+    In a group with a window a slot holds all tokens up to its position, as far as its token could
+    see them (keys and values of a layer depend on what the layers before it read), and nothing out
+    of the window is read.
     """
 
     def __init__(
@@ -319,12 +334,15 @@ class ScriptedRunner:
         num_blocks: int = 64,
         block_size: int = 4,
         max_model_len: int = 4096,
+        groups: Sequence[Group] = (),
     ) -> None:
+        """``groups`` are those of the cache; none stands for one of ``num_blocks``."""
         self._model = model
-        self._num_blocks = num_blocks
+        self._groups = tuple(groups) or (Group(num_blocks),)
         self._block_size = block_size
         self._max_model_len = max_model_len
-        self._slots: list[tuple[int, int]] = [(-1, -1)] * (num_blocks * block_size)
+        self._slots: list[dict[int, tuple[int, tuple[int, ...]]]] = [{} for _ in self._groups]
+        """By group and slot, a position, and its token; with a window, all tokens up to it."""
         self._launched: list[tuple[list[int], Logits]] | None = None
         self.plans: list[StepPlan] = []
 
@@ -333,8 +351,8 @@ class ScriptedRunner:
         return self._block_size
 
     @property
-    def num_blocks(self) -> int:
-        return self._num_blocks
+    def cache_groups(self) -> Sequence[CacheGroup]:
+        return self._groups
 
     @property
     def max_model_len(self) -> int:
@@ -344,21 +362,27 @@ class ScriptedRunner:
         assert self._launched is None, "launch and sample alternate"
         assert plan.spans, "an empty plan"
         self.plans.append(plan)
-        written: dict[int, int] = {}
-        for index, span in enumerate(plan.spans):
+        for span in plan.spans:
             assert span.tokens
             assert span.start + len(span.tokens) <= self._max_model_len
-            for offset, token in enumerate(span.tokens):
-                block = span.block_tables[0][(span.start + offset) // self._block_size]
-                assert written.setdefault(block, index) == index, "two sequences write a block"
-                self._slots[self._slot(span.block_tables[0], span.start + offset)] = (
-                    token,
-                    span.start + offset,
-                )
-        for index, span in enumerate(plan.spans):
-            for block in span.block_tables[0]:
-                assert written.get(block, index) == index, "a shared block is written"
+        for number, group in enumerate(self._groups):
+            self._write(number, group, plan)
         self._launched = [self._logits(plan, row) for row in plan.rows]
+
+    def _write(self, number: int, group: Group, plan: StepPlan) -> None:
+        written: dict[int, int] = {}
+        for index, span in enumerate(plan.spans):
+            table, start = span.block_tables[number], span.start
+            seen = tuple(self._read(number, table, self._first_read(group, start), start))
+            for position, token in enumerate(span.tokens, start):
+                block, slot = self._place(number, table, position)
+                assert written.setdefault(block, index) == index, "two sequences write a block"
+                seen = (token,) if group.window is None else (*seen, token)
+                self._slots[number][slot] = (position, seen)
+        for index, span in enumerate(plan.spans):
+            first = self._first_read(group, span.start) // self._block_size
+            for block in span.block_tables[number][first:]:
+                assert written.get(int(block), index) == index, "a shared block is written"
 
     def sample(self, draws: Sequence[Draw | None]) -> StepResult:
         assert self._launched is not None, "sample before launch"
@@ -375,13 +399,40 @@ class ScriptedRunner:
         """The tokens that a row's logits follow from, read from the cache, and the logits."""
         span = plan.spans[row.span]
         assert 0 <= row.offset < len(span.tokens)
-        tokens: list[int] = []
-        for position in range(span.start + row.offset + 1):
-            token, written_for = self._slots[self._slot(span.block_tables[0], position)]
-            assert written_for == position, "the slot holds another position"
-            tokens.append(token)
+        position = span.start + row.offset
+        tokens, *others = [
+            self._read(i, span.block_tables[i], self._first_read(group, position), position + 1)
+            for i, group in enumerate(self._groups)
+        ]
+        assert all(other == tokens for other in others), "groups hold different tokens"
         return tokens, self._model.logits(tokens)
 
-    def _slot(self, block_table: Sequence[int], position: int) -> int:
-        block, offset = divmod(position, self._block_size)
-        return block_table[block] * self._block_size + offset
+    def _read(self, group: int, table: Table, first: int, end: int) -> list[int]:
+        """All tokens before ``end``, from the slots of the positions ``first`` to ``end - 1``."""
+        held: list[tuple[int, ...]] = []
+        for position in range(first, end):
+            written_for, tokens = self._slots[group].get(
+                self._place(group, table, position)[1], (-1, ())
+            )
+            assert written_for == position, "the slot holds another position"
+            held.append(tokens)
+        if self._groups[group].window is None:
+            return [token for (token,) in held]
+        for position, tokens in enumerate(held, first):
+            assert tokens == held[-1][: position + 1], "the slot holds another text"
+        return list(held[-1]) if held else []
+
+    @staticmethod
+    def _first_read(group: Group, position: int) -> int:
+        """The first position that the token at ``position`` reads."""
+        if group.window is None:
+            return 0
+        assert group.window > 1, "a token sees the one before it"
+        return max(0, position - group.window + 1)
+
+    def _place(self, group: int, table: Table, position: int) -> tuple[int, int]:
+        """Block and slot of a position."""
+        index, offset = divmod(position, self._block_size)
+        block = int(table[index])
+        assert 0 <= block < self._groups[group].num_blocks
+        return block, block * self._block_size + offset

@@ -17,6 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from app.core.cache import CacheGroup
 from app.core.constraint import Mask
 from app.core.request import SamplingParams
 
@@ -29,9 +33,10 @@ class Span:
     """Token ids, one or more."""
     start: int
     """Position of ``tokens[0]``: how many tokens of the sequence are already computed."""
-    block_tables: Sequence[Sequence[int]]
-    """For each group of layers that share tables (see ``model.kv_storage``) the cache blocks of the
-    sequence in order, covering at least ``start + len(tokens)``."""
+    block_tables: Sequence[Sequence[int] | NDArray[np.int32]]
+    """For each of the runner's ``cache_groups`` the cache blocks of the sequence in order, covering
+    at least ``start + len(tokens)``. Those out of the window of all tokens are any blocks. They may
+    change once ``launch`` has returned."""
     drawn_by: int | None = None
     """The row of the step before whose draw is this span's only token; ``tokens`` has a 0 for it.
     It stays on the device: that step may still run."""
@@ -117,8 +122,8 @@ class Runner(Protocol):
         """Tokens in a cache block."""
 
     @property
-    def num_blocks(self) -> int:
-        """Cache blocks there are. Block ids are 0 to ``num_blocks - 1``, all usable."""
+    def cache_groups(self) -> Sequence[CacheGroup]:
+        """The groups of layers that a sequence has block tables for."""
 
     @property
     def max_model_len(self) -> int:

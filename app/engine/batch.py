@@ -38,13 +38,13 @@ class Portion:
         """The next ``granted`` tokens of a sequence, drafted ones included."""
         start, known = sequence.computed, len(sequence.tokens)
         end = start + granted
-        blocks = tuple(sequence.blocks.blocks)
+        blocks = sequence.blocks.views()
         prompt = max(0, min(end, sequence.answer_start) - start)
         if end <= known:
-            span = Span(sequence.tokens[start:end], start, (blocks,))
+            span = Span(sequence.tokens[start:end], start, blocks)
             return Portion(sequence, span, NO_DRAFT, (0,) if end == known else (), end, prompt)
         draft = sequence.draft.cut(end - known)
-        span = Span([*sequence.tokens[start:], *draft.tokens], start, (blocks,))
+        span = Span([*sequence.tokens[start:], *draft.tokens], start, blocks)
         end = known + len(draft.tokens)
         return Portion(sequence, span, draft, tuple(draft.draws()), end, prompt)
 

@@ -66,7 +66,10 @@ class Engine:
         self._vocabulary = vocabulary
         self._decoder = Decoder(vocabulary, tokenizer, config)
         blocks = BlockManager(
-            runner.num_blocks, runner.block_size, share_prefixes=config.share_prefixes
+            runner.cache_groups,
+            runner.block_size,
+            step_tokens=config.max_batch_tokens,
+            share_prefixes=config.share_prefixes,
         )
         self._scheduler = Scheduler(config, blocks)
         self._sequences: dict[str, Sequence] = {}
@@ -77,8 +80,7 @@ class Engine:
     @property
     def max_sequence_tokens(self) -> int:
         """Tokens that the prompt and ``max_tokens`` of one request may have together."""
-        blocks = self._scheduler.blocks
-        return min(self._runner.max_model_len, blocks.num_blocks * blocks.block_size)
+        return self._scheduler.blocks.longest(self._runner.max_model_len)
 
     @property
     def has_work(self) -> bool:
@@ -95,7 +97,7 @@ class Engine:
 
     @property
     def kv_usage(self) -> float:
-        """Share of cache blocks that live sequences hold, 0 to 1."""
+        """Share of cache blocks that live sequences hold, in the fullest group, 0 to 1."""
         return self._scheduler.blocks.usage
 
     def add(self, request: EngineRequest) -> None:

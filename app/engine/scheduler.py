@@ -11,7 +11,7 @@ from app.engine.config import EngineConfig
 from app.engine.fair_queue import FairQueue
 from app.engine.sequence import Sequence
 from app.kv.manager import BlockManager
-from app.kv.prefix import CachedBlock
+from app.kv.prefix import Prefix
 
 _MOST_PASSED = 8
 """Sequences that wait for a prefix and are passed over in one step: each costs a look at it."""
@@ -30,9 +30,10 @@ class Scheduler:
         self.waiting: FairQueue[Sequence] = FairQueue(lambda sequence: sequence.request.tenant)
         self.blocks = blocks
         self._config = config
-        self._needed: dict[Sequence, int] = {}
-        """Free blocks that waiting sequences asked for in vain, since one was last scheduled. Until
-        so many are free their prefixes are not matched again: they would need hardly fewer."""
+        self._needed: dict[Sequence, Seq[int]] = {}
+        """Free blocks, by group, that waiting sequences asked for in vain, since one was last
+        scheduled. Until so many are free their prefixes are not matched again: they would need
+        hardly fewer."""
 
     def add(self, sequence: Sequence) -> None:
         self.waiting.push(sequence)
@@ -139,7 +140,7 @@ class Scheduler:
             if sequence not in grants:
                 continue
             needed = sequence.computed + grants[sequence]
-            if needed <= len(sequence.blocks.blocks) * blocks.block_size:
+            if needed <= sequence.blocks.covered * blocks.block_size:
                 continue
             if not blocks.can_grow(sequence.blocks, needed):  # without the draft, then
                 grants[sequence] = min(grants[sequence], len(sequence.tokens) - sequence.computed)
@@ -152,17 +153,22 @@ class Scheduler:
 
     def _preempt(self) -> Sequence:
         """Take all blocks from the sequence scheduled last; what it knows it keeps."""
-        sequence = self.running.pop()
+        sequence = self.running[-1]
+        self._put_back(sequence)
+        return sequence
+
+    def _put_back(self, sequence: Sequence) -> None:
+        """Have a running sequence wait again, for its turn to come first."""
+        self.running.remove(sequence)
         self.blocks.free(sequence.blocks)
         sequence.computed = 0
         self.waiting.put_back(sequence)
-        return sequence
 
-    def _needs_more(self, blocks: int) -> bool:
-        """Whether so many are not free beside one for each sequence that runs."""
-        return blocks + len(self.running) > self.blocks.num_free
+    def _needs_more(self, blocks: Seq[int]) -> bool:
+        """Whether so many, by group, are not free beside one for each sequence that runs."""
+        return not self.blocks.has_free(blocks, len(self.running))
 
-    def _run(self, sequence: Sequence, prefix: Seq[CachedBlock], batch: Batch) -> None:
+    def _run(self, sequence: Sequence, prefix: Seq[Prefix], batch: Batch) -> None:
         """Give a waiting sequence its blocks, those of its prefix first.
 
         Its tenant is charged for the rest of the prompt now, once, and for the answer's tokens as
@@ -202,7 +208,8 @@ class Scheduler:
         """Account for a span: positions below ``valid`` hold what the tokens there need.
 
         Tokens that a leap replaced lower the computed count; the blocks they were in are cut
-        back, never written while shared.
+        back, never written while shared. Where it falls below what windows were given back for,
+        the sequence waits again and starts from the prefix cache.
         """
         sequence = portion.sequence
         self.waiting.charge(sequence.request.tenant, len(portion.span.tokens) - portion.num_prompt)
@@ -210,9 +217,12 @@ class Scheduler:
         full, size = len(sequence.blocks.chain), self.blocks.block_size
         if computed < full * size:
             computed = self.blocks.truncate(sequence.blocks, computed)
+        if computed < sequence.blocks.least:
+            self._put_back(sequence)
+            return
         sequence.computed = computed
         if computed >= (full + 1) * size:
-            self.blocks.register(sequence.blocks, sequence.tokens, computed)
+            self.blocks.advance(sequence.blocks, sequence.tokens, computed)
 
     def check_integrity(self) -> None:
         """Assert every invariant. Costs O(blocks + known tokens); for tests."""
@@ -221,7 +231,7 @@ class Scheduler:
         last: dict[str, int] = {}
         for sequence in self.waiting:
             assert sequence.computed == 0
-            assert not sequence.blocks.blocks, "a waiting sequence holds blocks"
+            assert not sequence.blocks.columns, "a waiting sequence holds blocks"
             if not sequence.scheduled:
                 tenant = sequence.request.tenant
                 assert last.get(tenant, -1) < sequence.number, "not first come, first served"
@@ -230,6 +240,6 @@ class Scheduler:
         for sequence in self.running:
             sequence.check_integrity()
             table = sequence.blocks
-            assert sequence.computed <= len(table.blocks) * self.blocks.block_size
+            assert table.least <= sequence.computed <= table.covered * self.blocks.block_size
             assert len(table.chain) * self.blocks.block_size <= sequence.computed
         assert self._needed.keys() <= set(self.waiting), "what does not wait needs blocks"

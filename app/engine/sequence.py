@@ -17,7 +17,7 @@ from app.engine.leap import Change, Leap
 from app.engine.stop_tokens import StopTokens
 from app.engine.stopping import StopFinder
 from app.engine.thinking import Thinking
-from app.kv.manager import BlockTable
+from app.kv.table import BlockTable
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -1,9 +1,10 @@
-"""Blocks of sequences: match a prefix, allocate, grow, cut back, register, free.
+"""Blocks of sequences: match a prefix, allocate, grow, cut back, register, give back, free.
 
-What belongs to a sequence, and who may write where::
+What belongs to a sequence in one group of layers, and who may write where::
 
-    position      0                  len(chain) * block_size     computed       len(blocks) * size
-                  |- full, perhaps shared or registered -|---- own ----|- own, to be written -|
+    position   0              first * size     len(chain) * size   computed      length * size
+               |-- given back ------|- full, perhaps -|----- own -----|- own, to be written -|
+                  (windows only)       shared or registered
 
 A block that is registered or held by two is never written. ``chain`` names the prefixes of the
 full computed blocks; every block after them has one owner and is not registered.
@@ -12,152 +13,281 @@ full computed blocks; every block after them has one owner and is not registered
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from app.core.cache import FALL_BACK, CacheGroup, window_blocks
 from app.kv.pool import BlockPool
-from app.kv.prefix import CachedBlock, Parent, PrefixIndex
+from app.kv.prefix import NO_BLOCK, Parent, Prefix, PrefixIndex
+from app.kv.table import BlockTable, Column
 
 
-@dataclass(slots=True)
-class BlockTable:
-    """The blocks of one sequence, in order. Only the manager changes it."""
+@dataclass(frozen=True, slots=True)
+class _Group:
+    pool: BlockPool
+    window: int | None
+    most: int | None
+    """Blocks that one sequence holds at a time; None: as many as its tokens fill."""
 
-    blocks: list[int] = field(default_factory=list)
-    chain: list[int] = field(default_factory=list)
-    """Serials of the prefixes that end with the first ``len(chain)`` blocks."""
-    scope: str = ""
-    """What its prefixes are shared within."""
+    def first_read(self, computed: int) -> int:
+        """The first position that is read by the token that comes after ``computed``."""
+        return 0 if self.window is None else max(0, computed - self.window + 1)
 
 
 class BlockManager:
     """All blocks of one cache. Tokens are counted from a sequence's start."""
 
-    def __init__(self, num_blocks: int, block_size: int, *, share_prefixes: bool = True) -> None:
+    def __init__(
+        self,
+        groups: Sequence[CacheGroup],
+        block_size: int,
+        *,
+        step_tokens: int = 512,
+        share_prefixes: bool = True,
+    ) -> None:
+        """``step_tokens``: the most that are computed of one sequence between two ``advance``."""
         if block_size < 1:
             raise ValueError("a block holds at least one token")
         self.block_size = block_size
         self.share_prefixes = share_prefixes
-        self._pool = BlockPool(num_blocks)
-        self._prefixes = PrefixIndex()
-
-    @property
-    def num_blocks(self) -> int:
-        return self._pool.num_blocks
-
-    @property
-    def num_free(self) -> int:
-        return self._pool.num_free
+        self._prefixes = PrefixIndex(len(groups))
+        self._groups: list[_Group] = []
+        for group in groups:
+            most = None
+            if group.window is not None:
+                most = window_blocks(group.window, block_size) + self.blocks_for(step_tokens)
+            self._groups.append(_Group(BlockPool(group.num_blocks), group.window, most))
+        self._windowed = [(i, each) for i, each in enumerate(self._groups) if each.window]
 
     @property
     def usage(self) -> float:
-        """Share of the blocks held by sequences, 0 to 1."""
-        return 1.0 - self._pool.num_free / self._pool.num_blocks
+        """Share of the blocks held by sequences in the group that is fullest, 0 to 1."""
+        return max([1.0 - g.pool.num_free / g.pool.num_blocks for g in self._groups])
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
-    def match(self, tokens: Sequence[int], scope: str = "") -> list[CachedBlock]:
+    def longest(self, limit: int) -> int:
+        """Tokens that one sequence may have if it has the cache for itself; ``limit`` at most."""
+        for group in self._groups:
+            if group.most is None or group.most > group.pool.num_blocks:
+                limit = min(limit, group.pool.num_blocks * self.block_size)
+        return limit
+
+    def match(self, tokens: Sequence[int], scope: str = "") -> list[Prefix]:
         """The longest prefix of ``tokens`` cached in ``scope`` that leaves one token to compute.
 
-        Changes nothing; valid until the next change to any table. Costs O(matched tokens).
+        It is cached if every group has those of its blocks that the next token reads. Returns the
+        prefixes that end with each of its blocks. Changes nothing; valid until the next change to
+        any table. Costs O(known tokens).
         """
-        found: list[CachedBlock] = []
+        found: list[Prefix] = []
         if not self.share_prefixes:
             return found
         size = self.block_size
+        # By group, where the unbroken row of cached blocks begins that ends with the last one.
+        runs = [0] * len(self._groups)
+        unbroken, usable = True, 0
         parent: Parent = scope
         for start in range(0, (len(tokens) - 1) // size * size, size):
-            cached = self._prefixes.find(parent, tokens[start : start + size])
-            if cached is None:
+            prefix = self._prefixes.find(parent, tokens[start : start + size])
+            if prefix is None:
                 break
-            found.append(cached)
-            parent = cached.serial
-        return found
+            found.append(prefix)
+            parent = prefix
+            if NO_BLOCK in prefix.blocks:
+                unbroken = False
+                for i, block in enumerate(prefix.blocks):
+                    runs[i] = len(found) if block == NO_BLOCK else runs[i]
+            if unbroken or self._can_be_read(runs, start + size):
+                usable = len(found)
+        return found[:usable]
 
-    def needed(self, num_tokens: int, prefix: Sequence[CachedBlock] = ()) -> int:
-        """Free blocks that ``allocate`` would take: new ones, and those of ``prefix``.
+    def needed(self, num_tokens: int, prefix: Sequence[Prefix] = ()) -> list[int]:
+        """By group, free blocks that ``allocate`` would take: new ones, and those of ``prefix``.
 
         Costs O(matched blocks).
         """
-        held = sum(self._pool.references(cached.block) > 0 for cached in prefix)
-        return self.blocks_for(num_tokens) - held
+        needed: list[int] = []
+        for i, group in enumerate(self._groups):
+            first = group.first_read(len(prefix) * self.block_size) // self.block_size
+            references = group.pool.references
+            held = sum([references(each.blocks[i]) > 0 for each in prefix[first:]])
+            needed.append(self._length(group, first, num_tokens) - first - held)
+        return needed
+
+    def has_free(self, blocks: Sequence[int], beside: int = 0) -> bool:
+        """Whether so many blocks are free by group, and ``beside`` more in each."""
+        pairs = zip(blocks, self._groups, strict=True)
+        return all(count + beside <= group.pool.num_free for count, group in pairs)
 
     def allocate(
-        self, num_tokens: int, prefix: Sequence[CachedBlock] = (), scope: str = ""
+        self, num_tokens: int, prefix: Sequence[Prefix] = (), scope: str = ""
     ) -> BlockTable:
-        """A table for ``num_tokens`` that shares ``prefix``, fresh from ``match`` in ``scope``."""
-        assert self.needed(num_tokens, prefix) <= self.num_free
-        table = BlockTable(scope=scope)
-        for cached in prefix:
-            self._pool.share(cached.block)
-            table.blocks.append(cached.block)
-            table.chain.append(cached.serial)
-        self.grow(table, num_tokens)
+        """A table for ``num_tokens`` that shares ``prefix``, fresh from ``match`` in ``scope``.
+
+        In a group with a window it covers what a sequence ever holds at a time; ``grow`` adds the
+        rest as blocks are given back.
+        """
+        assert self.has_free(self.needed(num_tokens, prefix))
+        table = BlockTable(chain=list(prefix), scope=scope)
+        if prefix:
+            self._prefixes.hold(prefix[-1])
+        for i, group in enumerate(self._groups):
+            first = group.first_read(len(prefix) * self.block_size) // self.block_size
+            length = self._length(group, first, num_tokens)
+            column = Column.of(first, length)
+            for each in prefix[first:]:
+                group.pool.share(each.blocks[i])
+                column.append(each.blocks[i])
+            table.columns.append(column)
+            self._mark_given_back(table, group, first)
+            self._extend(i, column, length)
+        table.covered = min([column.length for column in table.columns])
         return table
 
     def can_grow(self, table: BlockTable, num_tokens: int) -> bool:
-        return self.blocks_for(num_tokens) - len(table.blocks) <= self._pool.num_free
+        needed = self.blocks_for(num_tokens)
+        pairs = zip(table.columns, self._groups, strict=True)
+        return all(needed - column.length <= group.pool.num_free for column, group in pairs)
 
     def grow(self, table: BlockTable, num_tokens: int) -> None:
         """Add blocks until the table covers ``num_tokens``."""
-        for _ in range(self.blocks_for(num_tokens) - len(table.blocks)):
-            block = self._pool.take()
-            self._prefixes.forget(block)
-            table.blocks.append(block)
+        length = self.blocks_for(num_tokens)
+        for i, column in enumerate(table.columns):
+            self._extend(i, column, length)
+        table.covered = max(table.covered, length)
 
     def truncate(self, table: BlockTable, num_tokens: int) -> int:
         """Keep only what the first ``num_tokens`` tokens computed; the rest will be rewritten.
 
         Returns how many computed tokens are left: where the cut falls inside a block that another
         sequence shares, that block is let go and its tokens are computed again in a fresh one.
+        Below ``table.least`` they are of no use: the table has to be freed.
         """
         whole, inside = divmod(num_tokens, self.block_size)
         was_full = whole < len(table.chain)
-        for _ in range(len(table.blocks) - self.blocks_for(num_tokens)):
-            self._release(table.blocks.pop())
-        del table.chain[whole:]
+        self._cut(table, self.blocks_for(num_tokens))
+        self._cut_chain(table, whole)
         if not inside or not was_full:
             return num_tokens
-        if self._pool.references(table.blocks[whole]) > 1:
-            self._release(table.blocks.pop())
+        cut = [
+            (i, group.pool.references(int(column.ids[whole])), int(column.ids[whole]))
+            for i, (column, group) in enumerate(zip(table.columns, self._groups, strict=True))
+            if column.first <= whole < column.length
+        ]
+        if any(references > 1 for _, references, _ in cut):
+            self._cut(table, whole)
             return whole * self.block_size
-        self._prefixes.forget(table.blocks[whole])
+        for i, _, block in cut:
+            self._prefixes.forget(i, block)
         return num_tokens
 
-    def register(self, table: BlockTable, tokens: Sequence[int], computed: int) -> None:
-        """Make the full blocks among the first ``computed`` tokens known to later sequences."""
-        if not self.share_prefixes:
-            return
-        size, chain = self.block_size, table.chain
-        while (len(chain) + 1) * size <= computed:
-            index = len(chain)
-            parent = chain[-1] if chain else table.scope
-            own = tokens[index * size : (index + 1) * size]
-            chain.append(self._prefixes.register(parent, own, table.blocks[index]))
+    def advance(self, table: BlockTable, tokens: Sequence[int], computed: int) -> None:
+        """Make the full blocks among the first ``computed`` tokens known to later sequences, and
+        give back those that are out of every later token's window."""
+        if self.share_prefixes:
+            self._register(table, tokens, computed)
+        for i, group in self._windowed:
+            column = table.columns[i]
+            first = group.first_read(computed - FALL_BACK) // self.block_size
+            if first > column.first:
+                for block in column.drop_before(first):
+                    self._release(i, block)
+                self._mark_given_back(table, group, first)
 
     def free(self, table: BlockTable) -> None:
         """Give all blocks back, the last one first, so that it is the first to be reused."""
-        while table.blocks:
-            self._release(table.blocks.pop())
-        table.chain.clear()
+        self._cut(table, 0)
+        self._cut_chain(table, 0)
+        table.columns.clear()
+        table.least = 0
 
-    def _release(self, block: int) -> None:
-        self._pool.release(block, keep=block in self._prefixes)
+    def _can_be_read(self, firsts: Sequence[int], computed: int) -> bool:
+        """Whether blocks from ``firsts`` on, by group, are all that the next token reads."""
+        pairs = zip(firsts, self._groups, strict=True)
+        size = self.block_size
+        return all(first * size <= group.first_read(computed) for first, group in pairs)
+
+    def _length(self, group: _Group, first: int, num_tokens: int) -> int:
+        """Blocks of a new table, given back or not; it holds those from ``first`` on."""
+        length = self.blocks_for(num_tokens)
+        return length if group.most is None else min(length, first + group.most)
+
+    def _extend(self, index: int, column: Column, length: int) -> None:
+        """Add empty blocks until there are ``length``."""
+        pool = self._groups[index].pool
+        while column.length < length:
+            block = pool.take()
+            self._prefixes.forget(index, block)
+            column.append(block)
+
+    def _cut(self, table: BlockTable, length: int) -> None:
+        """Keep ``length`` blocks at most."""
+        for i, column in enumerate(table.columns):
+            while column.length > max(length, column.first):
+                self._release(i, column.pop())
+        table.covered = min(table.covered, length)
+
+    def _cut_chain(self, table: BlockTable, length: int) -> None:
+        chain = table.chain
+        if length < len(chain):
+            if length:
+                self._prefixes.hold(chain[length - 1])
+            self._prefixes.release(chain[-1])
+            del chain[length:]
+
+    def _register(self, table: BlockTable, tokens: Sequence[int], computed: int) -> None:
+        size, chain, prefixes = self.block_size, table.chain, self._prefixes
+        known = len(chain)
+        for index in range(known, computed // size):
+            parent: Parent = chain[-1] if chain else table.scope
+            prefix = prefixes.extend(parent, tokens[index * size : (index + 1) * size])
+            for i, column in enumerate(table.columns):
+                prefixes.register(prefix, i, int(column.ids[index]))
+            chain.append(prefix)
+        if len(chain) > known:
+            prefixes.hold(chain[-1])
+            if known:
+                prefixes.release(chain[known - 1])
+
+    def _mark_given_back(self, table: BlockTable, group: _Group, first: int) -> None:
+        """Note that ``group`` holds nothing before block ``first``."""
+        if first and group.window is not None:
+            table.least = max(table.least, first * self.block_size + group.window - 1)
+
+    def _release(self, group: int, block: int) -> None:
+        keep = self._prefixes.is_registered(group, block)
+        self._groups[group].pool.release(block, keep=keep)
 
     def check_integrity(self, tables: Iterable[BlockTable]) -> None:
         """Assert every invariant, given all live tables. Costs O(blocks); for tests."""
-        self._pool.check_integrity()
-        self._prefixes.check_integrity()
-        held = [0] * self.num_blocks
+        tables = list(tables)
+        self._prefixes.check_integrity([table.chain[-1] for table in tables if table.chain])
         for table in tables:
-            assert len(table.chain) <= len(table.blocks)
-            assert len(set(table.blocks)) == len(table.blocks), "a block twice in one table"
-            for index, block in enumerate(table.blocks):
-                held[block] += 1
-                if index >= len(table.chain):
-                    assert self._pool.references(block) == 1, "a shared block would be written"
-                    assert block not in self._prefixes, "a registered block would be written"
-        for block, references in enumerate(held):
-            assert self._pool.references(block) == references, "a reference is lost or invented"
-        for block in self._pool.cached:
-            assert block in self._prefixes, "a block is kept for a prefix that nobody can find"
+            assert len(table.columns) == len(self._groups)
+            assert table.covered == min([column.length for column in table.columns])
+        for i, group in enumerate(self._groups):
+            group.pool.check_integrity()
+            self._check_group(i, group, tables)
+
+    def _check_group(self, index: int, group: _Group, tables: Iterable[BlockTable]) -> None:
+        references = [0] * group.pool.num_blocks
+        for table in tables:
+            column, held = table.columns[index], table.columns[index].held
+            assert len(table.chain) <= column.length
+            assert len(set(held)) == len(held), "a block twice in one table"
+            assert not column.ids[: column.first].any(), "a block is given back and still named"
+            assert group.most is None or len(held) <= group.most, "more is held than is counted on"
+            if column.first and group.window is not None:
+                assert column.first * self.block_size <= group.first_read(table.least)
+            for place, block in enumerate(held, column.first):
+                references[block] += 1
+                if place >= len(table.chain):
+                    assert group.pool.references(block) == 1, "a shared block would be written"
+                    registered = self._prefixes.is_registered(index, block)
+                    assert not registered, "a registered block would be written"
+        found = [group.pool.references(block) for block in range(group.pool.num_blocks)]
+        assert found == references, "a reference is lost or invented"
+        for block in group.pool.cached:
+            kept = self._prefixes.is_registered(index, block)
+            assert kept, "a block is kept for a prefix that nobody can find"

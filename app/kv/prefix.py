@@ -1,74 +1,115 @@
-"""Which full block holds which prefix: a chain from parent prefix and token ids to block.
+"""Which full blocks hold which prefix: a chain from parent prefix and token ids to blocks.
 
-A prefix is named by a serial number that is never given twice, so a block is found by
-``(serial of the prefix before it, its token ids)``. The dictionary compares the token ids
-themselves, and a serial stands for exactly one sequence of tokens: no collision of hashes can hand
-one request's keys and values to another. When a block is evicted, its serial dies with it and the
-blocks that continue it can no longer be reached; sequences release their last blocks first, so that
-children are evicted before their parents.
+A prefix is found by ``(the prefix before it, its last token ids)``. The dictionary compares the
+token ids themselves, and a prefix stands for exactly one sequence of tokens: no collision of hashes
+can hand one request's keys and values to another. Each group of layers may have a block for it.
+
+A prefix is known for as long as a group has a block for it, another prefix continues it, or a
+sequence has computed it. In a group with full attention sequences release their last blocks first,
+so that children are evicted before their parents; one with a window needs the last blocks alone.
 
 The first block of a prefix continues a scope instead: prefixes of different scopes never meet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
-Parent = int | str
-"""Serial of the prefix that a block continues, or the scope that it begins in."""
+NO_BLOCK = -1
 
 
-@dataclass(frozen=True, slots=True)
-class CachedBlock:
-    """A full block whose keys and values are those of a known prefix."""
+class Prefix:
+    """Known tokens from a sequence's start, as many as fill a number of blocks."""
 
-    block: int
-    serial: int
-    """Names the prefix that ends with this block."""
+    __slots__ = ("blocks", "holders", "key")
+
+    def __init__(self, key: tuple[Parent, tuple[int, ...]], num_groups: int) -> None:
+        self.key = key
+        """What it continues, and its last tokens."""
+        self.blocks = [NO_BLOCK] * num_groups
+        """By group, the block that holds its last tokens."""
+        self.holders = 0
+        """Blocks, longer prefixes and sequences that keep it known."""
+
+
+Parent = Prefix | str
+"""The prefix that a block continues, or the scope that it begins in."""
 
 
 class PrefixIndex:
-    """The registered blocks. Every operation costs O(block size)."""
+    """The known prefixes, and the registered blocks of each group.
 
-    def __init__(self) -> None:
-        self._found: dict[tuple[Parent, tuple[int, ...]], CachedBlock] = {}
-        self._keys: dict[int, tuple[Parent, tuple[int, ...]]] = {}
-        self._last_serial = 0
+    Every operation costs O(block size), but what makes a long prefix unknown.
+    """
 
-    def __contains__(self, block: int) -> bool:
-        return block in self._keys
+    def __init__(self, num_groups: int = 1) -> None:
+        self._found: dict[tuple[Parent, tuple[int, ...]], Prefix] = {}
+        self._registered: tuple[dict[int, Prefix], ...] = tuple([{} for _ in range(num_groups)])
+        """By group and block, the prefix that ends with it."""
 
-    def find(self, parent: Parent, tokens: Sequence[int]) -> CachedBlock | None:
-        """The block that continues ``parent`` with exactly ``tokens``."""
+    def is_registered(self, group: int, block: int) -> bool:
+        return block in self._registered[group]
+
+    def find(self, parent: Parent, tokens: Sequence[int]) -> Prefix | None:
+        """The prefix that continues ``parent`` with exactly ``tokens``."""
         return self._found.get((parent, tuple(tokens)))
 
-    def register(self, parent: Parent, tokens: Sequence[int], block: int) -> int:
-        """Make a computed block known; the serial of the prefix that ends with it.
+    def extend(self, parent: Parent, tokens: Sequence[int]) -> Prefix:
+        """The same; it becomes known now if it was not, and the caller holds or registers it."""
+        key = (parent, tuple(tokens))
+        prefix = self._found.get(key)
+        if prefix is None:
+            prefix = self._found[key] = Prefix(key, len(self._registered))
+            if isinstance(parent, Prefix):
+                parent.holders += 1
+        return prefix
+
+    def register(self, prefix: Prefix, group: int, block: int) -> None:
+        """Make a computed block known.
 
         Where another block already holds that prefix it stays the known one, and ``block`` stays
         private to its owner.
         """
-        assert block not in self._keys, "a block holds one prefix"
-        key = (parent, tuple(tokens))
-        found = self._found.get(key)
-        if found is None:
-            self._last_serial += 1
-            found = CachedBlock(block, self._last_serial)
-            self._found[key] = found
-            self._keys[block] = key
-        return found.serial
+        registered = self._registered[group]
+        assert block not in registered, "a block holds one prefix"
+        if prefix.blocks[group] == NO_BLOCK:
+            prefix.blocks[group] = block
+            prefix.holders += 1
+            registered[block] = prefix
 
-    def forget(self, block: int) -> None:
+    def forget(self, group: int, block: int) -> None:
         """The block is about to be overwritten. Nothing happens if it was not registered."""
-        key = self._keys.pop(block, None)
-        if key is not None:
-            del self._found[key]
+        prefix = self._registered[group].pop(block, None)
+        if prefix is not None:
+            prefix.blocks[group] = NO_BLOCK
+            self.release(prefix)
 
-    def check_integrity(self) -> None:
-        """Assert that the two tables are inverse to each other. For tests."""
-        assert len(self._found) == len(self._keys)
-        for block, key in self._keys.items():
-            assert self._found[key].block == block
-        serials = [cached.serial for cached in self._found.values()]
-        assert len(set(serials)) == len(serials)
+    def hold(self, prefix: Prefix) -> None:
+        """Keep a prefix known until it is released."""
+        prefix.holders += 1
+
+    def release(self, prefix: Prefix) -> None:
+        parent: Parent = prefix
+        while isinstance(parent, Prefix):
+            parent.holders -= 1
+            if parent.holders:
+                break
+            del self._found[parent.key]
+            parent = parent.key[0]
+
+    def check_integrity(self, held: Iterable[Prefix]) -> None:
+        """Assert that tables and counts agree, given what sequences hold. For tests."""
+        holders = Counter(held)
+        for group, registered in enumerate(self._registered):
+            for block, prefix in registered.items():
+                assert prefix.blocks[group] == block
+                holders[prefix] += 1
+        for key, prefix in self._found.items():
+            assert prefix.key == key
+            for group, block in enumerate(prefix.blocks):
+                assert block == NO_BLOCK or self._registered[group][block] is prefix
+            if isinstance(key[0], Prefix):
+                holders[key[0]] += 1
+        known = {prefix: prefix.holders for prefix in self._found.values()}
+        assert known == dict(holders), "a prefix is kept for nobody, or lost"

@@ -109,6 +109,7 @@ class _ShapeProbe:
             value_dim=value.shape[2],
             group=query.shape[0] // key.shape[0],
             dtype=key.dtype,
+            window=options.window,
         )
         return query.new_zeros(query.shape[1], query.shape[0], value.shape[2])
 

@@ -4,13 +4,15 @@
             |   block 0    |   block 1   | ...     |   spare block   |
 
 The engine hands out a group's blocks 0 to ``num_blocks - 1``. The spare block behind them takes
-what the padding of a CUDA graph writes.
+what the padding of a CUDA graph writes. Layers with a sliding window have fewer blocks than those
+that read everything: the engine gives back what is out of the window (see ``core.cache``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from app.core.cache import window_blocks
 from app.core.errors import UnsupportedModel
 
 
@@ -32,6 +35,8 @@ class LayerShape:
     group: int
     """Query heads for each key head."""
     dtype: torch.dtype
+    window: int | None = None
+    """Keys at most ``window - 1`` positions back are read; None: all."""
 
     @property
     def token_bytes(self) -> int:
@@ -46,7 +51,7 @@ class CacheGroup:
     num_blocks: int
     """Blocks the engine may use; the spare block is one more."""
     window: int | None = None
-    """A token reads keys at most ``window - 1`` positions back; None: all."""
+    """Keys at most ``window - 1`` positions back are read; None: all."""
 
     @property
     def spare_block(self) -> int:
@@ -73,32 +78,117 @@ class KvStorage:
         return sum(part.nbytes for part in (*self.keys.values(), *self.values.values()))
 
 
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    """What a cache is to hold."""
+
+    asked: int | None
+    """Tokens of a sequence that has to fit; None: none was named."""
+    limit: int | None
+    """Tokens that no sequence is longer than; None: not known."""
+    running: int
+    """Sequences that run at a time."""
+    step_tokens: int
+    """Tokens computed in one step, all sequences together."""
+
+
 def allocate(
     shapes: Mapping[int, LayerShape], *, num_blocks: int, block_size: int, device: torch.device
 ) -> KvStorage:
+    """Zeroed storage in which every group has the same number of blocks."""
+    windows = _by_window(shapes, None)
+    groups = [CacheGroup(layers, num_blocks, window) for window, layers in windows.items()]
+    return allocate_groups(shapes, groups, block_size=block_size, device=device)
+
+
+def allocate_groups(
+    shapes: Mapping[int, LayerShape],
+    groups: Sequence[CacheGroup],
+    *,
+    block_size: int,
+    device: torch.device,
+) -> KvStorage:
     """Zeroed storage. On the CPU the system commits pages only as they are first used."""
-    slots = (num_blocks + 1) * block_size
     keys, values = {}, {}
-    groups = (CacheGroup(tuple(shapes), num_blocks),)
-    for layer, shape in shapes.items():
-        keys[layer] = _zeros((slots, shape.kv_heads, shape.key_dim), shape.dtype, device)
-        values[layer] = _zeros((slots, shape.kv_heads, shape.value_dim), shape.dtype, device)
-    return KvStorage(block_size=block_size, groups=groups, keys=keys, values=values)
+    for group in groups:
+        slots = (group.num_blocks + 1) * block_size
+        for layer in group.layers:
+            shape = shapes[layer]
+            keys[layer] = _zeros((slots, shape.kv_heads, shape.key_dim), shape.dtype, device)
+            values[layer] = _zeros((slots, shape.kv_heads, shape.value_dim), shape.dtype, device)
+    return KvStorage(block_size=block_size, groups=tuple(groups), keys=keys, values=values)
 
 
-def blocks_within(budget: int, shapes: Mapping[int, LayerShape], block_size: int) -> int:
-    """How many blocks fit in ``budget`` bytes, the spare one not counted.
+def groups_within(
+    budget: int, shapes: Mapping[int, LayerShape], block_size: int, use: CacheUse
+) -> tuple[CacheGroup, ...]:
+    """Groups of layers, what reads most first, with as many blocks as ``budget`` bytes hold.
 
-    Raises ``UnsupportedModel`` where not even one fits.
+    A window gets what ``use.running`` sequences hold at a time, each of them longer than it, and
+    full attention the rest. Where that would leave full attention fewer blocks than a window, all
+    have the same number, as without windows: so nobody has less room than before. Only where a
+    sequence of ``use.asked`` tokens would not fit then do windows get fewer, and fewer short
+    sequences run at a time. Where all layers have a window, all get the same number, too.
+
+    Raises ``UnsupportedModel`` where not even one block fits.
     """
-    block_bytes = block_size * sum(shape.token_bytes for shape in shapes.values())
-    count = budget // block_bytes - 1
-    if count < 1:
+    layers = _by_window(shapes, use.asked or use.limit)
+    costs = {
+        window: block_size * sum([shapes[layer].token_bytes for layer in group])
+        for window, group in layers.items()
+    }
+    whole = sum(costs.values())
+    even = budget // whole - 1
+    if even < 1:
         raise UnsupportedModel(
             f"{budget} bytes of cache hold no block of {block_size} tokens; "
-            f"give at least {2 * block_bytes}"
+            f"give at least {2 * whole}"
         )
-    return count
+    counts = dict.fromkeys(layers, even)
+    if None in layers:
+        for running in range(use.running, 0, -1):
+            counts = _shared_out(budget, costs, block_size, running, use.step_tokens)
+            if counts[None] * block_size >= (use.asked or 0):
+                break
+    return tuple([CacheGroup(group, counts[window], window) for window, group in layers.items()])
+
+
+def _shared_out(
+    budget: int, costs: Mapping[int | None, int], block_size: int, running: int, step_tokens: int
+) -> dict[int | None, int]:
+    """Blocks by window, given the bytes of one, where so many sequences run; one is full attention.
+
+    Each of them holds a window and a block that its step ends in, and one is left free beside it
+    (see ``Scheduler``).
+    """
+    step = -(-step_tokens // block_size)
+
+    def counts(full: int) -> dict[int | None, int]:
+        return {
+            window: full
+            if window is None
+            else min(full, running * (window_blocks(window, block_size) + 2) + step)
+            for window in costs
+        }
+
+    def cost(full: int) -> int:
+        return sum([costs[window] * (count + 1) for window, count in counts(full).items()])
+
+    return counts(bisect_right(range(budget // costs[None]), budget, key=cost) - 1)
+
+
+def _by_window(
+    shapes: Mapping[int, LayerShape], longest: int | None
+) -> dict[int | None, tuple[int, ...]]:
+    """Layers by the width of their window, the widest first; None where it hides nothing."""
+    found: dict[int | None, list[int]] = {}
+    for layer, shape in shapes.items():
+        window = shape.window
+        if window is not None and longest is not None and window >= longest:
+            window = None
+        found.setdefault(window, []).append(layer)
+    order = sorted(found, key=lambda window: math.inf if window is None else window, reverse=True)
+    return {window: tuple(found[window]) for window in order}
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

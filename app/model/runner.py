@@ -32,7 +32,14 @@ from app.model.device import (
 from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
-from app.model.kv_storage import KvStorage, LayerShape, allocate, blocks_within
+from app.model.kv_storage import (
+    CacheUse,
+    KvStorage,
+    LayerShape,
+    allocate,
+    allocate_groups,
+    groups_within,
+)
 from app.model.loading import load_model
 from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
 from app.model.sampling import Sampler
@@ -69,10 +76,12 @@ class RunnerDescription:
     cuda_graphs: int
     """Step shapes captured as CUDA graphs."""
     cache_tokens: int
-    """Tokens the cache holds, all sequences together."""
+    """Tokens the cache holds, all sequences together, in the group of layers that reads most."""
     max_model_len: int
     spare_tokens: int
     """Tokens whose computation takes as long as reading the weights once."""
+    window_tokens: tuple[int, ...] = ()
+    """Tokens that the cache's other groups hold: layers with a sliding window."""
 
     @property
     def arithmetic(self) -> str:
@@ -105,7 +114,7 @@ class TorchRunner:
         self._sampler = sampler
         self.description = description
         self.block_size = storage.block_size
-        self.num_blocks = storage.groups[0].num_blocks
+        self.cache_groups = storage.groups
         self.max_model_len = description.max_model_len
         self._launched: Tensor | None = None
 
@@ -176,10 +185,16 @@ def _load(config: ModelConfig) -> TorchRunner:
     else:
         cache_bytes = _rehearsed(budget, config, model, route, shapes, sampler, vocab_size)
         budget.settle()
-    num_blocks = blocks_within(cache_bytes, shapes, config.block_size)
-    cache_tokens = num_blocks * config.block_size
-    max_model_len = _max_model_len(model, config, cache_tokens)
-    storage = allocate(shapes, num_blocks=num_blocks, block_size=config.block_size, device=device)
+    use = CacheUse(
+        config.max_model_len,
+        position_limit(model.config),
+        config.max_running,
+        config.max_batch_tokens,
+    )
+    groups = groups_within(cache_bytes, shapes, config.block_size, use)
+    cache_tokens = groups[0].num_blocks * config.block_size
+    max_model_len = _max_model_len(use, cache_tokens)
+    storage = allocate_groups(shapes, groups, block_size=config.block_size, device=device)
     attention = step_attention(
         storage, shapes, max_model_len, batch_invariant=config.batch_invariant
     )
@@ -203,6 +218,7 @@ def _load(config: ModelConfig) -> TorchRunner:
             batch_invariant=config.batch_invariant,
             cuda_graphs=0 if graphs is None else graphs.count,
             cache_tokens=cache_tokens,
+            window_tokens=tuple([g.num_blocks * config.block_size for g in groups[1:]]),
             max_model_len=max_model_len,
             spare_tokens=spare_tokens(device),
         ),
@@ -226,7 +242,8 @@ def _prepare(
     What is expected comes from the model as loaded, so the check covers the packing too.
     """
     block_size = min(config.block_size, _CHECK_BLOCK_SIZE)
-    case = make_case(model.config.get_text_config().vocab_size, block_size)
+    groups = len({shape.window for shape in shapes.values()})
+    case = make_case(model.config.get_text_config().vocab_size, block_size, groups)
     expected = whole_logits(model, case, "eager")
     noise, packed, fused = None, 0, 0
     if model.device.type == "cuda":
@@ -354,9 +371,8 @@ def _vocab_size(model: PreTrainedModel, asked: int | None) -> int:
     return asked or width
 
 
-def _max_model_len(model: PreTrainedModel, config: ModelConfig, cache_tokens: int) -> int:
-    limit = position_limit(model.config)
-    asked = config.max_model_len
+def _max_model_len(use: CacheUse, cache_tokens: int) -> int:
+    asked, limit = use.asked, use.limit
     if asked is None:
         return cache_tokens if limit is None else min(limit, cache_tokens)
     if limit is not None and asked > limit:

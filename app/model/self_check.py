@@ -40,11 +40,15 @@ class CheckCase:
 
     @property
     def blocks(self) -> int:
-        return 1 + max(block for span in self.steps[1].spans for block in span.block_tables[0])
+        tables = [span.block_tables[0] for span in self.steps[1].spans]
+        return 1 + max(int(block) for table in tables for block in table)
 
 
-def make_case(vocab_size: int, block_size: int) -> CheckCase:
-    """A case of about 30 tokens for a block size of 4, and 50 for one of 16."""
+def make_case(vocab_size: int, block_size: int, groups: int = 1) -> CheckCase:
+    """A case of about 30 tokens for a block size of 4, and 50 for one of 16.
+
+    Each of the cache's ``groups`` has block tables of its own.
+    """
     size = block_size
     generator = torch.Generator().manual_seed(0)
     drawn: list[int] = torch.randint(0, vocab_size, (2 * size + 26,), generator=generator).tolist()
@@ -59,13 +63,18 @@ def make_case(vocab_size: int, block_size: int) -> CheckCase:
         tuple(next(own) for _ in range(-(-len(sequence) // size))) for sequence in sequences[:3]
     ]
     tables.append((tables[1][0], next(own)))
+    count = 1 + tables[3][1]
+    by_group = [
+        [tuple([(block + group) % count for block in table]) for group in range(groups)]
+        for table in tables
+    ]
     heads = [
-        Span(tokens=sequence[:done], start=0, block_tables=(table,))
-        for sequence, done, table in zip(sequences[:3], computed, tables, strict=False)
+        Span(tokens=sequence[:done], start=0, block_tables=table)
+        for sequence, done, table in zip(sequences[:3], computed, by_group, strict=False)
     ]
     tails = [
-        Span(tokens=sequence[done:], start=done, block_tables=(table,))
-        for sequence, done, table in zip(sequences, computed, tables, strict=True)
+        Span(tokens=sequence[done:], start=done, block_tables=table)
+        for sequence, done, table in zip(sequences, computed, by_group, strict=True)
     ]
     offsets = [(0, len(tails[0].tokens) - 1), *((1, i) for i in range(5)), (2, 0), (3, 3)]
     rows = [LogitsRow(span, at) for span, at in offsets]

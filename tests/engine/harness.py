@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
+from app.core.cache import window_blocks
 from app.core.constraint import Constraint
 from app.core.events import AnswerToken, AnswerUsage, StepStats, TokenChunk
 from app.core.request import EngineRequest, OnBudget, SamplingParams, ThinkingBudget
@@ -15,6 +16,7 @@ from tests.fakes import (
     ByteTokenizer,
     ByteVocabulary,
     FiniteConstraint,
+    Group,
     ScriptedModel,
     ScriptedRunner,
 )
@@ -73,10 +75,14 @@ def make_engine(
     model: ScriptedModel | None = None,
     num_blocks: int = 256,
     block_size: int = 4,
+    groups: Sequence[Group] = (),
     observer: Recorder | None = None,
 ) -> Engine:
     runner = ScriptedRunner(
-        model or ScriptedModel(VOCABULARY), num_blocks=num_blocks, block_size=block_size
+        model or ScriptedModel(VOCABULARY),
+        num_blocks=num_blocks,
+        block_size=block_size,
+        groups=groups,
     )
     return Engine(runner, VOCABULARY, TOKENIZER, config, observer)
 
@@ -166,6 +172,17 @@ def random_config(rng: random.Random) -> EngineConfig:
         draft_held_back=rng.random() < 0.8,
         share_prefixes=rng.random() < 0.8,
     )
+
+
+def random_groups(rng: random.Random, tokens: int, block_size: int, step: int) -> list[Group]:
+    """Groups of a cache in which a sequence of ``tokens`` fits, computed ``step`` at a time."""
+    full = -(-tokens // block_size)
+    groups = [Group(full + rng.choice([0, 1, 5, 100]))] if rng.random() < 0.7 else []
+    for _ in range(rng.choice([0, 1, 1, 2]) if groups else rng.choice([1, 2])):
+        window = rng.choice([2, 3, 5, 8, 13, 40])
+        enough = window_blocks(window, block_size) - (-step // block_size)
+        groups.append(Group(min(full, enough) + rng.choice([0, 1, 5, 100]), window))
+    return groups
 
 
 def random_request(rng: random.Random, index: int) -> EngineRequest:

@@ -10,6 +10,8 @@ import pytest
 
 from app.core.request import EngineRequest, SamplingParams, ThinkingBudget
 from app.engine import EngineConfig
+from app.engine.scheduler import Scheduler
+from app.engine.sequence import Sequence as Answering
 from tests.engine.harness import (
     GREEDY,
     LANGUAGES,
@@ -23,13 +25,14 @@ from tests.engine.harness import (
     make_engine,
     random_config,
     random_ends,
+    random_groups,
     random_request,
     request,
     step,
     templates,
 )
 from tests.engine.naive import naive_answer
-from tests.fakes import FiniteConstraint, ScriptedModel
+from tests.fakes import FiniteConstraint, Group, ScriptedModel
 
 HOT = SamplingParams(temperature=1.0)
 
@@ -57,13 +60,9 @@ def _check_against_plain_decoding(rng: random.Random, requests: Sequence[EngineR
     model = ScriptedModel(VOCABULARY, eos=rng.choice([0.0, 4.0]))
     block_size = rng.choice([1, 2, 4, 16])
     longest = max(len(one.prompt) + one.max_tokens for one in requests)
-    spare = rng.choice([0, 1, 5, 100])
-    engine = make_engine(
-        random_config(rng),
-        model=model,
-        num_blocks=-(-longest // block_size) + spare,
-        block_size=block_size,
-    )
+    config = random_config(rng)
+    groups = random_groups(rng, longest, block_size, config.max_batch_tokens)
+    engine = make_engine(config, model=model, block_size=block_size, groups=groups)
     for one, answer in answers_of(engine, requests).items():
         asked = next(each for each in requests if each.request_id == one)
         plain = naive_answer(asked, model, VOCABULARY, TOKENIZER)
@@ -88,8 +87,8 @@ def test_answers_that_share_blocks_and_drop_tokens_of_them_are_those_of_plain_de
         requests.append(replace(one, sampling=rng.choice([GREEDY, HOT]), seed=rng.randint(0, 1)))
     block_size = rng.choice([1, 2, 3, 4])
     config = replace(random_config(rng), share_prefixes=True)
-    blocks = 40 // block_size + rng.choice([0, 2, 50])
-    engine = make_engine(config, model=model, num_blocks=blocks, block_size=block_size)
+    groups = random_groups(rng, 40, block_size, config.max_batch_tokens)
+    engine = make_engine(config, model=model, block_size=block_size, groups=groups)
     waiting, tokens, live = list(requests), dict[str, list[int]](), engine._sequences
     while waiting or engine.has_work:
         if waiting and rng.random() < 0.6:
@@ -101,6 +100,35 @@ def test_answers_that_share_blocks_and_drop_tokens_of_them_are_those_of_plain_de
         engine.check_integrity()
     for one in requests:
         assert tokens[one.request_id] == naive_answer(one, model, VOCABULARY, TOKENIZER).tokens
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_answer_that_falls_back_behind_its_windows_starts_again_and_stays_the_same(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With nothing kept for what a leap takes back, as after a leap that takes back very much."""
+    monkeypatch.setattr("app.kv.manager.FALL_BACK", 0)
+    restarted = 0
+    put_back = Scheduler._put_back
+
+    def counted(scheduler: Scheduler, sequence: Answering) -> None:
+        nonlocal restarted
+        restarted += 1
+        put_back(scheduler, sequence)
+
+    monkeypatch.setattr(Scheduler, "_put_back", counted)
+    rng = random.Random(seed)
+    model = ScriptedModel(VOCABULARY, by_bytes=True)
+    language = constraint(*templates(["x", ""], ["name1", "nabb", "nor", "name2"], ["", "abab1"]))
+    requests = [
+        request(f"r{index}", "p" * rng.randint(1, 30), allowed=language, max_tokens=20)
+        for index in range(8)
+    ]
+    engine = make_engine(model=model, block_size=1, groups=[Group(200), Group(200, 2)])
+    for name, answer in answers_of(engine, requests).items():
+        asked = next(each for each in requests if each.request_id == name)
+        assert answer.tokens == naive_answer(asked, model, VOCABULARY, TOKENIZER).tokens
+    assert restarted
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -6,6 +6,7 @@ from collections.abc import Sequence as Seq
 
 import pytest
 
+from app.core.cache import window_blocks
 from app.core.events import AnswerToken
 from app.core.request import EngineRequest
 from app.engine.batch import Batch
@@ -13,7 +14,8 @@ from app.engine.config import EngineConfig
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
 from app.kv.manager import BlockManager
-from app.kv.prefix import CachedBlock, Parent, PrefixIndex
+from app.kv.prefix import Parent, Prefix, PrefixIndex
+from tests.fakes import Group
 
 BLOCK = 4
 
@@ -22,10 +24,23 @@ class Bench:
     """A scheduler whose steps are committed as planned, without anything being drawn."""
 
     def __init__(
-        self, *, blocks: int = 100, max_running: int = 4, prefill_tokens: int = 64
+        self,
+        *,
+        blocks: int = 100,
+        max_running: int = 4,
+        prefill_tokens: int = 64,
+        batch_tokens: int = 512,
+        windows: Seq[Group] = (),
     ) -> None:
-        config = EngineConfig(max_prefill_tokens=prefill_tokens, max_running=max_running)
-        self.scheduler = Scheduler(config, BlockManager(blocks, BLOCK))
+        """``windows``: groups of the cache beside that of ``blocks`` blocks."""
+        config = EngineConfig(
+            max_prefill_tokens=prefill_tokens,
+            max_running=max_running,
+            max_batch_tokens=batch_tokens,
+        )
+        groups = [Group(blocks), *windows]
+        manager = BlockManager(groups, BLOCK, step_tokens=batch_tokens)
+        self.scheduler = Scheduler(config, manager)
         self.sequences: dict[str, Sequence] = {}
 
     def add(self, name: str, tokens: Seq[int], tenant: str = "", *, max_tokens: int = 10) -> None:
@@ -143,7 +158,7 @@ def test_what_waits_for_blocks_is_not_matched_again_at_every_step(
     lookups = 0
     find = PrefixIndex.find
 
-    def counted(index: PrefixIndex, parent: Parent, tokens: Seq[int]) -> CachedBlock | None:
+    def counted(index: PrefixIndex, parent: Parent, tokens: Seq[int]) -> Prefix | None:
         nonlocal lookups
         lookups += 1
         return find(index, parent, tokens)
@@ -167,7 +182,7 @@ def test_a_prefix_that_is_evicted_while_it_is_waited_for_is_computed_again() -> 
     bench.add("runs", own(1, 180), max_tokens=100)
     bench.step()
     bench.add("large", [*shared, *own(2, 40)])
-    while len(bench.sequences["runs"].blocks.blocks) < 60:
+    while bench.sequences["runs"].blocks.covered < 60:
         assert bench.step(grow=1) == []
     bench.end("runs")
     assert bench.step() == ["large"]
@@ -199,3 +214,37 @@ def test_a_preempted_prompt_is_not_charged_twice() -> None:
     assert bench.step() == ["a0"]
     bench.end("b0")
     assert bench.step() == ["a1"]  # 7 tokens were served to a and 12 to b
+
+
+def test_prompts_longer_than_a_window_run_with_the_blocks_of_the_window() -> None:
+    window = Group(2 * (window_blocks(16, BLOCK) + 40 // BLOCK), 16)
+    bench = Bench(blocks=200, batch_tokens=40, prefill_tokens=40, windows=[window])
+    bench.add("a", own(0, 300))
+    bench.add("b", own(1, 300))
+    bench.add("c", own(2, 5))
+    assert bench.step() == ["a"]
+    while bench.sequences["a"].gap > 1:
+        bench.step(grow=1)
+    assert bench.running == ["a", "b"]  # and none is free beside them: c waits for its block
+    while bench.sequences["b"].gap > 1:
+        bench.step(grow=1)
+    bench.step(grow=1)
+    assert bench.running == ["a", "b", "c"]
+    held = [len(sequence.blocks.columns[1].held) for sequence in bench.scheduler.running]
+    assert max(held) <= window_blocks(16, BLOCK) + 1
+    assert [sequence.blocks.columns[0].first for sequence in bench.scheduler.running] == [0, 0, 0]
+
+
+def test_the_oldest_sequence_takes_blocks_of_a_window_from_the_newest() -> None:
+    window = Group(window_blocks(8, BLOCK) + 20 // BLOCK, 8)
+    bench = Bench(blocks=200, batch_tokens=20, prefill_tokens=20, windows=[window])
+    bench.add("a", own(0, 3), max_tokens=1000)
+    bench.add("b", own(1, 3), max_tokens=1000)
+    assert bench.step() == ["a", "b"]
+    alone = 0
+    for _ in range(300):
+        computed = bench.sequences["a"].computed
+        bench.step(grow=1)
+        assert bench.sequences["a"].computed == computed + 1
+        alone += bench.running == ["a"]
+    assert 0 < alone < 300

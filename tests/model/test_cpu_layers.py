@@ -117,11 +117,11 @@ def test_random_batches_differ_from_float32_no_more_than_transformers_does(
     assert fuse(model, route) == 3 * 7 + 1
     assert sum(isinstance(m, FusedLayer) for m in model.modules()) == 3
     assert not any(type(m) is torch.nn.Linear for m in model.modules())
-    storage = allocate(shapes, num_blocks=60, block_size=4, device=model.device)
+    storage = allocate(shapes, num_blocks=100, block_size=4, device=model.device)
     forward = RaggedForward(model, route, CpuAttention(storage))
-    pool = list(range(60))
+    pool = list(range(100))
     dice.shuffle(pool)
-    sequences = [PagedSequence(text, pool) for text in texts]
+    sequences = [PagedSequence(text, pool, groups=len(storage.groups)) for text in texts]
     found = [torch.zeros_like(rows) for rows in exact]
     while any(s.computed < len(s.tokens) for s in sequences):
         chosen = [s for s in sequences if s.computed < len(s.tokens) and dice.random() < 0.8]

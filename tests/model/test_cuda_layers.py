@@ -87,7 +87,7 @@ class StoredAttention:
         self._attention.begin(step)
 
     def slots(self, layer: int) -> Tensor:
-        return torch.from_numpy(self._attention.slots)
+        return torch.from_numpy(self._attention.slots[self.storage.group_of[layer]])
 
     def attend_stored(self, layer: int, query: Tensor, options: AttentionOptions) -> Tensor:
         self.calls += 1
@@ -144,7 +144,7 @@ def run_in_random_batches(
     """Logits [tokens, V] of each text, computed in random chunks and random company."""
     pool = list(range(60))
     dice.shuffle(pool)
-    sequences = [PagedSequence(text, pool) for text in texts]
+    sequences = [PagedSequence(text, pool, groups=2) for text in texts]  # some have windows
     found = [torch.zeros(len(text), VOCAB) for text in texts]
     while any(s.computed < len(s.tokens) for s in sequences):
         chosen = [s for s in sequences if s.computed < len(s.tokens) and dice.random() < 0.8]
@@ -217,8 +217,8 @@ def test_a_token_is_the_same_however_its_text_is_cut_and_whoever_is_beside_it(
 ) -> None:
     _, forward, _ = fused(saved(tmp_path, kind), dtype, batch_invariant=True)
     text = list(range(20, 29))
-    others = [Span((token,), 0, ((20 + token,),)) for token in range(33)]
-    blocks = (tuple(range(3)),)
+    others = [Span((token,), 0, ((20 + token,),) * 2) for token in range(33)]
+    blocks = (tuple(range(3)),) * 2
 
     def logits(first: int, last: int, before: int, behind: int) -> Tensor:
         """Of ``text[first:last]``, with so many others before and behind it."""
@@ -311,7 +311,7 @@ class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def launches_of_a_step(folder: str, *, batch_invariant: bool) -> tuple[list[str], int]:
     """Names of what a step launches beside its attention, and calls of the attention."""
     _, forward, attention = fused(folder, torch.bfloat16, batch_invariant=batch_invariant)
-    spans = [Span([5], 0, ((0,),)), Span([6, 7], 0, ((1,),))]
+    spans = [Span([5], 0, ((0,),) * 2), Span([6, 7], 0, ((1,),) * 2)]
     attention.begin(lay_out(StepPlan(spans, []), 4))
     ids, positions = torch.tensor([[5, 6, 7]]), torch.tensor([[0, 0, 1]])
     launches = Launches()
@@ -363,7 +363,7 @@ def test_steps_of_other_sizes_ask_for_no_other_kernels(tmp_path: Path) -> None:
     with mock.patch.object(KernelInterface, "__getitem__", watched):
         sizes = []
         for tokens in (1, 2, 15, 16, 17):
-            plan = StepPlan([Span([3] * tokens, 0, (tuple(range(5)),))], [LogitsRow(0, 0)])
+            plan = StepPlan([Span([3] * tokens, 0, (tuple(range(5)),) * 2)], [LogitsRow(0, 0)])
             forward.run(lay_out(plan, 4))
             sizes.append(len(asked))
     assert sizes == [sizes[0]] * 5, asked

@@ -138,7 +138,10 @@ def test_a_runner_on_a_gpu_stays_within_its_share(tmp_path: Path) -> None:
     assert share - 0.05 < torch.cuda.memory_reserved() / total <= share + 0.001
     limits = StepLimits(256, 8, 5, runner.max_model_len)
     for step in largest_steps(
-        limits, vocab_size=VOCAB, block_size=runner.block_size, blocks=[runner.num_blocks]
+        limits,
+        vocab_size=VOCAB,
+        block_size=runner.block_size,
+        blocks=[runner.cache_groups[0].num_blocks],
     ):
         runner.launch(step.plan)
         assert len(runner.sample(step.draws).wait().tokens) == len(step.draws)

@@ -72,7 +72,8 @@ def test_the_description_says_what_was_loaded(tmp_path: Path) -> None:
     assert (seen.architecture, seen.device, seen.dtype) == ("LlamaForCausalLM", "cpu", "float32")
     assert seen.parameters == eager_model(str(tmp_path)).num_parameters()
     # 2 layers x (key + value) x 2 heads x 8 dimensions x 4 bytes = 256 bytes a token.
-    assert (runner.num_blocks + 1) * runner.block_size * 256 == 1 << 16
+    [group] = runner.cache_groups
+    assert (group.num_blocks + 1) * runner.block_size * 256 == 1 << 16
     assert runner.max_model_len == 128
 
 
@@ -88,7 +89,7 @@ def test_the_size_of_the_cache_is_no_part_of_what_numbers_depend_on(tmp_path: Pa
 
 def test_the_context_is_no_longer_than_the_cache(tmp_path: Path) -> None:
     runner = tiny_runner(tmp_path, "llama", kv_cache_bytes=256 * 4 * 9)
-    assert (runner.num_blocks, runner.max_model_len) == (8, 32)
+    assert (runner.cache_groups[0].num_blocks, runner.max_model_len) == (8, 32)
     with pytest.raises(UnsupportedModel, match="cache holds 32 tokens"):
         tiny_runner(tmp_path, "llama", kv_cache_bytes=256 * 4 * 9, max_model_len=33)
 

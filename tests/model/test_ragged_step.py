@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from transformers import PreTrainedModel
 
 from app.core.request import SamplingParams
 from app.core.step import Draw, LogitsRow, SampledToken, Span, StepPlan
+from app.kv.manager import BlockManager
 from app.model.runner import TorchRunner
 from tests.model.tiny import CONFIGS, VOCAB, PagedSequence, eager_model, tiny_runner
 
@@ -34,8 +36,30 @@ def expected_logprobs(model: PreTrainedModel, tokens: list[int]) -> NDArray[np.f
     return found
 
 
+class ManagedSequence(PagedSequence):
+    """One whose blocks are taken from a manager and given back to it."""
+
+    def __init__(self, tokens: Sequence[int], manager: BlockManager) -> None:
+        super().__init__(tokens, [])
+        prefix = manager.match(tokens)
+        self.computed = self.cached = len(prefix) * manager.block_size
+        self.table = manager.allocate(len(tokens), prefix)
+        self._manager = manager
+
+    def span(self, length: int, block_size: int) -> Span:
+        start, end = self.computed, self.computed + length
+        self._manager.advance(self.table, self.tokens, start)
+        self._manager.grow(self.table, end)
+        self.computed = end
+        return Span(self.tokens[start:end], start, self.table.views())
+
+    def end(self) -> None:
+        self._manager.advance(self.table, self.tokens, self.computed)
+        self._manager.free(self.table)
+
+
 def run_randomly(
-    runner: TorchRunner, sequences: list[PagedSequence], dice: random.Random
+    runner: TorchRunner, sequences: Sequence[PagedSequence], dice: random.Random
 ) -> list[dict[int, NDArray[np.float64]]]:
     """Compute every sequence in random chunks and random company.
 
@@ -71,10 +95,11 @@ def test_random_batches_give_the_logits_of_plain_eager_attention(name: str, tmp_
     runner = tiny_runner(tmp_path, name)
     model = eager_model(str(tmp_path))
     dice = random.Random(name)
-    pool = list(range(runner.num_blocks))
+    pool = list(range(runner.cache_groups[-1].num_blocks))
     dice.shuffle(pool)
+    groups = len(runner.cache_groups)
     sequences = [
-        PagedSequence([dice.randrange(VOCAB) for _ in range(length)], pool)
+        PagedSequence([dice.randrange(VOCAB) for _ in range(length)], pool, groups=groups)
         for length in (41, 3, 17, 30)
     ]
     found = run_randomly(runner, sequences, dice)
@@ -85,6 +110,43 @@ def test_random_batches_give_the_logits_of_plain_eager_attention(name: str, tmp_
             np.testing.assert_allclose(row, expected[position], atol=2e-4)
 
 
+WINDOWED = {
+    "gemma2 with softcap and a window": (91 + 46) * 512,
+    "gemma3 with a window": (91 + 5 * 46) * 512,
+    "gpt-oss with sinks and a window": (91 + 46) * 512,
+    "mistral with a window": 2 * 46 * 512,
+}
+"""Bytes for 90 blocks of 4 tokens with full attention, and 45 of each layer with a window."""
+
+
+@pytest.mark.parametrize("name", WINDOWED)
+def test_blocks_that_windows_give_back_are_used_by_others(name: str, tmp_path: Path) -> None:
+    """Three sequences of many windows, then three that go on with what those began with."""
+    runner = tiny_runner(
+        tmp_path, name, kv_cache_bytes=WINDOWED[name], max_running=4, max_batch_tokens=20
+    )
+    model = eager_model(str(tmp_path))
+    assert runner.cache_groups[0].num_blocks == (45 if name.startswith("mistral") else 90)
+    assert runner.cache_groups[-1].num_blocks == 45
+    manager = BlockManager(runner.cache_groups, runner.block_size, step_tokens=20)
+    dice = random.Random(name)
+    texts = [[dice.randrange(VOCAB) for _ in range(length)] for length in (110, 95, 120)]
+    cached = 0
+    for round_texts in (texts, [[*text[:80], *text[20:50]] for text in texts]):
+        sequences = [ManagedSequence(text, manager) for text in round_texts]
+        assert sum(map(len, round_texts)) > 4 * 60
+        found = run_randomly(runner, sequences, dice)
+        for sequence, rows in zip(sequences, found, strict=True):
+            expected = expected_logprobs(model, sequence.tokens)
+            for position, row in rows.items():
+                np.testing.assert_allclose(row, expected[position], atol=2e-4)
+            assert sequence.table.columns[-1].first > 0
+            cached += sequence.cached
+            sequence.end()
+    assert cached, "no prefix was found again"
+    assert manager.usage == 0.0
+
+
 def test_a_sequence_that_starts_on_shared_blocks_sees_them(tmp_path: Path) -> None:
     runner = tiny_runner(tmp_path, "llama")
     model = eager_model(str(tmp_path))
@@ -93,7 +155,7 @@ def test_a_sequence_that_starts_on_shared_blocks_sees_them(tmp_path: Path) -> No
     runner.launch(StepPlan(spans=[first.span(12, 4)], rows=[]))
     runner.sample([])
 
-    second = PagedSequence([*range(10, 18), 50, 51, 52], pool, shared=first.blocks[:2])
+    second = PagedSequence([*range(10, 18), 50, 51, 52], pool, shared=first.tables[0][:2])
     second.computed = 8
     row = LogitsRow(0, 2)
     runner.launch(StepPlan(spans=[second.span(3, 4)], rows=[row]))
@@ -123,8 +185,9 @@ def test_greedy_generation_equals_transformers_generate(name: str, tmp_path: Pat
     runner = tiny_runner(tmp_path, name)
     model = eager_model(str(tmp_path))
     prompts = [[3, 4, 5, 6, 7], [9, 8, 7], [11] * 9]
-    pool = list(range(runner.num_blocks))
-    sequences = [PagedSequence(prompt, pool) for prompt in prompts]
+    pool = list(range(runner.cache_groups[-1].num_blocks))
+    groups = len(runner.cache_groups)
+    sequences = [PagedSequence(prompt, pool, groups=groups) for prompt in prompts]
     for _ in range(20):
         spans = [s.span(len(s.tokens) - s.computed, runner.block_size) for s in sequences]
         rows = [LogitsRow(i, len(span.tokens) - 1) for i, span in enumerate(spans)]

@@ -20,7 +20,7 @@ from app.model.cuda.memory import MemoryBudget
 from app.model.cuda.sampling import DeviceSampler
 from app.model.forward import RaggedForward, StepAttention
 from app.model.inputs import lay_out
-from app.model.kv_storage import KvStorage, LayerShape, allocate
+from app.model.kv_storage import KvStorage, LayerShape, allocate, allocate_groups
 from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
 from app.model.sampling import Sampler
 from tests.model.test_cuda_memory import FakeDevice
@@ -123,10 +123,13 @@ def test_a_runner_rehearses_before_its_cache_is_allocated_and_then_gets_what_is_
     device = FakeDevice()
     device.total = 1 << 20
 
-    def allocated(*arguments: Any, **options: Any) -> Any:
-        storage = allocate(*arguments, **options)
-        happened.append(("allocated", storage.nbytes))
-        return storage
+    def noted(make: Any) -> Any:
+        def allocated(*arguments: Any, **options: Any) -> Any:
+            storage = make(*arguments, **options)
+            happened.append(("allocated", storage.nbytes))
+            return storage
+
+        return allocated
 
     def rehearsed(forward: Any, sampler: Any, steps: Any, block_size: int) -> None:
         rehearse(forward, sampler, steps, block_size)
@@ -135,7 +138,8 @@ def test_a_runner_rehearses_before_its_cache_is_allocated_and_then_gets_what_is_
         device.give_back(100_000 / (1 << 30))
 
     budget = MemoryBudget(device, 0.5)
-    monkeypatch.setattr(runner_module, "allocate", allocated)
+    monkeypatch.setattr(runner_module, "allocate", noted(allocate))
+    monkeypatch.setattr(runner_module, "allocate_groups", noted(allocate_groups))
     monkeypatch.setattr(runner_module, "rehearse", rehearsed)
     monkeypatch.setattr(runner_module, "_memory_budget", lambda config, device: budget)
     runner = tiny_runner(tmp_path, "llama", max_batch_tokens=40, max_running=4, max_rows_each=3)
@@ -144,4 +148,4 @@ def test_a_runner_rehearses_before_its_cache_is_allocated_and_then_gets_what_is_
     assert happened[2] == ("rehearsed", 12)
     left = (1 << 19) - 100_000 + happened[1][1]  # this device holds nothing of what is allocated
     assert left - 1024 < happened[3][1] <= left
-    assert runner.num_blocks == happened[3][1] // (256 * 4) - 1
+    assert runner.cache_groups[0].num_blocks == happened[3][1] // (256 * 4) - 1

@@ -116,21 +116,25 @@ def eager_model(model: str, **changes: Any) -> PreTrainedModel:
 class PagedSequence:
     """Tokens known and computed of one sequence, and its blocks."""
 
-    def __init__(self, tokens: Sequence[int], pool: list[int], shared: Sequence[int] = ()) -> None:
+    def __init__(
+        self, tokens: Sequence[int], pool: list[int], shared: Sequence[int] = (), groups: int = 1
+    ) -> None:
+        """``groups`` of the cache; ``shared`` blocks of each begin it."""
         self.tokens = list(tokens)
-        self.blocks = list(shared)
+        self.tables = [list(shared) for _ in range(groups)]
         self.pool = pool
         self.computed = 0
 
     def span(self, length: int, block_size: int) -> Span:
         """The next ``length`` tokens, with blocks taken from the pool as needed."""
         end = self.computed + length
-        while len(self.blocks) * block_size < end:
-            self.blocks.append(self.pool.pop())
+        for table in self.tables:
+            while len(table) * block_size < end:
+                table.append(self.pool.pop())
         span = Span(
             tokens=self.tokens[self.computed : end],
             start=self.computed,
-            block_tables=(tuple(self.blocks),),
+            block_tables=tuple([tuple(table) for table in self.tables]),
         )
         self.computed = end
         return span

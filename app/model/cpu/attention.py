@@ -30,13 +30,15 @@ _SPREAD_WORK = 1 << 20
 """Products of a query with keys from which other threads are woken: some 0.2 ms of one."""
 
 _NO_SINKS = np.empty(0, dtype=np.float32)
+_NO_BLOCKS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class ShortSpans:
     spans: Ints
     """Shape [n, 4]: row, tokens, first position, and where the span's blocks begin."""
-    blocks: Ints
+    blocks: tuple[Ints, ...]
+    """By cache group."""
     positions: int
     """Keys seen by all their tokens together."""
 
@@ -57,16 +59,17 @@ class CpuAttention:
         result does not depend on the others of its span."""
         self.storage = storage
         self._longest = sys.maxsize if batch_invariant else _SHORT_TOKENS
-        self.slots: Ints = np.empty(0, dtype=np.int64)
-        """Of the step's tokens."""
-        self.short = _short_spans(())
+        self.slots: tuple[Ints, ...] = ()
+        """By cache group, of the step's tokens."""
+        self.short = ShortSpans(np.empty((0, 4), dtype=np.int64), (), 0)
         self._long: list[SpanLayout] = []
-        self._long_by_window: dict[int | None, list[_LongSpan]] = {}
+        self._long_by_window: dict[tuple[int, int | None], list[_LongSpan]] = {}
 
     def begin(self, step: StepArrays) -> None:
         """Set the step that the following calls of ``attend`` belong to."""
-        self.slots = step.slots[0]
-        self.short = _short_spans([s for s in step.spans if s.length <= self._longest])
+        self.slots = step.slots
+        short = [span for span in step.spans if span.length <= self._longest]
+        self.short = _short_spans(short, len(step.slots))
         self._long = [span for span in step.spans if span.length > self._longest]
         self._long_by_window.clear()
 
@@ -74,15 +77,16 @@ class CpuAttention:
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
     ) -> Tensor:
         keys, values = self.storage.keys[layer], self.storage.values[layer]
-        kernels.write(_by_token(key), self.slots, as_numpy(keys))
-        kernels.write(_by_token(value), self.slots, as_numpy(values))
+        group = self.storage.group_of[layer]
+        kernels.write(_by_token(key), self.slots[group], as_numpy(keys))
+        kernels.write(_by_token(value), self.slots[group], as_numpy(values))
         out = query.new_empty(query.shape[1], query.shape[0], value.shape[2])
         if len(self.short.spans):
             work = self.short.positions * query.shape[0] * query.shape[2]
             with spreading(work > _SPREAD_WORK) as threads:
                 kernels.attend(
                     _by_token(query), as_numpy(keys), as_numpy(values),
-                    self.short.spans, self.short.blocks, self.storage.block_size,
+                    self.short.spans, self.short.blocks[group], self.storage.block_size,
                     min(threads, keys.shape[1]), threads > 1,
                     options.scale, options.window or 0, options.softcap or 0.0,
                     _NO_SINKS if options.sinks is None else options.sinks.float().numpy(),
@@ -95,7 +99,8 @@ class CpuAttention:
         self, layer: int, query: Tensor, options: AttentionOptions, out: Tensor
     ) -> None:
         """Fill the long spans' rows of ``out`` [T, Hq, Dv]; keys and values are written already."""
-        for span in self._long_spans(query.dtype, options.window):
+        group = self.storage.group_of[layer]
+        for span in self._long_spans(query.dtype, group, options.window):
             out[span.rows] = _attend_long(
                 span,
                 query[:, span.rows],
@@ -110,13 +115,13 @@ class CpuAttention:
         found = pool.view(-1, self.storage.block_size * heads * dim).index_select(0, blocks)
         return found.view(-1, heads, dim).transpose(0, 1).unsqueeze(1)
 
-    def _long_spans(self, dtype: torch.dtype, window: int | None) -> list[_LongSpan]:
-        """Made by the first layer of each width of window, and kept for the others."""
-        spans = self._long_by_window.get(window)
+    def _long_spans(self, dtype: torch.dtype, group: int, window: int | None) -> list[_LongSpan]:
+        """Made by the first layer of each group and width of window, and kept for the others."""
+        spans = self._long_by_window.get((group, window))
         if spans is None:
             size = self.storage.block_size
-            spans = [_long_span(span, window, size, dtype) for span in self._long]
-            self._long_by_window[window] = spans
+            spans = [_long_span(span, group, window, size, dtype) for span in self._long]
+            self._long_by_window[group, window] = spans
         return spans
 
 
@@ -125,7 +130,7 @@ def _by_token(rows: Tensor) -> kernels.Rows:
     return as_numpy(rows.transpose(0, 1).contiguous())
 
 
-def _short_spans(spans: list[SpanLayout] | tuple[()]) -> ShortSpans:
+def _short_spans(spans: list[SpanLayout], groups: int) -> ShortSpans:
     begins = np.cumsum([0, *(len(span.blocks[0]) for span in spans)])
     rows = [
         (span.row + at, min(_SHORT_TOKENS, span.length - at), span.start + at, begin)
@@ -134,17 +139,22 @@ def _short_spans(spans: list[SpanLayout] | tuple[()]) -> ShortSpans:
     ]
     return ShortSpans(
         spans=np.array(rows, dtype=np.int64).reshape(-1, 4),
-        blocks=np.concatenate([span.blocks[0] for span in spans] or [np.empty(0, dtype=np.int64)]),
+        blocks=tuple(
+            [
+                np.concatenate([span.blocks[i] for span in spans] or [_NO_BLOCKS])
+                for i in range(groups)
+            ]
+        ),
         positions=sum(span.length * span.end for span in spans),
     )
 
 
 def _long_span(
-    span: SpanLayout, window: int | None, block_size: int, dtype: torch.dtype
+    span: SpanLayout, group: int, window: int | None, block_size: int, dtype: torch.dtype
 ) -> _LongSpan:
     skipped = 0 if window is None else max(0, span.start - window + 1) // block_size
     asking = np.arange(span.start, span.end)[:, None]
-    asked = np.arange(skipped * block_size, len(span.blocks[0]) * block_size)[None]
+    asked = np.arange(skipped * block_size, len(span.blocks[group]) * block_size)[None]
     hidden = asked > asking
     if window is not None:
         hidden |= asking - asked >= window
@@ -152,7 +162,7 @@ def _long_span(
     mask.masked_fill_(torch.from_numpy(hidden), float("-inf"))
     return _LongSpan(
         rows=slice(span.row, span.row + span.length),
-        blocks=torch.from_numpy(span.blocks[0][skipped:]),
+        blocks=torch.from_numpy(span.blocks[group][skipped:]),
         mask=mask,
     )
 

@@ -144,6 +144,7 @@ class FusedLayer(nn.Module):
         if self._number == 0:
             hidden_states = hidden_states.contiguous()
             workspace.begin(hidden_states, position_embeddings, attention)
+        workspace.select(attention, self._number)
         jobs.first_half(*self._team.shared, self._number)
         attention.attend_long(self._number, workspace.queries, self._options, workspace.attended)
         jobs.second_half(*self._team.shared, self._number)
@@ -156,6 +157,7 @@ class _Workspace:
     def __init__(self, workers: CpuTeam) -> None:
         self._team = workers
         self._size = 0
+        self._group = 0
         self._storage: KvStorage | None = None
         self._pools: Ints = np.empty((0, 2), dtype=np.int64)
         self._alive: tuple[Any, ...] = ()
@@ -186,6 +188,7 @@ class _Workspace:
         self.attended = self._attended[: tokens * queries * dim].view(tokens, queries, dim)
         cos, sin = (part.contiguous() for part in position_embeddings)
         short, pools = attention.short, self._addresses(attention.storage)
+        self._group = 0
         self._team.steps[0] = (
             tokens,
             hidden.data_ptr(),
@@ -196,15 +199,26 @@ class _Workspace:
             cos.data_ptr(),
             sin.data_ptr(),
             cos.shape[-1],
-            attention.slots.ctypes.data,
+            attention.slots[0].ctypes.data,
             short.spans.ctypes.data,
             len(short.spans),
-            short.blocks.ctypes.data,
+            short.blocks[0].ctypes.data,
             attention.storage.block_size,
             pools.ctypes.data,
-            len(attention.storage.keys[0]),
+            _pool_slots(attention.storage, 0),
         )
         self._alive = (hidden, cos, sin, attention.slots, short, pools)
+
+    def select(self, attention: CpuAttention, layer: int) -> None:
+        """Have the loops read and write the blocks of the cache group of ``layer``."""
+        group = attention.storage.group_of[layer]
+        if group == self._group:
+            return
+        self._group = group
+        step = self._team.steps
+        step["slots"] = attention.slots[group].ctypes.data
+        step["blocks"] = attention.short.blocks[group].ctypes.data
+        step["pool_slots"] = _pool_slots(attention.storage, group)
 
     def _addresses(self, storage: KvStorage) -> Ints:
         if storage is not self._storage:
@@ -212,6 +226,10 @@ class _Workspace:
             pools = [(storage.keys[i], storage.values[i]) for i in range(len(storage.keys))]
             self._pools = np.array([(k.data_ptr(), v.data_ptr()) for k, v in pools], np.int64)
         return self._pools
+
+
+def _pool_slots(storage: KvStorage, group: int) -> int:
+    return len(storage.keys[storage.groups[group].layers[0]])
 
 
 def _joined_bias(parts: tuple[nn.Linear, ...]) -> Tensor | None:

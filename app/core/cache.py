@@ -1,0 +1,37 @@
+"""The cache as engine and runner agree on it: groups of layers, each with blocks of its own.
+
+Layers with full attention are one group; layers with a sliding window are another, one for each
+width. A sequence has a block table for each group, and a group with a window may take back the
+blocks that no later token reads::
+
+    position   0          computed - FALL_BACK - window + 1      computed
+               |-- given back --|------------ read again ------------|-- to be written --|
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+FALL_BACK = 16
+"""Computed tokens that may be taken back (a leap splits the answer's end again) while what is read
+from there is still kept."""
+
+
+class CacheGroup(Protocol):
+    """Layers whose blocks are handed out together."""
+
+    @property
+    def num_blocks(self) -> int:
+        """Cache blocks there are. Block ids are 0 to ``num_blocks - 1``, all usable."""
+
+    @property
+    def window(self) -> int | None:
+        """A token reads keys at most ``window - 1`` positions back; None: all."""
+
+
+def window_blocks(window: int, block_size: int) -> int:
+    """Blocks a sequence holds at the most in a group with a window, but those of its next step.
+
+    The window begins and ends inside a block, and blocks are given back when the next is full.
+    """
+    return -(-(window + FALL_BACK) // block_size) + 2
