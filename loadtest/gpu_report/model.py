@@ -24,7 +24,7 @@ from app.model.cuda.layers import fuse
 from app.model.cuda.sampling import DeviceSampler
 from app.model.device import spare_tokens
 from app.model.forward import RaggedForward
-from app.model.kv_storage import KvStorage, allocate, blocks_within
+from app.model.kv_storage import KvStorage, allocate
 from app.model.loading import load_model
 from app.model.runner import RunnerDescription, TorchRunner, load_runner
 from app.model.self_check import check_ragged_step, make_case, whole_logits
@@ -36,6 +36,7 @@ from loadtest.gpu_report.shapes import TINY, Shape
 
 MOST_CHECKED = 512
 CHECKED_BLOCK_SIZE = 4
+INTERPRETED_BLOCKS = 128
 Way = Literal["graph", "eager"]
 
 
@@ -58,7 +59,6 @@ def loaded(
             "device": options.device,
             "dtype": "float32" if options.tiny else "bfloat16",
             "vocab_size": tokens,
-            "kv_cache_bytes": (1 << 22) if options.tiny else None,
             "max_batch_tokens": 64 if options.tiny else 8192,
             "max_running": 4 if options.tiny else 256,
             "max_rows_each": 2,
@@ -120,8 +120,7 @@ def interpreted_runner(config: ModelConfig) -> TorchRunner:
     if vocabulary <= MOST_CHECKED:
         checked, _ = steps_over(case.blocks, CHECKED_BLOCK_SIZE, 0)
         check_ragged_step(model, checked, case, CHECKED_BLOCK_SIZE, expected)
-    assert config.kv_cache_bytes is not None
-    blocks = blocks_within(config.kv_cache_bytes, shapes, config.block_size)
+    blocks = INTERPRETED_BLOCKS
     steps, storage = steps_over(blocks, config.block_size, config.max_graph_tokens)
     return TorchRunner(
         forward=steps._forward,
@@ -290,9 +289,10 @@ def answers_plan(
     Raises ``ValueError`` where the cache does not hold them.
     """
     blocks = -(context // -runner.block_size)
-    if batch * blocks > runner.num_blocks or context > runner.max_model_len:
-        raise ValueError(f"the cache has {runner.num_blocks} blocks, {batch * blocks} are needed")
-    order = torch.randperm(runner.num_blocks, generator=torch.Generator().manual_seed(0)).tolist()
+    there = runner.cache_groups[0].num_blocks
+    if batch * blocks > there or context > runner.max_model_len:
+        raise ValueError(f"the cache has {there} blocks, and {batch * blocks} are needed")
+    order = torch.randperm(there, generator=torch.Generator().manual_seed(0)).tolist()
     tokens = torch.randint(0, vocabulary, (batch, length)).tolist()
     spans = [
         Span(tokens[i], context - length, [order[i * blocks : (i + 1) * blocks]])

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from app.model.cuda.tiles import Device
 from torch import Tensor
 
 from app.core.step import LogitsRow, Span, StepPlan
 from app.model.attention import AttentionOptions
 from app.model.cuda.attention import TritonAttention
+from app.model.cuda.tiles import Device
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate
 
@@ -45,7 +45,9 @@ class Heads:
 
     @property
     def layer(self) -> LayerShape:
-        return LayerShape(self.kv_heads, self.key_dim, self.value_dim, self.group, self.dtype)
+        return LayerShape(
+            self.kv_heads, self.key_dim, self.value_dim, self.group, self.dtype, self.window
+        )
 
     def options(self, device: torch.device) -> AttentionOptions:
         sinks = torch.randn(self.heads, device=device) if self.sinks else None

@@ -55,9 +55,7 @@ def test_what_is_launched_kernel_by_kernel_is_all_gaps() -> None:
 def launches(folder: Path, layers: int) -> int:
     """Of a forward pass with tiles of both kinds and chunks to merge, on tensors of the CPU."""
     replace(TINY, layers=layers).write(folder, None)
-    config = ModelConfig(
-        model=str(folder), random_weights=True, kv_cache_bytes=1 << 20, max_graph_tokens=0
-    )
+    config = ModelConfig(model=str(folder), random_weights=True, max_graph_tokens=0)
     steps: Any = interpreted_runner(config)._graphs
     counted, compute = Launches(), steps._compute
 
