@@ -8,6 +8,11 @@ time, since it runs beside the model.
 
 On a busy machine ``--cpu-time --threads 1`` counts the engine's thread in processor time too.
 
+``--fake-device 6`` puts in the model's place an accelerator that takes 6 ms for every step, and
+tells how much of the time it was busy and how many tokens a second the answers grew by, with the
+serial order of steps and with steps that overlap. Time is processor time there (see
+``loadtest.fake_device``).
+
 ``--no-model`` leaves the model out and keeps all else: each token's logits are a row of a table of
 random numbers that the token before names. It costs little, and measures the host's work alone.
 """
@@ -26,7 +31,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -56,6 +61,7 @@ from app.serving.generation import Generation
 from app.serving.timeline import Timeline
 from app.serving.worker import EngineWorker
 from app.text import HfTokenizer, Vocabulary
+from loadtest.fake_device import FakeDevice, VirtualClock
 from loadtest.model_folder import write_llama_160m
 from loadtest.tables import heading, table_row
 from loadtest.tasks import CHARACTER
@@ -67,6 +73,8 @@ Clock = Callable[[], float]
 SHEETS = {"type": "array", "items": CHARACTER, "minItems": 3, "maxItems": 3}
 WARM_STEPS = 5
 TABLE_ROWS = 251
+SPARE_TOKENS = 256
+"""Of a fake device: ``EngineConfig.spare_tokens``."""
 SHARPNESS = 5.0
 """Standard deviation of a table's logits."""
 
@@ -90,15 +98,16 @@ class Step:
     """Computed, of all answers together."""
     gained: int
     """Tokens that the answers grew by."""
+    idle: float
+    """What an accelerator waited for, as far as the engine knows."""
+    ended: float
+    """When it was over, on the clock."""
+    busy: float
+    """Until then, time in which a fake device was busy."""
 
     @property
     def host(self) -> float:
         return self.inputs + self.plan + self.masks + self.sampling + self.commit + self.hand_over
-
-    @property
-    def idle(self) -> float:
-        """What an accelerator waits for: it works while masks are filled and tokens sampled."""
-        return self.inputs + self.plan + self.commit + self.hand_over
 
     @property
     def whole(self) -> float:
@@ -169,7 +178,7 @@ class TableRunner:
 class Recorder:
     """Observes the engine; keeps the steps in which all of a batch decode."""
 
-    runner: WatchedRunner
+    runner: WatchedRunner | FakeDevice
     clock: Clock
     batch: int = 0
     most_steps: int = 0
@@ -180,6 +189,10 @@ class Recorder:
     _ended: float = 0.0
     _loop: float = 0.0
     _passed: int = 0
+
+    @property
+    def _times_laid_out(self) -> int:
+        return 1 if isinstance(self.runner, FakeDevice) else 2
 
     def begin(self, batch: int, most_steps: int, on_enough: Callable[[], object]) -> None:
         """``on_enough`` is called on the engine's thread after ``most_steps`` steps."""
@@ -195,8 +208,8 @@ class Recorder:
         if self._passed > WARM_STEPS and len(self.steps) < self.most_steps:
             self.steps.append(
                 Step(
-                    # The inputs were laid out twice.
-                    forward=stats.launch_seconds - 2 * self.runner.inputs,
+                    # Beside a model the inputs were laid out twice.
+                    forward=stats.launch_seconds - self._times_laid_out * self.runner.inputs,
                     inputs=self.runner.inputs,
                     plan=stats.plan_seconds,
                     masks=stats.mask_seconds,
@@ -206,6 +219,9 @@ class Recorder:
                     loop=loop - self._loop,
                     tokens=stats.batch_tokens,
                     gained=stats.sampled_tokens + stats.leapt_tokens,
+                    idle=stats.idle_seconds,
+                    ended=now,
+                    busy=self.runner.busy if isinstance(self.runner, FakeDevice) else 0.0,
                 )
             )
             if len(self.steps) == self.most_steps:
@@ -226,9 +242,17 @@ class Bench:
     """A model's engine, and the way from a prompt to a stream's bytes."""
 
     def __init__(
-        self, model: Path, runner: Runner, *, most: int, temperature: float = 1.0, clock: Clock
+        self,
+        model: Path,
+        runner: Runner,
+        *,
+        most: int,
+        temperature: float = 1.0,
+        overlap: bool = False,
+        pipelined: int = 64,
+        clock: Clock,
     ) -> None:
-        """``most``: answers at a time."""
+        """``most``: answers at a time; ``overlap``, ``pipelined``: see ``EngineConfig``."""
         tokenizer = HfTokenizer.load(str(model))
         vocabulary = Vocabulary.from_tokenizer(tokenizer.hf, eos_token_ids(str(model)))
         self._vocabulary = vocabulary
@@ -244,9 +268,22 @@ class Bench:
         self._asked = ChatCompletionRequest.read(
             {"model": "bench", "messages": [message], "stream": True}
         )
-        watched = WatchedRunner(runner, clock)
+        watched = runner if isinstance(runner, FakeDevice) else WatchedRunner(runner, clock)
         self.recorder = Recorder(watched, clock)
-        config = EngineConfig(max_running=most, max_batch_tokens=max(512, 4 * most))
+        config = EngineConfig(
+            max_running=most,
+            max_batch_tokens=max(512, 4 * most),
+            overlap=overlap,
+            pipelined_answers=pipelined,
+        )
+        if isinstance(runner, FakeDevice):  # what the server sets for a GPU
+            prefill = 8 * SPARE_TOKENS
+            config = replace(
+                config,
+                max_batch_tokens=prefill + max(512, most),
+                max_prefill_tokens=prefill,
+                spare_tokens=SPARE_TOKENS,
+            )
         self._engine = Engine(watched, vocabulary, tokenizer, config, self.recorder, clock=clock)
         self._prompt = [*tokenizer.encode_prompt("The characters of the story, one by one. " * 8)]
         self._sheets = Compiler(vocabulary).compile(JsonSchema(SHEETS, close_objects=True))
@@ -328,17 +365,29 @@ COLUMNS = ("forward", "inputs", "plan", "masks", "sampling", "commit", "hand_ove
 TITLES = (
     "batch",
     "answers",
+    "order",
     "tokens",
     "gained",
     "step ms",
     *(name.replace("_", "-") for name in COLUMNS),
     "host share",
     "host us/answer",
+    "busy",
+    "tokens/s",
 )
 
 
-def row(batch: int, mode: Mode, steps: Sequence[Step]) -> str:
-    """One line of the table, from medians; the host's share is of the whole step."""
+def row(batch: int, mode: Mode, order: str, repeats: Sequence[Sequence[Step]]) -> str:
+    """One line of the table, from medians; the host's share is of the whole step.
+
+    How busy a device was, and tokens a second, are of all the time from the first step to the last.
+    """
+    steps = [step for each in repeats for step in each]
+    busy = elapsed = gained = 0.0
+    for first, *others in repeats:
+        busy += others[-1].busy - first.busy
+        elapsed += others[-1].ended - first.ended
+        gained += sum([step.gained for step in others])
 
     def median(values: Iterable[float]) -> float:
         return statistics.median(values)
@@ -348,19 +397,22 @@ def row(batch: int, mode: Mode, steps: Sequence[Step]) -> str:
     cells = [
         batch,
         mode,
+        order,
         f"{median(step.tokens for step in steps):.0f}",
         f"{statistics.mean(step.gained for step in steps):.0f}",
         f"{1e3 * whole:.2f}",
         *(f"{1e3 * median(getattr(step, name) for step in steps):.2f}" for name in COLUMNS),
         f"{host / whole:.1%}",
         f"{1e6 * host / batch:.0f}",
+        f"{busy / elapsed:.0%}",
+        f"{gained / elapsed:.0f}",
     ]
     return table_row(cells)
 
 
-async def profile(bench: Bench, options: argparse.Namespace) -> None:
+async def profile(bench: Bench, options: argparse.Namespace, order: str) -> None:
     """Every batch size and mode, in turn within each repeat."""
-    found: dict[tuple[int, Mode], list[Step]] = {}
+    found: dict[tuple[int, Mode], list[list[Step]]] = {}
     modes: Sequence[Mode] = options.mode
     for mode in modes:  # where nobody stood before, a mask is worked out: not in what is counted
         if mode != "free":
@@ -371,15 +423,20 @@ async def profile(bench: Bench, options: argparse.Namespace) -> None:
             for mode in modes:
                 seed += 1000
                 steps = await bench.measure(batch, mode, options.steps, seed)
-                found.setdefault((batch, mode), []).extend(steps)
-    print(heading(TITLES))
-    for (batch, mode), steps in found.items():
-        print(row(batch, mode, steps) if steps else table_row((batch, mode, "no full step")))
+                found.setdefault((batch, mode), [])
+                if len(steps) > 1:
+                    found[batch, mode].append(steps)
+    for (batch, mode), repeats in found.items():
+        cells = (batch, mode, order, "no full step")
+        print(row(batch, mode, order, repeats) if repeats else table_row(cells), flush=True)
 
 
-def prepare(options: argparse.Namespace, model: Path) -> Runner:
+def prepare(options: argparse.Namespace, model: Path, clock: Clock) -> Runner:
     """The runner that the options ask for; prints what it is."""
     vocab_size = vocabulary_size(model)
+    if isinstance(clock, VirtualClock):
+        print(f"a fake device, {options.fake_device} ms a step, {vocab_size} tokens\n")
+        return FakeDevice(vocab_size, options.fake_device / 1e3, clock)
     if options.no_model:
         torch.set_num_threads(options.threads or torch.get_num_threads())
         print(f"no model, {vocab_size} tokens\n")
@@ -412,24 +469,41 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--model", type=Path, help="a folder with weights; else random ones")
     parser.add_argument("--no-model", action="store_true", help="see above; --model has the tokens")
     parser.add_argument("--tokenizer", type=Path, default=datasets.GPT2)
+    parser.add_argument("--fake-device", type=float, metavar="MS", help="see above")
+    parser.add_argument("--order", nargs="+", choices=["serial", "overlapped"])
+    parser.add_argument("--pipelined", type=int, default=64, help="EngineConfig.pipelined_answers")
     options = parser.parse_args(arguments)
     options.mode = options.mode or ["free", "constrained"]
+    options.order = options.order or (
+        ["serial"] if options.fake_device is None else ["serial", "overlapped"]
+    )
     return options
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
     clock: Clock = time.thread_time if options.cpu_time else time.perf_counter
+    if options.fake_device is not None:
+        clock = VirtualClock()
     with tempfile.TemporaryDirectory() as folder:
         model: Path = options.model or Path(folder) / "llama-160m"
         if options.model is None:
             write_llama_160m(model, options.tokenizer)
-        runner = prepare(options, model)
-        most, temperature = max(options.batch), options.temperature
-        bench = Bench(model, runner, most=most, temperature=temperature, clock=clock)
-        gc.collect()
-        gc.freeze()  # as the server does before it listens
-        asyncio.run(profile(bench, options))
+        runner = prepare(options, model, clock)
+        print(heading(TITLES))
+        for order in options.order:
+            bench = Bench(
+                model,
+                runner,
+                most=max(options.batch),
+                temperature=options.temperature,
+                overlap=order == "overlapped",
+                pipelined=options.pipelined,
+                clock=clock,
+            )
+            gc.collect()
+            gc.freeze()  # as the server does before it listens
+            asyncio.run(profile(bench, options, order))
 
 
 if __name__ == "__main__":

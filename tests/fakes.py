@@ -7,7 +7,9 @@ on every token it reads back through the block tables, so that a wrong cache giv
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -22,6 +24,7 @@ from app.core.step import (
     NOT_DRAWN,
     Draw,
     LogitsRow,
+    PendingDraws,
     SampledToken,
     StepPlan,
     StepResult,
@@ -344,6 +347,8 @@ class ScriptedRunner:
         self._slots: list[dict[int, tuple[int, tuple[int, ...]]]] = [{} for _ in self._groups]
         """By group and slot, a position, and its token; with a window, all tokens up to it."""
         self._launched: list[tuple[list[int], Logits]] | None = None
+        self._drawn: list[int] = []
+        """The ids of the last draws, as an accelerator keeps them."""
         self.plans: list[StepPlan] = []
 
     @property
@@ -362,19 +367,27 @@ class ScriptedRunner:
         assert self._launched is None, "launch and sample alternate"
         assert plan.spans, "an empty plan"
         self.plans.append(plan)
+        self._launched = self._compute(plan)
+
+    def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
+        assert self._launched is not None, "sample before launch"
+        launched, self._launched = self._launched, None
+        return StepResult(self._draw(launched, draws))
+
+    def _compute(self, plan: StepPlan) -> list[tuple[list[int], Logits]]:
         for span in plan.spans:
             assert span.tokens
             assert span.start + len(span.tokens) <= self._max_model_len
         for number, group in enumerate(self._groups):
             self._write(number, group, plan)
-        self._launched = [self._logits(plan, row) for row in plan.rows]
+        return [self._logits(plan, row) for row in plan.rows]
 
     def _write(self, number: int, group: Group, plan: StepPlan) -> None:
         written: dict[int, int] = {}
         for index, span in enumerate(plan.spans):
             table, start = span.block_tables[number], span.start
             seen = tuple(self._read(number, table, self._first_read(group, start), start))
-            for position, token in enumerate(span.tokens, start):
+            for position, token in enumerate(self._tokens(span), start):
                 block, slot = self._place(number, table, position)
                 assert written.setdefault(block, index) == index, "two sequences write a block"
                 seen = (token,) if group.window is None else (*seen, token)
@@ -384,16 +397,25 @@ class ScriptedRunner:
             for block in span.block_tables[number][first:]:
                 assert written.get(int(block), index) == index, "a shared block is written"
 
-    def sample(self, draws: Sequence[Draw | None]) -> StepResult:
-        assert self._launched is not None, "sample before launch"
-        launched, self._launched = self._launched, None
+    def _tokens(self, span: Span) -> Sequence[int]:
+        if span.drawn_by is None:
+            return span.tokens
+        assert tuple(span.tokens) == (0,)
+        token = self._drawn[span.drawn_by]
+        assert token != NOT_DRAWN.token_id, "nothing was drawn for it"
+        return (token,)
+
+    def _draw(
+        self, launched: Sequence[tuple[list[int], Logits]], draws: Sequence[Draw | None]
+    ) -> list[SampledToken]:
         assert len(draws) == len(launched)
         tokens: list[SampledToken] = []
         for (seen, logits), asked in zip(launched, draws, strict=True):
             if asked is not None and asked.history:
                 assert list(asked.history) == seen, "the history is not what was computed"
             tokens.append(NOT_DRAWN if asked is None else draw(logits, asked))
-        return StepResult(tokens)
+        self._drawn = [token.token_id for token in tokens]
+        return tokens
 
     def _logits(self, plan: StepPlan, row: LogitsRow) -> tuple[list[int], Logits]:
         """The tokens that a row's logits follow from, read from the cache, and the logits."""
@@ -436,3 +458,63 @@ class ScriptedRunner:
         block = int(table[index])
         assert 0 <= block < self._groups[group].num_blocks
         return block, block * self._block_size + offset
+
+
+class QueuedRunner(ScriptedRunner):
+    """Computes nothing before it is waited for, and everything in the order of the calls.
+
+    So what an engine uses before it waits it cannot have from here, and blocks that it gave away
+    are written by their new owners after all that was launched before.
+    """
+
+    def __init__(
+        self,
+        model: ScriptedModel,
+        *,
+        num_blocks: int = 64,
+        block_size: int = 4,
+        max_model_len: int = 4096,
+        groups: Sequence[Group] = (),
+    ) -> None:
+        super().__init__(
+            model,
+            num_blocks=num_blocks,
+            block_size=block_size,
+            max_model_len=max_model_len,
+            groups=groups,
+        )
+        self._plan: StepPlan | None = None
+        self._queue: deque[_QueuedDraws] = deque()
+        self.most_queued = 0
+        """Steps that were launched and not waited for, at most."""
+
+    def launch(self, plan: StepPlan) -> None:
+        assert self._plan is None, "launch and sample alternate"
+        assert plan.spans, "an empty plan"
+        spans = [
+            replace(s, block_tables=[[*table] for table in s.block_tables]) for s in plan.spans
+        ]
+        self._plan = StepPlan(spans, [*plan.rows])
+        self.plans.append(self._plan)
+        self.most_queued = max(self.most_queued, len(self._queue) + 1)
+
+    def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
+        assert self._plan is not None, "sample before launch"
+        plan, self._plan = self._plan, None
+        self._queue.append(_QueuedDraws(self, plan, draws))
+        return self._queue[-1]
+
+    def run(self, asked: _QueuedDraws) -> StepResult:
+        """What ``asked`` waits for; it has to be the oldest in the queue."""
+        assert self._queue.popleft() is asked, "waited for out of order"
+        return StepResult(self._draw(self._compute(asked.plan), asked.draws))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _QueuedDraws:
+    runner: QueuedRunner
+    plan: StepPlan
+    draws: Sequence[Draw | None]
+
+    def wait(self) -> StepResult:
+        return self.runner.run(self)

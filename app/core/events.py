@@ -76,6 +76,8 @@ class StepStats:
     mask_seconds: float
     sample_seconds: float
     commit_seconds: float
+    idle_seconds: float
+    """Before its launch, with work to do and nothing launched: what an accelerator waited for."""
     prompt_tokens: int
     """Prompt tokens computed in this step."""
     cached_tokens: int
@@ -92,6 +94,8 @@ class StepStats:
     """Answer tokens that came without a sampled row of their own."""
     batch_tokens: int
     """Tokens computed in this step, all spans together."""
+    void_tokens: int
+    """Those computed for answers that had ended, or gone on otherwise, when it came to draw."""
     running: int
     waiting: int
     preemptions: int

@@ -35,8 +35,8 @@ class Span:
     """Position of ``tokens[0]``: how many tokens of the sequence are already computed."""
     block_tables: Sequence[Sequence[int] | NDArray[np.int32]]
     """For each of the runner's ``cache_groups`` the cache blocks of the sequence in order, covering
-    at least ``start + len(tokens)``. Those out of the window of all tokens are any blocks. They may
-    change once ``launch`` has returned."""
+    at least ``start + len(tokens)``. Those out of the window of all tokens are any blocks.
+    ``launch`` alone may read them: they go on changing."""
     drawn_by: int | None = None
     """The row of the step before whose draw is this span's only token; ``tokens`` has a 0 for it.
     It stays on the device: that step may still run."""
@@ -130,7 +130,11 @@ class Runner(Protocol):
         """Positions a sequence may have, prompt and answer together."""
 
     def launch(self, plan: StepPlan) -> None:
-        """Start the forward pass. On an accelerator it returns before the pass has ended."""
+        """Start the forward pass. On an accelerator it returns before the pass has ended.
+
+        Steps are computed in the order in which they are launched, each after the draws of the one
+        before: so a block may be given away while a step that writes it is still to run.
+        """
 
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
         """Begin to draw one token for each row of the launched plan; None: nobody looks at it.

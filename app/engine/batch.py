@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from app.core.constraint import Mask
-from app.core.step import Draw, LogitsRow, Span
+from app.core.step import Draw, LogitsRow, PendingDraws, Span
 from app.engine.drafts.draft import NO_DRAFT, Draft
 from app.engine.sequence import Sequence
+
+_TO_COME = (0,)
+
+
+@dataclass(slots=True)
+class Laps:
+    """Seconds that a step took, by what was done."""
+
+    idle: float = 0.0
+    """Before the launch, with nothing launched though there was work."""
+    plan: float = 0.0
+    launch: float = 0.0
+    mask: float = 0.0
+    sample: float = 0.0
+    commit: float = 0.0
+
+
+class Stopwatch:
+    """Seconds since it was last asked."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.now = clock()
+        """When it was last asked."""
+
+    def __call__(self) -> float:
+        before, self.now = self.now, self._clock()
+        return self.now - before
 
 
 @dataclass(slots=True)
@@ -26,6 +55,10 @@ class Portion:
     """Position after the span."""
     num_prompt: int
     """Tokens of the prompt in the span."""
+    row: int = 0
+    """Of its first draw, in the plan."""
+    void: bool = False
+    """Whether nothing of it is of use any more: its answer has ended, or went on otherwise."""
     num_usable: int = 0
     """Draws whose mask stands for a text that can come about."""
     num_taken: int = 0
@@ -34,19 +67,32 @@ class Portion:
     """Drafted tokens that were drawn."""
 
     @staticmethod
-    def of(sequence: Sequence, granted: int) -> Portion:
-        """The next ``granted`` tokens of a sequence, drafted ones included."""
-        start, known = sequence.computed, len(sequence.tokens)
+    def of(sequence: Sequence, granted: int, drawn_by: int | None = None) -> Portion:
+        """The next ``granted`` tokens of a sequence, drafted ones included.
+
+        ``drawn_by`` is the row of the step in flight that draws the next one, where it is not
+        known yet.
+        """
+        start, known = sequence.launched, len(sequence.tokens)
         end = start + granted
-        blocks = sequence.blocks.views()
+        tables = sequence.blocks.views()
+        if drawn_by is not None:
+            return Portion(
+                sequence, Span(_TO_COME, start, tables, drawn_by), NO_DRAFT, (0,), end, 0
+            )
         prompt = max(0, min(end, sequence.answer_start) - start)
         if end <= known:
-            span = Span(sequence.tokens[start:end], start, blocks)
+            span = Span(sequence.tokens[start:end], start, tables)
             return Portion(sequence, span, NO_DRAFT, (0,) if end == known else (), end, prompt)
         draft = sequence.draft.cut(end - known)
-        span = Span([*sequence.tokens[start:], *draft.tokens], start, blocks)
+        span = Span([*sequence.tokens[start:], *draft.tokens], start, tables)
         end = known + len(draft.tokens)
         return Portion(sequence, span, draft, tuple(draft.draws()), end, prompt)
+
+    @property
+    def brings_token(self) -> bool:
+        """Whether, while it is in flight, one token is being drawn for the answer and no other."""
+        return len(self.draws) == 1 and self.num_usable == 1
 
     @property
     def first_drawn(self) -> int:
@@ -96,12 +142,23 @@ class Portion:
 
 @dataclass(slots=True)
 class Batch:
-    """A step as the engine sees it: who computes how much, and what became of it."""
+    """A step as the engine sees it: who computes how much, and what became of it.
 
+    It is *in flight* from its launch until it is committed.
+    """
+
+    gaps: dict[Sequence, int] = field(default_factory=dict)
+    """Tokens that could be computed, by running sequence."""
+    busy: int = 0
+    """Running sequences that wait for what the step in flight draws for them."""
     grants: dict[Sequence, int] = field(default_factory=dict)
     """Tokens to compute, by sequence."""
-    portions: list[Portion] = field(default_factory=list)
+    portions: dict[Sequence, Portion] = field(default_factory=dict)
     """The same once it is planned."""
+    pending: PendingDraws | None = None
+    """The draws, once they have begun."""
+    failed: list[Sequence] = field(default_factory=list)
+    """Sequences that ended because no masks could be had for their draws."""
     scheduled: list[Sequence] = field(default_factory=list)
     """Sequences that run for the first time, or ended when their turn came."""
     cached_tokens: int = 0
@@ -110,3 +167,4 @@ class Batch:
     """Full blocks that were looked up there."""
     prefix_hits: int = 0
     preemptions: int = 0
+    laps: Laps = field(default_factory=Laps)

@@ -21,6 +21,11 @@ class EngineConfig:
     """Drafted tokens computed for one sequence in one step."""
     spare_tokens: int = 16
     """Tokens whose computation takes as long as reading the weights, which each step does once."""
+    overlap: bool = False
+    """Launch a step while the one before runs, for an accelerator: see ``Engine``."""
+    pipelined_answers: int = 64
+    """With ``overlap``: answers in one step from which they are better computed in two halves, by
+    turns, than all together with the device waiting in between."""
     leap: bool = True
     """Append forced text instead of decoding it, where the request allows it."""
     draft_held_back: bool = True
@@ -33,8 +38,8 @@ class EngineConfig:
     def __post_init__(self) -> None:
         if self.max_running < 1 or self.max_prefill_tokens < 1 or self.small_gap_tokens < 1:
             raise ValueError("max_running, max_prefill_tokens and small_gap_tokens are at least 1")
-        if self.spare_tokens < 1:
-            raise ValueError("spare_tokens is at least 1")
+        if self.spare_tokens < 1 or self.pipelined_answers < 1:
+            raise ValueError("spare_tokens and pipelined_answers are at least 1")
         if self.max_batch_tokens < self.max_running:
             raise ValueError("max_batch_tokens must give every running sequence one token")
         if self.max_draft_tokens < 0:

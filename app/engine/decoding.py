@@ -64,8 +64,26 @@ class Decoder:
 
         ``running`` sequences share that step.
         """
-        if sequence.state is not None and sequence.finish_reason is None:
-            sequence.draft = self._drafter.extend(sequence, running)
+        if sequence.state is None or sequence.finish_reason is not None:
+            return
+        sequence.draft = self._drafter.extend(sequence, running)
+        self._expect_draft(sequence, len(sequence.draft.tokens), running)
+
+    def learn(self, sequence: Sequence, running: int) -> None:
+        """The same for one that was launched ahead, to know places where drafts are better.
+
+        Nothing is drafted. Where a step has many answers it is tried now and then.
+        """
+        statistics = sequence.statistics
+        if statistics is None or (running >= self._config.pipelined_answers and statistics.skips()):
+            return
+        self._expect_draft(sequence, len(self._drafter.extend(sequence, running).tokens), running)
+
+    def _expect_draft(self, sequence: Sequence, drafted: int, running: int) -> None:
+        # By turns an answer takes part in every second step: what is drafted has to make up for it.
+        enough = 2 if running >= self._config.pipelined_answers else 1
+        if sequence.statistics is not None and drafted >= enough:
+            sequence.statistics.expect(sequence.place, plain=False)
 
     def record(self, portion: Portion, position: int) -> bool:
         """Whether the token drafted for ``position`` came about, after the draw that decided it."""
@@ -146,17 +164,24 @@ class Decoder:
         Raises what the constraint raises; the sequence then is of no further use.
         """
         token = sampled.token_id
-        changed = len(sequence.tokens)
+        changed = settled = len(sequence.tokens)
         sequence.draft = NO_DRAFT
+        state, statistics = sequence.state, sequence.statistics
+        if state is not None and statistics is not None:
+            sequence.place = state.state_id
         if self._ends(sequence, token):
             sequence.end(sampled)
-            return changed
-        if sequence.state is not None:
-            if sequence.statistics is not None:
-                sequence.statistics.record(sequence.state.state_id, sequence.tokens[-1], token)
-            sequence.state.accept(token)
-        sequence.append(self._drawn(sampled))
-        return min(changed, self._settle(sequence))
+        else:
+            if state is not None:
+                if statistics is not None and self._drafter.wanted(sequence.request):
+                    statistics.record(sequence.place, sequence.tokens[-1], token)
+                state.accept(token)
+            sequence.append(self._drawn(sampled))
+            settled = self._settle(sequence)
+        if statistics is not None:
+            plain = settled == len(sequence.tokens) == changed + 1
+            statistics.expect(sequence.place, plain=plain and sequence.finish_reason is None)
+        return min(changed, settled)
 
     def _drawn(self, sampled: SampledToken) -> AnswerToken:
         """A drawn token as the answer has it."""

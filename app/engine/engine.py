@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
-from itertools import pairwise
 
 from app.core.constraint import Vocabulary
 from app.core.errors import (
@@ -18,9 +17,9 @@ from app.core.errors import (
 )
 from app.core.events import StepObserver, StepOutput, StepStats, TokenChunk
 from app.core.request import EngineRequest
-from app.core.step import Draw, Runner, SampledToken
+from app.core.step import Draw, Runner, SampledToken, StepPlan
 from app.core.text import Tokenizer
-from app.engine.batch import Batch, Portion
+from app.engine.batch import Batch, Portion, Stopwatch
 from app.engine.config import EngineConfig
 from app.engine.decoding import Decoder
 from app.engine.scheduler import Scheduler
@@ -46,7 +45,19 @@ up to what any other call on a constraint may."""
 class Engine:
     """Runs many answers at once over one runner. Everything on one thread.
 
-    ``clock`` is read for the durations of ``StepStats`` alone: no decision depends on it.
+    Serially, each call of ``step`` is a step::
+
+        host      plan launch masks             commit tell | plan ...
+        device         | forward pass   | draws |               | ...
+
+    With ``EngineConfig.overlap`` a step is launched while the one before runs, and the device has
+    always something to do. Answers that cannot know what to go on with wait for the commit::
+
+        host      plan N+1, launch | wait N, commit N, masks, draws N+1, tell N | plan N+2, launch
+        device    forward pass N  | draws N | forward pass N+1             | draws N+1 | ...
+
+    Either order gives the same answers. ``clock`` is read for the durations of ``StepStats``
+    alone: no decision depends on it.
     """
 
     def __init__(
@@ -59,7 +70,7 @@ class Engine:
         *,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        config = config or EngineConfig()
+        self._config = config = config or EngineConfig()
         self._runner = runner
         self._observer = observer
         self._clock = clock
@@ -76,6 +87,10 @@ class Engine:
         self._unmasked: dict[Sequence, int] = {}
         """Sequences that wait for a mask, in the order of their turns, and how many they had."""
         self._arrivals = 0
+        self._flight: Batch | None = None
+        """The step that was launched and is not committed."""
+        self._out_of_work_at: float | None = None
+        """When the device had nothing left to do, though there was work."""
 
     @property
     def max_sequence_tokens(self) -> int:
@@ -85,7 +100,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether ``step`` would do anything."""
-        return bool(self._sequences)
+        return bool(self._sequences) or self._flight is not None
 
     @property
     def num_running(self) -> int:
@@ -129,6 +144,8 @@ class Engine:
         sequence = self._sequences.get(request_id)
         if sequence is None:
             return None
+        if self._flight is not None and sequence in self._flight.portions:
+            self._flight.portions[sequence].void = True
         sequence.finish("abort")
         self._forget(sequence)
         return sequence.emit()
@@ -137,34 +154,73 @@ class Engine:
         """Advance every sequence that a step has room for, as far as what it yields is taken.
 
         First, and only where there are any, come the forced openings of answers that begin, before
-        the model computes anything; then one chunk for each answer that grew or ended. An error
-        of one request's constraint ends that answer with finish_reason "error"; what the runner
-        raises is raised. ``add`` and ``abort`` are for between two steps.
+        the model computes anything; then one chunk for each answer that grew or ended. Where steps
+        overlap these are of the step launched by the call before. An error of one request's
+        constraint ends that answer with finish_reason "error"; what the runner raises is raised,
+        and the engine is of no further use. ``add`` and ``abort`` are for between two steps.
         """
-        clock, batch = self._clock, Batch()
-        times = [clock()]
+        lap = Stopwatch(self._clock)
+        landing = self._flight
+        batch = self._scheduler.survey(landing)
+        if batch is None:
+            self._land(None, lap)
+            batch = self._scheduler.survey(None)
+        assert batch is not None, "nothing is in flight, and still it is waited for"
         for sequence in self._scheduler.schedule(batch):
             self._begin(sequence)
-        plan = self._scheduler.plan(batch)
+        plan = self._scheduler.plan(batch, self._flight)
         scheduled = [sequence.request.request_id for sequence in batch.scheduled]
-        assert plan.spans or scheduled or not self._sequences, "there is work, but no progress"
-        if openings := self._emitted(batch.scheduled):
+        assert plan.spans or scheduled or landing or not self._sequences, "work, but no progress"
+        if openings := self._openings(batch):
             yield StepOutput(openings, scheduled)
             scheduled = []
-        times.append(clock())
+        batch.laps.plan = lap()
         if plan.spans:
-            self._runner.launch(plan)
-        times.append(clock())
-        draws = self._draws(batch)
-        times.append(clock())
-        drawn = self._runner.sample(draws).wait().tokens if plan.spans else ()
-        times.append(clock())
-        self._commit(batch, drawn)
-        chunks = self._emitted([portion.sequence for portion in batch.portions])
-        times.append(clock())
-        self._observe(batch, times)
+            self._launch(plan, batch, lap)
+        if self._flight is not None:
+            self._land(batch, lap)
+        if plan.spans:
+            self._draw(batch, lap)
+        if self._flight is not None and not self._config.overlap:
+            self._land(None, lap)
+        ended = [] if landing is None else [landing]
+        if batch is not self._flight and (batch.portions or batch.scheduled):
+            ended.append(batch)
+        chunks = self._chunks(ended, batch.failed)
+        for each in ended:
+            each.laps.commit += lap()
+            self._observe(each)
         if chunks or scheduled:
             yield StepOutput(chunks, scheduled)
+
+    def _launch(self, plan: StepPlan, batch: Batch, lap: Stopwatch) -> None:
+        if self._out_of_work_at is not None:
+            batch.laps.idle = lap.now - self._out_of_work_at
+            self._out_of_work_at = None
+        self._runner.launch(plan)
+        batch.laps.launch = lap()
+
+    def _draw(self, batch: Batch, lap: Stopwatch) -> None:
+        """Begin to draw from what was launched: from here on it is in flight."""
+        draws = self._draws(batch)
+        batch.laps.mask = lap()
+        batch.pending = self._runner.sample(draws)
+        batch.laps.sample = lap()
+        self._flight = batch
+
+    def _land(self, after: Batch | None, lap: Stopwatch) -> None:
+        """Wait for the step in flight and commit it; ``after`` has been launched meanwhile."""
+        batch, self._flight = self._flight, None
+        assert batch is not None
+        assert batch.pending is not None
+        drawn = batch.pending.wait().tokens
+        batch.laps.sample += lap()
+        if after is None or not after.portions:
+            self._out_of_work_at = lap.now
+        self._commit(batch, drawn, {} if after is None else after.portions)
+        if not self._sequences:
+            self._out_of_work_at = None
+        batch.laps.commit = lap()
 
     def _begin(self, sequence: Sequence) -> None:
         """Leap over a forced opening, before blocks are asked for and anything is computed."""
@@ -177,8 +233,11 @@ class Engine:
         """One for each row of the plan; None stands for a row that nobody will look at."""
         draws: list[Draw | None] = []
         first = self._first_unmasked(batch) if self._unmasked else None
-        for portion in batch.portions:
+        for portion in batch.portions.values():
             if not portion.draws:
+                continue
+            if portion.void:
+                draws += [None] * len(portion.draws)
                 continue
             sequence = portion.sequence
             try:
@@ -194,13 +253,19 @@ class Engine:
                     self._unmasked[sequence] = turns + 1
             except Exception as error:
                 self._fail(sequence, error)
+                self._forget(sequence)
+                portion.void = True
+                batch.failed.append(sequence)
             draws += [None] * (len(portion.draws) - portion.num_usable)
         return draws
 
     def _first_unmasked(self, batch: Batch) -> Sequence | None:
         """Of those that draw in this step, the one whose turn it is to have its mask worked on."""
-        drawing = {portion.sequence for portion in batch.portions if portion.draws}
-        return next((sequence for sequence in self._unmasked if sequence in drawing), None)
+        for sequence in self._unmasked:
+            portion = batch.portions.get(sequence)
+            if portion is not None and portion.draws and not portion.void:
+                return sequence
+        return None
 
     def _work_for(self, sequence: Sequence, first: Sequence | None) -> int:
         """What the masks of one sequence may cost in this step.
@@ -215,24 +280,44 @@ class Engine:
             return 0
         return min(_WORK_IN_TURN << turns // _TURNS_AT_THAT, _MOST_WORK)
 
-    def _commit(self, batch: Batch, drawn: Seq[SampledToken]) -> None:
-        """Give every sequence what was drawn for it, and account for what was computed."""
-        first, running = 0, self.num_running
-        for portion in batch.portions:
-            end = first + len(portion.draws)
-            sequence = portion.sequence
+    def _commit(
+        self, batch: Batch, drawn: Seq[SampledToken], launched: Mapping[Sequence, Portion]
+    ) -> None:
+        """Give every sequence what was drawn for it, and account for what was computed.
+
+        ``launched`` is what was launched since. Who ends is forgotten; what is new stays to tell.
+        """
+        running = self.num_running
+        for sequence, portion in batch.portions.items():
+            if portion.void:
+                continue
             sequence.forward_passes += 1
-            valid = portion.end
+            row, valid, later = portion.row, portion.end, launched.get(sequence)
             try:
-                valid = self._take(portion, drawn[first:end])
-                if portion.num_taken and sequence.finish_reason is None:
-                    self._decoder.draft(sequence, running)
+                valid = self._take(portion, drawn[row : row + len(portion.draws)])
             except Exception as error:
                 self._fail(sequence, error)
             sequence.drafted_tokens += portion.num_accepted
             if sequence.finish_reason != "error":
                 self._scheduler.commit(portion, valid)
-            first = end
+            if later is not None:
+                self._scheduler.follow(later, drawn[row].token_id if portion.draws else -1)
+            if portion.num_taken and sequence.finish_reason is None:
+                self._guess(sequence, later, running)
+            if sequence.finish_reason is not None:
+                self._forget(sequence)
+
+    def _guess(self, sequence: Sequence, later: Portion | None, running: int) -> None:
+        """Draft how an answer goes on that is not launched already."""
+        try:
+            if later is None or later.void:
+                self._decoder.draft(sequence, running)
+            else:
+                self._decoder.learn(sequence, running)
+        except Exception as error:
+            self._fail(sequence, error)
+            if later is not None:
+                later.void = True
 
     def _take(self, portion: Portion, drawn: Seq[SampledToken]) -> int:
         """Take draws for as long as the cache holds what they were drawn from; how far it does.
@@ -258,16 +343,21 @@ class Engine:
             portion.num_accepted += self._decoder.record(portion, last + 1)
         return valid
 
-    def _emitted(self, sequences: Iterable[Sequence]) -> list[TokenChunk]:
-        """What is new of them; those that have ended are forgotten."""
-        chunks: list[TokenChunk] = []
-        for sequence in sequences:
-            chunk = sequence.emit()
-            if chunk is not None:
-                chunks.append(chunk)
+    def _openings(self, batch: Batch) -> list[TokenChunk]:
+        """What there is to say of those whose first turn has come; some have ended."""
+        for sequence in batch.scheduled:
             if sequence.finish_reason is not None:
                 self._forget(sequence)
-        return chunks
+        return [chunk for each in batch.scheduled if (chunk := each.emit()) is not None]
+
+    def _chunks(self, ended: Seq[Batch], failed: Seq[Sequence]) -> list[TokenChunk]:
+        """What steps added to their answers, and the ends of those that ``failed`` meanwhile."""
+        sequences = dict.fromkeys(failed)
+        for batch in ended:
+            for sequence, portion in batch.portions.items():
+                if not portion.void:
+                    sequences[sequence] = None
+        return [chunk for each in sequences if (chunk := each.emit()) is not None]
 
     def _fail(self, sequence: Sequence, error: Exception) -> None:
         """End one answer whose constraint misbehaved; the others never notice (law 4)."""
@@ -301,20 +391,19 @@ class Engine:
                 prompt_tokens=prompt_tokens, room=room, max_tokens=request.max_tokens
             )
 
-    def _observe(self, batch: Batch, times: list[float]) -> None:
-        """``times`` are those at which the step began, and at which each phase of it ended."""
+    def _observe(self, batch: Batch) -> None:
         tally = self._decoder.take_tally()
         if self._observer is None:
             return
-        plan, launch, mask, sample, commit = [end - begin for begin, end in pairwise(times)]
-        portions = batch.portions
+        laps, portions = batch.laps, batch.portions.values()
         self._observer.observe_step(
             StepStats(
-                plan_seconds=plan,
-                launch_seconds=launch,
-                mask_seconds=mask,
-                sample_seconds=sample,
-                commit_seconds=commit,
+                plan_seconds=laps.plan,
+                launch_seconds=laps.launch,
+                mask_seconds=laps.mask,
+                sample_seconds=laps.sample,
+                commit_seconds=laps.commit,
+                idle_seconds=laps.idle,
                 prompt_tokens=sum([each.num_prompt for each in portions]),
                 cached_tokens=batch.cached_tokens,
                 sampled_tokens=sum([each.num_taken for each in portions]),
@@ -324,6 +413,7 @@ class Engine:
                 passes_saved=sum([n - 1 for each in portions if (n := each.num_taken) > 1]),
                 skipped_tokens=tally.skipped,
                 batch_tokens=sum([len(each.span.tokens) for each in portions]),
+                void_tokens=sum([len(each.span.tokens) for each in portions if each.void]),
                 running=self.num_running,
                 waiting=self.num_waiting,
                 preemptions=batch.preemptions,

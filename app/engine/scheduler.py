@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 
-from app.core.step import LogitsRow, StepPlan
+from app.core.step import LogitsRow, Span, StepPlan
 from app.engine.batch import Batch, Portion
 from app.engine.config import EngineConfig
 from app.engine.fair_queue import FairQueue
@@ -47,8 +47,44 @@ class Scheduler:
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
 
+    def survey(self, flight: Batch | None) -> Batch | None:
+        """The next step, with who of those that run can take part in it.
+
+        While ``flight`` computes, these are the answers that are not in it, prompts of which it
+        computes a part, and answers whose one draw in it is expected to bring a token and nothing
+        else: they go on from what it will be. None where it is better to wait for the flight: it
+        has too many others, which had to wait for two steps instead of one.
+
+        With ``overlap`` answers of which more is expected are divided into halves, which take
+        turns, where that leaves enough for either step. See decision 23.
+        """
+        batch, config = Batch(), self._config
+        if not config.overlap:
+            batch.gaps = {sequence: sequence.gap for sequence in self.running}
+            return batch
+        gaps, eventful = batch.gaps, list[Sequence]()
+        flying = {} if flight is None else flight.portions
+        for sequence in self.running:
+            portion = flying.get(sequence)
+            if portion is None or portion.void or not portion.draws:
+                gaps[sequence] = sequence.gap
+                if sequence.draft.tokens or not sequence.goes_on_plainly:
+                    eventful.append(sequence)
+            elif portion.brings_token and sequence.goes_on_plainly:
+                gaps[sequence] = 1
+            else:
+                batch.busy += 1
+        half = (len(eventful) + batch.busy + 1) // 2
+        enough = len(gaps) - len(eventful) + half >= config.pipelined_answers
+        if flight is not None and (not gaps or (batch.busy and not enough)):
+            return None
+        if enough:  # whoever is left out is in the next step: no more than half are in this one
+            for sequence in eventful[half:]:
+                del gaps[sequence]
+        return batch
+
     def schedule(self, batch: Batch) -> Iterator[Sequence]:
-        """Grant tokens and blocks to those that run; with what is left, run those that wait.
+        """Grant tokens and blocks to those surveyed; with what is left, run those that wait.
 
         Yields each sequence whose first turn has come, for the caller to begin it: what it leaps
         over then needs blocks, too. One that ends there has had its turn and never runs.
@@ -89,14 +125,23 @@ class Scheduler:
             batch.grants[sequence] = granted
             left -= granted
 
-    def plan(self, batch: Batch) -> StepPlan:
-        """What the runner computes of those that were granted tokens; changes nothing else."""
+    def plan(self, batch: Batch, flight: Batch | None) -> StepPlan:
+        """What the runner computes of those that were granted tokens: now they are launched."""
         rows: list[LogitsRow] = []
+        spans: list[Span] = []
+        portions = batch.portions
+        flying = {} if flight is None else flight.portions
         for sequence, granted in batch.grants.items():
-            portion = Portion.of(sequence, granted)
-            rows += portion.rows(len(batch.portions))
-            batch.portions.append(portion)
-        return StepPlan(tuple([portion.span for portion in batch.portions]), tuple(rows))
+            before = flying.get(sequence)
+            drawn_by = (
+                before.row if before is not None and before.draws and not before.void else None
+            )
+            portions[sequence] = portion = Portion.of(sequence, granted, drawn_by)
+            portion.row = len(rows)
+            rows += portion.rows(len(spans))
+            spans.append(portion.span)
+            sequence.launched = portion.end
+        return StepPlan(spans, rows)
 
     def _grant(self, batch: Batch) -> int:
         """Tokens for each running sequence: small gaps first, the rest to long prompts.
@@ -105,8 +150,7 @@ class Scheduler:
         may take all of it where no answer waits for the step. Returns how many tokens of prompts
         the step may compute beside these.
         """
-        config = self._config
-        gaps = {sequence: sequence.gap for sequence in self.running}
+        config, gaps = self._config, batch.gaps
         left, most = config.max_batch_tokens, config.small_gap_tokens
         batch.grants = grants = dict.fromkeys(gaps, 0)
         behind = small = sum([gap <= most for gap in gaps.values()])
@@ -115,7 +159,8 @@ class Scheduler:
                 behind -= 1
                 grants[sequence] = min(gap, left - behind)
                 left -= grants[sequence]
-        prefill = config.max_prefill_tokens if small else config.max_batch_tokens
+        waited = small or batch.busy
+        prefill = config.max_prefill_tokens if waited else config.max_batch_tokens
         if small == len(gaps):
             return prefill
         for sequence, gap in gaps.items():
@@ -139,12 +184,15 @@ class Scheduler:
         for sequence in list(grants):
             if sequence not in grants:
                 continue
-            needed = sequence.computed + grants[sequence]
+            needed = sequence.launched + grants[sequence]
             if needed <= sequence.blocks.covered * blocks.block_size:
                 continue
-            if not blocks.can_grow(sequence.blocks, needed):  # without the draft, then
-                grants[sequence] = min(grants[sequence], len(sequence.tokens) - sequence.computed)
-                needed = sequence.computed + grants[sequence]
+            if not blocks.can_grow(sequence.blocks, needed):  # without what is guessed, then
+                grants[sequence] = min(grants[sequence], len(sequence.tokens) - sequence.launched)
+                if not grants[sequence]:
+                    del grants[sequence]
+                    continue
+                needed = sequence.launched + grants[sequence]
             while sequence in grants and not blocks.can_grow(sequence.blocks, needed):
                 grants.pop(self._preempt(), None)
                 batch.preemptions += 1
@@ -161,7 +209,7 @@ class Scheduler:
         """Have a running sequence wait again, for its turn to come first."""
         self.running.remove(sequence)
         self.blocks.free(sequence.blocks)
-        sequence.computed = 0
+        sequence.computed = sequence.launched = 0
         self.waiting.put_back(sequence)
 
     def _needs_more(self, blocks: Seq[int]) -> bool:
@@ -179,7 +227,7 @@ class Scheduler:
         self.running.append(sequence)
         known, blocks = sequence.num_known, self.blocks
         sequence.blocks = blocks.allocate(known, prefix, sequence.request.scope)
-        sequence.computed = len(prefix) * blocks.block_size
+        sequence.computed = sequence.launched = len(prefix) * blocks.block_size
         if blocks.share_prefixes:
             batch.prefix_queries += (known - 1) // blocks.block_size
             batch.prefix_hits += len(prefix)
@@ -213,6 +261,8 @@ class Scheduler:
         """
         sequence = portion.sequence
         self.waiting.charge(sequence.request.tenant, len(portion.span.tokens) - portion.num_prompt)
+        if not sequence.blocks.columns:
+            return  # it was preempted meanwhile
         computed = min(valid, len(sequence.tokens) - 1)
         full, size = len(sequence.blocks.chain), self.blocks.block_size
         if computed < full * size:
@@ -220,9 +270,27 @@ class Scheduler:
         if computed < sequence.blocks.least:
             self._put_back(sequence)
             return
-        sequence.computed = computed
+        sequence.computed = sequence.launched = computed
         if computed >= (full + 1) * size:
             self.blocks.advance(sequence.blocks, sequence.tokens, computed)
+
+    def follow(self, portion: Portion, drawn: int) -> None:
+        """Account for a span in flight, now that the step before it is committed.
+
+        Where it was launched ahead and the answer did not simply go on with the token ``drawn``,
+        the draw behind that is void; what it computes stays of use while the token is in its place.
+        """
+        sequence, start = portion.sequence, portion.span.start
+        if portion.span.drawn_by is None:
+            portion.void = sequence.finish_reason is not None
+        else:
+            tokens = sequence.tokens
+            came = sequence.computed == start and tokens[start] == drawn
+            portion.void = not came or len(tokens) > start + 1 or sequence.finish_reason is not None
+            if came and portion.void:
+                sequence.computed = sequence.launched = start + 1
+        if not portion.void:
+            sequence.launched = portion.end
 
     def check_integrity(self) -> None:
         """Assert every invariant. Costs O(blocks + known tokens); for tests."""
@@ -236,6 +304,7 @@ class Scheduler:
                 tenant = sequence.request.tenant
                 assert last.get(tenant, -1) < sequence.number, "not first come, first served"
                 last[tenant] = sequence.number
+            assert sequence.launched == 0
         assert len(self.running) <= self._config.max_running
         for sequence in self.running:
             sequence.check_integrity()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -28,10 +29,12 @@ class Sequence:
 
         0                  answer_start          len(tokens)     len(tokens) + len(draft)
         |------ prompt ---------|------ answer ------|---- draft ----|
-        |------------- computed ----------|---------- gap -----------|
+        |---- computed ----|- in flight --|---------- gap -----------|
+                                    launched
 
-    The text of the answer only grows; its last tokens may give way to others that spell the same
-    text and more (a leap).
+    What is in flight is computed by a step that is not committed yet. Where that step draws the
+    next token, too, ``launched`` may be one more than the tokens known. The text of the answer only
+    grows; its last tokens may give way to others that spell the same text and more (a leap).
     """
 
     request: EngineRequest
@@ -46,11 +49,14 @@ class Sequence:
     answer_start: int = field(init=False)
     draft: Draft = NO_DRAFT
     computed: int = 0
+    launched: int = 0
     blocks: BlockTable = field(default_factory=BlockTable)
     finishes_in_budget: bool = field(init=False)
     """Whether the budget narrows the masks (law 2)."""
     statistics: DraftStatistics | None = None
-    """What earlier answers of the constraint did, once it was asked for."""
+    """What earlier answers of the constraint did, where there is one and it was begun."""
+    place: Hashable = None
+    """The constraint's state before the last draw."""
     begun: bool = False
     """Whether a forced opening has been leapt over."""
     scheduled: bool = False
@@ -88,8 +94,8 @@ class Sequence:
 
     @property
     def gap(self) -> int:
-        """Tokens to compute, drafted ones included."""
-        return len(self.tokens) + len(self.draft.tokens) - self.computed
+        """Tokens to launch, drafted ones included."""
+        return len(self.tokens) + len(self.draft.tokens) - self.launched
 
     @property
     def length(self) -> int:
@@ -101,6 +107,17 @@ class Sequence:
         """Tokens the answer may have as things stand: ``max_tokens`` without those kept."""
         most = self.request.max_tokens
         return most if self.thinking is None else most - self.thinking.kept
+
+    @property
+    def goes_on_plainly(self) -> bool:
+        """Whether the next draw is expected to add one token, and nothing to come with it."""
+        if self.length + 1 >= self.request.max_tokens:
+            return False
+        statistics = self.statistics
+        if statistics is None:
+            return True
+        assert self.state is not None
+        return self.state.state_id not in statistics.eventful
 
     def keys(self, drafted: Seq[bytes]) -> list[int]:
         """64-bit keys of the draws after the answer, and after each of the drafted texts more.
@@ -243,6 +260,7 @@ class Sequence:
     def check_integrity(self) -> None:
         """Assert what holds between steps. For tests."""
         assert self.computed < len(self.tokens), "no token left to draw from"
+        assert self.computed <= self.launched <= self.num_known + 1
         assert len(self._leapt) == self.length
         assert self._leapt.count(1) == self._num_leapt
         assert self.length <= self.request.max_tokens

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -31,7 +32,7 @@ from app.model.device import (
 )
 from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
-from app.model.inputs import lay_out
+from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import (
     CacheUse,
     KvStorage,
@@ -117,6 +118,8 @@ class TorchRunner:
         self.cache_groups = storage.groups
         self.max_model_len = description.max_model_len
         self._launched: Tensor | None = None
+        self._drawn: StepResult | DeviceDraws = StepResult(())
+        """The last draws, which the next step may go on from."""
 
     @property
     def kernel_compilations(self) -> int:
@@ -128,8 +131,14 @@ class TorchRunner:
         assert self._launched is None, "launch twice without sample between"
         with naming_failures():
             step = lay_out(plan, self.block_size)
-            steps = self._forward if self._graphs is None else self._graphs
-            self._launched = steps.run(step)
+            drawn = self._drawn
+            if self._graphs is None:
+                assert isinstance(drawn, StepResult)
+                _put_drawn(step, drawn)
+                self._launched = self._forward.run(step)
+            else:
+                ids = None if isinstance(drawn, StepResult) else drawn.ids
+                self._launched = self._graphs.run(step, ids)
 
     @torch.inference_mode()
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
@@ -138,7 +147,16 @@ class TorchRunner:
         if not draws:
             return StepResult(tokens=())
         with naming_failures():
-            return _Watched(self._sampler.sample(logits, draws))
+            self._drawn = self._sampler.sample(logits, draws)
+            return _Watched(self._drawn)
+
+
+def _put_drawn(step: StepArrays, drawn: StepResult) -> None:
+    """Replace the tokens that the step before drew, where the host has them."""
+    places = np.flatnonzero(step.drawn_rows >= 0)
+    if len(places):
+        ids = np.array([token.token_id for token in drawn.tokens])
+        step.token_ids[places] = ids[step.drawn_rows[places]]
 
 
 @dataclass(frozen=True, slots=True)

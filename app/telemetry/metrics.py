@@ -47,6 +47,12 @@ _COUNTERS: dict[str, tuple[str, ...]] = {
         "Draws that an answer took beside another one of the same pass.",
     ),
     "forward_passes_total": ("Forward passes of the model.",),
+    "void_tokens_total": (
+        "Tokens computed for answers that had ended, or gone on otherwise, when it came to draw.",
+    ),
+    "device_idle_seconds_total": (
+        "Time in which no step was launched though there was work: an accelerator waited for it.",
+    ),
     "preemptions_total": ("Sequences that lost their cache blocks.",),
     "prefix_cache_queries_total": ("Full prompt blocks looked up in the prefix cache.",),
     "prefix_cache_hits_total": ("Of those, the ones that were found.",),
@@ -94,6 +100,8 @@ _STEP_COUNTS = {
     "skipped_tokens": ("tokens_skipped_total",),
     "proposed_tokens": ("draft_tokens_total",),
     "passes_saved": ("forward_passes_saved_total",),
+    "void_tokens": ("void_tokens_total",),
+    "idle_seconds": ("device_idle_seconds_total",),
     "preemptions": ("preemptions_total",),
     "prefix_queries": ("prefix_cache_queries_total",),
     "prefix_hits": ("prefix_cache_hits_total",),

@@ -94,12 +94,13 @@ def random_requests(
     return requests
 
 
+@pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("seed", range(6))
 def test_greedy_answers_equal_a_plain_loop_token_for_token(
-    seed: int, folder: str, constraints: list[CompiledConstraint]
+    seed: int, overlap: bool, folder: str, constraints: list[CompiledConstraint]
 ) -> None:
     rng = random.Random(seed)
-    config = random_config(rng)
+    config = replace(random_config(rng), overlap=overlap)
     blocks = rng.choice([60, 90, 400])
     engine = engine_of(folder, config, blocks=blocks)
     requests = [
@@ -129,9 +130,11 @@ def test_a_seeded_answer_does_not_depend_on_the_company_it_keeps(
     together = answers_of(engine_of(folder, EngineConfig(), blocks=4000), requests)
     tight = EngineConfig(max_batch_tokens=32, max_running=4, max_prefill_tokens=5)
     apart = answers_of(engine_of(folder, tight, blocks=120), requests)
+    ahead = EngineConfig(overlap=True, pipelined_answers=4)
+    overlapped = answers_of(engine_of(folder, ahead, blocks=4000), requests)
     for name, answer in together.items():
-        assert answer.data == apart[name].data
-        assert answer.tokens == apart[name].tokens
+        assert answer.data == apart[name].data == overlapped[name].data
+        assert answer.tokens == apart[name].tokens == overlapped[name].tokens
 
 
 def test_five_hundred_random_answers_are_all_valid(folder: str) -> None:

@@ -17,12 +17,15 @@ from tests.fakes import (
     ByteVocabulary,
     FiniteConstraint,
     Group,
+    QueuedRunner,
     ScriptedModel,
     ScriptedRunner,
 )
 
 VOCABULARY = ByteVocabulary()
 TOKENIZER = ByteTokenizer(VOCABULARY)
+OVERLAP = False
+"""Whether steps overlap; set by the fixture ``order``."""
 GREEDY = SamplingParams(temperature=0.0)
 
 
@@ -78,7 +81,11 @@ def make_engine(
     groups: Sequence[Group] = (),
     observer: Recorder | None = None,
 ) -> Engine:
-    runner = ScriptedRunner(
+    """With a device that computes as late as it may, where steps overlap."""
+    if OVERLAP:
+        config = replace(config or EngineConfig(pipelined_answers=2), overlap=True)
+    kind = QueuedRunner if OVERLAP else ScriptedRunner
+    runner = kind(
         model or ScriptedModel(VOCABULARY),
         num_blocks=num_blocks,
         block_size=block_size,
@@ -162,6 +169,7 @@ def answer_of(engine: Engine, one: EngineRequest) -> Answer:
 def random_config(rng: random.Random) -> EngineConfig:
     running = rng.choice([1, 2, 5, 16])
     return EngineConfig(
+        pipelined_answers=rng.choice([1, 1, 2, 3, 64]),
         max_batch_tokens=running + rng.choice([0, 3, 17, 200]),
         max_running=running,
         max_prefill_tokens=rng.choice([1, 3, 8, 64]),

@@ -9,7 +9,6 @@ import pytest
 from app.core.cache import window_blocks
 from app.core.events import AnswerToken
 from app.core.request import EngineRequest
-from app.engine.batch import Batch
 from app.engine.config import EngineConfig
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
@@ -52,11 +51,12 @@ class Bench:
     def step(self, grow: int = 0) -> list[str]:
         """Who is scheduled. Answers whose prompt is computed get ``grow`` tokens each."""
         before = set(self.running)
-        batch = Batch()
+        batch = self.scheduler.survey(None)
+        assert batch is not None
         for sequence in self.scheduler.schedule(batch):
             sequence.begun = True
-        self.scheduler.plan(batch)
-        for portion in batch.portions:
+        self.scheduler.plan(batch, None)
+        for portion in batch.portions.values():
             if portion.draws and grow:
                 for _ in range(grow):
                     portion.sequence.append(AnswerToken(7, b"7", "sampled"))

@@ -11,7 +11,7 @@ import pytest
 from app.core.constraint import Mask
 from app.core.errors import InvalidRequest
 from app.core.request import EngineRequest, SamplingParams, ThinkingBudget
-from app.core.step import Draw, StepResult
+from app.core.step import Draw, PendingDraws
 from app.engine import Engine
 from app.engine.stop_tokens import EditedMasks, StopTokens
 from app.engine.thinking import Thinking
@@ -295,7 +295,7 @@ class _Noting(ScriptedRunner):
         super().__init__(ScriptedModel(VOCABULARY, eos=50.0), num_blocks=256)
         self.masks: list[Mask | None] = []
 
-    def sample(self, draws: Sequence[Draw | None]) -> StepResult:
+    def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
         self.masks += [each.mask for each in draws if each is not None]
         return super().sample(draws)
 

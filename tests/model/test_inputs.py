@@ -27,11 +27,25 @@ def test_spans_lie_one_after_the_other() -> None:
     assert step.positions.tolist() == [3, 4, 5, 8]
     assert step.slots[0].tolist() == [7 * 4 + 3, 2 * 4 + 0, 2 * 4 + 1, 5 * 4 + 0]
     assert step.logits_rows.tolist() == [3, 1, 1]
+    assert step.drawn_rows.tolist() == [-1] * 4
     first, second = step.spans
     assert (first.row, first.length, first.start, first.end) == (0, 3, 3, 6)
     assert (second.row, second.length, second.start, second.end) == (3, 1, 8, 9)
     assert first.blocks[0].tolist() == [7, 2]
     assert second.blocks[0].tolist() == [1, 0, 5]
+
+
+def test_a_token_that_is_drawn_by_the_step_before_is_named_by_its_row() -> None:
+    plan = StepPlan(
+        spans=[
+            Span(tokens=[10, 11], start=3, block_tables=[(7, 2)]),
+            Span(tokens=(0,), start=8, block_tables=[(1, 0, 5)], drawn_by=6),
+        ],
+        rows=[LogitsRow(1, 0)],
+    )
+    step = lay_out(plan, block_size=4)
+    assert step.drawn_rows.tolist() == [-1, -1, 6]
+    assert step.token_ids.tolist() == [10, 11, 0]
 
 
 def test_each_cache_group_has_tables_of_its_own_as_lists_or_as_arrays() -> None:

@@ -12,6 +12,7 @@ STEP = StepStats(
     mask_seconds=0.003,
     sample_seconds=0.004,
     commit_seconds=0.005,
+    idle_seconds=0.25,
     prompt_tokens=7,
     cached_tokens=16,
     sampled_tokens=3,
@@ -21,6 +22,7 @@ STEP = StepStats(
     passes_saved=4,
     skipped_tokens=6,
     batch_tokens=12,
+    void_tokens=2,
     running=2,
     waiting=1,
     preemptions=1,
@@ -75,6 +77,8 @@ def test_a_step_counts_its_tokens_by_source() -> None:
     assert values["draft_tokens_total"] == 6
     assert values["forward_passes_saved_total"] == 8
     assert values["tokens_skipped_total"] == 12
+    assert values["void_tokens_total"] == 4
+    assert values["device_idle_seconds_total"] == 0.5
     assert values["forward_passes_total"] == 2
     assert values["preemptions_total"] == 2
     assert (values["prefix_cache_queries_total"], values["prefix_cache_hits_total"]) == (8, 6)

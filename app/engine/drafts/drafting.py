@@ -57,9 +57,9 @@ class Drafter:
         """By constraint and scope."""
 
     def statistics(self, request: EngineRequest) -> DraftStatistics | None:
-        """What earlier answers did; None where no constraint is, or no drafts are wanted."""
+        """What earlier answers of its constraint did; None where there is none."""
         constraint, scope = request.constraint, request.scope
-        if constraint is None or not (request.draft and self._config.draft_branches):
+        if constraint is None:
             return None
         learned = self._learned
         if scope not in learned.get(constraint, ()):
@@ -71,6 +71,10 @@ class Drafter:
             learned.setdefault(constraint, {})[scope] = DraftStatistics()
         return learned[constraint][scope]
 
+    def wanted(self, request: EngineRequest) -> bool:
+        """Whether to guess for it, and to learn from it what to guess for others."""
+        return request.draft and self._config.draft_branches
+
     def extend(self, sequence: Sequence, running: int) -> Draft:
         """The draft of a sequence whose draft is what its last leap held back.
 
@@ -80,7 +84,7 @@ class Drafter:
         assert state is not None
         most = min(config.max_draft_tokens, sequence.limit - sequence.length - 1)
         draft = sequence.draft if config.draft_held_back else NO_DRAFT
-        if most <= 0 or sequence.statistics is None:
+        if most <= 0 or sequence.statistics is None or not self.wanted(sequence.request):
             return draft.cut(most)
         path = _Path(sequence, sequence.statistics, state, [*draft.tokens], [*draft.sources])
         try:

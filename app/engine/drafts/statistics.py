@@ -26,6 +26,9 @@ class DraftStatistics:
         self.copies = Rate(0.75)
         """How often what was copied from the prompt was right."""
         self.changes = KnownChanges()
+        self.eventful: dict[Hashable, None] = {}
+        """Places where more came of the last draw than a token: a leap, a draft, or the end."""
+        self._skipped = 0
         self._branches: dict[tuple[Hashable, int], _Branch] = {}
 
     def __len__(self) -> int:
@@ -41,6 +44,20 @@ class DraftStatistics:
                 del self._branches[next(iter(self._branches))]
             branch = self._branches[key] = _Branch()
         branch.record(token)
+
+    def expect(self, place: Hashable, *, plain: bool) -> None:
+        """Whether nothing came with the token that was just drawn at a place."""
+        if plain:
+            self.eventful.pop(place, None)
+        elif place not in self.eventful:
+            if len(self.eventful) >= MOST_CONTEXTS:
+                del self.eventful[next(iter(self.eventful))]
+            self.eventful[place] = None
+
+    def skips(self) -> bool:
+        """Whether it is not yet time to look for a draft where it would not be used."""
+        self._skipped = (self._skipped + 1) % _EVERY_SO_OFTEN
+        return self._skipped != 0
 
     def likeliest(self, place: Hashable, last: int) -> tuple[int, float]:
         """The commonest token there, and its rate; nothing is ever certain."""
