@@ -24,6 +24,7 @@ from app.core.constraint import Mask
 from app.core.kernels import kernel
 from app.core.step import NOT_DRAWN, Draw, SampledToken, StepPlan, StepResult
 from app.model.inputs import lay_out
+from app.model.kv_storage import CacheGroup
 
 _LIKELY = 160
 """Of 256 draws so many go the way that the token before prefers, so that answers repeat."""
@@ -57,7 +58,7 @@ class FakeDevice:
     """See ``app.core.step.Runner``; draws are kept to the masks, and depend on key and token."""
 
     block_size = 16
-    num_blocks = 1 << 15
+    cache_groups = (CacheGroup(layers=(), num_blocks=1 << 15),)
     max_model_len = 1 << 15
 
     def __init__(self, vocab_size: int, seconds: float, clock: VirtualClock) -> None:
@@ -106,6 +107,7 @@ class FakeDevice:
             return kept[0]
         if len(self._slots) == _MOST_MASKS:
             self._slots = {id(None): (0, None)}
+        assert mask is not None
         slot = len(self._slots)
         self._masks[slot] = mask
         self._slots[id(mask)] = (slot, mask)

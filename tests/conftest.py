@@ -23,7 +23,11 @@ LIBRARIES: Mapping[str, bool] = {
 """Libraries that are not there for every Python or system, and whether they are for this one."""
 IMPORTED_BY: Mapping[str, Sequence[str]] = {
     "outlines": ["constraint/test_python_types.py"],
-    "triton": ["model/test_cuda_attention.py", "model/test_cuda_graphs.py"],
+    "triton": [
+        "model/test_cuda_attention.py",
+        "model/test_cuda_graphs.py",
+        "model/test_cuda_sampling.py",
+    ],
 }
 collect_ignore = [
     file for name, files in IMPORTED_BY.items() if not LIBRARIES[name] for file in files

@@ -26,6 +26,7 @@ from app.core.step import (
     LogitsRow,
     PendingDraws,
     SampledToken,
+    Span,
     StepPlan,
     StepResult,
     TokenLogprob,

@@ -22,7 +22,6 @@ from app.model.cpu.layers import can_fuse, fuse, require_invariance
 from app.model.cpu.packed_linear import can_pack, pack_linears
 from app.model.cpu.sampling import CpuSampler
 from app.model.cuda.memory import CudaMemory, MemoryBudget
-from app.model.cuda.sampling import DeviceSampler
 from app.model.device import (
     choose_device,
     choose_dtype,
@@ -118,7 +117,7 @@ class TorchRunner:
         self.cache_groups = storage.groups
         self.max_model_len = description.max_model_len
         self._launched: Tensor | None = None
-        self._drawn: StepResult | DeviceDraws = StepResult(())
+        self._drawn: PendingDraws = StepResult(())
         """The last draws, which the next step may go on from."""
 
     @property
@@ -131,13 +130,11 @@ class TorchRunner:
         assert self._launched is None, "launch twice without sample between"
         with naming_failures():
             step = lay_out(plan, self.block_size)
-            drawn = self._drawn
             if self._graphs is None:
-                assert isinstance(drawn, StepResult)
-                _put_drawn(step, drawn)
+                _put_drawn(step, self._drawn.wait())  # drawn at once
                 self._launched = self._forward.run(step)
             else:
-                ids = None if isinstance(drawn, StepResult) else drawn.ids
+                ids: Tensor | None = getattr(self._drawn, "ids", None)
                 self._launched = self._graphs.run(step, ids)
 
     @torch.inference_mode()
@@ -335,9 +332,12 @@ def _graphs(
 
 
 def _sampler(vocab_size: int, device: torch.device, dtype: torch.dtype) -> Sampler:
+    sampler: Sampler = CpuSampler(vocab_size)
     if device.type != "cpu":
-        return DeviceSampler(vocab_size, device)
-    sampler = CpuSampler(vocab_size)
+        # Imported where it is needed, as in ``step_attention``.
+        from app.model.cuda.sampling import DeviceSampler
+
+        sampler = DeviceSampler(vocab_size, device)
     sampler.warm_up(dtype)
     return sampler
 

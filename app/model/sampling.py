@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -23,12 +24,29 @@ from app.model.inputs import Ints
 
 LOG2_E = 1.0 / math.log(2.0)
 
+WEIGHT_BITS = 44
+"""So that the weights of 2 ** 18 tokens still add up within 63 bits."""
+
+FIRST_TOKEN = 1 << 32
+"""Where the numbers of the tokens begin in a row's stream; those of the mask words are before."""
+
+SPLITMIX_STEP = 0x9E3779B97F4A7C15
+SPLITMIX_FIRST = 0xBF58476D1CE4E5B9
+SPLITMIX_SECOND = 0x94D049BB133111EB
+
+HALF_OCTAVE = math.sqrt(2.0)
+LN2 = math.log(2.0)
+
 
 class Sampler(Protocol):
+    def warm_up(self, dtype: torch.dtype) -> None:
+        """Compile everything for logits of that type now rather than in the first request."""
+
     def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> PendingDraws:
         """One token for each row of logits [R, width]; ``draws`` as in ``Runner.sample``.
 
-        float32 logits may be changed in place. Raises ``ValueError`` where a mask allows no token.
+        float32 logits may be changed in place; nothing reads them after what is queued now. That or
+        ``wait`` raises ``ValueError`` where a mask allows no token.
         """
 
 
@@ -43,6 +61,16 @@ def full_mask(vocab_size: int) -> Mask:
 def is_filtered(params: SamplingParams) -> bool:
     """Whether only the likeliest of the allowed tokens may be drawn."""
     return params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
+
+
+def is_changed(params: SamplingParams) -> bool:
+    """Whether logits are changed before the draw."""
+    return bool(params.logit_bias) or params.has_penalties
+
+
+def sharpness(params: SamplingParams) -> float:
+    """log2(e) / temperature: by how many powers of two a unit of a logit weighs more; 0: greedy."""
+    return LOG2_E / params.temperature if params.temperature > 0.0 else 0.0
 
 
 def repeated_tokens(draw: Draw) -> Ints:

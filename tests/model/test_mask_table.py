@@ -13,14 +13,8 @@ from hypothesis import strategies as st
 
 from app.constraint import Compiler, JsonSchema
 from app.core.constraint import Mask
-from app.core.request import SamplingParams
-from app.core.step import Draw
-from app.model.cpu.sampling import CpuSampler
 from app.model.cuda.mask_table import MASK_TABLE_BYTES, MaskTable
-from app.model.cuda.sampling import DeviceSampler
-from app.model.sampling import Sampler
 from app.text import Vocabulary
-from tests.model import naive_sampling as naive
 
 CPU = torch.device("cpu")
 WORDS = 3
@@ -42,10 +36,11 @@ def memoised(value: int) -> Mask:
 
 
 def gathered(table: MaskTable, masks: list[Mask]) -> list[list[int]]:
-    rows = table.gather(masks)
-    assert rows.shape == (len(masks), WORDS)
-    assert rows.dtype == torch.int32
-    return [[int(word) for word in row] for row in rows.numpy().view(np.uint32)]
+    words, rows = table.place(masks)
+    assert words.dtype == torch.int32
+    assert words.shape[1] == WORDS
+    assert len(rows) == len(masks)
+    return [[int(word) for word in row] for row in words[rows].numpy().view(np.uint32)]
 
 
 def sent_for(table: MaskTable, masks: list[Mask]) -> int:
@@ -176,14 +171,24 @@ def test_a_mask_of_another_length_is_an_error_and_leaves_the_table_right(wrong: 
     a, b, c = (memoised(value) for value in range(3))
     assert sent_for(table, [a, b, c]) == 3
     with pytest.raises(ValueError, match="shape"):
-        table.gather([a, memoised(9), np.zeros(wrong, dtype=np.uint32)])
+        table.place([a, memoised(9), np.zeros(wrong, dtype=np.uint32)])
     assert sent_for(table, [a, b, c]) == 2
     assert sent_for(table, [c, b, a]) == 0
 
 
-def test_no_masks_gather_no_rows() -> None:
-    assert table_of(2).gather([]).shape == (0, WORDS)
-    assert table_of(0).gather([]).shape == (0, WORDS)
+def test_no_masks_have_no_rows() -> None:
+    assert table_of(2).place([])[1] == []
+    assert table_of(0).place([])[1] == []
+
+
+def test_rows_told_once_hold_for_what_is_queued_before_the_next_step() -> None:
+    table = table_of(2)
+    words, rows = table.place([memoised(1), written(2)])
+    queued = words[rows].clone()  # on a device: a kernel that has not run when the next step sends
+    later, others = table.place([memoised(3), memoised(4)])
+    assert later is words
+    assert queued.numpy().view(np.uint32)[:, 0].tolist() == [1, 2]
+    assert words[others].numpy().view(np.uint32)[:, 0].tolist() == [3, 4]
 
 
 def test_an_answer_written_twice_sends_its_masks_once() -> None:
@@ -201,24 +206,8 @@ def test_an_answer_written_twice_sends_its_masks_once() -> None:
         state = constraint.start()
         for byte in json.dumps({"name": "Ada", "age": 36}).encode():
             mask = state.mask(budget=1000)
-            assert np.array_equal(table.gather([mask]).numpy().view(np.uint32), [mask])
+            words, rows = table.place([mask])
+            assert np.array_equal(words[rows].numpy().view(np.uint32), [mask])
             state.accept(byte)
         sent.append(table.masks_sent)
     assert 0 < sent[0] == sent[1]
-
-
-def test_draws_of_many_steps_are_those_of_masks_used_in_place() -> None:
-    size = 75
-    rng = np.random.default_rng(5)
-    pool = [naive.pack(set(rng.choice(size, 9).tolist()), size) for _ in range(12)]
-    for mask in pool[:8]:
-        mask.flags.writeable = False
-    generator = torch.Generator().manual_seed(6)
-    samplers: list[Sampler] = [DeviceSampler(size, CPU), CpuSampler(size)]
-    for step in range(40):
-        logits = torch.randn(5, size, generator=generator)
-        masks = [None if i == 12 else pool[i] for i in rng.integers(0, 13, 5)]
-        draws = [Draw(SamplingParams(), step * 5 + i, mask) for i, mask in enumerate(masks)]
-        with torch.inference_mode():
-            here, there = (each.sample(logits.clone(), draws).wait() for each in samplers)
-        assert here == there

@@ -80,6 +80,9 @@ def run_them(
     drawn: list[int] = []
 
     class Watched:
+        def warm_up(self, dtype: torch.dtype) -> None:
+            sampler.warm_up(dtype)
+
         def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> PendingDraws:
             assert torch.isfinite(logits.float()).all()
             drawn.append(len(draws))

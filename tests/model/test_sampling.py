@@ -1,4 +1,4 @@
-"""Both samplers against the plain rules, and against themselves in other company."""
+"""The CPU's sampler against the plain rules, and against itself in other company."""
 
 from __future__ import annotations
 
@@ -13,77 +13,24 @@ from hypothesis import strategies as st
 
 from app.core.constraint import Mask
 from app.core.request import SamplingParams
-from app.core.step import Draw, SampledToken
+from app.core.step import Draw
 from app.model.cpu.kernels import sampling as kernels
 from app.model.cpu.sampling import CpuSampler
-from app.model.cuda.sampling import DeviceSampler
-from app.model.sampling import Sampler, full_mask
+from app.model.sampling import FIRST_TOKEN, full_mask
 from tests.model import naive_sampling as naive
+from tests.model.sampling_cases import CASES, VOCAB, WIDTH, random_logits, row_of, sample_one
 
-VOCAB = 75
-WIDTH = 80
-"""Logits are wider than the vocabulary; the padding is the likeliest of all in these tests."""
-
-SAMPLERS: dict[str, Sampler] = {
-    "cpu": CpuSampler(VOCAB),
-    "device": DeviceSampler(VOCAB, torch.device("cpu")),
-}
-
-HISTORY = (3, 3, 9, 70, 9, 9, 12)
-
-CASES = {
-    "plain": SamplingParams(),
-    "greedy": SamplingParams(temperature=0.0),
-    "cool": SamplingParams(temperature=0.3),
-    "hot": SamplingParams(temperature=3.0),
-    "top_k": SamplingParams(top_k=5),
-    "top_k of one": SamplingParams(top_k=1),
-    "top_k of more than there are": SamplingParams(top_k=1000),
-    "top_p": SamplingParams(top_p=0.6),
-    "top_p of nothing": SamplingParams(top_p=0.0),
-    "min_p": SamplingParams(min_p=0.2),
-    "all three": SamplingParams(temperature=1.5, top_k=20, top_p=0.8, min_p=0.05),
-    "repetition": SamplingParams(repetition_penalty=1.7),
-    "frequency": SamplingParams(frequency_penalty=0.9),
-    "presence": SamplingParams(presence_penalty=-1.1),
-    "all penalties, greedy": SamplingParams(
-        temperature=0.0, repetition_penalty=0.5, frequency_penalty=-0.4, presence_penalty=0.3
-    ),
-    "bias": SamplingParams(logit_bias={9: 6.0, 70: -100.0}),
-    "bias and a penalty on one token": SamplingParams(
-        logit_bias={9: 2.0}, presence_penalty=1.0, temperature=0.5
-    ),
-}
-
-
-def random_logits(seed: int, rows: int = 1) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    logits = torch.randn(rows, WIDTH, generator=generator) * 2
-    logits[:, VOCAB:] = 50.0
-    return logits
-
-
-def row_of(params: SamplingParams, key: int) -> Draw:
-    history = HISTORY if params.has_penalties else ()
-    return Draw(params, key, history=history, answer_start=2)
-
-
-def sample_one(
-    sampler: Sampler, logits: torch.Tensor, row: Draw, mask: Mask | None
-) -> SampledToken:
-    [token] = sampler.sample(logits.clone(), [replace(row, mask=mask)]).wait().tokens
-    return token
+SAMPLER = CpuSampler(VOCAB)
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("which", SAMPLERS)
-def test_a_draw_is_the_one_that_the_plain_rules_give(which: str, name: str) -> None:
+def test_a_draw_is_the_one_that_the_plain_rules_give(name: str) -> None:
     params = CASES[name]
     masks: list[Mask | None] = [None, naive.pack(set(range(0, VOCAB, 3)) | {70}, VOCAB)]
     for seed, mask in itertools.product(range(20), masks):
         logits = random_logits(seed)
         row = row_of(params, key=seed * 7919)
-        token = sample_one(SAMPLERS[which], logits, row, mask)
+        token = sample_one(SAMPLER, logits, row, mask)
         ids = naive.unpack(mask, VOCAB)
         expected = naive.distribution(logits[0].numpy(), row, ids)
         if params.temperature == 0.0:
@@ -94,14 +41,13 @@ def test_a_draw_is_the_one_that_the_plain_rules_give(which: str, name: str) -> N
 
 @pytest.mark.parametrize("name", ["plain", "cool", "hot", "top_k", "top_p", "min_p", "all three"])
 @pytest.mark.parametrize("allowed", [None, {1, 2, 31, 32, 40, 69, 74}], ids=["all", "some"])
-@pytest.mark.parametrize("which", SAMPLERS)
-def test_draws_follow_the_distribution(which: str, allowed: set[int] | None, name: str) -> None:
+def test_draws_follow_the_distribution(allowed: set[int] | None, name: str) -> None:
     logits = random_logits(1)
     mask = None if allowed is None else naive.pack(allowed, VOCAB)
     count = 4000
     rows = [Draw(CASES[name], key, mask) for key in range(count)]
     batch = logits.expand(count, -1).clone()
-    tokens = SAMPLERS[which].sample(batch, rows).wait().tokens
+    tokens = SAMPLER.sample(batch, rows).wait().tokens
     expected = naive.distribution(logits[0].numpy(), rows[0], naive.unpack(mask, VOCAB))
     seen = np.bincount([t.token_id for t in tokens], minlength=VOCAB)
     wanted = np.array([expected.get(i, 0.0) for i in range(VOCAB)]) * count
@@ -114,15 +60,14 @@ def test_draws_follow_the_distribution(which: str, allowed: set[int] | None, nam
 
 
 @pytest.mark.parametrize(("name", "spread"), [("plain", 0.3), ("plain", 3.0), ("top_p", 0.3)])
-@pytest.mark.parametrize("which", SAMPLERS)
 def test_noise_in_the_logits_changes_no_more_draws_than_it_is_large(
-    which: str, name: str, spread: float
+    name: str, spread: float
 ) -> None:
     size, count, noise = 5000, 500, 1e-3
     generator = torch.Generator().manual_seed(9)
     logits = torch.randn(count, size, generator=generator) * spread
     noisy = logits + torch.randn(count, size, generator=generator) * noise
-    sampler = CpuSampler(size) if which == "cpu" else DeviceSampler(size, torch.device("cpu"))
+    sampler = CpuSampler(size)
     rows = [Draw(CASES[name], key) for key in range(count)]
     quiet = sampler.sample(logits, rows).wait().tokens
     disturbed = sampler.sample(noisy, rows).wait().tokens
@@ -132,30 +77,17 @@ def test_noise_in_the_logits_changes_no_more_draws_than_it_is_large(
     assert changed <= 3
 
 
-@pytest.mark.parametrize("which", SAMPLERS)
-def test_a_row_alone_and_in_a_batch_of_32_draws_the_same_token(which: str) -> None:
-    sampler = SAMPLERS[which]
+def test_a_row_alone_and_in_a_batch_of_32_draws_the_same_token() -> None:
     logits = random_logits(2, rows=32)
     params = list(itertools.islice(itertools.cycle(CASES.values()), 32))
     rows = [row_of(p, key=1 << 63 | i) for i, p in enumerate(params)]
     masks = [None if i % 2 else naive.pack(set(range(i, VOCAB)), VOCAB) for i in range(32)]
     asked = [replace(row, mask=mask) for row, mask in zip(rows, masks, strict=True)]
-    together = sampler.sample(logits.clone(), asked).wait().tokens
-    alone = [sample_one(sampler, logits[i : i + 1], rows[i], masks[i]) for i in range(32)]
+    together = SAMPLER.sample(logits.clone(), asked).wait().tokens
+    alone = [sample_one(SAMPLER, logits[i : i + 1], rows[i], masks[i]) for i in range(32)]
     assert together == alone
-    backwards = sampler.sample(logits.flip(0), asked[::-1]).wait().tokens
+    backwards = SAMPLER.sample(logits.flip(0), asked[::-1]).wait().tokens
     assert backwards[::-1] == alone
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_both_samplers_draw_the_same_token(name: str) -> None:
-    logits = random_logits(3, rows=64)
-    rows = [row_of(CASES[name], key) for key in range(64)]
-    tokens = [
-        [t.token_id for t in sampler.sample(logits.clone(), rows).wait().tokens]
-        for sampler in SAMPLERS.values()
-    ]
-    assert tokens[0] == tokens[1]
 
 
 ODD_LOGITS = st.sampled_from(
@@ -163,7 +95,6 @@ ODD_LOGITS = st.sampled_from(
 )
 
 
-@pytest.mark.parametrize("which", SAMPLERS)
 @given(
     allowed=st.sets(st.integers(0, VOCAB - 1), min_size=1, max_size=6),
     odd=st.lists(st.tuples(st.integers(0, VOCAB - 1), ODD_LOGITS), max_size=20),
@@ -178,7 +109,6 @@ ODD_LOGITS = st.sampled_from(
 )
 @settings(max_examples=150, deadline=None)
 def test_no_token_outside_the_mask_is_ever_drawn(
-    which: str,
     allowed: set[int],
     odd: list[tuple[int, float]],
     params: SamplingParams,
@@ -189,22 +119,20 @@ def test_no_token_outside_the_mask_is_ever_drawn(
         logits[0, token] = value
     row = Draw(params, key)
     mask = naive.pack(allowed, VOCAB)
-    assert sample_one(SAMPLERS[which], logits, row, mask).token_id in allowed
+    assert sample_one(SAMPLER, logits, row, mask).token_id in allowed
 
 
-@pytest.mark.parametrize("which", SAMPLERS)
-def test_greedy_takes_the_lowest_id_among_equals(which: str) -> None:
+def test_greedy_takes_the_lowest_id_among_equals() -> None:
     logits = torch.zeros(1, WIDTH)
     row = Draw(SamplingParams(temperature=0.0), key=0)
-    assert sample_one(SAMPLERS[which], logits, row, None).token_id == 0
+    assert sample_one(SAMPLER, logits, row, None).token_id == 0
     mask = naive.pack({40, 41, 74}, VOCAB)
-    assert sample_one(SAMPLERS[which], logits, row, mask).token_id == 40
+    assert sample_one(SAMPLER, logits, row, mask).token_id == 40
     logits[0, 40], logits[0, 41] = -0.0, 0.0
-    assert sample_one(SAMPLERS[which], logits, row, mask).token_id == 40
+    assert sample_one(SAMPLER, logits, row, mask).token_id == 40
 
 
-@pytest.mark.parametrize("which", SAMPLERS)
-def test_logprobs_are_of_the_allowed_tokens_before_temperature(which: str) -> None:
+def test_logprobs_are_of_the_allowed_tokens_before_temperature() -> None:
     params = SamplingParams(
         temperature=0.2, top_k=2, logprobs=4, presence_penalty=0.5, logit_bias={30: 2.0}
     )
@@ -212,7 +140,7 @@ def test_logprobs_are_of_the_allowed_tokens_before_temperature(which: str) -> No
         logits = random_logits(seed)
         row = row_of(params, key=seed)
         ids = list(range(1, VOCAB, 2))
-        token = sample_one(SAMPLERS[which], logits, row, naive.pack(set(ids), VOCAB))
+        token = sample_one(SAMPLER, logits, row, naive.pack(set(ids), VOCAB))
         expected = naive.logprobs(logits[0].numpy(), row, ids)
         ranked = sorted(expected, key=lambda i: (-expected[i], i))
         assert [t.token_id for t in token.top] == ranked[:4]
@@ -220,20 +148,18 @@ def test_logprobs_are_of_the_allowed_tokens_before_temperature(which: str) -> No
         assert token.logprob == pytest.approx(expected[token.token_id])
 
 
-@pytest.mark.parametrize("which", SAMPLERS)
-def test_no_more_alternatives_are_reported_than_tokens_allowed(which: str) -> None:
+def test_no_more_alternatives_are_reported_than_tokens_allowed() -> None:
     row = Draw(SamplingParams(logprobs=5), key=0)
-    token = sample_one(SAMPLERS[which], random_logits(5), row, naive.pack({8}, VOCAB))
+    token = sample_one(SAMPLER, random_logits(5), row, naive.pack({8}, VOCAB))
     assert token.token_id == 8
     assert token.logprob == pytest.approx(0.0)
     assert [t.token_id for t in token.top] == [8]
 
 
-@pytest.mark.parametrize("which", SAMPLERS)
-def test_an_empty_mask_is_an_error(which: str) -> None:
+def test_an_empty_mask_is_an_error() -> None:
     row = Draw(SamplingParams(), key=0)
     with pytest.raises(ValueError, match="allows no token"):
-        sample_one(SAMPLERS[which], random_logits(6), row, naive.pack(set(), VOCAB))
+        sample_one(SAMPLER, random_logits(6), row, naive.pack(set(), VOCAB))
 
 
 @pytest.mark.parametrize("name", ["top_k", "top_p", "min_p", "all three", "top_p of nothing"])
@@ -246,17 +172,15 @@ def test_large_vocabularies_follow_the_same_rules(name: str, step: float) -> Non
     for key in range(8):
         row = Draw(CASES[name], key)
         expected = naive.distribution(logits[0].numpy(), row, list(range(size)))
-        for sampler in (CpuSampler(size), DeviceSampler(size, torch.device("cpu"))):
-            token = sample_one(sampler, logits, row, None)
-            assert token.token_id == naive.winner(expected, key)
+        token = sample_one(CpuSampler(size), logits, row, None)
+        assert token.token_id == naive.winner(expected, key)
 
 
 def test_half_precision_logits_are_sampled_as_float32() -> None:
     logits = random_logits(7).bfloat16()
     row = Draw(SamplingParams(logprobs=1), key=3)
-    for sampler in SAMPLERS.values():
-        halved = sample_one(sampler, logits, row, None)
-        assert halved == sample_one(sampler, logits.float(), row, None)
+    halved = sample_one(SAMPLER, logits, row, None)
+    assert halved == sample_one(SAMPLER, logits.float(), row, None)
 
 
 def test_the_numbers_of_a_key_are_the_outputs_of_splitmix64() -> None:
@@ -265,7 +189,7 @@ def test_the_numbers_of_a_key_are_the_outputs_of_splitmix64() -> None:
     for place, output in enumerate(outputs):
         assert kernels.uniform(np.uint64(0), np.uint64(place)) == (output >> 11) * 2.0**-53
     for key in (0, 1, 2**63, 2**64 - 1):
-        for place in (0, 5, int(kernels.FIRST_TOKEN), int(kernels.FIRST_TOKEN) + 200_000):
+        for place in (0, 5, FIRST_TOKEN, FIRST_TOKEN + 200_000):
             drawn = kernels.uniform(np.uint64(key), np.uint64(place))
             assert drawn == naive.number(key, place)
             assert 0.0 <= drawn < 1.0

@@ -16,7 +16,14 @@ from app.model.cpu.kernels import sampling as kernels
 from app.model.cpu.kernels.compiled import as_numpy, spreading
 from app.model.cpu.kernels.sampling import Bits, Floats
 from app.model.inputs import Ints
-from app.model.sampling import LOG2_E, full_mask, is_filtered, offsets, repeated_tokens
+from app.model.sampling import (
+    full_mask,
+    is_changed,
+    is_filtered,
+    offsets,
+    repeated_tokens,
+    sharpness,
+)
 
 _SPREAD_WORDS = 1 << 13
 """Mask words that allow some token from which rows are shared out: some 0.3 ms of one thread."""
@@ -88,7 +95,7 @@ class CpuSampler:
                 as_numpy(logits),
                 masks,
                 self._size,
-                np.array([_sharpness(draw.params) for draw in draws]),
+                np.array([sharpness(draw.params) for draw in draws]),
                 np.array([draw.key for draw in draws], dtype=np.uint64),
                 self._wide[:threads],
                 self._totals[:threads],
@@ -105,8 +112,8 @@ class CpuSampler:
         if is_filtered(params) and params.temperature > 0.0:
             token = self._draw_among_likeliest(logits, mask, params, key)
         else:
-            sharpness, totals = _sharpness(params), self._totals[0]
-            token = kernels.draw(logits, mask, self._size, sharpness, key, totals)
+            totals = self._totals[0]
+            token = kernels.draw(logits, mask, self._size, sharpness(params), key, totals)
         if token < 0:
             raise ValueError("a mask allows no token")
         if params.logprobs is None:
@@ -124,7 +131,7 @@ class CpuSampler:
         ids = self._allowed(mask)
         values = logits[ids] + np.float32(0.0)  # so that -0.0 ranks as 0.0 does
         weights = self._weights[: len(ids)]
-        total = kernels.weigh(values, ceiling, _sharpness(params), weights)
+        total = kernels.weigh(values, ceiling, sharpness(params), weights)
         if total == 0:  # as in kernels.draw
             return best
         kept = self._ranking.keep(values, weights, total, params)
@@ -150,17 +157,7 @@ class CpuSampler:
 
 def _is_plain(params: SamplingParams) -> bool:
     """Whether a row's logits and mask are all that its draw looks at."""
-    return not (
-        is_filtered(params)
-        or params.logprobs is not None
-        or params.logit_bias
-        or params.has_penalties
-    )
-
-
-def _sharpness(params: SamplingParams) -> float:
-    """log2(e) / temperature: by how many powers of two a unit of a logit weighs more; 0: greedy."""
-    return LOG2_E / params.temperature if params.temperature > 0.0 else 0.0
+    return not (is_filtered(params) or params.logprobs is not None or is_changed(params))
 
 
 def _adjust(logits: Floats, draw: Draw) -> None:

@@ -1,10 +1,10 @@
 """Token masks kept on the device, so that a step sends row numbers instead of masks.
 
 A constraint memoises its masks and keeps equal ones once, so an array that was sent before is
-known by its identity. What a step sends is one buffer::
+known by its identity. What is new is sent in one buffer::
 
-    masks the device has not seen | their slots | the slot of each row
-              N * words                 N                 R              int32
+    slots of the masks | masks the device has not seen
+      N (as int64)                N * words                  int32
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ class MaskTable:
     """Packed masks on one device, the least recently used evicted first. One thread at a time.
 
     All work goes to the current stream, always the same one, so a slot is overwritten only after
-    the steps that read it. Nothing waits for the device: what is sent lies in pinned memory, which
-    torch keeps and uses again.
+    the steps that read it, however many are queued: what a step was told of its slots holds for
+    all that it queues before the next call. Nothing waits for the device: what is sent lies in
+    pinned memory, which torch keeps and uses again.
     """
 
     def __init__(self, words: int, device: torch.device, max_bytes: int = MASK_TABLE_BYTES) -> None:
@@ -57,19 +58,21 @@ class MaskTable:
         """Masks that need not be sent again."""
         return len(self._kept)
 
-    def gather(self, masks: Sequence[Mask]) -> Tensor:
-        """``masks``, one for each row, as int32 [R, words] on the device.
+    def place(self, masks: Sequence[Mask]) -> tuple[Tensor, list[int]]:
+        """int32 [*, words] on the device, and in which of its rows each of ``masks`` is.
 
-        Only read-only arrays that own their memory are kept: nothing changes them later. Others
-        (masks narrowed by a budget) are sent every time, to slots that are free again after.
-        Where a step has more distinct masks than there are slots, all are sent past the table.
+        Good for what is queued before the next call. Only read-only arrays that own their memory
+        are kept: nothing changes them later. Others (masks narrowed by a budget) are sent every
+        time, to slots that are free again after. Where a step has more distinct masks than there
+        are slots, all are sent past the table.
 
         Raises ``ValueError`` where a mask has another number of words; the table stays right.
         Cost: a look-up for each row and, for masks not kept, their copy, all in one transfer.
         """
         wanted = {id(mask): mask for mask in masks}
         if len(wanted) > self.slots:
-            return self._upload(masks).view(len(masks), self._words)
+            past = self._upload((), masks).view(len(masks), self._words)
+            return past, list(range(len(masks)))
         new: dict[int, Mask] = {}
         for key, mask in wanted.items():
             if key in self._kept:
@@ -82,10 +85,11 @@ class MaskTable:
         taken = self._free[len(self._free) - len(new) :]
         slots = dict(zip(new, taken, strict=True))
         rows = [slots[k] if k in slots else self._kept[k][1] for k in map(id, masks)]
-        at = self._send(list(new.values()), taken, rows)
+        if new:
+            self._send(taken, list(new.values()))
         # Only now: had sending failed, the slots would still count as free.
         self._keep(new, slots)
-        return self._table.index_select(0, at)
+        return self._table, rows
 
     def _keep(self, new: dict[int, Mask], slots: dict[int, int]) -> None:
         del self._free[len(self._free) - len(new) :]
@@ -95,23 +99,22 @@ class MaskTable:
             else:
                 self._free.append(slots[key])
 
-    def _send(self, new: Sequence[Mask], taken: Sequence[int], rows: Sequence[int]) -> Tensor:
-        """Write ``new`` to the slots ``taken``; returns ``rows`` on the device."""
-        sizes = [len(new) * self._words, len(new), len(rows)]
-        sent, slots, at = self._upload(new, [*taken, *rows]).split_with_sizes(sizes)
-        if new:
-            self._table.index_copy_(0, slots.long(), sent.view(len(new), self._words))
-        return at
+    def _send(self, slots: Sequence[int], new: Sequence[Mask]) -> None:
+        """Write ``new`` to ``slots``."""
+        sent = self._upload(slots, new)
+        at, words = sent[: 2 * len(slots)].view(torch.int64), sent[2 * len(slots) :]
+        self._table.index_copy_(0, at, words.view(len(new), self._words))
 
-    def _upload(self, masks: Sequence[Mask], numbers: Sequence[int] = ()) -> Tensor:
-        """Masks and numbers on the device, in one transfer: int32, one after the other."""
+    def _upload(self, slots: Sequence[int], masks: Sequence[Mask]) -> Tensor:
+        """Slots (as int64) and masks on the device, in one transfer: int32, one after the other."""
         size = len(masks) * self._words
         # Memory that torch reuses only once copies from it are done.
         pinned = self._device.type == "cuda"
-        host = torch.empty(size + len(numbers), dtype=torch.int32, pin_memory=pinned)
+        host = torch.empty(2 * len(slots) + size, dtype=torch.int32, pin_memory=pinned)
         words = host.numpy()
+        words[: 2 * len(slots)].view(np.int64)[:] = slots
         if masks:
-            np.stack(masks, out=words[:size].view(np.uint32).reshape(len(masks), self._words))
-        words[size:] = numbers
+            rows = words[2 * len(slots) :].view(np.uint32).reshape(len(masks), self._words)
+            np.stack(masks, out=rows)
         self.masks_sent += len(masks)
         return host.to(self._device, non_blocking=True)

@@ -1,187 +1,361 @@
 """Drawing one token from each row of logits, on the device that computed them.
 
-The same rules as ``CpuSampler`` in whole-batch tensor operations: weights are integers and add
-up exactly in whatever order the device chooses, and the same race decides, so here too a draw
-depends on its own row alone. The only wait for the device is the copy of what was drawn.
+By the rules of ``CpuSampler``, with the kernels of ``kernels.sampling``. A call queues, on the
+current stream, one upload of numbers (a second one where masks are new to the device), three
+kernels for plain rows and some more for rows that ask for more, and one copy of the results to the
+host; only ``DeviceDraws.wait`` waits, and for that copy alone.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
-from app.core.constraint import Mask
+from app.core.request import SamplingParams
 from app.core.step import NOT_DRAWN, Draw, SampledToken, StepResult, TokenLogprob
-from app.model.cpu.kernels.sampling import (
-    FIRST_TOKEN,
-    SPLITMIX_FIRST,
-    SPLITMIX_SECOND,
-    SPLITMIX_STEP,
-    WEIGHT_BITS,
-)
+from app.model.cuda.kernels import sampling as kernels
 from app.model.cuda.mask_table import MaskTable
 from app.model.inputs import Ints
-from app.model.sampling import LOG2_E, full_mask, is_filtered, offsets, repeated_tokens
+from app.model.sampling import (
+    full_mask,
+    is_changed,
+    is_filtered,
+    offsets,
+    repeated_tokens,
+    sharpness,
+)
 
-_FIRST, _SECOND = (int(factor.view(np.int64)) for factor in (SPLITMIX_FIRST, SPLITMIX_SECOND))
+CHUNK_WORDS = 64
+"""Mask words of a chunk: 2,048 tokens, 16 for each thread of four warps."""
+
+_MOST_COPIED = 64
+"""Rows of half-width logits that are copied to float32 at a time, since something is added to them:
+33 MB of Llama 3.2's 128,256 tokens."""
+
+_DROPPED_BITS = {torch.float32: 0, torch.float16: 12, torch.bfloat16: 16}
+"""Low bits of a float32 (and a multiple of a digit's) that tell nothing of values so wide."""
+
+_BLOCK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Draws whose logits lie in one tensor, and where their numbers are in the upload."""
+
+    draws: Sequence[tuple[int, Draw]]
+    """The row of the results, and what to draw into it."""
+    copied: bool
+    """Whether the values are a float32 copy of these rows alone."""
+    row_stride: int
+    jobs_at: int
+    filters_at: int
+    changes_at: int
+    changes: int
+    asking_at: int
+    filtered: Sequence[SamplingParams]
+    asking: Sequence[tuple[int, int]]
+    """Rows of the results with logprobs, and how many alternatives they want."""
+    reports_at: int
+    """Where in the results their logprobs begin."""
+
+    @property
+    def most(self) -> int:
+        """Alternatives that are looked for, for every asking row."""
+        return max((alternatives for _, alternatives in self.asking), default=0)
+
+
+class DeviceDraws:
+    """What ``DeviceSampler.sample`` has begun; see ``PendingDraws``."""
+
+    def __init__(
+        self, rows: int, draws: Sequence[Draw | None], results: Tensor, batches: Sequence[_Batch]
+    ) -> None:
+        self._draws = draws
+        self._batches = batches
+        self.ids = results[:rows]
+        """Drawn token ids on the device, int64 [R], for what is queued on the same stream later;
+        -1 for rows without a draw, and where a mask allows none (of which ``wait`` tells)."""
+        self._done: Any = None
+        self._results = results
+        if results.is_cuda:
+            self._results = torch.empty(results.shape, dtype=torch.int64, pin_memory=True)
+            self._results.copy_(results, non_blocking=True)
+            self._done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._done.record()
+
+    def wait(self) -> StepResult:
+        """The drawn tokens. Raises ``ValueError`` where a mask allows none."""
+        if self._done is not None:
+            self._done.synchronize()
+        tokens = [NOT_DRAWN] * len(self._draws)
+        ids: list[int] = self._results[: len(tokens)].tolist()
+        for row, draw in enumerate(self._draws):
+            if draw is not None:
+                if ids[row] < 0:
+                    raise ValueError("a mask allows no token")
+                tokens[row] = SampledToken(ids[row])
+        for batch in self._batches:
+            self._read_logprobs(batch, tokens)
+        return StepResult(tokens)
+
+    def _read_logprobs(self, batch: _Batch, tokens: list[SampledToken]) -> None:
+        size = 1 + 2 * batch.most
+        end = batch.reports_at + size * len(batch.asking)
+        reports = self._results[batch.reports_at : end].view(len(batch.asking), size)
+        numbers = zip(
+            batch.asking, reports.tolist(), reports.view(torch.float64).tolist(), strict=True
+        )
+        for (row, asked), ids, floats in numbers:
+            pairs = zip(
+                ids[1 : 1 + asked], floats[1 + batch.most : 1 + batch.most + asked], strict=True
+            )
+            top = tuple(TokenLogprob(token, logprob) for token, logprob in pairs if token >= 0)
+            tokens[row] = SampledToken(tokens[row].token_id, floats[0], top)
 
 
 class DeviceSampler:
-    """Samples whole batches with tensor operations; R rows, V token ids."""
+    """Samples whole batches with the device's kernels; R rows, V token ids. One thread, one stream.
 
-    def __init__(self, vocab_size: int, device: torch.device) -> None:
+    Memory on the device, besides the table of masks and the copies of ``_MOST_COPIED`` rows: for
+    each row 20 bytes a chunk of 2,048 tokens (1.3 KB of 128,256 tokens), for a filtered one 2 KB
+    more, and for one with 20 alternatives 10 KB more.
+    """
+
+    def __init__(
+        self, vocab_size: int, device: torch.device, chunk_words: int = CHUNK_WORDS
+    ) -> None:
         self._size = vocab_size
         self._device = device
         self._everything = full_mask(vocab_size)
         self._everything.flags.writeable = False
-        self._table = MaskTable(len(self._everything), device)
-        self._ids = torch.arange(vocab_size, device=device)
-        self._shifts = torch.arange(32, device=device, dtype=torch.int32)
         self._words = len(self._everything)
-        self._word_states = _states(0, self._words, device)
-        self._token_states = _states(int(FIRST_TOKEN), self._words * 32, device).view(-1, 32)
+        self._table = MaskTable(self._words, device)
+        self._chunk_words = chunk_words
+        self._chunks = -(-self._words // chunk_words)
+        self._chunks_padded = max(2, 1 << (self._chunks - 1).bit_length())
 
-    def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> StepResult:
-        """See ``Sampler``."""
+    def warm_up(self, dtype: torch.dtype) -> None:
+        """Compile every variant of the kernels for logits of that type, in rows of any width."""
+        everything = SamplingParams(top_k=2, top_p=0.9, logprobs=1, logit_bias={0: 1.0})
+        filtered = SamplingParams(top_k=2, top_p=0.9, logprobs=1)
+        whole = self._words * 32
+        for width in (-(-whole // 16) * 16, whole + 1):
+            logits = torch.zeros(1, width, dtype=dtype, device=self._device)
+            for params in (SamplingParams(), filtered, everything):
+                self.sample(logits, [Draw(params, key=0)]).wait()
+
+    def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> DeviceDraws:
+        """See ``Sampler``: logits of any row stride; of half width they are left as they are."""
         assert len(logits) == len(draws), "one row of logits for each draw"
-        wanted = {i: draw for i, draw in enumerate(draws) if draw is not None}
-        tokens = [NOT_DRAWN] * len(draws)
-        if wanted:
-            rows = (
-                logits if len(wanted) == len(draws) else logits[self._upload(np.array([*wanted]))]
-            )
-            for index, token in zip(wanted, self._sample(rows, [*wanted.values()]), strict=True):
-                tokens[index] = token
-        return StepResult(tokens)
+        if logits.stride(1) != 1 or logits.data_ptr() % 16:
+            logits = logits.clone(memory_format=torch.contiguous_format)
+        numbers = _Numbers()
+        wanted = [(row, draw) for row, draw in enumerate(draws) if draw is not None]
+        masks = [self._everything if draw.mask is None else draw.mask for _, draw in wanted]
+        table, slots = self._table.place(masks)
+        slot_of = {row: slot for (row, _), slot in zip(wanted, slots, strict=True)}
+        batches: list[_Batch] = []
+        end = len(draws)
+        for copied, some in self._split(logits, wanted):
+            batch = self._lay_out(numbers, logits, some, slot_of, copied, end)
+            end += len(batch.asking) * (1 + 2 * batch.most)
+            batches.append(batch)
+        results = torch.empty(end, dtype=torch.int64, device=self._device)
+        if len(wanted) < len(draws):
+            results[: len(draws)].fill_(-1)
+        uploaded = numbers.upload(self._device)
+        for batch in batches:
+            self._run(batch, logits, table, uploaded, results)
+        return DeviceDraws(len(draws), draws, results, batches)
 
-    def _sample(self, logits: Tensor, rows: Sequence[Draw]) -> list[SampledToken]:
-        values = logits[:, : self._size].to(torch.float32, copy=True)
-        self._adjust(values, rows)
-        allowed = self._unpack([row.mask for row in rows])
-        values.masked_fill_(~allowed, -math.inf)
-        ceiling = values.amax(1, keepdim=True)
-        best = self._first(allowed & (values == ceiling))
-        best = torch.where(best < self._size, best, self._first(allowed))
+    def _split(
+        self, logits: Tensor, wanted: Sequence[tuple[int, Draw]]
+    ) -> Sequence[tuple[bool, Sequence[tuple[int, Draw]]]]:
+        """Draws from the logits themselves, and from float32 copies of some of their rows."""
+        if logits.dtype == torch.float32:
+            return [(False, wanted)] if wanted else []
+        plain = [each for each in wanted if not is_changed(each[1].params)]
+        changed = [each for each in wanted if is_changed(each[1].params)]
+        slices = [changed[i : i + _MOST_COPIED] for i in range(0, len(changed), _MOST_COPIED)]
+        return [(False, plain)] * bool(plain) + [(True, some) for some in slices]
 
-        tokens = best.clone()
-        drawn = [i for i, row in enumerate(rows) if row.params.temperature > 0.0]
-        if drawn:
-            at = self._upload(np.array(drawn))
-            tokens[at] = self._draw(values[at], ceiling[at], best[at], [rows[i] for i in drawn])
-        ids: list[int] = tokens.tolist()
-        if max(ids) >= self._size:
-            raise ValueError("a mask allows no token")
-        return self._with_logprobs(ids, values, rows)
+    def _lay_out(
+        self,
+        numbers: _Numbers,
+        logits: Tensor,
+        draws: Sequence[tuple[int, Draw]],
+        slot_of: dict[int, int],
+        copied: bool,
+        reports_at: int,
+    ) -> _Batch:
+        row_stride = self._words * 32 if copied else logits.stride(0)
+        jobs = np.zeros((kernels.JOB_FIELDS, len(draws)), dtype=np.int64)
+        filters: list[tuple[int, SamplingParams]] = []
+        asking: list[int] = []
+        changes: list[Ints] = []
+        jobs[kernels.OUT] = [row for row, _ in draws]
+        jobs[kernels.ROW] = range(len(draws)) if copied else jobs[kernels.OUT]
+        jobs[kernels.MASK] = [slot_of[row] for row, _ in draws]
+        jobs[kernels.KEY] = np.array([d.key for _, d in draws], dtype=np.uint64).view(np.int64)
+        jobs[kernels.SHARPNESS] = _bits([sharpness(draw.params) for _, draw in draws])
+        jobs[kernels.FILTER] = -1
+        for job, (_, draw) in enumerate(draws):
+            params = draw.params
+            if params.temperature > 0.0 and is_filtered(params):
+                jobs[kernels.FILTER, job] = len(filters)
+                filters.append((job, params))
+            if params.logprobs is not None:
+                asking.append(job)
+            if is_changed(params):
+                changes.append(_changes(draw, int(jobs[kernels.ROW, job]) * row_stride, self._size))
+        kept = np.zeros((kernels.FILTER_FIELDS, len(filters)), dtype=np.int64)
+        kept[kernels.JOB] = [job for job, _ in filters]
+        kept[kernels.TOP_K] = [params.top_k for _, params in filters]
+        kept[kernels.TOP_P] = _bits([params.top_p for _, params in filters])
+        kept[kernels.MIN_P] = _bits([params.min_p for _, params in filters])
+        changed = np.concatenate(changes, axis=1) if changes else np.zeros((0, 0), dtype=np.int64)
+        return _Batch(
+            draws=draws,
+            copied=copied,
+            row_stride=row_stride,
+            jobs_at=numbers.add(jobs),
+            filters_at=numbers.add(kept),
+            changes_at=numbers.add(changed),
+            changes=changed.shape[1],
+            asking_at=numbers.add(np.array(asking, dtype=np.int64)),
+            filtered=[params for _, params in filters],
+            asking=[(draws[job][0], draws[job][1].params.logprobs or 0) for job in asking],
+            reports_at=reports_at,
+        )
 
-    def _draw(self, values: Tensor, ceiling: Tensor, best: Tensor, rows: Sequence[Draw]) -> Tensor:
-        sharpness = self._upload(np.array([[LOG2_E / row.params.temperature] for row in rows]))
-        keys = self._upload(np.array([[row.key] for row in rows], dtype=np.uint64).view(np.int64))
-        powers = (values.double() - ceiling.double()) * sharpness
-        weights = torch.exp2(powers.nan_to_num(nan=-math.inf) + WEIGHT_BITS).long()
+    def _run(
+        self, batch: _Batch, logits: Tensor, table: Tensor, numbers: Tensor, results: Tensor
+    ) -> None:
+        """Queue a batch's kernels."""
+        jobs, asking, chunks = len(batch.draws), len(batch.asking), self._chunks
+        values = logits
+        if batch.copied:
+            values = self._empty(jobs, batch.row_stride, dtype=torch.float32)
+            self._launch(
+                kernels.widen, (jobs, -(-self._size // _BLOCK)), logits, logits.stride(0),
+                numbers, batch.jobs_at, jobs, values, batch.row_stride, self._size, BLOCK=_BLOCK,
+            )  # fmt: skip
+        if batch.changes:
+            self._launch(
+                kernels.adjust, (-(-batch.changes // _BLOCK),),
+                values, numbers, batch.changes_at, batch.changes, BLOCK=_BLOCK,
+            )  # fmt: skip
+        aligned = batch.row_stride % 16 == 0 and self._words * 32 <= values.shape[1]
+        rows = (
+            values, batch.row_stride, table, self._words, self._size,
+            numbers, batch.jobs_at, jobs,
+        )  # fmt: skip
+        sizes = {"WORDS": self._chunk_words, "ALIGNED": aligned}
+        padded = {"CHUNKS": self._chunks_padded}
+        tops = self._empty(jobs, chunks)
+        self._launch(kernels.highest, (jobs, chunks), *rows, tops, chunks, **sizes)
+        sizes |= padded
+        times = self._empty(jobs, chunks, dtype=torch.float64)
+        tokens = self._empty(jobs, chunks, dtype=torch.int32)
+        if any(draw.params.temperature > 0.0 for _, draw in batch.draws):
+            dropped = _DROPPED_BITS[values.dtype]
+            edges, ties = self._filter(batch, rows, tops, {**sizes, "DROPPED": dropped})
+            self._launch(
+                kernels.race, (jobs, chunks), *rows, batch.filters_at, len(batch.filtered),
+                tops, chunks, edges, ties, times, tokens,
+                **sizes, DROPPED=dropped, FILTERED=bool(batch.filtered),
+            )  # fmt: skip
+        self._launch(
+            kernels.choose, (jobs,),
+            numbers, batch.jobs_at, jobs, tops, chunks, times, tokens, results, **padded,
+        )  # fmt: skip
+        if asking:
+            sums = self._empty(asking, chunks, dtype=torch.float64)
+            greatest = self._empty(asking, chunks, batch.most)
+            self._launch(
+                kernels.rank, (asking, chunks),
+                *rows, batch.asking_at, tops, chunks, sums, greatest, batch.most, **sizes,
+            )  # fmt: skip
+            self._launch(
+                kernels.report, (asking,), values, batch.row_stride, numbers, batch.jobs_at, jobs,
+                batch.asking_at, tops, chunks, sums, greatest, batch.most,
+                results, batch.reports_at, **padded,
+            )  # fmt: skip
 
-        filtered = [i for i, row in enumerate(rows) if is_filtered(row.params)]
-        if filtered:
-            at = self._upload(np.array(filtered))
-            weights[at] = self._keep_likeliest(values[at], weights[at], [rows[i] for i in filtered])
-        padded = functional.pad(weights, (0, self._words * 32 - self._size))
-        by_word = padded.view(len(rows), self._words, 32)
-        totals = by_word.sum(2)
-        word = _race(keys + self._word_states, totals)
-        each = torch.arange(len(rows), device=self._device)
-        token = word * 32 + _race(keys + self._token_states[word], by_word[each, word])
-        return torch.where((totals > 0).any(1), token, best)
+    def _filter(
+        self, batch: _Batch, rows: tuple[Any, ...], tops: Tensor, sizes: dict[str, int]
+    ) -> tuple[Tensor, Tensor]:
+        """Find what top_k and top_p keep; see ``kernels.mark_edge``."""
+        filters = len(batch.filtered)
+        if not filters:
+            return tops, tops
+        digits = (32 - sizes["DROPPED"]) // kernels.DIGIT_BITS
+        counts, weights = torch.zeros(
+            2, digits, filters, 1 << kernels.DIGIT_BITS, dtype=torch.int64, device=self._device
+        )
+        edges = self._empty(filters, 2)
+        ties = self._empty(filters, self._chunks, dtype=torch.int32)
+        grid = (filters, self._chunks)
+        given = (*rows, batch.filters_at, filters, tops, self._chunks, counts, weights)
+        by_count = any(params.top_k > 0 for params in batch.filtered)
+        by_weight = any(params.top_p < 1.0 for params in batch.filtered)
+        for asked, by in ((by_count, False), (by_weight, True)):
+            for place in range(digits if asked else 0):
+                self._launch(kernels.search, grid, *given, place, digits, **sizes, BY_WEIGHT=by)
+        self._launch(kernels.mark_edge, grid, *given, digits, edges, ties, **sizes)
+        return edges, ties
 
-    def _keep_likeliest(self, values: Tensor, weights: Tensor, rows: Sequence[Draw]) -> Tensor:
-        """Weights with those outside top_k, then top_p, then min_p set to zero."""
-        limits = [
-            (p.top_k or self._size, p.top_p if p.top_p < 1.0 else math.inf, p.min_p)
-            for p in [row.params for row in rows]
-        ]
-        top_k, top_p, min_p = self._upload(np.array(limits)).unsqueeze(2).unbind(1)
-        order = values.sort(dim=1, descending=True, stable=True).indices
-        ranked = weights.gather(1, order)
-        ranked.masked_fill_(self._ids >= top_k, 0)
-        sums = ranked.cumsum(1)
-        heavier = sums - ranked
-        kept = (heavier < top_p * sums[:, -1:].double()) | (self._ids == 0)
-        kept &= ranked >= min_p * ranked[:, :1].double()
-        return torch.zeros_like(weights).scatter_(1, order, ranked * kept)
+    def _launch(self, kernel: Any, grid: tuple[int, ...], *given: Any, **constants: Any) -> None:
+        # Rounded as on the CPU: a product, then a sum.
+        kernel[grid](*given, **constants, enable_fp_fusion=False)
 
-    def _with_logprobs(
-        self, ids: list[int], values: Tensor, rows: Sequence[Draw]
-    ) -> list[SampledToken]:
-        tokens = [SampledToken(token_id=token) for token in ids]
-        asking = [i for i, row in enumerate(rows) if row.params.logprobs is not None]
-        if not asking:
-            return tokens
-        most = max(rows[i].params.logprobs or 0 for i in asking)
-        at = self._upload(np.array(asking))
-        logprobs = values[at].double().log_softmax(1)
-        own = logprobs.gather(1, self._upload(np.array([[ids[i]] for i in asking])))
-        ranked = logprobs.sort(dim=1, descending=True, stable=True)
-        best, theirs = ranked.indices[:, :most].tolist(), ranked.values[:, :most].tolist()
-        for i, logprob, *pairs in zip(asking, own[:, 0].tolist(), best, theirs, strict=True):
-            top = [TokenLogprob(t, v) for t, v in zip(*pairs, strict=True) if v > -math.inf]
-            tokens[i] = SampledToken(ids[i], logprob, tuple(top[: rows[i].params.logprobs]))
-        return tokens
-
-    def _adjust(self, values: Tensor, rows: Sequence[Draw]) -> None:
-        """Apply penalties and logit bias to all rows, in place."""
-        flat = values.view(-1)
-        repeated, added = [], []
-        for first, row in zip(range(0, len(flat), self._size), rows, strict=True):
-            tokens = repeated_tokens(row)
-            if len(tokens):
-                penalties = np.full(len(tokens), row.params.repetition_penalty)
-                repeated.append((first + tokens, penalties))
-            added += [(first + tokens, amounts) for tokens, amounts in offsets(row)]
-        if repeated:
-            at, by = self._upload_pairs(repeated)
-            old = flat[at]
-            flat[at] = torch.where(old > 0, old / by, old * by).float()
-        if added:
-            at, by = self._upload_pairs(added)
-            flat.index_put_((at,), by.float(), accumulate=True)
-
-    def _upload_pairs(self, pairs: Sequence[tuple[Ints, NDArray[np.float64]]]) -> list[Tensor]:
-        """Places in the flat logits and an amount for each, one after the other."""
-        return [self._upload(np.concatenate(part)) for part in zip(*pairs, strict=True)]
-
-    def _unpack(self, masks: Sequence[Mask | None]) -> Tensor:
-        """Packed masks on the host -> booleans [R, V] on the device."""
-        words = self._table.gather([self._everything if mask is None else mask for mask in masks])
-        bits = (words.unsqueeze(2) >> self._shifts) & 1
-        return bits.view(len(masks), -1)[:, : self._size].bool()
-
-    def _first(self, chosen: Tensor) -> Tensor:
-        """Lowest token id chosen in each row; V where there is none."""
-        return torch.where(chosen, self._ids, self._size).amin(1)
-
-    def _upload(self, values: NDArray[np.generic]) -> Tensor:
-        return torch.from_numpy(values).to(self._device, non_blocking=True)
+    def _empty(self, *shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=self._device)
 
 
-def _states(first: int, count: int, device: torch.device) -> Tensor:
-    """What a stream's key grows by up to each of ``count`` places; see ``kernels.uniform``."""
-    places = np.arange(first + 1, first + 1 + count, dtype=np.uint64)
-    return torch.from_numpy((places * SPLITMIX_STEP).view(np.int64)).to(device)
+class _Numbers:
+    """Integers for the kernels, sent in one transfer."""
+
+    def __init__(self) -> None:
+        self._parts: list[Ints] = []
+        self._size = 0
+
+    def add(self, part: Ints) -> int:
+        """Where ``part`` begins."""
+        start = self._size
+        self._parts.append(part.reshape(-1))
+        self._size += part.size
+        return start
+
+    def upload(self, device: torch.device) -> Tensor:
+        # Memory that torch reuses only once copies from it are done.
+        host = torch.empty(self._size, dtype=torch.int64, pin_memory=device.type == "cuda")
+        if self._parts:
+            np.concatenate(self._parts, out=host.numpy())
+        return host.to(device, non_blocking=True)
 
 
-def _race(states: Tensor, weights: Tensor) -> Tensor:
-    """Which of each row's weights [R, N] wins with the numbers of ``states``: [R].
+def _bits(values: Sequence[float] | NDArray[np.float64]) -> Ints:
+    return np.asarray(values, dtype=np.float64).view(np.int64)
 
-    A weight of 0 never wins over a positive one. The numbers are those of ``kernels.uniform``;
-    integers wrap around, and a right shift of theirs brings in copies of the sign, masked off.
-    """
-    z = (states ^ ((states >> 30) & ((1 << 34) - 1))) * _FIRST
-    z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * _SECOND
-    z ^= (z >> 31) & ((1 << 33) - 1)
-    numbers = ((z >> 11) & ((1 << 53) - 1)).double() * 2.0**-53
-    times = -torch.log1p(-numbers) / weights
-    return times.masked_fill_(weights == 0, math.inf).argmin(1)
+
+def _changes(draw: Draw, first: int, size: int) -> Ints:
+    """Each changed token once; see ``kernels.adjust``. ``first`` is where the row begins."""
+    repeated = repeated_tokens(draw)
+    added = [*offsets(draw)]
+    tokens = np.unique(np.concatenate([repeated, *(ids for ids, _ in added)]))
+    assert not len(tokens) or (tokens[0] >= 0 and tokens[-1] < size), "a token that there is not"
+    changes = np.zeros((kernels.CHANGE_FIELDS, len(tokens)), dtype=np.int64)
+    factors = np.ones(len(tokens))
+    factors[np.searchsorted(tokens, repeated)] = draw.params.repetition_penalty
+    changes[kernels.AT] = first + tokens
+    changes[kernels.FACTOR] = _bits(factors)
+    for field, (ids, amounts) in enumerate(added, kernels.FIRST_ADDED):
+        changes[field, np.searchsorted(tokens, ids)] = _bits(amounts)
+    return changes

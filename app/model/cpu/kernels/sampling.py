@@ -27,29 +27,28 @@ from numpy.typing import NDArray
 
 from app.model.cpu.kernels.compiled import compiled, float_of_bits, widen
 from app.model.inputs import Ints
+from app.model.sampling import (
+    FIRST_TOKEN,
+    HALF_OCTAVE,
+    LN2,
+    SPLITMIX_FIRST,
+    SPLITMIX_SECOND,
+    SPLITMIX_STEP,
+    WEIGHT_BITS,
+)
 
 Floats = NDArray[np.float32]
 Bits = NDArray[np.uint32]
 Keys = NDArray[np.uint64]
 Doubles = NDArray[np.float64]
 
-WEIGHT_BITS = 44
-"""So that the weights of 2 ** 18 tokens still add up within 63 bits."""
-
 BUCKETS = 1 << 16
 """How many upper halves of a float32 there are."""
 
-FIRST_TOKEN = np.uint64(1 << 32)
-"""Where the numbers of the tokens begin in a row's stream; those of the mask words are before."""
-
-SPLITMIX_STEP = np.uint64(0x9E3779B97F4A7C15)
-SPLITMIX_FIRST = np.uint64(0xBF58476D1CE4E5B9)
-SPLITMIX_SECOND = np.uint64(0x94D049BB133111EB)
-
 _FULL = np.uint32(0xFFFFFFFF)
 _SCALE = float(1 << WEIGHT_BITS)
-_SQRT_HALF_LN2 = math.sqrt(2.0)
-_LN2 = math.log(2.0)
+_FIRST_TOKEN = np.uint64(FIRST_TOKEN)
+_STEP, _FIRST, _SECOND = map(np.uint64, (SPLITMIX_STEP, SPLITMIX_FIRST, SPLITMIX_SECOND))
 
 
 @compiled()
@@ -130,14 +129,14 @@ def _weight(logit: float, ceiling: float, sharpness: float) -> int:
     power = (logit - ceiling) * sharpness
     power = power if power > -60.0 else -60.0
     whole = math.floor(power)
-    x = (power - whole - 0.5) * _LN2
+    x = (power - whole - 0.5) * LN2
     series = 1.0 + x * (1 / 10) * (1.0 + x * (1 / 11))
     series = 1.0 + x * (1 / 8) * (1.0 + x * (1 / 9) * series)
     series = 1.0 + x * (1 / 6) * (1.0 + x * (1 / 7) * series)
     series = 1.0 + x * (1 / 4) * (1.0 + x * (1 / 5) * series)
     series = 1.0 + x * (1 / 2) * (1.0 + x * (1 / 3) * series)
     series = 1.0 + x * series
-    return int(np.int64(series * (_SQRT_HALF_LN2 * _SCALE)) >> np.int64(-whole))
+    return int(np.int64(series * (HALF_OCTAVE * _SCALE)) >> np.int64(-whole))
 
 
 @compiled()
@@ -170,9 +169,9 @@ def uniform(key: np.uint64, place: np.uint64) -> float:
     at ``key``; source: Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, 2014
     (with the constants of Vigna's splitmix64).
     """
-    z = key + (place + np.uint64(1)) * SPLITMIX_STEP
-    z = (z ^ (z >> np.uint64(30))) * SPLITMIX_FIRST
-    z = (z ^ (z >> np.uint64(27))) * SPLITMIX_SECOND
+    z = key + (place + np.uint64(1)) * _STEP
+    z = (z ^ (z >> np.uint64(30))) * _FIRST
+    z = (z ^ (z >> np.uint64(27))) * _SECOND
     z ^= z >> np.uint64(31)
     return float(np.int64(z >> np.uint64(11))) * 2.0**-53
 
@@ -230,7 +229,7 @@ def draw(
     for i in range(min(32, size - start)):
         if _has(mask[word], i):
             weights[i] = _weight(logits[start + i], ceiling, sharpness)
-    return start + _race(weights, key, FIRST_TOKEN + np.uint64(start))
+    return start + _race(weights, key, _FIRST_TOKEN + np.uint64(start))
 
 
 @compiled(parallel=True)
@@ -279,7 +278,7 @@ def race_among(ids: Ints, weights: Ints, key: np.uint64) -> int:
     tokens = np.zeros(32, dtype=np.int64)
     for i in range(first, last):
         tokens[ids[i] - start] = weights[i]
-    return start + _race(tokens, key, FIRST_TOKEN + np.uint64(start))
+    return start + _race(tokens, key, _FIRST_TOKEN + np.uint64(start))
 
 
 @compiled()
