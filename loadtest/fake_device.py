@@ -26,8 +26,11 @@ from app.core.step import NOT_DRAWN, Draw, SampledToken, StepPlan, StepResult
 from app.model.inputs import lay_out
 from app.model.kv_storage import CacheGroup
 
-_LIKELY = 160
+_LIKELY = 200
 """Of 256 draws so many go the way that the token before prefers, so that answers repeat."""
+
+_KINDS = 251
+"""Tokens are of so many kinds, as far as they prefer what comes next."""
 
 _MOST_MASKS = 1 << 13
 
@@ -173,16 +176,21 @@ def _draw(
         token = tokens[i] if rows[i] < 0 else before[rows[i]]
         key = keys[i] * np.uint64(0x9E3779B97F4A7C15)
         key ^= key >> np.uint64(31)
-        at = np.uint64(token)
+        at = np.uint64(token % _KINDS)
         if key & np.uint64(255) >= np.uint64(_LIKELY):
             at += key >> np.uint64(8)
         at *= np.uint64(0xBF58476D1CE4E5B9)
         at ^= at >> np.uint64(29)
         first = np.int64(at % np.uint64(size))
         mask = masks[slots[i]]
-        out[i] = first
-        for step in range(size):
-            token = (first + step) % size
-            if (mask[token >> 5] >> np.uint32(token & 31)) & np.uint32(1):
-                out[i] = token
+        token = first
+        while not (mask[token >> 5] >> np.uint32(token & 31)) & np.uint32(1):
+            if token & 31 == 0 and mask[token >> 5] == 0:
+                token += 32
+            else:
+                token += 1
+            if token >= size:
+                token = 0
+            if token == first:
                 break
+        out[i] = token

@@ -25,7 +25,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the server does
 
 import argparse
 import asyncio
-import gc
 import statistics
 import tempfile
 import threading
@@ -56,6 +55,7 @@ from app.model.cpu.sampling import CpuSampler
 from app.model.inputs import lay_out
 from app.model.loading import eos_token_ids
 from app.model.runner import load_runner
+from app.server.interpreter import settle_collector
 from app.serving.admission import Admission
 from app.serving.generation import Generation
 from app.serving.timeline import Timeline
@@ -501,8 +501,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 pipelined=options.pipelined,
                 clock=clock,
             )
-            gc.collect()
-            gc.freeze()  # as the server does before it listens
+            settle_collector()  # as the server does before it listens
             asyncio.run(profile(bench, options, order))
 
 

@@ -93,7 +93,7 @@ class ChoiceReader:
                 tokens.append(token)
         match piece:
             case Content():
-                return replace(piece, tokens=tokens)
+                piece.tokens = tokens
             case Reasoning():
                 self.reasoning_tokens += len(tokens)
             case CallStart():

@@ -27,7 +27,7 @@ class AnswerToken:
     top: Sequence[TokenLogprob] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: a step makes hundreds
 class AnswerUsage:
     """Counts for one answer so far, in tokens unless said otherwise."""
 
@@ -43,7 +43,7 @@ class AnswerUsage:
     """Steps of the engine in which this answer took part."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: a step makes hundreds
 class TokenChunk:
     """What one step added to one answer. Engine to serving."""
 

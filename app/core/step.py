@@ -25,7 +25,7 @@ from app.core.constraint import Mask
 from app.core.request import SamplingParams
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: a step makes hundreds
 class Span:
     """Consecutive tokens of one sequence to be computed in this step."""
 
@@ -42,7 +42,7 @@ class Span:
     It stays on the device: that step may still run."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: a step makes hundreds
 class LogitsRow:
     """Compute the logits at one position of one span."""
 
@@ -60,7 +60,7 @@ class StepPlan:
     rows: Sequence[LogitsRow]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: a step makes hundreds
 class Draw:
     """Draw one token from one row of logits."""
 
@@ -82,7 +82,7 @@ class TokenLogprob:
     """Natural logarithm of the probability among the allowed tokens."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: a step makes hundreds
 class SampledToken:
     """The outcome of one ``Draw``."""
 

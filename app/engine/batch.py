@@ -13,6 +13,7 @@ from app.engine.drafts.draft import NO_DRAFT, Draft
 from app.engine.sequence import Sequence
 
 _TO_COME = (0,)
+_ONE_DRAW = (0,)
 
 
 @dataclass(slots=True)
@@ -77,22 +78,17 @@ class Portion:
         end = start + granted
         tables = sequence.blocks.views()
         if drawn_by is not None:
-            return Portion(
-                sequence, Span(_TO_COME, start, tables, drawn_by), NO_DRAFT, (0,), end, 0
-            )
+            span = Span(_TO_COME, start, tables, drawn_by)
+            return Portion(sequence, span, NO_DRAFT, _ONE_DRAW, end, 0)
         prompt = max(0, min(end, sequence.answer_start) - start)
         if end <= known:
             span = Span(sequence.tokens[start:end], start, tables)
-            return Portion(sequence, span, NO_DRAFT, (0,) if end == known else (), end, prompt)
+            draws = _ONE_DRAW if end == known else ()
+            return Portion(sequence, span, NO_DRAFT, draws, end, prompt)
         draft = sequence.draft.cut(end - known)
         span = Span([*sequence.tokens[start:], *draft.tokens], start, tables)
         end = known + len(draft.tokens)
         return Portion(sequence, span, draft, tuple(draft.draws()), end, prompt)
-
-    @property
-    def brings_token(self) -> bool:
-        """Whether, while it is in flight, one token is being drawn for the answer and no other."""
-        return len(self.draws) == 1 and self.num_usable == 1
 
     @property
     def first_drawn(self) -> int:
@@ -101,6 +97,8 @@ class Portion:
 
     def rows(self, span: int) -> list[LogitsRow]:
         """One row for each draw; ``span`` is the index of this one's in the plan."""
+        if len(self.draws) == 1:
+            return [LogitsRow(span, self.end - self.span.start - 1)]
         start = self.first_drawn - self.span.start
         return [LogitsRow(span, start + i) for i in self.draws]
 
@@ -108,13 +106,13 @@ class Portion:
         """The first draws, one for each of ``masks``; ``spelling``: the bytes of every token id."""
         sequence, draft = self.sequence, self.draft.tokens
         params = sequence.request.sampling
-        if not draft and not params.has_penalties:
-            return [Draw(params, sequence.keys(())[0], mask) for mask in masks]
+        if not draft and not sequence.has_penalties:
+            return [Draw(params, sequence.key, mask) for mask in masks]
         spelled = [spelling[token] for token in draft]
         draws = self.draws[: len(masks)]
         keys = sequence.keys([b"".join(spelled[i:j]) for i, j in pairwise(draws)])
         known, answer_start = len(sequence.tokens), sequence.answer_start
-        tokens = [*sequence.tokens, *draft] if params.has_penalties else []
+        tokens = [*sequence.tokens, *draft] if sequence.has_penalties else []
         return [
             Draw(params, key, mask, tuple(tokens[: known + i]), answer_start)
             for i, key, mask in zip(draws, keys, masks, strict=True)

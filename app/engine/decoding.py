@@ -108,7 +108,7 @@ class Decoder:
         state = sequence.state
         if state is None:
             assert not draft, "only a constraint drafts"
-            return [self._edit(sequence, None, None, 0)]
+            return [None if sequence.stop_tokens is None else self._edit(sequence, None, None, 0)]
         masks = [self._mask(sequence, state, (), work)]
         if not draft:
             return masks
@@ -141,7 +141,13 @@ class Decoder:
             return mask
         complete = state is None or state.is_complete
         edit = sequence.stop_tokens.edit(sequence.length + ahead, complete=complete)
-        return mask if edit is None else self._edited.get(mask, edit)
+        if edit is None:
+            return mask
+        before, by, edited = sequence.edited
+        if before is not mask or by is not edit or edited is None:
+            edited = self._edited.get(mask, edit)
+            sequence.edited = mask, edit, edited
+        return edited
 
     def _budget_mask(
         self, sequence: Sequence, state: ConstraintState, draft: Seq[int], work: int
@@ -169,7 +175,8 @@ class Decoder:
         state, statistics = sequence.state, sequence.statistics
         if state is not None and statistics is not None:
             sequence.place = state.state_id
-        if self._ends(sequence, token):
+        may_end = token in self._eos_ids or sequence.stop_tokens is not None
+        if may_end and self._ends(sequence, token):
             sequence.end(sampled)
         else:
             if state is not None:
@@ -236,7 +243,7 @@ class Decoder:
         if state is not None and state.is_final:
             sequence.finish("stop")
             return
-        length, most = sequence.length, sequence.request.max_tokens
+        length, most = len(sequence.tokens) - sequence.answer_start, sequence.request.max_tokens
         if sequence.thinking is not None and length >= sequence.limit:
             # Either all is spent, or the answer is whole here (law 2): no mark need come, and
             # nothing is left to keep tokens for.

@@ -79,7 +79,7 @@ class Engine:
         blocks = BlockManager(
             runner.cache_groups,
             runner.block_size,
-            step_tokens=config.max_batch_tokens,
+            step_tokens=(2 if config.overlap else 1) * config.max_batch_tokens,
             share_prefixes=config.share_prefixes,
         )
         self._scheduler = Scheduler(config, blocks)
@@ -240,8 +240,9 @@ class Engine:
                 draws += [None] * len(portion.draws)
                 continue
             sequence = portion.sequence
+            work = self._work_for(sequence, first) if self._unmasked else _WORK_AT_ONCE
             try:
-                masks = self._decoder.masks(portion, self._work_for(sequence, first))
+                masks = self._decoder.masks(portion, work)
                 draws += portion.draws_from(masks, self._decoder.spelling)
                 portion.num_usable = len(masks)
                 if self._unmasked:
@@ -256,7 +257,8 @@ class Engine:
                 self._forget(sequence)
                 portion.void = True
                 batch.failed.append(sequence)
-            draws += [None] * (len(portion.draws) - portion.num_usable)
+            if portion.num_usable < len(portion.draws):
+                draws += [None] * (len(portion.draws) - portion.num_usable)
         return draws
 
     def _first_unmasked(self, batch: Batch) -> Sequence | None:
@@ -352,11 +354,14 @@ class Engine:
 
     def _chunks(self, ended: Seq[Batch], failed: Seq[Sequence]) -> list[TokenChunk]:
         """What steps added to their answers, and the ends of those that ``failed`` meanwhile."""
-        sequences = dict.fromkeys(failed)
-        for batch in ended:
-            for sequence, portion in batch.portions.items():
-                if not portion.void:
-                    sequences[sequence] = None
+        sequences = [
+            sequence
+            for batch in ended
+            for sequence, portion in batch.portions.items()
+            if not portion.void
+        ]
+        if failed:
+            sequences = [*dict.fromkeys([*sequences, *failed])]
         return [chunk for each in sequences if (chunk := each.emit()) is not None]
 
     def _fail(self, sequence: Sequence, error: Exception) -> None:

@@ -70,7 +70,7 @@ class Scheduler:
                 gaps[sequence] = sequence.gap
                 if sequence.draft.tokens or not sequence.goes_on_plainly:
                     eventful.append(sequence)
-            elif portion.brings_token and sequence.goes_on_plainly:
+            elif portion.num_usable == 1 == len(portion.draws) and sequence.goes_on_plainly:
                 gaps[sequence] = 1
             else:
                 batch.busy += 1
@@ -151,6 +151,13 @@ class Scheduler:
         the step may compute beside these.
         """
         config, gaps = self._config, batch.gaps
+        if not gaps or (
+            max(gaps.values()) <= config.small_gap_tokens
+            and sum(gaps.values()) <= config.max_batch_tokens
+        ):
+            batch.grants = gaps
+            waited = gaps or batch.busy
+            return config.max_prefill_tokens if waited else config.max_batch_tokens
         left, most = config.max_batch_tokens, config.small_gap_tokens
         batch.grants = grants = dict.fromkeys(gaps, 0)
         behind = small = sum([gap <= most for gap in gaps.values()])
@@ -189,10 +196,12 @@ class Scheduler:
                 continue
             if not blocks.can_grow(sequence.blocks, needed):  # without what is guessed, then
                 grants[sequence] = min(grants[sequence], len(sequence.tokens) - sequence.launched)
-                if not grants[sequence]:
+                needed = sequence.launched + grants[sequence]
+                flies = sequence.launched > sequence.computed
+                # Once what is in flight is committed, windows give blocks back.
+                if not grants[sequence] or (flies and not blocks.can_grow(sequence.blocks, needed)):
                     del grants[sequence]
                     continue
-                needed = sequence.launched + grants[sequence]
             while sequence in grants and not blocks.can_grow(sequence.blocks, needed):
                 grants.pop(self._preempt(), None)
                 batch.preemptions += 1

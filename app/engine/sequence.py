@@ -7,7 +7,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
-from app.core.constraint import ConstraintState
+from app.core.constraint import ConstraintState, Mask
 from app.core.errors import RequestError
 from app.core.events import AnswerToken, AnswerUsage, FinishReason, TokenChunk
 from app.core.request import EngineRequest
@@ -15,7 +15,7 @@ from app.core.step import SampledToken
 from app.engine.drafts.draft import NO_DRAFT, Draft
 from app.engine.drafts.statistics import DraftStatistics
 from app.engine.leap import Change, Leap
-from app.engine.stop_tokens import StopTokens
+from app.engine.stop_tokens import Edit, StopTokens
 from app.engine.stopping import StopFinder
 from app.engine.thinking import Thinking
 from app.kv.table import BlockTable
@@ -53,6 +53,7 @@ class Sequence:
     blocks: BlockTable = field(default_factory=BlockTable)
     finishes_in_budget: bool = field(init=False)
     """Whether the budget narrows the masks (law 2)."""
+    has_penalties: bool = field(init=False)
     statistics: DraftStatistics | None = None
     """What earlier answers of the constraint did, where there is one and it was begun."""
     place: Hashable = None
@@ -61,6 +62,8 @@ class Sequence:
     """Whether a forced opening has been leapt over."""
     scheduled: bool = False
     """Whether it ever had blocks."""
+    edited: tuple[Mask | None, Edit | None, Mask | None] = (None, None, None)
+    """The mask that was last edited, how, and what came of it: mostly the next one is the same."""
     budget_closed: bool = False
     finish_reason: FinishReason | None = None
     error: RequestError | None = None
@@ -83,6 +86,7 @@ class Sequence:
         self.tokens = list(request.prompt)
         self.answer_start = len(self.tokens)
         self.finishes_in_budget = self.state is not None and request.on_budget == "finish"
+        self.has_penalties = request.sampling.has_penalties
         seed = request.seed & 0xFFFF_FFFF_FFFF_FFFF
         self._hash = blake2b(seed.to_bytes(8, "little"), digest_size=8)
         self._stops = StopFinder(request.stop) if request.stop else None
@@ -111,7 +115,7 @@ class Sequence:
     @property
     def goes_on_plainly(self) -> bool:
         """Whether the next draw is expected to add one token, and nothing to come with it."""
-        if self.length + 1 >= self.request.max_tokens:
+        if len(self.tokens) - self.answer_start + 1 >= self.request.max_tokens:
             return False
         statistics = self.statistics
         if statistics is None:
@@ -119,13 +123,18 @@ class Sequence:
         assert self.state is not None
         return self.state.state_id not in statistics.eventful
 
+    @property
+    def key(self) -> int:
+        """64-bit key of the draw after the answer; see ``keys``."""
+        return int.from_bytes(self._hash.digest(), "little")
+
     def keys(self, drafted: Seq[bytes]) -> list[int]:
         """64-bit keys of the draws after the answer, and after each of the drafted texts more.
 
         A key is a hash of the seed and the answer's bytes, so it does not depend on how the text
         was split into tokens or steps. Costs O(drafted bytes).
         """
-        keys = [int.from_bytes(self._hash.digest(), "little")]
+        keys = [self.key]
         if not drafted:
             return keys
         ahead = self._hash.copy()
@@ -230,20 +239,18 @@ class Sequence:
             self._pending = []
         if not pending and self.finish_reason is None:
             return None
+        start = self.answer_start
+        usage = AnswerUsage(  # by position: this is made for every answer and step
+            start,
+            self.cached_tokens,
+            len(self.tokens) - start + self.ended_by_token,
+            self._num_leapt,
+            self.drafted_tokens,
+            self.forward_passes,
+        )
+        data = pending[0].data if len(pending) == 1 else b"".join([each.data for each in pending])
         return TokenChunk(
-            request_id=self.request.request_id,
-            data=b"".join([token.data for token in pending]),
-            tokens=tuple(pending),
-            usage=AnswerUsage(
-                prompt_tokens=self.answer_start,
-                cached_tokens=self.cached_tokens,
-                completion_tokens=self.length + self.ended_by_token,
-                leapt_tokens=self._num_leapt,
-                drafted_tokens=self.drafted_tokens,
-                forward_passes=self.forward_passes,
-            ),
-            finish_reason=self.finish_reason,
-            error=self.error,
+            self.request.request_id, data, tuple(pending), usage, self.finish_reason, self.error
         )
 
     def _cut_pending(self, excess: int) -> None:

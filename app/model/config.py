@@ -48,5 +48,5 @@ class ModelConfig:
     sequence is cut into steps. Slower; refused where it cannot be had."""
     cuda_graphs: bool = True
     """Replay small steps from CUDA graphs; no effect on the CPU."""
-    max_graph_tokens: int = 512
+    max_graph_tokens: int = 1024
     """Tokens in the largest captured step; larger ones compute for longer than they launch."""

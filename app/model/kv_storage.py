@@ -159,9 +159,9 @@ def _shared_out(
     """Blocks by window, given the bytes of one, where so many sequences run; one is full attention.
 
     Each of them holds a window and a block that its step ends in, and one is left free beside it
-    (see ``Scheduler``).
+    (see ``Scheduler``). Two steps may be in flight.
     """
-    step = -(-step_tokens // block_size)
+    step = -(-2 * step_tokens // block_size)
 
     def counts(full: int) -> dict[int | None, int]:
         return {

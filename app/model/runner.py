@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from app.model.cuda.attention import TritonAttention
     from app.model.cuda.compilations import KernelCompilations
     from app.model.cuda.graphs import CudaSteps
+    from app.model.cuda.sampling import DeviceDraws
 
 _CPU_CACHE_BYTES = 1 << 30
 _CHECK_BLOCK_SIZE = 16
@@ -117,7 +118,7 @@ class TorchRunner:
         self.cache_groups = storage.groups
         self.max_model_len = description.max_model_len
         self._launched: Tensor | None = None
-        self._drawn: PendingDraws = StepResult(())
+        self._drawn: StepResult | DeviceDraws = StepResult(())
         """The last draws, which the next step may go on from."""
 
     @property
@@ -134,7 +135,8 @@ class TorchRunner:
                 _put_drawn(step, self._drawn.wait())  # drawn at once
                 self._launched = self._forward.run(step)
             else:
-                ids: Tensor | None = getattr(self._drawn, "ids", None)
+                drawn = self._drawn
+                ids = None if isinstance(drawn, StepResult) else drawn.ids
                 self._launched = self._graphs.run(step, ids)
 
     @torch.inference_mode()
@@ -332,9 +334,10 @@ def _graphs(
 
 
 def _sampler(vocab_size: int, device: torch.device, dtype: torch.dtype) -> Sampler:
-    sampler: Sampler = CpuSampler(vocab_size)
-    if device.type != "cpu":
-        # Imported where it is needed, as in ``step_attention``.
+    sampler: Sampler
+    if device.type == "cpu":
+        sampler = CpuSampler(vocab_size)
+    else:  # imported where it is needed, as in ``step_attention``
         from app.model.cuda.sampling import DeviceSampler
 
         sampler = DeviceSampler(vocab_size, device)

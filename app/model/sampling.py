@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -19,8 +19,11 @@ from torch import Tensor
 
 from app.core.constraint import Mask
 from app.core.request import SamplingParams
-from app.core.step import Draw, PendingDraws
+from app.core.step import Draw, StepResult
 from app.model.inputs import Ints
+
+if TYPE_CHECKING:
+    from app.model.cuda.sampling import DeviceDraws
 
 LOG2_E = 1.0 / math.log(2.0)
 
@@ -42,7 +45,7 @@ class Sampler(Protocol):
     def warm_up(self, dtype: torch.dtype) -> None:
         """Compile everything for logits of that type now rather than in the first request."""
 
-    def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> PendingDraws:
+    def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> StepResult | DeviceDraws:
         """One token for each row of logits [R, width]; ``draws`` as in ``Runner.sample``.
 
         float32 logits may be changed in place; nothing reads them after what is queued now. That or

@@ -13,6 +13,7 @@ from app.answer.formats import ChatFormat, detect
 from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
 from app.core.events import StepObserver
 from app.core.text import Tokenizer
+from app.server.interpreter import OVERLAPPED_SECONDS, SERIAL_SECONDS
 from app.server.settings import Settings
 from app.serving.ports import Engine
 from app.weights import weights_identity
@@ -40,6 +41,8 @@ class Backend:
     """What ``compile_target`` gets after each specification."""
     warm_up: ConstraintSpec | None = None
     """What a new compile worker compiles first."""
+    switch_seconds: float = SERIAL_SECONDS
+    """See ``app.server.interpreter``."""
 
 
 def load_backend(settings: Settings, observer: StepObserver) -> Backend:
@@ -82,6 +85,7 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
         kernel_compilations=lambda: runner.kernel_compilations,
         compile_arguments=(settings.constraint_limits(),),
         warm_up=everyday_schema(),
+        switch_seconds=OVERLAPPED_SECONDS if device.type == "cuda" else SERIAL_SECONDS,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import sys
@@ -14,6 +13,7 @@ from app.core.events import StepObserver
 from app.http.connection import BoundedConnection
 from app.server.backend import Backend, load_backend
 from app.server.composition import api_keys, assemble
+from app.server.interpreter import settle_collector
 from app.server.preload import load_types
 from app.server.settings import Settings
 from app.server.signals import DrainingServer
@@ -38,7 +38,8 @@ def serve(
     preloads = load_types(settings.preload, settings.constraint_limits())
     api_keys(settings)  # what is wrong with them is said before the model is loaded
     metrics = Metrics()
-    assembly = assemble(settings, load(settings, metrics), metrics, preloads)
+    backend = load(settings, metrics)
+    assembly = assemble(settings, backend, metrics, preloads)
 
     class Connection(BoundedConnection):
         on_refusal = staticmethod(metrics.observe_connection_refusal)
@@ -61,9 +62,8 @@ def serve(
         alive=lambda: assembly.worker.alive,
         hangs=lambda: assembly.worker.stalled,
     )
-    # Modules and weights stay: a full collection would visit them with the interpreter's lock held.
-    gc.collect()
-    gc.freeze()
+    sys.setswitchinterval(backend.switch_seconds)
+    settle_collector()
     server.run()
     status = 1 if server.failed else 0
     if server.failed or assembly.worker.alive:

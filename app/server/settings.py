@@ -76,7 +76,7 @@ class Settings(BaseSettings):
     left of it, unless kv_cache_bytes is set. Means nothing on the CPU."""
     cuda_graphs: bool = True
     """Replay small steps from CUDA graphs. Means nothing on the CPU."""
-    cuda_graph_tokens: Count = 512
+    cuda_graph_tokens: Count = 1024
     """Tokens of the largest step that is replayed from a CUDA graph. Means nothing on the CPU."""
 
     max_batch_tokens: Count | None = None

@@ -21,7 +21,7 @@ CLIENT_LEFT = 499
 """Status in metrics and logs of a request whose client did not wait (nginx's number)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Usage(AnswerUsage):
     """What the answers of one request cost so far; a prompt counts once for all of its own."""
 

@@ -7,10 +7,13 @@ event (queue lengths, sizes, the cache's own counts) is read when Prometheus ask
 from __future__ import annotations
 
 import platform
+import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from itertools import accumulate
 from operator import attrgetter
 
 from prometheus_client import (
@@ -22,7 +25,12 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
@@ -32,6 +40,8 @@ from app.telemetry.exchange import Exchange, current_exchange
 PREFIX = "leapjson_"
 
 _LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_BOUNDS = [*map(str, map(float, _LATENCY)), "+Inf"]
+"""The same as labels."""
 _SHORT = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3)
 _TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
@@ -81,7 +91,6 @@ _HISTOGRAMS: dict[str, tuple[Sequence[float], str, *tuple[str, ...]]] = {
         _LATENCY, "Compiling a constraint, waiting for a worker included.", "kind", "result",
     ),
     "time_to_first_token_seconds": (_LATENCY, "From arrival to the first chunk."),
-    "inter_token_latency_seconds": (_LATENCY, "Between the chunks of a choice."),
     "e2e_request_latency_seconds": (_LATENCY, "From arrival to the last chunk."),
     "request_queue_time_seconds": (_LATENCY, "From arrival until a step took the request up."),
     "request_prefill_seconds": (
@@ -136,6 +145,34 @@ class _Readings(Collector):
             yield family(PREFIX + reading.name, reading.help, value=reading.read())
 
 
+class _Gaps(Collector):
+    """The histogram of the gaps between chunks, of which an answer brings as many as it has tokens.
+
+    ``Histogram.observe`` takes 1 us for each; this, a tenth of it.
+    """
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(_LATENCY) + 1)
+        self._sum = 0.0
+        self._lock = threading.Lock()
+
+    def observe(self, gaps: Sequence[float]) -> None:
+        with self._lock:
+            for gap in gaps:
+                self._counts[bisect_left(_LATENCY, gap)] += 1
+            self._sum += sum(gaps)
+
+    def collect(self) -> Iterable[Metric]:
+        with self._lock:
+            counts, total = list(accumulate(self._counts)), self._sum
+        yield HistogramMetricFamily(
+            PREFIX + "inter_token_latency_seconds",
+            "Between the chunks of a choice.",
+            buckets=list(zip(_BOUNDS, counts, strict=True)),
+            sum_value=total,
+        )
+
+
 class Metrics:
     """A ``StepObserver`` and a ``RequestObserver``; thread-safe, as prometheus_client is.
 
@@ -156,6 +193,8 @@ class Metrics:
             name: Histogram(PREFIX + name, text, labels, buckets=buckets, registry=self.registry)
             for name, (buckets, text, *labels) in _HISTOGRAMS.items()
         }
+        self._gaps = _Gaps()
+        self.registry.register(self._gaps)
         # Steps are frequent: what they count is looked up once.
         self._read_counts = attrgetter(*_STEP_COUNTS)
         self._step_counts = [self._series(*row).inc for row in _STEP_COUNTS.values()]
@@ -191,9 +230,7 @@ class Metrics:
         histograms["time_to_first_token_seconds"].observe(stats.time_to_first_token)
         histograms["e2e_request_latency_seconds"].observe(stats.e2e_seconds)
         histograms["request_queue_time_seconds"].observe(stats.queue_seconds)
-        observe_gap = histograms["inter_token_latency_seconds"].observe
-        for gap in stats.inter_token_seconds:
-            observe_gap(gap)
+        self._gaps.observe(stats.inter_token_seconds)
         for phase in stats.phases:
             if phase.name in ("prefill", "decode"):
                 histograms[f"request_{phase.name}_seconds"].observe(phase.seconds)

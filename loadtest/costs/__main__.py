@@ -27,6 +27,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from app.server.interpreter import settle_collector
 from loadtest.costs import batch, context, schema_size
 from loadtest.costs.asking import Client
 from loadtest.costs.linears import linears_table
@@ -77,8 +78,7 @@ def in_process(
     config = model_config(folder, words, threads=options.threads)
     stepper = Stepper(config, words, max(*extent.batches, context.TOGETHER))
     print(stepper.description, flush=True)
-    gc.collect()
-    gc.freeze()  # as the server does before it listens
+    settle_collector()  # as the server does before it listens
     if "batch" in wanted:
         show("Batch", batch.batch_table(stepper, extent))
     if "context" not in wanted:

@@ -188,7 +188,8 @@ def random_groups(rng: random.Random, tokens: int, block_size: int, step: int) -
     groups = [Group(full + rng.choice([0, 1, 5, 100]))] if rng.random() < 0.7 else []
     for _ in range(rng.choice([0, 1, 1, 2]) if groups else rng.choice([1, 2])):
         window = rng.choice([2, 3, 5, 8, 13, 40])
-        enough = window_blocks(window, block_size) - (-step // block_size)
+        in_flight = 2 * step if OVERLAP else step
+        enough = window_blocks(window, block_size) - (-in_flight // block_size)
         groups.append(Group(min(full, enough) + rng.choice([0, 1, 5, 100]), window))
     return groups
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 import transformers
 
+from app.core.errors import UnsupportedModel
 from app.core.step import LogitsRow, Span, StepPlan
 from app.model.attention import AttentionRoute, probe_layers
 from app.model.config import ModelConfig
@@ -181,3 +183,60 @@ def test_a_model_that_multiplies_rounding_errors_is_measured_before_its_layers_a
     folder = saved(tmp_path, "llama that multiplies rounding errors")
     config = ModelConfig(model=folder, random_weights=True, device="cpu", dtype="bfloat16")
     assert load_runner(config).description.packed_linears == 6 * 7 + 1
+
+
+def invariant(folder: str, **changes: Any) -> ModelConfig:
+    config = ModelConfig(
+        model=folder,
+        random_weights=True,
+        device="cpu",
+        dtype="bfloat16",
+        block_size=4,
+        batch_invariant=True,
+    )
+    return replace(config, **changes)
+
+
+@FITS
+@torch.inference_mode()
+def test_a_token_is_the_same_however_its_text_is_cut_and_whoever_is_beside_it(
+    tmp_path: Path,
+) -> None:
+    runner = load_runner(invariant(saved(tmp_path, "qwen3")))
+    assert runner.description.batch_invariant
+    forward = runner._forward
+    dice = random.Random(0)
+    text = [dice.randrange(VOCAB) for _ in range(90)]
+    others = [
+        Span([dice.randrange(VOCAB) for _ in range(length)], 0, (range(30 + 10 * i, 40 + 10 * i),))
+        for i, length in enumerate((1, 20, 3, 40, 1, 1, 17))
+    ]
+
+    def logits(cuts: list[int], beside: list[Span]) -> torch.Tensor:
+        parts, first = [], 0
+        for last in [*cuts, len(text)]:
+            span = Span(text[first:last], first, (range(23),))
+            rows = [LogitsRow(len(beside), offset) for offset in range(last - first)]
+            parts.append(forward.run(lay_out(StepPlan([*beside, span], rows), 4)))
+            first = last
+        return torch.cat(parts)
+
+    alone = logits(list(range(1, 90)), [])
+    for cuts in ([], [17], [1, 40, 56], list(range(16, 90, 16))):
+        for beside in ([], others[:1], others[1:4], others):
+            assert torch.equal(logits(cuts, beside), alone)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("llama", {"dtype": "float32"}),
+        ("llama", {"pack_linears": False}),
+        ("gemma2", {}),
+    ],
+)
+def test_where_torch_multiplies_there_is_no_batch_invariant_mode(
+    kind: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(UnsupportedModel, match="no batch-invariant mode here"):
+        load_runner(invariant(saved(tmp_path, kind), **changes))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,8 +17,10 @@ import torch
 from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import make_backend
+from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
+from app.core.errors import UnsupportedModel
 from app.core.step import Span, StepPlan
 from app.model.attention import AttentionOptions
 from app.model.cpu.attention import CpuAttention
@@ -22,7 +28,7 @@ from app.model.cuda import attention as attention_module
 from app.model.cuda import step_buffers
 from app.model.cuda.attention import TritonAttention
 from app.model.cuda.graphs import CudaSteps
-from app.model.cuda.tiles import Device
+from app.model.cuda.tiles import Device, Heads, long_tile
 from app.model.cuda.trial_steps import TrialSteps
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import CacheGroup, KvStorage, LayerShape
@@ -324,3 +330,53 @@ def test_no_step_launches_a_kind_of_kernel_that_was_not_there_after_loading(
     )
     compute(torch.zeros(1, 5), torch.zeros(1, 5), torch.zeros(1))
     assert seen > after_loading, "an unaligned list would be a kind of its own"
+
+
+COMPILED = (
+    "Llama 3/80",
+    "Llama 3/90",
+    "Llama 3/100",
+    "Gemma 3/89/everything",
+    "very large/89",
+)
+"""Shape of the heads, capability of the GPU, and what else is asked for."""
+
+
+def test_the_kernels_compile_for_gpus_that_are_not_here_and_fit_into_their_shared_memory() -> None:
+    # The interpreter accepts Python that the compiler refuses, so it alone proves too little.
+    environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.model.compile_kernels", *COMPILED],
+        env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    compiled = [json.loads(line) for line in done.stdout.splitlines()]
+    names = [each["kernel"] for each in compiled]
+    assert names.count("paged_attention") == 2 * len(COMPILED)
+    assert len(names) == 5 * len(COMPILED)
+    for each in compiled:
+        assert each["shared"] <= each["limit"], each
+        assert each["kernel"] != "paged_attention" or each["shared"] <= each["reckoned"], each
+
+
+def test_heads_that_no_tile_of_fits_are_refused() -> None:
+    with pytest.raises(UnsupportedModel, match="do not fit in the 8192 bytes"):
+        long_tile(Heads(1, 512, 512, 2), Device(1, 8 << 10, 8), batch_invariant=False)
+
+
+def test_a_kernel_that_asks_for_too_much_is_a_model_that_is_not_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class TooLarge:
+        def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+            def launch(*_: Any, **__: Any) -> None:
+                raise OutOfResources(300_000, 232_448, "shared memory")
+
+            return launch
+
+    monkeypatch.setattr(attention_module, "paged_attention", TooLarge())
+    layer = SHAPES["grouped heads"]
+    attention = attention_of(on_device(make_storage({0: layer}, 4)), layer)
+    attention.begin(make_step([(2, 3)], random.Random(0)))
+    with pytest.raises(UnsupportedModel, match=r"300000.*232448"):
+        attention.attend_stored(0, torch.randn(6, 2, 16).to(DEVICE), OPTIONS["plain"])

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -163,6 +164,16 @@ def test_a_token_that_the_step_before_drew_is_read_on_the_device(
     ids[0] = 52
     expected = model.expected(replace(known, token_ids=ids))
     torch.testing.assert_close(prepared.run(to_come, drawn), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_where_nothing_could_be_drawn_the_pass_goes_on_with_a_token_that_there_is(
+    model: Model, prepared: CudaSteps
+) -> None:
+    step = step_of([(1, 20), (1, 3)])
+    lost = replace(step, drawn_rows=np.array([0, -1]))
+    expected = model.expected(replace(step, token_ids=np.array([0, step.token_ids[1]])))
+    found = prepared.run(lost, torch.tensor([-1]))
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_a_span_says_which_draw_of_the_step_before_is_its_token() -> None:

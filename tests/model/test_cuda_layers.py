@@ -23,15 +23,22 @@ from app.core.step import LogitsRow, Span, StepPlan
 from app.model.attention import AttentionOptions, AttentionRoute, probe_layers
 from app.model.config import ModelConfig
 from app.model.cpu.attention import CpuAttention
+from app.model.cuda.attention import TritonAttention
 from app.model.cuda.layers import FusedLayer, FusedNorm, fuse
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage, allocate
 from app.model.loading import load_model
 from tests.model.interpreter import rounding_as_a_gpu_does
+from tests.model.quick_interpreter import hasten
 from tests.model.tiny import VOCAB, PagedSequence
 
 CPU = torch.device("cpu")
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+if DEVICE.type == "cpu":
+    hasten()
+
+COUNTED = pytest.mark.skipif(DEVICE.type == "cuda", reason="counted where no GPU is in the way")
 
 SIZES = {
     "vocab_size": VOCAB,
@@ -68,7 +75,7 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama with another activation": ("LlamaConfig", {"hidden_act": "relu"}),
 }
 
-LENGTHS = (13, 2, 6)
+LENGTHS = (11, 2, 5)
 """Tokens of the texts."""
 
 ATTENTION_LAUNCHES = 3
@@ -76,7 +83,7 @@ ATTENTION_LAUNCHES = 3
 
 
 class StoredAttention:
-    """The CPU's attention with the interface of the device's."""
+    """The CPU's attention with the interface of the device's, which takes long to interpret."""
 
     def __init__(self, storage: KvStorage) -> None:
         self.storage = storage
@@ -122,13 +129,24 @@ def loaded(folder: str, dtype: torch.dtype) -> transformers.PreTrainedModel:
 
 
 def fused(
-    folder: str, dtype: torch.dtype, *, batch_invariant: bool = False, blocks: int = 60
-) -> tuple[transformers.PreTrainedModel, RaggedForward, StoredAttention]:
+    folder: str,
+    dtype: torch.dtype,
+    *,
+    batch_invariant: bool = False,
+    device_attention: bool = DEVICE.type == "cuda",
+) -> tuple[transformers.PreTrainedModel, RaggedForward, Any]:
+    """A model with fused layers, its forward pass and its attention."""
     route, model = AttentionRoute(), loaded(folder, dtype)
+    whole: Any = model
+    whole.to(DEVICE)
     shapes = probe_layers(model, route)
     assert fuse(model, route, batch_invariant=batch_invariant) == len(shapes)
-    storage = allocate(shapes, num_blocks=blocks, block_size=4, device=CPU)
-    attention = StoredAttention(storage)
+    storage = allocate(shapes, num_blocks=60, block_size=4, device=DEVICE)
+    attention: Any = StoredAttention(storage)
+    if device_attention:
+        attention = TritonAttention(
+            storage, shapes, max_model_len=256, batch_invariant=batch_invariant
+        )
     return model, RaggedForward(model, route, attention), attention
 
 
@@ -162,7 +180,7 @@ def run_in_random_batches(
             spans.append(sequence.span(length, 4))
         logits = forward.run(lay_out(StepPlan(spans=spans, rows=rows), 4))
         for (index, position), row in zip(places, logits, strict=True):
-            found[index][position] = row.float()
+            found[index][position] = row.float().cpu()
     return found
 
 
@@ -192,8 +210,16 @@ def test_random_batches_give_the_logits_of_transformers(
         torch.testing.assert_close(rows, wanted, atol=2e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("kind", ["llama with biases", "qwen3", "gemma3"])
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        ("llama with biases", torch.bfloat16),
+        ("qwen3", torch.float16),
+        ("qwen3", torch.bfloat16),
+        ("gemma3", torch.bfloat16),
+    ],
+    ids=str,
+)
 def test_half_precision_differs_from_float32_no_more_than_transformers_does(
     kind: str, dtype: torch.dtype, tmp_path: Path
 ) -> None:
@@ -210,15 +236,20 @@ def test_half_precision_differs_from_float32_no_more_than_transformers_does(
     assert error(found, exact) < 1.3 * error(plain, exact) < 0.1
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+@pytest.mark.parametrize(
+    ("kind", "layers", "dtype"),
+    [("llama", 2, torch.float32), ("gemma3", 1, torch.bfloat16)],
+    ids=str,
+)
 def test_a_token_is_the_same_however_its_text_is_cut_and_whoever_is_beside_it(
-    kind: str, dtype: torch.dtype, tmp_path: Path
+    kind: str, layers: int, dtype: torch.dtype, tmp_path: Path
 ) -> None:
-    _, forward, _ = fused(saved(tmp_path, kind), dtype, batch_invariant=True)
-    text = list(range(20, 29))
-    others = [Span((token,), 0, ((20 + token,),) * 2) for token in range(33)]
-    blocks = (tuple(range(3)),) * 2
+    folder = saved(tmp_path, kind, num_hidden_layers=layers)
+    _, forward, attention = fused(folder, dtype, batch_invariant=True, device_attention=True)
+    groups = len(attention.storage.groups)
+    text = list(range(20, 26))
+    others = [Span((token,), 0, ((20 + token,),) * groups) for token in range(33)]
+    blocks = ((0, 1),) * groups
 
     def logits(first: int, last: int, before: int, behind: int) -> Tensor:
         """Of ``text[first:last]``, with so many others before and behind it."""
@@ -228,9 +259,9 @@ def test_a_token_is_the_same_however_its_text_is_cut_and_whoever_is_beside_it(
         return forward.run(lay_out(StepPlan(spans, rows), 4))
 
     alone = torch.cat([logits(i, i + 1, 0, 0) for i in range(len(text))])
-    for before, behind in ((0, 0), (0, 2), (2, 0), (3, 4), (20, 13)):
-        assert torch.equal(logits(0, 9, before, behind), alone)
-    halves = [logits(0, 4, 1, 1), logits(4, 9, 7, 0)]
+    for before, behind in ((2, 0), (20, 13)):
+        assert torch.equal(logits(0, 6, before, behind), alone)
+    halves = [logits(0, 3, 0, 2), logits(3, 6, 3, 4)]
     assert torch.equal(torch.cat(halves), alone)
 
 
@@ -320,21 +351,24 @@ def launches_of_a_step(folder: str, *, batch_invariant: bool) -> tuple[list[str]
     return launches.names, attention.calls
 
 
+@COUNTED
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral with a window", *GEMMAS])
-def test_a_layer_takes_at_most_twelve_launches(kind: str, tmp_path: Path) -> None:
+def test_a_layer_takes_eleven_launches_of_the_twelve_it_may(kind: str, tmp_path: Path) -> None:
     counts = []
-    for layers in (2, 4):
+    few, more = (2, 4) if kind == "gemma3" else (1, 2)  # Gemma 3 turns its kinds of layers apart
+    for layers in (few, more):
         (folder := tmp_path / str(layers)).mkdir()
         names, calls = launches_of_a_step(
             saved(folder, kind, num_hidden_layers=layers), batch_invariant=False
         )
         assert calls == layers
         counts.append(len(names) + ATTENTION_LAUNCHES * calls)
-    of_a_layer = (counts[1] - counts[0]) / 2
+    of_a_layer = (counts[1] - counts[0]) / (more - few)
     assert of_a_layer == 11
-    assert counts[0] - 2 * of_a_layer <= 30, names
+    assert counts[0] - few * of_a_layer <= 24, names
 
 
+@COUNTED
 def test_steps_of_other_sizes_ask_for_no_other_kernels(tmp_path: Path) -> None:
     """What Triton compiles a kernel for: constants, types, and of what it may specialise on whether
     it is 1 or divisible by 16."""
@@ -362,8 +396,8 @@ def test_steps_of_other_sizes_ask_for_no_other_kernels(tmp_path: Path) -> None:
 
     with mock.patch.object(KernelInterface, "__getitem__", watched):
         sizes = []
-        for tokens in (1, 2, 15, 16, 17):
+        for tokens in (1, 2, 16):
             plan = StepPlan([Span([3] * tokens, 0, (tuple(range(5)),) * 2)], [LogitsRow(0, 0)])
             forward.run(lay_out(plan, 4))
             sizes.append(len(asked))
-    assert sizes == [sizes[0]] * 5, asked
+    assert sizes == [sizes[0]] * 3, asked

@@ -16,8 +16,12 @@ from torch.nn import functional
 
 from app.model.cuda.kernels.product import Tiling, product, tiling
 from tests.model.interpreter import rounding_as_a_gpu_does
+from tests.model.quick_interpreter import hasten
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+if DEVICE.type == "cpu":
+    hasten()
+
 
 SHAPES = {
     "one tile": (40, 72, Tiling(columns=64, depth=64, shares=1, stages=1)),
@@ -127,7 +131,8 @@ for capability in (80, 90, 100):
     ):
         tiles = product.tiling(torch.empty(width, depth, dtype=dtype, device="meta"))
         types = dict.fromkeys(("x", "weight", "bias", "out"), name) | {"rows": "i32"}
-        sizes = dict(WIDTH=width, DEPTH=depth, SHARE=-(-depth // tiles.shares), BIASED=True)
+        share = -(-depth // tiles.depth // tiles.shares) * tiles.depth
+        sizes = dict(WIDTH=width, DEPTH=depth, SHARE=share, BIASED=True)
         sizes |= dict(TILE_ROWS=64, TILE_COLUMNS=tiles.columns, TILE_DEPTH=tiles.depth)
         sizes["PRECISION"] = "ieee" if dtype == torch.float32 else "tf32"
         built = build(product._product, types, sizes, capability, num_stages=tiles.stages)

@@ -28,7 +28,7 @@ def blocks_of(groups: tuple[CacheGroup, ...]) -> list[int]:
 
 GEMMA = shapes_of(*([WINDOW] * 5 + [None]) * 2)
 BLOCK = SIZE * 1024
-NEEDED = 64 * (window_blocks(WINDOW, SIZE) + 2) + 512 // SIZE
+NEEDED = 64 * (window_blocks(WINDOW, SIZE) + 2) + 2 * 512 // SIZE
 """Blocks of a window that 64 sequences hold."""
 
 
@@ -68,7 +68,7 @@ def test_memory_is_used_up_and_nobody_has_less_than_without_windows(
     assert groups[0].num_blocks >= even
     for group in groups[1:]:
         assert group.window is not None
-        held = 64 * (window_blocks(group.window, SIZE) + 2) + 32
+        held = 64 * (window_blocks(group.window, SIZE) + 2) + 64
         assert group.num_blocks == min(held, groups[0].num_blocks)
 
 
@@ -78,12 +78,12 @@ def test_where_memory_is_short_a_context_that_was_asked_for_goes_before_windows(
     assert blocks_of(groups_within(budget, GEMMA, SIZE, use_of(asked=999 * SIZE))) == [999, 999]
     full, window = blocks_of(groups_within(budget, GEMMA, SIZE, use_of(asked=50_000)))
     assert full * SIZE >= 50_000
-    running = (window - 32) // (window_blocks(WINDOW, SIZE) + 2)
-    assert window == running * (window_blocks(WINDOW, SIZE) + 2) + 32
+    running = (window - 64) // (window_blocks(WINDOW, SIZE) + 2)
+    assert window == running * (window_blocks(WINDOW, SIZE) + 2) + 64
     assert running == 7  # 12,000 less 2 x 3,126 are 574 blocks for each layer with a window
     # What cannot be had at all is for the caller to refuse: windows keep enough for one sequence.
     full, window = blocks_of(groups_within(budget, GEMMA, SIZE, use_of(asked=10**6)))
-    assert window == window_blocks(WINDOW, SIZE) + 2 + 32
+    assert window == window_blocks(WINDOW, SIZE) + 2 + 64
     assert full * SIZE < 10**6
 
 

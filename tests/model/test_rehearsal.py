@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from app.core.step import Draw, PendingDraws
+from app.core.step import Draw, StepResult
 from app.model import runner as runner_module
 from app.model.attention import AttentionRoute, probe_layers
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.sampling import CpuSampler
 from app.model.cuda.memory import MemoryBudget
-from app.model.cuda.sampling import DeviceSampler
 from app.model.forward import RaggedForward, StepAttention
 from app.model.inputs import lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate, allocate_groups
@@ -25,6 +24,9 @@ from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, reh
 from app.model.sampling import Sampler
 from tests.model.test_cuda_memory import FakeDevice
 from tests.model.tiny import VOCAB, eager_model, save_config, tiny_runner
+
+if TYPE_CHECKING:
+    from app.model.cuda.sampling import DeviceDraws
 
 BLOCKS = [8, 3]
 
@@ -83,7 +85,7 @@ def run_them(
         def warm_up(self, dtype: torch.dtype) -> None:
             sampler.warm_up(dtype)
 
-        def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> PendingDraws:
+        def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> StepResult | DeviceDraws:
             assert torch.isfinite(logits.float()).all()
             drawn.append(len(draws))
             return sampler.sample(logits, draws)
@@ -104,7 +106,10 @@ def test_a_model_runs_them_over_a_small_cache(tmp_path: Path) -> None:
 @pytest.mark.needs("triton")
 def test_a_gpu_runs_them_over_a_small_cache(tmp_path: Path) -> None:
     from app.model.cuda.attention import TritonAttention
+    from app.model.cuda.sampling import DeviceSampler
+    from tests.model.quick_interpreter import hasten
 
+    hasten()
     # Where there is none, in Triton's interpreter.
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     folder = save_config(tmp_path, "llama", num_hidden_layers=1)

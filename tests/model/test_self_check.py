@@ -18,7 +18,13 @@ from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays
 from app.model.kv_storage import allocate
 from app.model.runner import load_runner
-from app.model.self_check import check_ragged_step, make_case, whole_logits, worst_error
+from app.model.self_check import (
+    check_invariance,
+    check_ragged_step,
+    make_case,
+    whole_logits,
+    worst_error,
+)
 from tests.model.tiny import VOCAB, eager_model, runner_config, save_config
 
 BLOCK_SIZE = 4
@@ -79,6 +85,26 @@ def test_a_broken_attention_is_refused(
     model = in_dtype(save_config(tmp_path, "llama"), dtype)
     with pytest.raises(UnsupportedModel, match="relative error"):
         check(model, broken)
+
+
+class HearsTheOthers:
+    """Logits that follow from a row's token and position, and from how many tokens there are."""
+
+    def __init__(self, loudness: float) -> None:
+        self.loudness = loudness
+
+    def run(self, step: StepArrays) -> Tensor:
+        own = torch.from_numpy(step.token_ids + 1000 * step.positions)[step.logits_rows].float()
+        return (own * (1.0 + self.loudness * len(step.token_ids))).unsqueeze(1)
+
+
+def test_a_last_bit_that_depends_on_the_others_is_no_batch_invariant_mode() -> None:
+    case = make_case(VOCAB, BLOCK_SIZE)
+    quiet: Any = HearsTheOthers(0.0)
+    check_invariance(quiet, case, BLOCK_SIZE)
+    loud: Any = HearsTheOthers(1e-6)
+    with pytest.raises(UnsupportedModel, match="depend on what else is computed beside it"):
+        check_invariance(loud, case, BLOCK_SIZE)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

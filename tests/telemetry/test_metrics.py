@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import platform
 import re
+from dataclasses import replace
+
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from app.core.events import Phase, RequestObserver, RequestStats, StepObserver, StepStats
 from app.telemetry.metrics import Metrics, Reading
@@ -144,3 +147,16 @@ def test_the_build_is_one_series_whose_labels_say_what_runs() -> None:
     assert line.endswith(" 1.0")
     assert 'model="a-model"' in line
     assert f'python="{platform.python_version()}"' in line
+
+
+def test_gaps_between_chunks_are_counted_as_prometheus_counts() -> None:
+    gaps = [0.0, 0.001, 0.0011, 0.3, 120.0, 500.0]
+    metrics, registry = Metrics(), CollectorRegistry()
+    metrics.observe_request(replace(request(), inter_token_seconds=gaps))
+    name = "leapjson_inter_token_latency_seconds"
+    bounds = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+    oracle = Histogram(name, "Between the chunks of a choice.", buckets=bounds, registry=registry)
+    for gap in gaps:
+        oracle.observe(gap)
+    told = [line for line in metrics.render()[0].decode().splitlines() if name in line]
+    assert told == generate_latest(registry).decode().splitlines()

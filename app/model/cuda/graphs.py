@@ -40,6 +40,8 @@ padding is a quarter at most, and a tenth on average."""
 _FEW_ROWS_FROM = 128
 """From so many tokens on there is a bucket with rows of logits for a quarter of them, too: a step
 of so many is mostly leaps and prompts."""
+_MOST_ROWS = 512
+"""Of logits in any bucket; those of 128,000 tokens take 131 MB in half precision."""
 _MOST_TABLE_BLOCKS = 1 << 20
 """Of all sequences of a replayed step together: 512 answers of 32,000 tokens, in blocks of 16."""
 _MOST_CHUNKS = 64
@@ -71,7 +73,7 @@ class Bucket:
 def make_buckets(max_tokens: int) -> tuple[Bucket, ...]:
     """The smallest first; none for ``max_tokens`` 0."""
     sizes = [size for size in _SIZES if size <= max_tokens]
-    buckets = [Bucket(size, size) for size in sizes]
+    buckets = [Bucket(size, size) for size in sizes if size <= _MOST_ROWS]
     buckets += [Bucket(size, size // 4) for size in sizes if size >= _FEW_ROWS_FROM]
     return tuple(sorted(buckets))
 
@@ -106,20 +108,22 @@ class Capture(Protocol):
 
 
 class GraphCapture:
-    """Captures CUDA graphs that share one pool of memory."""
+    """Captures CUDA graphs that share one pool of memory, on one stream beside the current one."""
 
     def __init__(self) -> None:
         self._pool: Any = torch.cuda.graph_pool_handle()
+        # One for all: torch keeps freed memory, and libraries their workspace, for each stream.
+        self._side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def __call__(self, launch: Callable[[], None]) -> Replay:
-        side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side = self._side
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(_WARM_UPS):  # libraries choose their products, and allocate
                 launch()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        with torch.cuda.graph(graph, pool=self._pool, stream=side):
             launch()
         return graph
 
@@ -199,6 +203,8 @@ class CudaSteps:
         ``step.drawn_rows`` says which tokens are among them.
         """
         fitting = self.find_bucket(step)
+        if (step.drawn_rows < 0).all():
+            drawn = None
         if fitting is None:
             return self._run_eagerly(step, drawn)
         bucket, works = fitting

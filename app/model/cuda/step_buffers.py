@@ -221,7 +221,10 @@ class StepBuffers:
 
 
 def put_drawn(step: DeviceStep, drawn: Tensor) -> None:
-    """Replace the token ids that ``drawn_rows`` names by those of ``drawn`` [rows before]."""
+    """Put the ids of ``drawn``, int64 [rows before], where ``drawn_rows`` names them."""
+    assert drawn.dtype == torch.int64
+    if not drawn.is_contiguous() or drawn.data_ptr() % 16:
+        drawn = drawn.clone(memory_format=torch.contiguous_format)
     tokens = step.token_ids.shape[1]
     take_drawn[(-(tokens // -_DRAWN_TOKENS),)](
         step.token_ids, step.drawn_rows, drawn, tokens, SIZE=_DRAWN_TOKENS

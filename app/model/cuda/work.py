@@ -35,6 +35,9 @@ _ROWS_ENOUGH = 1024
 """A long span of so many tokens keeps a device busy with one chunk of keys for each tile."""
 _ONE_CHUNK = 1 << 30
 
+_NO_ITEMS = np.zeros((0, ITEM), dtype=np.int32)
+_NO_MERGES = np.zeros((0, MERGE), dtype=np.int32)
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -121,8 +124,9 @@ def list_work(kind: Kind, spans: SpanNumbers, padding: range, partial_rows: int)
     short = _tiles(kind, spans, np.flatnonzero(~is_long), is_short=True)
     long = _tiles(kind, spans, np.flatnonzero(is_long), is_short=False)
     needs = np.concatenate([short.needs, long.needs])
-    ends = _wave_ends(needs, partial_rows)
-    before = np.cumsum(needs) - needs
+    total = np.cumsum(needs)
+    before = total - needs
+    ends = _wave_ends(needs, total, partial_rows)
     if len(ends) > 1:
         first_of_wave = np.repeat([0, *ends[:-1]], np.diff([0, *ends]))
         before = before - before[first_of_wave]
@@ -207,10 +211,10 @@ def _chunk(kind: Kind, visible: Ints, length: Ints, *, is_short: bool) -> Ints:
     return np.where(most == 1, _ONE_CHUNK, chunk)
 
 
-def _wave_ends(needs: Ints, partial_rows: int) -> list[int]:
+def _wave_ends(needs: Ints, total: Ints, partial_rows: int) -> list[int]:
     """Tiles before the end of each wave; always at least one wave."""
-    ends, done, total = [], 0, np.cumsum(needs)
-    if len(total):
+    ends, done = [], 0
+    if len(total) and total[-1] > partial_rows:
         assert int(needs.max()) <= partial_rows, "a tile needs more room than there is"
         while total[-1] - done > partial_rows:
             ends.append(int(np.searchsorted(total, done + partial_rows, side="right")))
@@ -220,6 +224,8 @@ def _wave_ends(needs: Ints, partial_rows: int) -> list[int]:
 
 def _items(tiles: _Tiles, before: Ints) -> Int32s:
     """``before`` [tiles]: partial rows that earlier tiles of the wave need."""
+    if not len(tiles.row):
+        return _NO_ITEMS
     owner = np.repeat(np.arange(len(tiles.row)), tiles.chunks)
     items = np.zeros((len(owner), ITEM), dtype=np.int32)
     within = np.arange(len(owner)) - np.repeat(np.cumsum(tiles.chunks) - tiles.chunks, tiles.chunks)
@@ -241,6 +247,8 @@ def _items(tiles: _Tiles, before: Ints) -> Int32s:
 
 def _merges(tiles: _Tiles, before: Ints) -> Int32s:
     """One for each token of the tiles that have several chunks."""
+    if not len(tiles.row) or tiles.chunks.max() == 1:
+        return _NO_MERGES
     tokens = np.where(tiles.chunks > 1, tiles.tokens, 0)
     owner = np.repeat(np.arange(len(tokens)), tokens)
     merges = np.zeros((len(owner), MERGE), dtype=np.int32)

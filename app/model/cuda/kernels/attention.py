@@ -255,9 +255,14 @@ def take_drawn(
     token_ids: tl.tensor, drawn_rows: tl.tensor, drawn: tl.tensor, tokens: tl.tensor,
     SIZE: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Token ids [T] that a step before drew: of the rows ``drawn_rows`` [T] names; -1: none."""
+    """Token ids [T] that a step before drew: of the rows ``drawn_rows`` [T] names; -1: none.
+
+    Where nothing could be drawn, -1 is, and becomes token 0: that answer has failed, and its pass
+    must not end the others'.
+    """
     t = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     row = tl.load(drawn_rows + t, mask=t < tokens, other=-1)
     there = row >= 0
-    ids = tl.load(drawn + row, mask=there, other=0)
+    # A row whose mask allowed nothing has -1, of which the host is told later.
+    ids = tl.maximum(tl.load(drawn + row, mask=there, other=0), 0)
     tl.store(token_ids + t, ids.to(token_ids.dtype.element_ty), mask=there)

@@ -15,12 +15,13 @@ This module needs triton; nothing imports it on a machine without CUDA but its t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from app.model.cuda.tiles import this_device
 
 _TILE_ROWS = 64
 _PROGRAMS_WANTED = 192
@@ -53,10 +54,7 @@ class Tiling:
 
 def tiling(weight: Tensor) -> Tiling:
     """For a ``weight`` [N, K]; its device decides how much is loaded ahead, and nothing else."""
-    shared_bytes = _SHARED_BYTES
-    if weight.device.type == "cuda":
-        properties: Any = torch.cuda.get_device_properties(weight.device)
-        shared_bytes = min(properties.shared_memory_per_block_optin, shared_bytes)
+    shared_bytes = min(this_device(weight.device).shared_bytes, _SHARED_BYTES)
     width, whole_depth = weight.shape
     depth = 128 // weight.element_size()
     columns = 128 if weight.element_size() < 4 and width >= 128 * _PROGRAMS_WANTED else 64
@@ -88,12 +86,12 @@ def _product(
     left = x + m[:, None] * DEPTH + (low + k)[None, :]
     right = weight + n[None, :] * DEPTH + (low + k)[:, None]
     sums = tl.zeros([TILE_ROWS, TILE_COLUMNS], tl.float32)
-    for at in range(low, tl.minimum(low + SHARE, DEPTH), TILE_DEPTH):
-        if DEPTH % TILE_DEPTH == 0:
+    for step in range(SHARE // TILE_DEPTH):
+        if DEPTH % SHARE == 0:
             a = tl.load(left, mask=real_rows[:, None], other=0.0)
             b = tl.load(right, mask=real_columns[None, :], other=0.0)
         else:
-            inside = at + k < DEPTH
+            inside = low + step * TILE_DEPTH + k < DEPTH
             a = tl.load(left, mask=real_rows[:, None] & inside[None, :], other=0.0)
             b = tl.load(right, mask=real_columns[None, :] & inside[:, None], other=0.0)
         sums = tl.dot(a, b, sums, input_precision=PRECISION)

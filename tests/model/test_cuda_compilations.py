@@ -1,0 +1,53 @@
+"""Counting compilations: Triton's own launch path, over a driver that only says which GPU it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+SCRIPT = """
+import logging, sys
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from app.model.cuda.compilations import KernelCompilations
+from app.model.cuda.kernels.attention import take_drawn
+
+class NoGpu:
+    get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
+    get_current_device = staticmethod(lambda: 0)
+    get_current_stream = staticmethod(lambda device: 0)
+
+driver.set_active(NoGpu())
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+told = []
+first, second = KernelCompilations(), KernelCompilations()
+first.watch()
+second.watch()
+
+def launch(drawn):
+    ids, rows = torch.zeros(4, dtype=torch.long), torch.zeros(4, dtype=torch.int32)
+    for tokens in (1, 4, 16):
+        take_drawn.run(ids, rows, drawn, tokens, SIZE=16, grid=(1,), warmup=True)
+
+launch(torch.zeros(4, dtype=torch.long))
+second.loaded()
+launch(torch.zeros(8, dtype=torch.long))
+print(second.while_loading, second.while_serving)
+launch(torch.zeros(9, dtype=torch.long)[1:])
+print(second.while_loading, second.while_serving, first.while_loading)
+"""
+
+
+def test_a_kernel_that_is_compiled_while_serving_is_counted_and_named() -> None:
+    environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    before, warning, after = done.stdout.splitlines()
+    assert before == "1 0", "numbers that vary are no variants"
+    assert after == "1 1 2", "an address that is not a multiple of 16 is one; both were told"
+    assert "while serving" in warning
+    assert "take_drawn" in warning

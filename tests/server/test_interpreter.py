@@ -1,0 +1,55 @@
+"""The interpreter of a process that serves."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from app.core.events import StepObserver
+from app.server import serve as serving
+from app.server.backend import Backend
+from app.server.interpreter import OVERLAPPED_SECONDS
+from app.server.settings import Settings
+from app.server.signals import DrainingServer
+from tests.server.backend import backend
+from tests.serving.fakes import FakeEngine
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    sys.setswitchinterval(interval)
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+    root.setLevel(level)
+    root.handlers[:] = handlers
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [({}, 0.001), ({"switch_seconds": OVERLAPPED_SECONDS}, 0.005)]
+)
+def test_a_server_listens_with_the_switch_interval_of_its_steps_and_a_patient_collector(
+    given: dict[str, float], seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[tuple[float, int, int]] = []
+
+    def run(self: DrainingServer) -> None:
+        youngest, *_ = gc.get_threshold()
+        found.append((round(sys.getswitchinterval(), 6), youngest, gc.get_freeze_count()))
+
+    def load(settings: Settings, observer: StepObserver) -> Backend:
+        return replace(backend(FakeEngine()), **given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(DrainingServer, "run", run)
+    assert serving.serve(Settings(port=0), load) == 0
+    ((interval, youngest, frozen),) = found
+    assert (interval, youngest) == (seconds, 10_000)
+    assert frozen > 0
