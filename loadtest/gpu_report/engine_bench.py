@@ -20,6 +20,7 @@ from app.core.specs import JsonSchema
 from app.engine import Engine, EngineConfig
 from app.model.loading import eos_token_ids
 from app.model.runner import TorchRunner
+from app.server.interpreter import settle_collector
 from app.text import HfTokenizer, Vocabulary
 from loadtest.gpu_report.device import kernels_loaded, synchronize
 from loadtest.gpu_report.model import Pass, Watch, WatchedRunner
@@ -114,6 +115,7 @@ class EngineBench:
         self._engine = Engine(self._runner, vocabulary, tokenizer, config, self._observer)
         self._sheets = Compiler(vocabulary).compile(JsonSchema(SHEETS, close_objects=True))
         self._asked = 0
+        settle_collector()
 
     def steps(
         self,
