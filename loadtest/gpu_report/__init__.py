@@ -11,6 +11,6 @@ that one that crashes, hangs or eats the memory takes nothing of the others with
 whole JSON at any time. The tables are printed as they come, and all of them once more at the end,
 below a line that says which parts failed, were cut short or left out.
 
-``--device cpu --tiny`` runs every part on tiny shapes, with Triton's interpreter: the figures say
-nothing, but every line has run.
+``--device cpu --tiny`` runs every part on tiny shapes, with Triton's interpreter. The figures say
+nothing; what has not run then is what a GPU alone has: events, graphs, the profile of a device.
 """
