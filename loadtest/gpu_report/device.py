@@ -110,7 +110,7 @@ def replayed(work: Callable[[], object], device: torch.device, inner: int = 20) 
 
 def bandwidth(device: torch.device) -> float:
     """Bytes a second, read and written, that a large copy reaches."""
-    size = (4 << 30) if device.type == "cuda" else (1 << 20)
+    size = (1 << 30) if device.type == "cuda" else (1 << 20)
     source = torch.empty(size // 4, dtype=torch.int32, device=device).random_()
     target = torch.empty_like(source)
     return 2 * size / timed(lambda: target.copy_(source), device).median

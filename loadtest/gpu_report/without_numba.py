@@ -1,4 +1,4 @@
-"""Where numba is missing: a stand-in with which everything can be imported.
+"""Where numba cannot be imported: a stand-in with which everything can be imported.
 
 Loops for which numba is asked run as the Python they are written in, hundreds of times slower; what
 is written for LLVM directly cannot run. Those are loops of the CPU: figures of the device do not
@@ -7,7 +7,6 @@ need them.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
@@ -46,18 +45,27 @@ class _StandIn(ModuleType):
         return sys.modules.get(f"{self.__name__}.{name}", _Anything())
 
 
-def stand_in() -> bool:
-    """Put the stand-in in numba's place, where there is none; whether it was needed."""
-    if importlib.util.find_spec("numba") is not None:
-        return False
+def stand_in() -> None:
+    """Put the stand-in in numba's place, where numba cannot be imported.
+
+    It may be there and refuse: each of its versions knows some versions of numpy.
+    """
+    try:
+        import numba  # noqa: F401
+    except Exception as error:
+        for name in [*sys.modules]:
+            if name.partition(".")[0] in ("numba", "llvmlite"):
+                del sys.modules[name]
+        _replace(str(error))
+
+
+def _replace(why: str) -> None:
     for name in _MODULES:
         sys.modules[name] = _StandIn(name)
-    numba: Any = sys.modules["numba"]
-    numba.njit, numba.prange, numba.__version__ = _as_it_is, range, "missing"
+    made: Any = sys.modules["numba"]
+    made.njit, made.prange, made.__version__ = _as_it_is, range, f"missing: {why}"
     sys.modules["llvmlite.ir"].Type = object  # type: ignore[attr-defined]
-    numba.config = SimpleNamespace(NUMBA_NUM_THREADS=1)
-    numba.config.NUMBA_NUM_THREADS = 1
-    return True
+    made.config = SimpleNamespace(NUMBA_NUM_THREADS=1)
 
 
 def _as_it_is(function: Callable[..., Any] | None = None, **_: Any) -> Any:
