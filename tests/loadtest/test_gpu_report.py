@@ -8,18 +8,25 @@ import signal
 import subprocess
 import sys
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.text import HfTokenizer
 from loadtest.gpu_report import supervisor, text
 from loadtest.gpu_report.__main__ import main
+from loadtest.gpu_report.device import timing
+from loadtest.gpu_report.engine_bench import Steps
+from loadtest.gpu_report.model import Pass
 from loadtest.gpu_report.options import Options, parse
 from loadtest.gpu_report.parts import PARTS, Part
 from loadtest.gpu_report.record import Record, read
 from loadtest.gpu_report.shapes import LLAMA_1B, LLAMA_8B
 from loadtest.gpu_report.supervisor import Supervisor
+from loadtest.model_folder import write_llama
+from tools import datasets
 
 OPTIONS = Options("cpu", True, 60.0, Path("report.json"), ("first",), None)
 
@@ -194,3 +201,52 @@ def test_numba_that_refuses_to_be_imported_costs_no_figure_of_the_device(tmp_pat
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.stdout == "missing: numpy is too new\n", done.stderr
+
+
+@dataclass(frozen=True)
+class At:
+    """An event of a device, at so many milliseconds."""
+
+    ms: float
+
+    def elapsed_time(self, other: At) -> float:
+        return other.ms - self.ms
+
+
+def test_a_device_is_idle_between_passes_and_draws_that_come_late() -> None:
+    # Forward 0 to 6, draws 7 to 8 (a mask was late), forward 10 to 16 (a plan was), draws 16 to 17.
+    passes = [Pass("graph", At(0), At(6)), Pass("eager", At(10), At(16))]
+    drawn = [(At(7), At(8)), (At(16), At(17))]
+    steps = Steps(
+        count=2, seconds=0.02, tokens=2, gained=2, passes=passes, drawn=drawn, launching=0.0,
+        kernels=[],
+    )  # fmt: skip
+    assert steps.idle == pytest.approx(3 / 17)
+    assert steps.in_graphs == 0.5
+    assert steps.forward == pytest.approx(0.012)
+    assert steps.drawing == pytest.approx(0.002)
+
+
+def test_a_time_is_a_median_and_its_spread_leaves_the_fifths_at_both_ends_out() -> None:
+    found = timing([1.0, 5.0, 2.0, 3.0, 100.0])
+    assert (found.median, found.low, found.high) == (3.0, 2.0, 5.0)
+    assert found.spread == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("folder", [datasets.GPT2, datasets.QWEN2_5, Path("app/demo/weights")])
+def test_any_tokenizer_of_the_repository_will_do(folder: Path, tmp_path: Path) -> None:
+    known = write_llama(tmp_path, folder, vocabulary=60_000)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["vocab_size"] == max(known, 60_000)
+    assert HfTokenizer.load(str(tmp_path)).hf.eos_token_id == config["eos_token_id"]
+
+
+def test_a_tokenizer_cut_off_spells_everything_with_the_tokens_that_are_left(
+    tmp_path: Path,
+) -> None:
+    assert write_llama(tmp_path, None, vocabulary=1000) == 1000
+    tokenizer = HfTokenizer.load(str(tmp_path))
+    text = '{"name": "Ærøskøbing", "age": 31}'
+    ids = tokenizer.hf.encode(text)
+    assert max(ids) < 999
+    assert tokenizer.hf.decode(ids) == text
