@@ -24,6 +24,8 @@ LIBRARIES: Mapping[str, bool] = {
 IMPORTED_BY: Mapping[str, Sequence[str]] = {
     "outlines": ["constraint/test_python_types.py"],
     "triton": [
+        "loadtest/test_gpu_estimate.py",
+        "loadtest/test_gpu_report.py",
         "loadtest/test_graph_fit.py",
         "model/test_cuda_attention.py",
         "model/test_cuda_compilations.py",
