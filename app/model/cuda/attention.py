@@ -41,9 +41,9 @@ _SHORT_PROGRAMS = 4
 """For each multiprocessor: two or more fit at a time, the others even out what takes longer."""
 _LONG_PROGRAMS = 2
 _MERGE_PROGRAMS = 8
-_PARTIAL_BYTES = 128 << 20
+_PARTIAL_BYTES = 256 << 20
 """Room for unfinished sums; more where a single tile needs more."""
-_MOST_PARTIAL_TOKENS = 8192
+_MOST_PARTIAL_TOKENS = 16 << 10
 _EAGER_INTS = 1 << 18
 _ALIGNED_BYTES = 16
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,9 +51,12 @@ _WARM_TOKENS = 64
 _WARM_UPS = 2
 _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
 """Largest relative error of a row of logits between a replay and the same launches."""
+_TOLERANCE_IN_DOUBT = 0.5
+"""The same for a model whose launches do not give the same twice: some add in any order, and a
+mixture of experts may then choose another one. Rows that have nothing to do with each other are 1.4
+apart."""
 _PADDING_TOLERANCE = 0.5
-"""Of the middle row of a padded step: libraries choose other products for other shapes. Rows that
-have nothing to do with each other are 1.4 apart."""
+"""Of the middle row of a padded step: libraries choose other products for other shapes."""
 _COMPARED_ROWS = 64
 """Logits compared at a time: they are widened to float32."""
 
@@ -307,36 +311,48 @@ class CudaSteps:
         trials = TrialSteps(self._storage, self._max_model_len)
         with trials.noise_in_cache():
             for bucket in (*self._captured, *reversed(self._captured)):
-                self._check_replay(bucket, trials.step(bucket.tokens, bucket.rows))
+                step, works = trials.step_that(
+                    partial(self._padded_work, bucket=bucket), bucket.tokens, bucket.rows
+                )
+                self._check_replay(bucket, step, works)
 
-    def _check_replay(self, bucket: Bucket, step: StepArrays) -> None:
-        works = self._padded_work(step, bucket)
-        assert works is not None, "a trial step fits its bucket"
-        captured, rows = self._captured[bucket], len(step.logits_rows)
-        alone = self._run_eagerly(step, None).clone()
-        self._load(captured, step, works)
-        self._forget(step)
-        captured.launch()
-        launched = self._logits[:rows].clone()
-        self._logits.fill_(torch.nan)
-        self._load(captured, step, works)
-        self._forget(step)
-        captured.graph.replay()
-        errors = _row_errors(self._logits[:rows], launched)
-        tolerance = _TOLERANCE[next(iter(self._storage.keys.values())).dtype]
+    def _check_replay(self, bucket: Bucket, step: StepArrays, works: list[Work]) -> None:
+        captured = self._captured[bucket]
+        launched = self._tried(captured, step, works, captured.launch)
+        middle = float(np.median(_row_errors(launched, self._run_eagerly(step, None))))
+        replayed = self._tried(captured, step, works, captured.graph.replay)
         shape = f"a step of {bucket.tokens} tokens and {bucket.rows} rows of logits"
+        tolerance = _TOLERANCE[next(iter(self._storage.keys.values())).dtype]
+        errors = _row_errors(replayed, launched)
         if not errors.max() <= tolerance:  # so written that NaN fails too
+            again = self._tried(captured, step, works, captured.launch)
+            if not torch.equal(again, launched):
+                tolerance = max(tolerance, _TOLERANCE_IN_DOUBT)
+        if not errors.max() <= tolerance:
             raise UnsupportedModel(
                 f"{shape}, replayed from its CUDA graph, is not what the same launches give "
                 f"(relative error {errors.max():.2g}, allowed {tolerance:.2g}); "
                 "turn cuda_graphs off"
             )
-        middle = float(np.median(_row_errors(launched, alone)))
         if not middle <= _PADDING_TOLERANCE:
             raise UnsupportedModel(
                 f"{shape} is not what it is without padding (relative error of the middle row "
                 f"{middle:.2g}, allowed {_PADDING_TOLERANCE:.2g}); turn cuda_graphs off"
             )
+
+    def _tried(
+        self,
+        captured: _Captured,
+        step: StepArrays,
+        works: list[Work],
+        start: Callable[[], None],
+    ) -> Tensor:
+        """Logits of a step that nothing is left of from the times before: [rows, width]."""
+        self._load(captured, step, works)
+        self._forget(step)
+        self._logits.fill_(torch.nan)
+        start()
+        return self._logits[: len(step.logits_rows)].clone()
 
     def _forget(self, step: StepArrays) -> None:
         """Take from the cache what this step has written there before."""
@@ -347,11 +363,14 @@ class CudaSteps:
 
 
 def _row_errors(logits: Tensor, expected: Tensor) -> NDArray[np.float32]:
-    """Of rows that may be too many to widen them at once."""
-    size = _COMPARED_ROWS
-    parts = [
-        row_errors(logits[at : at + size], expected[at : at + size])
-        for at in range(0, len(logits), size)
-    ]
-    errors: NDArray[np.float32] = torch.cat(parts).cpu().numpy()
-    return errors
+    """Of rows that may be too many to widen them at once; 0 where the expected ones overflow.
+
+    Noise is no context that a model in half precision has been trained on.
+    """
+    parts = []
+    for at in range(0, len(logits), _COMPARED_ROWS):
+        wanted = expected[at : at + _COMPARED_ROWS]
+        errors = row_errors(logits[at : at + _COMPARED_ROWS], wanted)
+        parts.append(errors.masked_fill(wanted.isnan().any(1), 0))
+    found: NDArray[np.float32] = torch.cat(parts).cpu().numpy()
+    return found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import numpy as np
 
@@ -11,10 +12,12 @@ from app.core.step import LogitsRow, Span, StepPlan
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage
 
+T = TypeVar("T")
+
 _MOST_BLOCKS = 4096
 """Blocks of each cache group that trials read and write."""
-_MOST_CONTEXT = 5000
-"""Positions: enough for keys in many chunks."""
+_CONTEXTS = (5000, 1200, 200)
+"""Positions at most: enough for keys in many chunks, in a few, in one."""
 _MOST_IN_LEAP = 20
 _FIRST_CHUNKS = 0.2
 """Share of spans that have nothing before them."""
@@ -28,7 +31,7 @@ class TrialSteps:
     def __init__(self, storage: KvStorage, max_model_len: int) -> None:
         self._storage = storage
         self._blocks = [min(group.num_blocks, _MOST_BLOCKS) for group in storage.groups]
-        self._longest = min(max_model_len, _MOST_CONTEXT)
+        self._max_model_len = max_model_len
         self._dice = np.random.default_rng(0)
 
     @contextmanager
@@ -46,8 +49,22 @@ class TrialSteps:
         for part in parts:
             part.zero_()
 
-    def step(self, tokens: int, rows: int) -> StepArrays:
+    def step_that(
+        self, fits: Callable[[StepArrays], T | None], tokens: int, rows: int
+    ) -> tuple[StepArrays, T]:
+        """Such a ``step`` that ``fits`` has an answer for, and the answer.
+
+        Contexts become shorter until it has: for those of one chunk of keys it must.
+        """
+        for longest in _CONTEXTS:
+            step = self.step(tokens, rows, longest)
+            if (found := fits(step)) is not None:
+                return step, found
+        raise AssertionError("a step of short contexts fits")
+
+    def step(self, tokens: int, rows: int, longest: int = _CONTEXTS[0]) -> StepArrays:
         """So many tokens, or as many as the cache has blocks for; and so many rows of logits."""
+        longest = min(longest, self._max_model_len)
         size = self._storage.block_size
         halves = [np.array_split(self._dice.permutation(count), 2) for count in self._blocks]
         free = [half.tolist() for half, _ in halves]
@@ -55,10 +72,10 @@ class TrialSteps:
         while tokens > 0:
             # One block more may be touched where a span begins inside one.
             room = (min(map(len, free)) - 1) * size
-            length = min(self._length(tokens), room, self._longest)
+            length = min(self._length(tokens), room, longest)
             if length < 1:
                 break
-            start = self._start(length)
+            start = self._start(length, longest)
             written = (start + length - 1) // size - start // size + 1
             tables = [
                 [*self._dice.choice(read, start // size), *(own.pop() for _ in range(written))]
@@ -66,6 +83,8 @@ class TrialSteps:
             ]
             spans.append(Span(self._dice.integers(_IDS, size=length).tolist(), start, tables))
             tokens -= length
+        if not spans:  # the cache has one block
+            spans = [Span([0], 0, [[0]] * len(free))]
         return lay_out(StepPlan(spans, self._rows(spans, rows)), size)
 
     def _length(self, most: int) -> int:
@@ -73,9 +92,9 @@ class TrialSteps:
         leap, chunk = self._dice.integers((2, 1), (_MOST_IN_LEAP, most + 1)).tolist()
         return min(most, int(self._dice.choice([1, leap, chunk], p=(0.5, 0.4, 0.1))))
 
-    def _start(self, length: int) -> int:
+    def _start(self, length: int, longest: int) -> int:
         at_first = self._dice.random() < _FIRST_CHUNKS
-        return 0 if at_first else int(self._dice.integers(self._longest - length + 1))
+        return 0 if at_first else int(self._dice.integers(longest - length + 1))
 
     def _rows(self, spans: list[Span], rows: int) -> list[LogitsRow]:
         places = [
