@@ -26,6 +26,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the server does
 import argparse
 import asyncio
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -55,7 +56,7 @@ from app.model.cpu.sampling import CpuSampler
 from app.model.inputs import lay_out
 from app.model.loading import eos_token_ids
 from app.model.runner import load_runner
-from app.server.interpreter import settle_collector
+from app.server.interpreter import OVERLAPPED_SECONDS, SERIAL_SECONDS, settle_collector
 from app.serving.admission import Admission
 from app.serving.generation import Generation
 from app.serving.timeline import Timeline
@@ -404,7 +405,7 @@ def row(batch: int, mode: Mode, order: str, repeats: Sequence[Sequence[Step]]) -
         *(f"{1e3 * median(getattr(step, name) for step in steps):.2f}" for name in COLUMNS),
         f"{host / whole:.1%}",
         f"{1e6 * host / batch:.0f}",
-        f"{busy / elapsed:.0%}",
+        f"{busy / elapsed:.0%}" if busy else "",
         f"{gained / elapsed:.0f}",
     ]
     return table_row(cells)
@@ -492,6 +493,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         runner = prepare(options, model, clock)
         print(heading(TITLES))
         for order in options.order:
+            sys.setswitchinterval(SERIAL_SECONDS if order == "serial" else OVERLAPPED_SECONDS)
             bench = Bench(
                 model,
                 runner,

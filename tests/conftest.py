@@ -24,11 +24,14 @@ LIBRARIES: Mapping[str, bool] = {
 IMPORTED_BY: Mapping[str, Sequence[str]] = {
     "outlines": ["constraint/test_python_types.py"],
     "triton": [
+        "loadtest/test_gpu_estimate.py",
+        "loadtest/test_gpu_report.py",
         "loadtest/test_graph_fit.py",
         "model/test_cuda_attention.py",
         "model/test_cuda_compilations.py",
         "model/test_cuda_elementwise.py",
         "model/test_cuda_graphs.py",
+        "model/test_cuda_launches.py",
         "model/test_cuda_layers.py",
         "model/test_cuda_products.py",
         "model/test_cuda_sampling.py",

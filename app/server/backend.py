@@ -65,7 +65,7 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
     vocabulary.check_bytes()
     device = choose_device(settings.device)
     warn_of_idle_settings(settings, device.type)
-    engine_config = settings.engine_layer(spare_tokens(device))
+    engine_config = settings.engine_layer(spare_tokens(device), overlap=device.type == "cuda")
     runner = load_runner(settings.model_layer(vocabulary.size, engine_config))
     engine = RealEngine(runner, vocabulary, tokenizer, engine_config, observer)
     description = runner.description

@@ -247,14 +247,15 @@ class Settings(BaseSettings):
             max_graph_tokens=self.cuda_graph_tokens,
         )
 
-    def engine_layer(self, spare_tokens: int) -> EngineConfig:
-        """``spare_tokens``: see ``EngineConfig``; the device has them."""
+    def engine_layer(self, spare_tokens: int, *, overlap: bool = False) -> EngineConfig:
+        """``spare_tokens``, ``overlap``: see ``EngineConfig``; the device decides on them."""
         prefill = self.max_prefill_tokens or _PREFILL_SHARE * spare_tokens
         return EngineConfig(
             max_batch_tokens=self.max_batch_tokens or prefill + max(512, self.max_running),
             max_running=self.max_running,
             max_prefill_tokens=prefill,
             spare_tokens=spare_tokens,
+            overlap=overlap,
             leap=self.leap,
         )
 

@@ -73,6 +73,8 @@ class RequestTelemetry:
         bodies = _Bodies(self.content) if self.content else None
         if bodies is not None:
             receive = bodies.keeping(receive)
+        else:  # nothing here looks at the body of a stream: see ``middleware.stack.body_channel``
+            scope.setdefault("state", {})["send_body"] = send
         token = current_exchange.set(exchange)
         try:
             await self.app(scope, receive, self._watching(exchange, bodies, send))

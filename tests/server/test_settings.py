@@ -43,6 +43,8 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         123,
     )
     assert (engine.leap, engine.max_running, engine.spare_tokens) == (False, 8, 16)
+    assert not engine.overlap
+    assert settings.engine_layer(256, overlap=True).overlap
     assert (engine.max_prefill_tokens, engine.max_batch_tokens) == (128, 640)
     assert (model.max_batch_tokens, model.max_running) == (640, 8)
     assert model.max_rows_each == 1 + engine.max_draft_tokens

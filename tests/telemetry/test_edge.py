@@ -197,6 +197,15 @@ async def test_who_asks_sees_the_beginnings_of_both_bodies(
     assert len(content["answer"]) == 30
 
 
+async def test_who_asks_sees_the_body_of_a_stream(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "leapjson.access"):
+        async with client_of(FakeEngine(), Metrics(), log_content=1 << 16) as client:
+            answer = await client.post(CHAT, json={**BODY, "stream": True})
+    (record,) = (each for each in caplog.records if each.name == "leapjson.access")
+    assert vars(record)["content"]["answer"] == answer.text
+    assert answer.text.endswith("data: [DONE]\n\n")
+
+
 DOCUMENT = {
     "paths": {"/a": {}, "/m/{model}": {}, "/s/{id}/t": {}},
     "components": {"X": {"properties": {"messages": {"properties": {"content": {}}}}}},

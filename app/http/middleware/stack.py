@@ -70,7 +70,8 @@ class ResponseHeaders:
         request_id = secrets.token_hex(16)
         arrived = time.perf_counter()
         state = scope.setdefault("state", {})
-        state["request_id"], state["send_body"] = request_id, send
+        state["request_id"] = request_id
+        state.setdefault("send_body", send)  # a layer around this one may have said so, too
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -1,0 +1,38 @@
+"""The parts of the report, in their order; each is a module here with ``run(record, options)``.
+
+A module is imported in its part's process alone, and imports only what it needs: what is missing on
+a machine costs that part and no other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    name: str
+    """Of the module, too."""
+    title: str
+    seconds: float
+    """The most it may take; less where less is left."""
+    timed: bool = True
+    """Whether it measures, and so has the device for itself; others run beside each other."""
+    again: bool = False
+    """Whether it is tried once more without CUDA graphs, where it finds nothing with them."""
+
+
+PARTS = (
+    Part("versions", "Versions and imports", 60, timed=False),
+    Part("test_files", "The repository's own tests of the CUDA path", 110, timed=False),
+    Part("kernels", "Paged attention against plain attention", 110, timed=False),
+    Part("families", "Families of models, loaded and checked", 110, timed=False),
+    Part("sampler", "The device's sampler against the CPU's", 110, timed=False),
+    Part("floor", "What the device can do", 25),
+    Part("forward", "8B: forward pass, prefill, memory", 120, again=True),
+    Part("pieces", "Small kernels, draws and attention alone", 70),
+    Part("engine", "8B: steps of the engine, first token", 130, again=True),
+    Part("profile", "8B: kernels of a step", 60, again=True),
+    Part("invariance", "8B: batch-invariant mode", 60),
+    Part("small", "1B", 60),
+)
