@@ -177,14 +177,15 @@ def replays_compared() -> Iterator[list[Replayed]]:
         errors.append(measure(*arguments))
         return errors[-1]
 
-    def checked(self: Any, bucket: Any, step: Any) -> None:
+    def checked(self: Any, bucket: Any, *step: Any) -> None:
         errors.clear()
         try:
-            check(self, bucket, step)
+            check(self, bucket, *step)
         finally:
-            values = [float(errors[0].max()) if errors else float("nan")]
-            values.append(float(np.median(errors[1])) if len(errors) > 1 else float("nan"))
-            found.append(Replayed(f"{bucket.tokens} tokens, {bucket.rows} rows", *values))
+            unpadded = float(np.median(errors[0])) if errors else float("nan")
+            launched = float(errors[1].max()) if len(errors) > 1 else float("nan")
+            shape = f"{bucket.tokens} tokens, {bucket.rows} rows"
+            found.append(Replayed(shape, launched=launched, unpadded=unpadded))
 
     steps._check_replay, module._row_errors = checked, measured
     try:
