@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +12,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 
 from app.core.step import Draw, LogitsRow, PendingDraws, Runner, Span, StepPlan
@@ -70,7 +70,7 @@ def loaded(
             runner = load(options, ModelConfig(**settings | config))
         record.value("seconds to load and check", time.perf_counter() - start)
         record.value("kernels loaded meanwhile", len(kernels))
-        tell_replays(record, replays)
+        tell_replays(record, runner, replays)
         record.detail("runner", asdict(runner.description))
         told = ("cuda_graphs", "fused_layers", "cache_tokens", "max_model_len")
         record.value("runner", {name: getattr(runner.description, name) for name in told})
@@ -155,52 +155,52 @@ class _LaunchedAgain:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How far a bucket's replay was from what it was compared with, at load."""
+    """How far a graph's replay was from what it was compared with, at load."""
 
-    bucket: str
+    step: str
+    """Its tokens and rows of logits."""
     launched: float
     """The same launches, one by one: the worst row."""
     unpadded: float
     """The step without padding: its middle row."""
 
 
+class _Replays(logging.Handler):
+    """Reads what ``CudaSteps`` logs of each comparison."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.found: list[Replayed] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno == logging.DEBUG and isinstance(record.args, tuple):
+            shape, launched, unpadded = record.args
+            self.found.append(Replayed(str(shape), float(str(launched)), float(str(unpadded))))
+
+
 @contextlib.contextmanager
 def replays_compared() -> Iterator[list[Replayed]]:
-    """What ``CudaSteps`` finds while the block lasts."""
-    found: list[Replayed] = []
-    errors: list[Any] = []
-    steps: Any = CudaSteps
-    module: Any = graphs
-    check, measure = steps._check_replay, module._row_errors
-
-    def measured(*arguments: Any) -> Any:
-        errors.append(measure(*arguments))
-        return errors[-1]
-
-    def checked(self: Any, bucket: Any, *step: Any) -> None:
-        errors.clear()
-        try:
-            check(self, bucket, *step)
-        finally:
-            unpadded = float(np.median(errors[0])) if errors else float("nan")
-            launched = float(errors[1].max()) if len(errors) > 1 else float("nan")
-            shape = f"{bucket.tokens} tokens, {bucket.rows} rows"
-            found.append(Replayed(shape, launched=launched, unpadded=unpadded))
-
-    steps._check_replay, module._row_errors = checked, measured
+    """What is found while the block lasts."""
+    handler, logger = _Replays(), logging.getLogger(graphs.__name__)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
     try:
-        yield found
+        yield handler.found
     finally:
-        steps._check_replay, module._row_errors = check, measure
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
-def tell_replays(record: Record, replays: Sequence[Replayed]) -> None:
+def tell_replays(record: Record, runner: TorchRunner, replays: Sequence[Replayed]) -> None:
     """How many there were, the worst one, and all of them in the file."""
+    if runner.description.cuda_graphs and not replays:
+        record.failed("graphs", "none was compared with what it should give")
     record.detail("replays compared at load", [asdict(each) for each in replays])
     told: dict[str, object] = {"number": len(replays)}
     if replays:
         worst = max(replays, key=lambda each: each.launched)
-        told |= {"worst": worst.launched, "of": worst.bucket}
+        told |= {"worst": worst.launched, "of": worst.step}
         told |= {"worst unpadded": max(each.unpadded for each in replays)}
     record.value("replays compared at load", told)
 

@@ -324,6 +324,7 @@ class CudaSteps:
         shape = f"a step of {bucket.tokens} tokens and {bucket.rows} rows of logits"
         tolerance = _TOLERANCE[next(iter(self._storage.keys.values())).dtype]
         errors = _row_errors(replayed, launched)
+        _log.debug("%s: replayed %.2g, without padding %.2g", shape, errors.max(), middle)
         if not errors.max() <= tolerance:  # so written that NaN fails too
             again = self._tried(captured, step, works, captured.launch)
             if not torch.equal(again, launched):

@@ -56,7 +56,7 @@ def _run(
         "-p", "no:cacheprovider", "-p", "loadtest.gpu_report.pytest_findings",
         *(["--collect-only"] if tiny else []),
     ]  # fmt: skip
-    environment = os.environ | {"FINDINGS": str(out)}
+    environment = os.environ | {"FINDINGS": str(out), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     try:
         ended = subprocess.run(
             command, cwd=ROOT, env=environment, timeout=seconds, check=False,
