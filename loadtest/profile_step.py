@@ -51,11 +51,11 @@ from app.http.chat.render import chat_renderer
 from app.http.chat.wire import ChatCompletionRequest
 from app.http.config import ApiConfig
 from app.model import kv_storage
+from app.model.composition import load_runner
 from app.model.config import DTypeName, ModelConfig
 from app.model.cpu.sampling import CpuSampler
 from app.model.inputs import lay_out
 from app.model.loading import eos_token_ids
-from app.model.runner import load_runner
 from app.server.interpreter import OVERLAPPED_SECONDS, SERIAL_SECONDS, settle_collector
 from app.serving.admission import Admission
 from app.serving.generation import Generation

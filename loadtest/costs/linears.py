@@ -13,7 +13,7 @@ from pathlib import Path
 
 from app.core.request import SamplingParams
 from app.core.step import Draw, LogitsRow, Runner, Span, StepPlan
-from app.model.runner import load_runner
+from app.model.composition import load_runner
 from loadtest.costs.stepping import Words, model_config
 from loadtest.tables import table
 

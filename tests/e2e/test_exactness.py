@@ -18,7 +18,7 @@ from app.constraint import Choice, Compiler, JsonObject, JsonSchema, Regex
 from app.constraint.constraint import CompiledConstraint
 from app.core.request import EngineRequest, SamplingParams
 from app.engine import Engine, EngineConfig
-from app.model.runner import load_runner
+from app.model.composition import load_runner
 from tests.e2e.schemas import random_schema
 from tests.engine.harness import GREEDY, TOKENIZER, VOCABULARY, answers_of, random_config, request
 from tests.engine.naive import naive_answer

@@ -16,6 +16,7 @@ import transformers
 from app.core.errors import UnsupportedModel
 from app.core.step import LogitsRow, Span, StepPlan
 from app.model.attention import AttentionRoute, probe_layers
+from app.model.composition import load_runner
 from app.model.config import ModelConfig
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.kernels import panels
@@ -25,7 +26,6 @@ from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import allocate
 from app.model.loading import load_model
-from app.model.runner import load_runner
 from tests.model.tiny import VOCAB, PagedSequence
 
 FITS = pytest.mark.skipif(

@@ -13,7 +13,7 @@ from torch import Tensor
 from app.core.errors import DeviceFailed, UnsupportedModel
 from app.core.request import SamplingParams
 from app.core.step import Draw, LogitsRow, Span, StepPlan, StepResult
-from app.model import runner as runner_module
+from app.model import composition
 from app.model.failures import failure_of, naming_failures
 from app.model.kv_storage import LayerShape, allocate
 from app.model.runner import TorchRunner
@@ -110,6 +110,6 @@ def test_a_device_that_fails_while_a_model_is_tried_out_is_a_model_that_cannot_b
     def prepare(*arguments: Any) -> None:
         raise OutOfResources("out of resource: shared memory, Required: 197632")
 
-    monkeypatch.setattr(runner_module, "_prepare", prepare)
+    monkeypatch.setattr(composition, "_prepare", prepare)
     with pytest.raises(UnsupportedModel, match=r"served here: a kernel .* 197632"):
         tiny_runner(tmp_path, "llama")

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from app.core.step import Draw, StepResult
-from app.model import runner as runner_module
+from app.model import composition
 from app.model.attention import AttentionRoute, probe_layers
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.sampling import CpuSampler
@@ -146,10 +146,10 @@ def test_a_runner_rehearses_before_its_cache_is_allocated_and_then_gets_what_is_
         device.give_back(100_000 / (1 << 30))
 
     budget = MemoryBudget(device, 0.5)
-    monkeypatch.setattr(runner_module, "allocate", noted(allocate))
-    monkeypatch.setattr(runner_module, "allocate_groups", noted(allocate_groups))
-    monkeypatch.setattr(runner_module, "rehearse", rehearsed)
-    monkeypatch.setattr(runner_module, "_memory_budget", lambda config, device: budget)
+    monkeypatch.setattr(composition, "allocate", noted(allocate))
+    monkeypatch.setattr(composition, "allocate_groups", noted(allocate_groups))
+    monkeypatch.setattr(composition, "rehearse", rehearsed)
+    monkeypatch.setattr(composition, "_memory_budget", lambda config, device: budget)
     runner = tiny_runner(tmp_path, "llama", max_batch_tokens=40, max_running=4, max_rows_each=3)
     # Of the self-check, of the rehearsal, and the cache itself.
     assert [name for name, _ in happened] == ["allocated", "allocated", "rehearsed", "allocated"]

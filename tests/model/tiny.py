@@ -15,9 +15,10 @@ import transformers
 from transformers import PreTrainedModel
 
 from app.core.step import Span
+from app.model.composition import load_runner
 from app.model.config import ModelConfig
 from app.model.loading import load_model
-from app.model.runner import TorchRunner, load_runner
+from app.model.runner import TorchRunner
 
 VOCAB = 96
 

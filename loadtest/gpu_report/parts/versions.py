@@ -16,7 +16,7 @@ LIBRARIES = ("torch", "triton", "transformers", "numpy", "tokenizers", "numba", 
 NEEDED = (
     "app.core.step", "app.constraint", "app.text", "app.kv.manager", "app.engine",
     "app.model.cuda.attention", "app.model.cuda.graphs", "app.model.cuda.sampling",
-    "app.model.runner", "tests.model.tiny",
+    "app.model.runner", "app.model.composition", "tests.model.tiny",
 )  # fmt: skip
 _ASKED = "driver_version,pstate,clocks.sm,clocks.mem,power.limit,ecc.mode.current,mig.mode.current"
 
