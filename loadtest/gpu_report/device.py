@@ -46,9 +46,9 @@ def timing(seconds: list[float]) -> Timing:
 def device_of(options: Options) -> torch.device:
     """The device; kernels are interpreted where it is the CPU."""
     if options.device == "cpu":
-        from tests.model import quick_interpreter
+        from tests.model import interpreter
 
-        quick_interpreter.hasten()
+        interpreter.hasten()
     return torch.device(options.device)
 
 

@@ -19,7 +19,7 @@ from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays
 from app.model.kv_storage import KvStorage, allocate
 from app.model.loading import load_model
-from tests.model.quick_interpreter import hasten
+from tests.model.interpreter import hasten
 from tests.model.tiny import VOCAB
 
 CPU = torch.device("cpu")

@@ -22,8 +22,7 @@ from app.model.cuda.kernels.elementwise import (
     rms_norm,
     rotate_and_store,
 )
-from tests.model.interpreter import rounding_as_a_gpu_does
-from tests.model.quick_interpreter import hasten
+from tests.model.interpreter import hasten, rounding_as_a_gpu_does
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 if DEVICE.type == "cpu":

@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from app.model.cuda.kernels.product import Tiling, product, tiling
-from tests.model.interpreter import rounding_as_a_gpu_does
-from tests.model.quick_interpreter import hasten
+from tests.model.interpreter import hasten, rounding_as_a_gpu_does
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 if DEVICE.type == "cpu":

@@ -22,7 +22,7 @@ from app.model.cpu.sampling import CpuSampler
 from app.model.cuda import sampling
 from app.model.cuda.sampling import DeviceSampler
 from tests.model import naive_sampling as naive
-from tests.model.quick_interpreter import hasten
+from tests.model.interpreter import hasten
 from tests.model.sampling_cases import CASES, VOCAB, WIDTH, random_logits, row_of
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

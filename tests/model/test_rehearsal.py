@@ -107,7 +107,7 @@ def test_a_model_runs_them_over_a_small_cache(tmp_path: Path) -> None:
 def test_a_gpu_runs_them_over_a_small_cache(tmp_path: Path) -> None:
     from app.model.cuda.attention import TritonAttention
     from app.model.cuda.sampling import DeviceSampler
-    from tests.model.quick_interpreter import hasten
+    from tests.model.interpreter import hasten
 
     hasten()
     # Where there is none, in Triton's interpreter.
