@@ -11,16 +11,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from app.model.attention import AttentionOptions, AttentionRoute, probe_layers
-from app.model.config import ModelConfig
 from app.model.cpu.attention import CpuAttention
 from app.model.cuda.attention import TritonAttention
 from app.model.cuda.layers import fuse
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays
 from app.model.kv_storage import KvStorage, allocate
-from app.model.loading import load_model
 from tests.model.interpreter import hasten
-from tests.model.tiny import VOCAB
+from tests.model.tiny import VOCAB, varied_model
 
 CPU = torch.device("cpu")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -97,19 +95,6 @@ def saved(folder: Path, kind: str, **changes: Any) -> str:
     return str(folder)
 
 
-def loaded(folder: str, dtype: torch.dtype) -> transformers.PreTrainedModel:
-    """Weights that bfloat16 can hold, in ``dtype``."""
-    config = ModelConfig(model=folder, random_weights=True, device="cpu")
-    model: Any = load_model(config, CPU, torch.bfloat16)
-    torch.manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 1:  # biases are made as zeros and norms as ones
-                parameter.add_(torch.randn_like(parameter) * 0.2)
-    whole: transformers.PreTrainedModel = model.to(dtype)
-    return whole
-
-
 def fused(
     folder: str,
     dtype: torch.dtype,
@@ -118,7 +103,7 @@ def fused(
     device_attention: bool = DEVICE.type == "cuda",
 ) -> tuple[transformers.PreTrainedModel, RaggedForward, Any]:
     """A model with fused layers, its forward pass and its attention."""
-    route, model = AttentionRoute(), loaded(folder, dtype)
+    route, model = AttentionRoute(), varied_model(folder, dtype)
     whole: Any = model
     whole.to(DEVICE)
     shapes = probe_layers(model, route)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import transformers
@@ -25,8 +24,7 @@ from app.model.device import cpu_has_amx
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import allocate
-from app.model.loading import load_model
-from tests.model.tiny import VOCAB, PagedSequence
+from tests.model.tiny import VOCAB, mean_error, run_in_random_batches, varied_model
 
 FITS = pytest.mark.skipif(
     not panels.runs_here() or cpu_has_amx(),
@@ -77,18 +75,6 @@ def saved(folder: Path, kind: str) -> str:
     return str(folder)
 
 
-def loaded(folder: str, dtype: torch.dtype = torch.bfloat16) -> transformers.PreTrainedModel:
-    config = ModelConfig(model=folder, random_weights=True, device="cpu")
-    model: Any = load_model(config, torch.device("cpu"), torch.bfloat16)
-    torch.manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 1:  # biases are made as zeros and norms as ones
-                parameter.add_(torch.randn_like(parameter) * 0.2)
-    whole: transformers.PreTrainedModel = model.to(dtype)
-    return whole
-
-
 @pytest.fixture
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     before = torch.get_num_threads()
@@ -107,13 +93,13 @@ def test_random_batches_differ_from_float32_no_more_than_transformers_does(
     folder = saved(tmp_path, kind)
     dice = random.Random(kind)
     texts = [[dice.randrange(VOCAB) for _ in range(n)] for n in (41, 3, 17, 90, 1)]
-    exact_model, plain_model = loaded(folder, torch.float32), loaded(folder)
+    exact_model, plain_model = varied_model(folder, torch.float32), varied_model(folder)
     for model in (exact_model, plain_model):
         model.set_attn_implementation("eager")
     exact = [exact_model(torch.tensor([text])).logits[0] for text in texts]
     plain = [plain_model(torch.tensor([text])).logits[0].float() for text in texts]
 
-    route, model = AttentionRoute(), loaded(folder)
+    route, model = AttentionRoute(), varied_model(folder)
     shapes = probe_layers(model, route)
     assert can_fuse(model)
     assert fuse(model, route) == 3 * 7 + 1
@@ -121,34 +107,10 @@ def test_random_batches_differ_from_float32_no_more_than_transformers_does(
     assert not any(type(m) is torch.nn.Linear for m in model.modules())
     storage = allocate(shapes, num_blocks=100, block_size=4, device=model.device)
     forward = RaggedForward(model, route, CpuAttention(storage))
-    pool = list(range(100))
-    dice.shuffle(pool)
-    sequences = [PagedSequence(text, pool, groups=len(storage.groups)) for text in texts]
-    found = [torch.zeros_like(rows) for rows in exact]
-    while any(s.computed < len(s.tokens) for s in sequences):
-        chosen = [s for s in sequences if s.computed < len(s.tokens) and dice.random() < 0.8]
-        if not chosen:
-            continue
-        spans: list[Span] = []
-        rows: list[LogitsRow] = []
-        places: list[tuple[int, int]] = []
-        for sequence in chosen:
-            left = len(sequence.tokens) - sequence.computed
-            length = min(left, dice.choice([1, 1, 2, 5, 20, 40]))
-            for offset in range(length):
-                rows.append(LogitsRow(len(spans), offset))
-                places.append((sequences.index(sequence), sequence.computed + offset))
-            spans.append(sequence.span(length, 4))
-        logits = forward.run(lay_out(StepPlan(spans=spans, rows=rows), 4))
-        for (index, position), row in zip(places, logits, strict=True):
-            found[index][position] = row.float()
-
-    def error(rows: list[torch.Tensor]) -> float:
-        return float(
-            np.mean([((a - b).norm() / b.norm()).item() for a, b in zip(rows, exact, strict=True)])
-        )
-
-    assert error(found) < 1.3 * error(plain) < 0.1
+    found = run_in_random_batches(
+        forward, len(storage.groups), texts, dice, blocks=100, lengths=(1, 1, 2, 5, 20, 40)
+    )
+    assert mean_error(found, exact) < 1.3 * mean_error(plain, exact) < 0.1
 
 
 @FITS

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -19,11 +18,10 @@ from app.core.errors import UnsupportedModel
 from app.core.step import LogitsRow, Span, StepPlan
 from app.model.attention import AttentionRoute, probe_layers
 from app.model.cuda.layers import FusedLayer, FusedNorm, fuse
-from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
-from tests.model.fused_models import KINDS, OTHERS, SIZES, fused, loaded, saved
+from tests.model.fused_models import KINDS, OTHERS, SIZES, fused, saved
 from tests.model.interpreter import rounding_as_a_gpu_does
-from tests.model.tiny import VOCAB, PagedSequence
+from tests.model.tiny import VOCAB, mean_error, run_in_random_batches, varied_model
 
 LENGTHS = (11, 2, 5)
 """Tokens of the texts."""
@@ -33,40 +31,6 @@ LENGTHS = (11, 2, 5)
 def exact_bfloat16() -> Iterator[None]:
     with rounding_as_a_gpu_does(), torch.inference_mode():
         yield
-
-
-def run_in_random_batches(
-    forward: RaggedForward, groups: int, texts: list[list[int]], dice: random.Random
-) -> list[Tensor]:
-    """Logits [tokens, V] of each text, computed in random chunks and random company."""
-    pool = list(range(60))
-    dice.shuffle(pool)
-    sequences = [PagedSequence(text, pool, groups=groups) for text in texts]
-    found = [torch.zeros(len(text), VOCAB) for text in texts]
-    while any(s.computed < len(s.tokens) for s in sequences):
-        chosen = [s for s in sequences if s.computed < len(s.tokens) and dice.random() < 0.8]
-        if not chosen:
-            continue
-        spans: list[Span] = []
-        rows: list[LogitsRow] = []
-        places: list[tuple[int, int]] = []
-        for sequence in chosen:
-            left = len(sequence.tokens) - sequence.computed
-            length = min(left, dice.choice([1, 1, 2, 5, 20]))
-            for offset in range(length):
-                rows.append(LogitsRow(len(spans), offset))
-                places.append((sequences.index(sequence), sequence.computed + offset))
-            spans.append(sequence.span(length, 4))
-        logits = forward.run(lay_out(StepPlan(spans=spans, rows=rows), 4))
-        for (index, position), row in zip(places, logits, strict=True):
-            found[index][position] = row.float().cpu()
-    return found
-
-
-def error(rows: list[Tensor], exact: list[Tensor]) -> float:
-    return float(
-        np.mean([((a - b).norm() / b.norm()).item() for a, b in zip(rows, exact, strict=True)])
-    )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +49,7 @@ def test_random_batches_give_the_logits_of_transformers(
     folder = saved(tmp_path, kind)
     dice = random.Random(kind)
     texts = [[dice.randrange(VOCAB) for _ in range(n)] for n in LENGTHS]
-    plain = loaded(folder, torch.float32)
+    plain = varied_model(folder, torch.float32)
     plain.set_attn_implementation("eager")
     expected = [plain(torch.tensor([text])).logits[0] for text in texts]
     model, forward, attention = fused(folder, torch.float32, **modes)
@@ -111,14 +75,14 @@ def test_half_precision_differs_from_float32_no_more_than_transformers_does(
     folder = saved(tmp_path, kind)
     dice = random.Random(kind)
     texts = [[dice.randrange(VOCAB) for _ in range(n)] for n in LENGTHS]
-    exact_model, plain_model = loaded(folder, torch.float32), loaded(folder, dtype)
+    exact_model, plain_model = varied_model(folder, torch.float32), varied_model(folder, dtype)
     for model in (exact_model, plain_model):
         model.set_attn_implementation("eager")
     exact = [exact_model(torch.tensor([text])).logits[0] for text in texts]
     plain = [plain_model(torch.tensor([text])).logits[0].float() for text in texts]
     _, forward, attention = fused(folder, dtype)
     found = run_in_random_batches(forward, len(attention.storage.groups), texts, dice)
-    assert error(found, exact) < 1.3 * error(plain, exact) < 0.1
+    assert mean_error(found, exact) < 1.3 * mean_error(plain, exact) < 0.1
 
 
 @pytest.mark.parametrize(
@@ -154,7 +118,7 @@ def test_a_token_is_the_same_however_its_text_is_cut_and_whoever_is_beside_it(
 def test_layers_of_another_kind_keep_their_own_code_and_have_no_invariant_mode(
     kind: str, tmp_path: Path
 ) -> None:
-    route, model = AttentionRoute(), loaded(saved(tmp_path, kind), torch.float32)
+    route, model = AttentionRoute(), varied_model(saved(tmp_path, kind), torch.float32)
     probe_layers(model, route)
     with pytest.raises(UnsupportedModel, match=r"for layers of Llama, Mistral, .* Gemma3"):
         fuse(model, route, batch_invariant=True)
@@ -163,7 +127,7 @@ def test_layers_of_another_kind_keep_their_own_code_and_have_no_invariant_mode(
 
 
 def test_weights_in_two_types_keep_their_own_code(tmp_path: Path) -> None:
-    route, model = AttentionRoute(), loaded(saved(tmp_path, "llama"), torch.float32)
+    route, model = AttentionRoute(), varied_model(saved(tmp_path, "llama"), torch.float32)
     probe_layers(model, route)
     layer: Any = model.get_submodule("model.layers.1")
     layer.mlp.down_proj.bfloat16()
@@ -172,7 +136,7 @@ def test_weights_in_two_types_keep_their_own_code(tmp_path: Path) -> None:
 
 def test_a_layer_is_freed_before_the_next_one_is_joined(tmp_path: Path) -> None:
     folder = saved(tmp_path, "llama", num_hidden_layers=4)
-    route, model = AttentionRoute(), loaded(folder, torch.float32)
+    route, model = AttentionRoute(), varied_model(folder, torch.float32)
     probe_layers(model, route)
     layers: Any = model.get_submodule("model.layers")
     whole = [weakref.ref(layer.mlp.up_proj.weight) for layer in layers]

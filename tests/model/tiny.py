@@ -6,17 +6,21 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from torch import Tensor
 from transformers import PreTrainedModel
 
-from app.core.step import Span
+from app.core.step import LogitsRow, Span, StepPlan
 from app.model.composition import load_runner
 from app.model.config import ModelConfig
+from app.model.forward import RaggedForward
+from app.model.inputs import lay_out
 from app.model.loading import load_model
 from app.model.runner import TorchRunner
 
@@ -139,3 +143,59 @@ class PagedSequence:
         )
         self.computed = end
         return span
+
+
+def varied_model(folder: str, dtype: torch.dtype = torch.bfloat16) -> PreTrainedModel:
+    """Random weights that bfloat16 can hold, in ``dtype``: biases are not 0, nor norms 1."""
+    config = ModelConfig(model=folder, random_weights=True, device="cpu")
+    model: Any = load_model(config, torch.device("cpu"), torch.bfloat16)
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+    whole: PreTrainedModel = model.to(dtype)
+    return whole
+
+
+def run_in_random_batches(
+    forward: RaggedForward,
+    groups: int,
+    texts: Sequence[Sequence[int]],
+    dice: random.Random,
+    *,
+    blocks: int = 60,
+    lengths: Sequence[int] = (1, 1, 2, 5, 20),
+) -> list[Tensor]:
+    """Logits [tokens, V] of each text, computed in random chunks and random company.
+
+    Blocks have 4 tokens; chunks have one of ``lengths``.
+    """
+    pool = list(range(blocks))
+    dice.shuffle(pool)
+    sequences = [PagedSequence(text, pool, groups=groups) for text in texts]
+    found = [torch.zeros(len(text), VOCAB) for text in texts]
+    while any(s.computed < len(s.tokens) for s in sequences):
+        chosen = [s for s in sequences if s.computed < len(s.tokens) and dice.random() < 0.8]
+        if not chosen:
+            continue
+        spans: list[Span] = []
+        rows: list[LogitsRow] = []
+        places: list[tuple[int, int]] = []
+        for sequence in chosen:
+            left = len(sequence.tokens) - sequence.computed
+            length = min(left, dice.choice(lengths))
+            for offset in range(length):
+                rows.append(LogitsRow(len(spans), offset))
+                places.append((sequences.index(sequence), sequence.computed + offset))
+            spans.append(sequence.span(length, 4))
+        logits = forward.run(lay_out(StepPlan(spans=spans, rows=rows), 4))
+        for (index, position), row in zip(places, logits, strict=True):
+            found[index][position] = row.float().cpu()
+    return found
+
+
+def mean_error(rows: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
+    """Relative, of each text."""
+    errors = [float((a - b).norm() / b.norm()) for a, b in zip(rows, exact, strict=True)]
+    return sum(errors) / len(errors)
