@@ -62,6 +62,7 @@ class FakeDevice:
 
     block_size = 16
     cache_groups = (CacheGroup(layers=(), num_blocks=1 << 15),)
+    states = None
     max_model_len = 1 << 15
 
     def __init__(self, vocab_size: int, seconds: float, clock: VirtualClock) -> None:

@@ -40,7 +40,7 @@ import torch
 from app.answer.formats import detect
 from app.answer.plan import AnswerPlan
 from app.constraint import Compiler
-from app.core.cache import CacheGroup
+from app.core.cache import CacheGroup, StateSlots
 from app.core.events import RequestStats, StepStats
 from app.core.request import EngineRequest, SamplingParams
 from app.core.specs import JsonSchema
@@ -133,6 +133,10 @@ class WatchedRunner:
         return self._runner.cache_groups
 
     @property
+    def states(self) -> StateSlots | None:
+        return self._runner.states
+
+    @property
     def max_model_len(self) -> int:
         return self._runner.max_model_len
 
@@ -155,6 +159,7 @@ class TableRunner:
 
     block_size = 16
     cache_groups = (kv_storage.CacheGroup(layers=(), num_blocks=1 << 15),)
+    states = None
     max_model_len = 1 << 15
 
     def __init__(self, vocab_size: int) -> None:

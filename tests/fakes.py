@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.cache import CacheGroup
+from app.core.cache import CacheGroup, StateSlots
 from app.core.constraint import Mask
 from app.core.errors import RejectedToken
 from app.core.step import (
@@ -359,6 +359,10 @@ class ScriptedRunner:
     @property
     def cache_groups(self) -> Sequence[CacheGroup]:
         return self._groups
+
+    @property
+    def states(self) -> StateSlots | None:
+        return None
 
     @property
     def max_model_len(self) -> int:

@@ -10,6 +10,7 @@ blocks that no later token reads::
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 FALL_BACK = 16
@@ -27,6 +28,18 @@ class CacheGroup(Protocol):
     @property
     def window(self) -> int | None:
         """A token reads keys at most ``window - 1`` positions back; None: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateSlots:
+    """Room for the states of layers that read a state, not keys: linear attention, Mamba, short
+    convolutions. A slot holds those of all such layers after one position of one sequence."""
+
+    count: int
+    """Slots there are, 0 among them, which is the empty state and never written."""
+    interval: int
+    """Tokens whose keys and values take as much memory as a slot, in whole blocks: states of a long
+    prompt that are kept nearer to each other cost more than what they save."""
 
 
 def window_blocks(window: int, block_size: int) -> int:

@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.cache import CacheGroup
+from app.core.cache import CacheGroup, StateSlots
 from app.core.constraint import Mask
 from app.core.request import SamplingParams
 
@@ -40,6 +40,12 @@ class Span:
     drawn_by: int | None = None
     """The row of the step before whose draw is this span's only token; ``tokens`` has a 0 for it.
     It stays on the device: that step may still run."""
+    state: int = 0
+    """Slot that holds the recurrent layers' states before ``tokens[0]``; 0 is the empty state of a
+    sequence's start, and never written."""
+    saves: Sequence[tuple[int, int]] = ()
+    """Tokens of this span done, ascending, and the slot that the states after them go to. It may
+    save to the slot that it reads. No other span of the step reads or writes what it writes."""
 
 
 @dataclass(slots=True)  # not frozen: a step makes hundreds
@@ -124,6 +130,10 @@ class Runner(Protocol):
     @property
     def cache_groups(self) -> Sequence[CacheGroup]:
         """The groups of layers that a sequence has block tables for."""
+
+    @property
+    def states(self) -> StateSlots | None:
+        """Room for recurrent layers' states; None: the model has no such layer."""
 
     @property
     def max_model_len(self) -> int:

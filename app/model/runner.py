@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from app.core.cache import StateSlots
 from app.core.step import Draw, PendingDraws, StepPlan, StepResult
 from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
@@ -78,6 +79,7 @@ class TorchRunner:
         self.description = description
         self.block_size = storage.block_size
         self.cache_groups = storage.groups
+        self.states: StateSlots | None = None
         self.max_model_len = description.max_model_len
         self._launched: Tensor | None = None
         self._drawn: StepResult | DeviceDraws = StepResult(())
