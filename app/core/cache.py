@@ -47,8 +47,8 @@ class StateSlots:
     """Slots there are, 0 among them, which is the empty state and never written. A quarter is left
     to checkpoints, before sequences keep more than they have to."""
     interval: int
-    """A multiple of the block size: tokens whose keys and values take as much memory as a slot, in whole blocks: states of a long
-    prompt that are kept nearer to each other cost more than what they save."""
+    """Tokens whose keys and values take as much memory as a slot, a multiple of the block
+    size. Checkpoints that are nearer to each other cost more than what they save."""
 
 
 def window_blocks(window: int, block_size: int) -> int:
