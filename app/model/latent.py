@@ -107,13 +107,11 @@ def keep_latents(
     Costs a forward pass over two tokens where there are such layers. Must come before weights are
     packed or quantised.
     """
-    owners = {
-        module.layer_idx: module
-        for module in model.modules()
-        if isinstance(getattr(module, "layer_idx", None), int)
-        and type(getattr(module, "kv_b_proj", None)) is nn.Linear
-        and module.kv_b_proj.bias is None  # type: ignore[union-attr]
-    }
+    owners: dict[int, Any] = {}
+    for module in model.modules():
+        number = getattr(module, "layer_idx", None)
+        if isinstance(number, int) and _is_plain(getattr(module, "kv_b_proj", None)):
+            owners[number] = module
     if not owners:
         return dict(shapes)
     probe = _Probe(owners)
@@ -141,6 +139,11 @@ def keep_latents(
             route.latents[number] = layer
             found[number] = shape
     return found
+
+
+def _is_plain(projection: Any) -> bool:
+    """Of another class it may be quantised, and of its weight nobody knows how it is meant."""
+    return type(projection) is nn.Linear and projection.bias is None
 
 
 class _Probe:

@@ -118,13 +118,13 @@ def test_long_spans_are_the_same_absorbed_and_expanded(
     monkeypatch.setattr("app.model.cpu.attention.is_better_expanded", lambda *_: expanded)
     monkeypatch.setattr(cpu_latent, "_EXPANDED_BYTES", 2000)  # a few heads at a time
     folder = save(tmp_path, "DeepSeek V3")
-    forward, _ = forward_of(eager_model(folder).to(dtype))
+    model: Any = eager_model(folder)
+    forward, _ = forward_of(model.to(dtype))
     dice = random.Random(1)
     texts = texts_of(dice)
     found = run_in_random_batches(forward, 1, texts, dice, lengths=(1, 9, 20))
-    plain = eager_model(folder)
-    if dtype == torch.bfloat16:
-        plain = eager_model(folder).to(dtype).float()
+    model = eager_model(folder)
+    plain = model.to(dtype).float()  # weights that ``dtype`` can hold
     tolerance = 1e-5 if dtype == torch.float32 else 0.06
     for text, rows in zip(texts, found, strict=True):
         assert worst_error(rows, plain_logits(plain, text)) < tolerance
