@@ -40,6 +40,7 @@ from app.model.kv_storage import (
     allocate_groups,
     groups_within,
 )
+from app.model.latent import keep_latents
 from app.model.loading import load_model
 from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
 from app.model.runner import RunnerDescription, TorchRunner
@@ -84,7 +85,7 @@ def _load(config: ModelConfig) -> TorchRunner:
     model = load_model(config, device, dtype)
     compilations = _count_compilations(device)
     route = AttentionRoute()
-    shapes = probe_layers(model, route)
+    shapes = keep_latents(model, route, probe_layers(model, route))
     parameters = model.num_parameters()
     loaded_bytes = sum(weight_bytes(model).values())
     prepared = _prepare(model, route, shapes, config)
