@@ -1,4 +1,4 @@
-"""What the threads of a team do for a decoder layer of the Llama kind; all tensors are bfloat16.
+"""What the threads of a team do for a decoder layer of the Llama kind; activations are bfloat16.
 
 T tokens of a step, H hidden, Hq and Hk heads of D, I intermediate::
 
@@ -13,7 +13,6 @@ and some of its heads.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numba
@@ -24,9 +23,10 @@ from numpy.typing import NDArray
 
 from app.model.cpu.kernels import team
 from app.model.cpu.kernels.attention import LOG2_E, attend_item, exp2
-from app.model.cpu.kernels.compiled import compiled, narrow, widen
+from app.model.cpu.kernels.compiled import address_of, compiled, narrow, widen
 from app.model.cpu.kernels.llvm import I8, I64, VOID, of_integers, pointer
-from app.model.cpu.kernels.panels import MOST_ROWS, WIDTH, multiply
+from app.model.cpu.kernels.panels import MOST_ROWS, WIDTH
+from app.model.cpu.kernels.rounded_rows import round_row
 
 Records = NDArray[Any]
 
@@ -36,17 +36,25 @@ def _record(*names: str, floats: tuple[str, ...] = ()) -> np.dtype[Any]:
 
 
 JOB = _record(
-    "run", "layers", "step", "kind", "items", "layer", "rows", "blocks",
-    "x", "inputs", "weight", "outputs", "bias", "residual", "out",
+    "run", "layers", "step", "rounded", "kind", "items", "layer", "rows", "blocks",
+    "x", "weight", "residual", "out", "pitch",
 )  # fmt: skip
-"""The function that does an item, the addresses of all layers and of the step, and the job."""
+"""The function that does an item, the addresses of all layers, of the step and of memory for
+rounded rows, and the job: ``pitch`` is from row to row of ``out`` and ``residual``, in numbers."""
+WEIGHT = _record(
+    "multiply", "panels", "bias", "inputs", "outputs",
+    "units", "unit_bytes", "input_bytes", "units_at_once", "rounds",
+)  # fmt: skip
+"""A weight in panels: the address of its product (``panels.MULTIPLY``), its units in a panel, their
+bytes there and in a row of inputs, and whether that row is a rounded one (``rounded_rows``)."""
+_WEIGHT_BYTES = WEIGHT.itemsize
 LAYER = _record(
     "hidden", "intermediate", "heads", "kv_heads", "dim", "window",
-    "norm", "qkv", "qkv_bias", "q_norm", "k_norm", "out", "out_bias",
-    "mlp_norm", "gate_up", "gate_up_bias", "down", "down_bias",
+    "norm", "qkv", "qkv_parts", "q_norm", "k_norm", "out", "mlp_norm", "gate_up", "down",
     floats=("eps", "mlp_eps", "head_eps", "scale"),
 )  # fmt: skip
-"""Sizes, and the addresses of weights; 0 for one that is not there."""
+"""Sizes, and the addresses of norms and of weights' records; 0 for one that is not there. Of
+queries, keys and values there are as many records as kinds of panels, one behind the other."""
 STEP = _record(
     "tokens", "hidden", "normed", "heads", "attended", "intermediate",
     "cos", "sin", "rotary_dim", "slots", "spans", "span_count", "blocks", "block_size",
@@ -55,13 +63,13 @@ STEP = _record(
 """Sizes, and the addresses of what a step is computed with. ``rotary_dim`` is the width of ``cos``;
 ``pools`` has the addresses of keys and values of each layer."""
 
-PRODUCT, _SWIGLU, _NORM, _MLP_NORM, _ROPE, _ATTEND = range(6)
+PRODUCT, _SWIGLU, _ROUND, _NORM, _MLP_NORM, _ROPE, _ATTEND = range(7)
 _ROWS = 96
 """Rows of an item: their sums stay in the first cache, their inputs in the second."""
-_INPUTS = 4096
+INPUTS_AT_ONCE = 4096
 """Inputs of a panel multiplied at a time: they stay in the second cache for the next rows."""
 _FEW_TOKENS = 8
-"""Up to so many, norms and rotations are not shared out."""
+"""Up to so many, norms, rotations and rounding are not shared out."""
 
 _f32: Any = np.float32
 _NO_SINKS = np.empty(0, dtype=np.float32)
@@ -80,6 +88,14 @@ def _run(builder: Any, function: Any, job: Any, item: Any) -> None:
     builder.call(pointer(builder, function, kind), [job, item])
 
 
+@of_integers(types.void)
+def _multiply(
+    builder: Any, function: Any, rows: Any, x: Any, stride: Any, panel: Any, units: Any, sums: Any
+) -> None:
+    kind = ir.FunctionType(VOID, [I64] * 6)
+    builder.call(pointer(builder, function, kind), [rows, x, stride, panel, units, sums])
+
+
 @compiled()
 def _tensor(address: int, shape: Any) -> Any:
     """The one at an address, its numbers as ``compiled.as_numpy`` has them."""
@@ -87,23 +103,23 @@ def _tensor(address: int, shape: Any) -> Any:
 
 
 @compiled()
-def _panel_sums(job: Any, panel: int, first: int, rows: int, width: int) -> Any:
+def _panel_sums(job: Any, weight: Any, panel: int, first: int, rows: int, width: int) -> Any:
     """Rows of ``x`` times one panel, plus the bias: [rows, 64], of which ``width`` count."""
     sums = np.zeros((rows, WIDTH), dtype=np.float32)
-    stride = 2 * job.inputs
+    stride = weight.units * weight.input_bytes
     x = job.x + first * stride
-    weight = job.weight + panel * WIDTH * stride
+    begin = weight.panels + panel * weight.units * weight.unit_bytes
     groups = (rows + MOST_ROWS - 1) // MOST_ROWS
-    for begin in range(0, job.inputs, _INPUTS):
-        pairs = min(_INPUTS, job.inputs - begin) // 2
+    for unit in range(0, weight.units, weight.units_at_once):
+        units = min(weight.units_at_once, weight.units - unit)
         for group in range(groups):
             a, b = rows * group // groups, rows * (group + 1) // groups
-            multiply(
-                b - a, x + a * stride + 2 * begin, stride, weight + begin * 2 * WIDTH, pairs,
-                sums.ctypes.data + a * 4 * WIDTH,
+            _multiply(
+                weight.multiply, b - a, x + a * stride + unit * weight.input_bytes, stride,
+                begin + unit * weight.unit_bytes, units, sums.ctypes.data + a * 4 * WIDTH,
             )  # fmt: skip
-    if job.bias:
-        bias = _tensor(job.bias + 2 * panel * WIDTH, (width,))
+    if weight.bias:
+        bias = _tensor(weight.bias + 2 * panel * WIDTH, (width,))
         for row in range(rows):
             for i in range(width):
                 sums[row, i] += widen(bias[i])
@@ -118,27 +134,33 @@ def _silu(x: Any) -> Any:
 
 
 @compiled()
+def _weight(address: int) -> Any:
+    return _memory(_at(address), (1,), WEIGHT)[0]
+
+
+@compiled()
 def _product(job: Any, item: int) -> None:
     """``out = x weight + bias + residual`` for one item; ``residual`` may be ``out``.
 
     For SwiGLU, ``out = silu(x gate) * (x up)``: the weight has a panel of the gate's before each
     one of the up projection's.
     """
+    weight = _weight(job.weight)
     panel, block = item // job.blocks, item % job.blocks
     first = job.rows * block // job.blocks
     rows = job.rows * (block + 1) // job.blocks - first
     begin = panel * WIDTH
-    width = min(WIDTH, job.outputs - begin)
+    width = min(WIDTH, weight.outputs - begin)
     if job.kind == _SWIGLU:
-        sums = _panel_sums(job, 2 * panel, first, rows, width)
-        ups = _panel_sums(job, 2 * panel + 1, first, rows, width)
+        sums = _panel_sums(job, weight, 2 * panel, first, rows, width)
+        ups = _panel_sums(job, weight, 2 * panel + 1, first, rows, width)
         for row in range(rows):
             for i in range(width):
                 sums[row, i] = _silu(sums[row, i]) * ups[row, i]
     else:
-        sums = _panel_sums(job, panel, first, rows, width)
+        sums = _panel_sums(job, weight, panel, first, rows, width)
     for row in range(rows):
-        offset = 2 * ((first + row) * job.outputs + begin)
+        offset = 2 * ((first + row) * job.pitch + begin)
         own = sums[row]
         if job.residual:
             more = _tensor(job.residual + offset, (width,))
@@ -148,6 +170,13 @@ def _product(job: Any, item: int) -> None:
         out = _tensor(job.out + offset, (width,))
         for i in range(width):
             out[i] = narrow(own[i], out[i])
+
+
+@compiled()
+def _round(job: Any, row: int) -> None:
+    weight = _weight(job.weight)
+    stride = weight.units * weight.input_bytes
+    round_row(job.x + 2 * weight.inputs * row, job.rounded + stride * row, weight.units)
 
 
 @compiled(reassociate=True)
@@ -232,6 +261,8 @@ def _do_item(job_at: int, item: int) -> None:
     layer = _memory(_at(job.layers), (job.layer + 1,), LAYER)[job.layer]
     if job.kind <= _SWIGLU:
         _product(job, item)
+    elif job.kind == _ROUND:
+        _round(job, item)
     elif job.kind == _NORM:
         _norm(step, layer, False, item)
     elif job.kind == _MLP_NORM:
@@ -242,20 +273,9 @@ def _do_item(job_at: int, item: int) -> None:
         _attend(step, layer, job.layer, job.blocks, item)
 
 
-@functools.cache
 def entry() -> int:
-    """The address of the function that does an item; goes into ``run`` of a job.
-
-    Compiled on the first call: it takes instructions that not every processor has. What calls
-    it by its address is compiled in a moment, and nothing is copied into it.
-    """
-    signature = "void(int64, int64)"
-    try:
-        made = _numba.cfunc(signature, cache=True, error_model="numpy")(_do_item)
-    except RuntimeError:  # there is no folder to keep it in
-        made = _numba.cfunc(signature, error_model="numpy")(_do_item)
-    address: int = made.address
-    return address
+    """The address of the function that does an item; goes into ``run`` of a job."""
+    return address_of(_do_item, "void(int64, int64)")
 
 
 @compiled()
@@ -288,23 +308,33 @@ def _share(board: team.Board, jobs: Records, items: int, alone: bool) -> None:
 
 
 @compiled()
-def product(
-    board: team.Board, jobs: Records, kind: int,
-    rows: int, x: int, inputs: int, weight: int, outputs: int, bias: int, residual: int, out: int,
-) -> None:  # fmt: skip
-    """[rows, inputs] at ``x`` times panels -> [rows, outputs] at ``out``; see ``_product``."""
-    job = jobs[0]
-    job.kind = kind
-    job.rows, job.blocks = rows, (rows + _ROWS - 1) // _ROWS
-    job.x, job.inputs, job.weight, job.outputs = x, inputs, weight, outputs
-    job.bias, job.residual, job.out = bias, residual, out
-    _share(board, jobs, (outputs + WIDTH - 1) // WIDTH * job.blocks, False)
-
-
-@compiled()
 def _by_token(board: team.Board, jobs: Records, kind: int, tokens: int) -> None:
     jobs[0].kind = kind
     _share(board, jobs, tokens, tokens <= _FEW_TOKENS)
+
+
+@compiled()
+def product(
+    board: team.Board, jobs: Records, kind: int,
+    rows: int, x: int, weights: int, parts: int, residual: int, out: int, pitch: int,
+) -> None:  # fmt: skip
+    """[rows, inputs] at ``x`` times weights side by side -> [rows, pitch] at ``out``.
+
+    ``weights`` is the address of as many records as there are ``parts``, all of which take rounded
+    rows or none; see ``_product``.
+    """
+    job = jobs[0]
+    job.rows, job.x, job.weight = rows, x, weights
+    if _weight(weights).rounds:
+        _by_token(board, jobs, _ROUND, rows)
+        job.x = job.rounded
+    job.kind, job.blocks = kind, (rows + _ROWS - 1) // _ROWS
+    job.residual, job.out, job.pitch = residual, out, pitch
+    for part in range(parts):
+        job.weight = weights + part * _WEIGHT_BYTES
+        outputs = _weight(job.weight).outputs
+        _share(board, jobs, (outputs + WIDTH - 1) // WIDTH * job.blocks, False)
+        job.out += 2 * outputs
 
 
 @compiled()
@@ -317,8 +347,8 @@ def first_half(board: team.Board, jobs: Records, number: int) -> None:
     _by_token(board, jobs, _NORM, step.tokens)
     width = (layer.heads + 2 * layer.kv_heads) * layer.dim
     product(
-        board, jobs, PRODUCT, step.tokens, step.normed, layer.hidden,
-        layer.qkv, width, layer.qkv_bias, 0, step.heads,
+        board, jobs, PRODUCT, step.tokens, step.normed,
+        layer.qkv, layer.qkv_parts, 0, step.heads, width,
     )  # fmt: skip
     _by_token(board, jobs, _ROPE, step.tokens)
     if step.span_count:
@@ -332,15 +362,15 @@ def second_half(board: team.Board, jobs: Records, number: int) -> None:
     step = _memory(_at(jobs[0].step), (1,), STEP)[0]
     layer = _memory(_at(jobs[0].layers), (number + 1,), LAYER)[number]
     product(
-        board, jobs, PRODUCT, step.tokens, step.attended, layer.heads * layer.dim,
-        layer.out, layer.hidden, layer.out_bias, step.hidden, step.hidden,
+        board, jobs, PRODUCT, step.tokens, step.attended,
+        layer.out, 1, step.hidden, step.hidden, layer.hidden,
     )  # fmt: skip
     _by_token(board, jobs, _MLP_NORM, step.tokens)
     product(
-        board, jobs, _SWIGLU, step.tokens, step.normed, layer.hidden,
-        layer.gate_up, layer.intermediate, layer.gate_up_bias, 0, step.intermediate,
+        board, jobs, _SWIGLU, step.tokens, step.normed,
+        layer.gate_up, 1, 0, step.intermediate, layer.intermediate,
     )  # fmt: skip
     product(
-        board, jobs, PRODUCT, step.tokens, step.intermediate, layer.intermediate,
-        layer.down, layer.hidden, layer.down_bias, step.hidden, step.hidden,
+        board, jobs, PRODUCT, step.tokens, step.intermediate,
+        layer.down, 1, step.hidden, step.hidden, layer.hidden,
     )  # fmt: skip
