@@ -20,7 +20,7 @@ from transformers.activations import SiLUActivation
 from app.core.errors import UnsupportedModel
 from app.model.attention import AttentionRoute
 from app.model.cpu.attention import CpuAttention
-from app.model.cpu.kernels import jobs, panels, team
+from app.model.cpu.kernels import jobs, panels, records, team
 from app.model.cpu.packed_linear import replace_modules
 from app.model.cpu.weights import Linear, PanelWeights, has_panels, kind_of
 from app.model.device import cpu_has_amx
@@ -36,9 +36,9 @@ class CpuTeam:
     """Threads for the products of one model, and what they share. Used by one thread at a time."""
 
     def __init__(self, threads: int, layers: int = 0) -> None:
-        board, job = team.new_board(), np.zeros(1, dtype=jobs.JOB)
-        self.layers = np.zeros(max(layers, 1), dtype=jobs.LAYER)
-        self.steps = np.zeros(1, dtype=jobs.STEP)
+        board, job = team.new_board(), np.zeros(1, dtype=records.JOB)
+        self.layers = np.zeros(max(layers, 1), dtype=records.LAYER)
+        self.steps = np.zeros(1, dtype=records.STEP)
         job["run"] = jobs.entry()
         job["layers"], job["step"] = self.layers.ctypes.data, self.steps.ctypes.data
         self.shared: tuple[Any, Any] = (board, job)

@@ -9,7 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from app.model.cpu.kernels import jobs, panels, quantized_panels, quantized_products
+from app.model.cpu.kernels import (
+    panels,
+    products,
+    quantized_panels,
+    quantized_products,
+    records,
+)
 from app.model.cpu.kernels.quantized_panels import PanelKind
 from app.model.cpu.kernels.rounded_rows import ROUNDED_BYTES
 from app.model.quantized import QuantizedLinear
@@ -39,7 +45,7 @@ class PanelWeights:
         return made
 
     def _start(self, count: int) -> None:
-        self._records = np.zeros(count, dtype=jobs.WEIGHT)
+        self._records = np.zeros(count, dtype=records.WEIGHT)
         self._kept: list[Tensor] = []
 
     @property
@@ -82,7 +88,7 @@ class PanelWeights:
             "units": like.in_features // unit,
             "unit_bytes": unit_bytes,
             "input_bytes": input_bytes,
-            "units_at_once": jobs.INPUTS_AT_ONCE // unit,
+            "units_at_once": products.INPUTS_AT_ONCE // unit,
             "rounds": kind is not None,
         }
         for name, value in values.items():
