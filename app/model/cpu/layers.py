@@ -56,7 +56,7 @@ class PanelLinear(nn.Module):
         super().__init__()
         self.in_features = linear.in_features
         self.out_features = linear.out_features
-        self._team = workers
+        self.team = workers
         self._panels = panels.pack(linear.weight.detach())
         self._bias = linear.bias
 
@@ -64,7 +64,7 @@ class PanelLinear(nn.Module):
         x = x.contiguous()
         out = x.new_empty(*x.shape[:-1], self.out_features)
         jobs.product(
-            *self._team.shared,
+            *self.team.shared,
             jobs.PRODUCT,
             x.numel() // self.in_features,
             x.data_ptr(),
@@ -261,13 +261,13 @@ def can_fuse(model: PreTrainedModel) -> bool:
     return panels.runs_here() and not cpu_has_amx()
 
 
-def fuse(model: PreTrainedModel, route: AttentionRoute) -> int:
+def fuse(model: PreTrainedModel, route: AttentionRoute, *, layers: bool = True) -> int:
     """Replace what can be of ``model``: layers of a known kind, then every plain linear layer.
 
-    Returns how many linear layers there were in what was replaced. ``route`` must have seen a
-    pass.
+    Without ``layers`` the linear layers alone. Returns how many of these there were in what was
+    replaced. ``route`` must have seen a pass.
     """
-    fused = sum(map(_is_plain, model.modules()))
+    fused = sum(map(_is_plain, model.modules())) if layers else 0
     workers = CpuTeam(torch.get_num_threads(), fused)
     replaced = 0
     if fused == len(route.options):
