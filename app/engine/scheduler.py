@@ -138,6 +138,7 @@ class Scheduler:
             )
             portions[sequence] = portion = Portion.of(sequence, granted, drawn_by)
             portion.row = len(rows)
+            portion.span.adapter = sequence.request.adapter
             rows += portion.rows(len(spans))
             spans.append(portion.span)
             sequence.launched = portion.end

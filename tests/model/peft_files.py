@@ -32,13 +32,13 @@ def save_adapter(
     changes: dict[str, Tensor | None] | None = None,
     **config: Any,
 ) -> Path:
-    """Random weights for the modules that end so. ``changes`` to tensors by name, None: left out."""
+    """Random weights for the modules that end so, with ``changes`` by name; None leaves one out."""
     folder.mkdir(parents=True, exist_ok=True)
     generator = torch.Generator().manual_seed(seed)
     tensors: dict[str, Tensor] = {}
     for name in adapted_modules(model, endings):
         module: Any = model.get_submodule(name)
-        width, depth = module.weight.shape[::-1 if isinstance(module, Conv1D) else 1]
+        width, depth = module.weight.shape[:: -1 if isinstance(module, Conv1D) else 1]
         key = f"base_model.model.{name}.lora_"
         tensors[f"{key}A.weight"] = torch.randn(rank, depth, generator=generator) * size
         tensors[f"{key}B.weight"] = torch.randn(width, rank, generator=generator) * size

@@ -55,7 +55,7 @@ class RankTiles:
 
 def padded_rank(rank: int) -> int:
     """What the slots are made for."""
-    return max(_LEAST_RANK, triton.next_power_of_2(rank))
+    return max(_LEAST_RANK, 1 << (rank - 1).bit_length())
 
 
 @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
