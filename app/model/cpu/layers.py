@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from transformers.activations import SiLUActivation
 
 from app.core.errors import UnsupportedModel
+from app.model.architecture import is_plain_linear
 from app.model.attention import AttentionRoute
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.kernels import jobs, panels, team
@@ -295,7 +296,7 @@ def require_invariance(model: PreTrainedModel) -> None:
 
 def _has_panels(module: nn.Module) -> bool:
     return (
-        type(module) is nn.Linear
+        is_plain_linear(module)
         and module.weight.dtype == torch.bfloat16
         and module.in_features % 2 == 0
     )
