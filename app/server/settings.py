@@ -84,7 +84,7 @@ class Settings(BaseSettings):
     max_adapters: Count | None = None
     """Adapters loaded at a time; by default those of adapters, or 8 with adapter_folder if these
     are fewer. On a GPU each takes memory from the start."""
-    max_adapter_rank: Annotated[int, Field(ge=1, le=1024)] = 32
+    max_adapter_rank: Annotated[int, Field(ge=1, le=256)] = 32
     """The largest rank of an adapter. On a GPU all take the memory of this one."""
 
     batch_invariant: bool = False

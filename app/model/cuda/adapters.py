@@ -34,7 +34,7 @@ class CudaBank:
         self._a = torch.zeros(count, len(widths), rank, depth, dtype=dtype, device=device)
         self._b = torch.zeros(count, self._bounds[-1], rank, dtype=dtype, device=device)
         self._columns = torch.tensor(self._bounds, dtype=torch.int32, device=device)
-        self._tiles = RankTiles.of(depth, max(widths), dtype)
+        self._tiles = RankTiles.of(depth, max(widths), rank, dtype)
 
     def put(self, slot: int, pairs: Sequence[Pair | None]) -> None:
         a, b = self._a[slot - 1], self._b[slot - 1]

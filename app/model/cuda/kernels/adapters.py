@@ -30,6 +30,11 @@ _LEAST_RANK = 16
 _COLUMNS = 64
 _DEPTH_BYTES = 256
 """Of a row that is loaded at a time."""
+_STAGES = 3
+"""Tiles on their way at a time."""
+_SHARED_BYTES = 90 << 10
+"""Shared memory that these may take: a program may have 99 KiB on every device since Ampere
+(compute capability 8.6)."""
 _SHARE = 1024
 """Of the depth, for one program."""
 
@@ -47,8 +52,11 @@ class RankTiles:
     """Of the widest module."""
 
     @staticmethod
-    def of(depth: int, width: int, dtype: torch.dtype) -> RankTiles:
-        tile = min(_DEPTH_BYTES // dtype.itemsize, max(16, triton.next_power_of_2(depth)))
+    def of(depth: int, width: int, rank: int, dtype: torch.dtype) -> RankTiles:
+        """``rank`` as padded, ``width`` that of the widest module."""
+        fitting = _SHARED_BYTES // (_STAGES * (_ROWS + rank) * dtype.itemsize)
+        most = min(_DEPTH_BYTES // dtype.itemsize, 1 << (fitting.bit_length() - 1))
+        tile = min(most, max(16, triton.next_power_of_2(depth)))
         share = min(_SHARE, triton.cdiv(depth, tile) * tile)
         return RankTiles(tile, share, triton.cdiv(depth, share), triton.cdiv(width, _COLUMNS))
 
@@ -166,11 +174,11 @@ def add_low_rank(
         x, a, adapters, inner, rows,
         DEPTH=depth, RANK=rank, PARTS=parts, SLOTS=slots,
         ROWS=_ROWS, TILE_DEPTH=tiles.depth, SHARE=tiles.share, PRECISION=precision,
-        num_warps=4,
+        num_warps=4, num_stages=_STAGES,
     )  # fmt: skip
     expand[(row_tiles, tiles.column_tiles, parts)](
         inner, b, adapters, columns, out, rows,
         WIDTH=b.shape[1], RANK=rank, PARTS=parts, SLOTS=slots,
         ROWS=_ROWS, COLUMNS=_COLUMNS, SHARES=tiles.shares, PRECISION=precision,
-        num_warps=4,
+        num_warps=4, num_stages=_STAGES,
     )  # fmt: skip
