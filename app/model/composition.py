@@ -14,6 +14,8 @@ import torch
 from transformers import PreTrainedModel
 
 from app.core.errors import DeviceFailed, UnsupportedModel
+from app.model.adapters.loading import fill_slots, make_slots
+from app.model.adapters.slots import AdapterSlots
 from app.model.architecture import position_limit
 from app.model.attention import AttentionRoute, probe_layers
 from app.model.config import ModelConfig
@@ -33,6 +35,7 @@ from app.model.device import (
 )
 from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
+from app.model.inputs import lay_out
 from app.model.kv_storage import (
     CacheUse,
     KvStorage,
@@ -96,8 +99,9 @@ def _load(config: ModelConfig) -> TorchRunner:
     route = AttentionRoute()
     shapes = keep_latents(model, route, probe_layers(model, route))
     parameters = model.num_parameters()
+    adapters = make_slots(model, route, config.adapters)
     loaded_bytes = weight_bytes(model)
-    prepared = _prepare(model, route, shapes, config)
+    prepared = _prepare(model, route, shapes, config, adapters)
     require_no_growth(model, sum(loaded_bytes.values()))
 
     vocab_size = _vocab_size(model, config.vocab_size)
@@ -117,9 +121,7 @@ def _load(config: ModelConfig) -> TorchRunner:
     cache_tokens = groups[0].num_blocks * config.block_size
     max_model_len = _max_model_len(use, cache_tokens)
     storage = allocate_groups(shapes, groups, block_size=config.block_size, device=device)
-    attention = step_attention(
-        storage, shapes, max_model_len, batch_invariant=config.batch_invariant
-    )
+    attention = step_attention(storage, shapes, max_model_len, config)
     forward = RaggedForward(model, route, attention)
     graphs = _graphs(forward, attention, config, max_model_len)
     if compilations is not None:
@@ -129,6 +131,7 @@ def _load(config: ModelConfig) -> TorchRunner:
         graphs=graphs,
         sampler=sampler,
         storage=storage,
+        adapters=adapters,
         compilations=compilations,
         description=RunnerDescription(
             architecture=type(model).__name__,
@@ -161,6 +164,7 @@ def _prepare(
     route: AttentionRoute,
     shapes: dict[int, LayerShape],
     config: ModelConfig,
+    adapters: AdapterSlots | None,
 ) -> _Prepared:
     """Pack or fuse weights where that pays, and run the self-check.
 
@@ -180,23 +184,26 @@ def _prepare(
         from app.model.cuda.layers import fuse as fuse_on_device
 
         noise = rounding_noise(model, case, expected)
-        fused = fuse_on_device(model, route, batch_invariant=config.batch_invariant)
+        fused = fuse_on_device(
+            model, route, batch_invariant=config.batch_invariant, adapters=adapters
+        )
         torch.cuda.empty_cache()  # what was joined lies beside its parts until they are given back
     elif config.pack_linears and can_fuse(model):
         noise = rounding_noise(model, case, expected) if noise is None else noise
         quantized = kinds_of(model)
-        packed = fuse(model, route)
+        packed = fuse(model, route, layers=adapters is None)
     elif config.pack_linears and can_pack(model.dtype, model.device):
         packed = pack_linears(model)
     if config.batch_invariant and model.device.type == "cpu":
         require_invariance(model)
     model.set_attn_implementation(route.name)
     storage = allocate(shapes, num_blocks=case.blocks, block_size=block_size, device=model.device)
-    attention = step_attention(
-        storage, shapes, case.blocks * block_size, batch_invariant=config.batch_invariant
-    )
+    attention = step_attention(storage, shapes, case.blocks * block_size, config)
     forward = RaggedForward(model, route, attention)
     check_ragged_step(model, forward, case, block_size, expected, noise)
+    if adapters is not None and config.adapters is not None:
+        adapters.attach(lambda: forward.run(lay_out(case.steps[0], block_size)))
+        fill_slots(adapters, config.adapters)
     if config.batch_invariant:
         check_invariance(forward, case, block_size)
     return _Prepared(packed_linears=packed, fused_layers=fused, quantized=quantized)
@@ -216,17 +223,20 @@ def step_attention(
     storage: KvStorage,
     shapes: Mapping[int, LayerShape],
     max_model_len: int,
-    *,
-    batch_invariant: bool = False,
+    config: ModelConfig,
 ) -> CpuAttention | TritonAttention:
     """Attention on the storage's device, for layers of these shapes."""
     if next(iter(storage.keys.values())).device.type == "cpu":
-        return CpuAttention(storage, batch_invariant=batch_invariant)
+        return CpuAttention(storage, batch_invariant=config.batch_invariant)
     # Imported where it is needed: triton is there with CUDA builds of torch only.
     from app.model.cuda.attention import TritonAttention
 
     return TritonAttention(
-        storage, shapes, max_model_len=max_model_len, batch_invariant=batch_invariant
+        storage,
+        shapes,
+        max_model_len=max_model_len,
+        batch_invariant=config.batch_invariant,
+        has_adapters=config.adapters is not None,
     )
 
 
@@ -280,7 +290,7 @@ def _rehearsed(
     whole = [n for n, options in route.options.items() if options.window is None] or [*shapes]
     most = budget.most_tokens(sum(shapes[layer].token_bytes for layer in whole))
     context = min(config.max_model_len or position_limit(model.config) or most, most)
-    attention = step_attention(storage, shapes, context, batch_invariant=config.batch_invariant)
+    attention = step_attention(storage, shapes, context, config)
     forward = RaggedForward(model, route, attention)
     limits = StepLimits(config.max_batch_tokens, config.max_running, config.max_rows_each, context)
     steps = largest_steps(

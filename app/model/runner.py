@@ -12,6 +12,7 @@ from torch import Tensor
 
 from app.core.cache import StateSlots
 from app.core.step import Draw, PendingDraws, StepPlan, StepResult
+from app.model.adapters.slots import AdapterSlots
 from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
@@ -79,6 +80,7 @@ class TorchRunner:
         graphs: CudaSteps | None,
         sampler: Sampler,
         storage: KvStorage,
+        adapters: AdapterSlots | None,
         description: RunnerDescription,
         compilations: KernelCompilations | None,
     ) -> None:
@@ -86,6 +88,7 @@ class TorchRunner:
         self._graphs = graphs
         self._compilations = compilations
         self._sampler = sampler
+        self.adapters = adapters
         self.description = description
         self.block_size = storage.block_size
         self.cache_groups = storage.groups
