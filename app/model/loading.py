@@ -19,9 +19,13 @@ from transformers.utils import logging as transformers_logging
 from transformers.utils.import_utils import is_accelerate_available
 
 from app.core.errors import UnsupportedModel
+from app.core.model_name import is_gguf
 from app.model.architecture import check_config, check_forward, remove_batch_effects
 from app.model.config import ModelConfig
 from app.model.device import warn_of_overflow
+from app.model.gguf.configuration import configuration
+from app.model.gguf.file import open_gguf
+from app.model.gguf.loading import load_gguf
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +36,7 @@ _LOAD_ERRORS = (OSError, ValueError, ImportError, KeyError, RuntimeError)
 def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
     """Read or make up the weights and put the model on ``device``, ready for inference.
 
-    Reads safetensors only and never runs code that comes with a model. Host memory: on the CPU
+    Reads safetensors and GGUF and never runs code that comes with a model. Host memory: on the CPU
     the weights are pages of their files where they are stored in ``dtype``, else one copy of them;
     on a GPU they go to the device one by one (see ``_placement``). Raises ``UnsupportedModel`` for
     what cannot be loaded, lacks weights or cannot be served exactly.
@@ -43,6 +47,8 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
     try:
         if config.random_weights:
             model = _with_random_weights(settings, dtype, device)
+        elif is_gguf(config.model):
+            model = load_gguf(open_gguf(config.model), settings, dtype)
         else:
             model = _with_stored_weights(config.model, dtype, device)
     except torch.OutOfMemoryError as error:
@@ -58,7 +64,12 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
 
 
 def read_config(model: str) -> PretrainedConfig:
-    """The model's ``config.json``. Raises ``UnsupportedModel`` where there is none to use."""
+    """The model's ``config.json``, or what a GGUF file says.
+
+    Raises ``UnsupportedModel`` where there is none to use.
+    """
+    if is_gguf(model):
+        return configuration(open_gguf(model))
     try:
         config: PretrainedConfig = AutoConfig.from_pretrained(model, trust_remote_code=False)
     except _LOAD_ERRORS as error:
@@ -67,7 +78,12 @@ def read_config(model: str) -> PretrainedConfig:
 
 
 def eos_token_ids(model: str) -> frozenset[int]:
-    """Token ids that end an answer, from ``generation_config.json``, else ``config.json``."""
+    """Token ids that end an answer, from ``generation_config.json``, else ``config.json``.
+
+    Of a GGUF file from its metadata.
+    """
+    if is_gguf(model):
+        return open_gguf(model).eos_token_ids()
     try:
         ids = GenerationConfig.from_pretrained(model).eos_token_id
     except OSError:

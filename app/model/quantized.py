@@ -6,10 +6,11 @@ Until then they multiply by the weight as floats: what the self-check holds the 
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from app.model.cpu.kernels.quantized_panels import QuantizedWeight, dequantize
+from app.model.cpu.kernels.quantized_panels import QuantizedWeight, dequantize, map_rows
 
 
 class QuantizedLinear(nn.Module):
@@ -25,3 +26,35 @@ class QuantizedLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[..., in_features] -> [..., out_features]; widens the whole weight, every time."""
         return F.linear(x, dequantize(self.stored, x.dtype), self.bias)
+
+
+class QuantizedEmbedding(nn.Module):
+    """An embedding whose rows are widened as they are looked up."""
+
+    def __init__(self, stored: QuantizedWeight, dtype: torch.dtype, scale: float | None) -> None:
+        """``scale`` multiplies every row once it is rounded to ``dtype``; None: nothing does."""
+        super().__init__()
+        self.num_embeddings = stored.outputs
+        self.embedding_dim = stored.inputs
+        self.stored = stored
+        self._dtype = dtype
+        self._scale = scale
+
+    @classmethod
+    def in_place_of(
+        cls, module: nn.Embedding, stored: QuantizedWeight
+    ) -> QuantizedEmbedding | None:
+        """None where the module is no plain embedding, nor one with a scale as Gemma's."""
+        scale = getattr(module, "scalar_embed_scale", None)
+        if type(module) is not nn.Embedding and scale is None:
+            return None
+        return cls(stored, module.weight.dtype, scale)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """[...] -> [..., embedding_dim]."""
+        flat = ids.flatten()
+        rows = dequantize(map_rows(lambda part: part[flat], self.stored), self._dtype)
+        rows = rows.view(*ids.shape, self.embedding_dim)
+        if self._scale is None:
+            return rows
+        return rows * torch.tensor(self._scale).to(self._dtype)
