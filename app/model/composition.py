@@ -51,6 +51,7 @@ from app.model.self_check import (
     rounding_noise,
     whole_logits,
 )
+from app.model.stored_quantization import require_no_growth, weight_bytes
 
 if TYPE_CHECKING:
     from app.model.cuda.attention import TritonAttention
@@ -85,7 +86,9 @@ def _load(config: ModelConfig) -> TorchRunner:
     route = AttentionRoute()
     shapes = probe_layers(model, route)
     parameters = model.num_parameters()
+    loaded_bytes = sum(weight_bytes(model).values())
     prepared = _prepare(model, route, shapes, config)
+    require_no_growth(model, loaded_bytes)
 
     vocab_size = _vocab_size(model, config.vocab_size)
     sampler = _sampler(vocab_size, device, dtype)

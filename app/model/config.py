@@ -38,6 +38,8 @@ class ModelConfig:
     """Rows of logits that one sequence may want of a step."""
     vocab_size: int | None = None
     """Token ids the tokenizer knows; wider logits are padding and never drawn. None: all."""
+    dequantize: bool = False
+    """Make 16-bit weights (those of ``dtype``) of ones that are stored in fewer bits."""
     random_weights: bool = False
     """Make weights up from the configuration (same every time); for benchmarks and tests."""
     threads: int | None = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -26,6 +27,11 @@ from app.model.device import warn_of_overflow
 from app.model.gguf.configuration import configuration
 from app.model.gguf.file import open_gguf
 from app.model.gguf.loading import load_gguf
+from app.model.stored_quantization import (
+    loading_options,
+    require_as_stored,
+    stored_quantization,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +56,10 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
         elif is_gguf(config.model):
             model = load_gguf(open_gguf(config.model), settings, dtype)
         else:
-            model = _with_stored_weights(config.model, dtype, device)
+            options = loading_options(settings, device, dequantize=config.dequantize)
+            model = _with_stored_weights(config.model, dtype, device, options)
+            if stored_quantization(settings) is not None and not config.dequantize:
+                require_as_stored(model)
     except torch.OutOfMemoryError as error:
         raise UnsupportedModel(
             f"the weights of {config.model} do not fit in the memory of the GPU: {error}"
@@ -59,8 +68,10 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
         raise UnsupportedModel(f"cannot load {config.model}: {error}") from error
     check_forward(model)
     remove_batch_effects(model, config.max_model_len)
-    ready: PreTrainedModel = model.requires_grad_(False).eval().to(device)
-    return ready
+    model.requires_grad_(False).eval()
+    if model.device != device:  # some quantised models refuse to be moved, even to where they are
+        model.to(device)  # type: ignore[arg-type]
+    return model
 
 
 def read_config(model: str) -> PretrainedConfig:
@@ -95,10 +106,12 @@ def eos_token_ids(model: str) -> frozenset[int]:
     return frozenset([ids] if isinstance(ids, int) else ids)
 
 
-def _with_stored_weights(model: str, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+def _with_stored_weights(
+    model: str, dtype: torch.dtype, device: torch.device, options: Mapping[str, Any]
+) -> PreTrainedModel:
     auto: Any = AutoModelForCausalLM
     loaded: PreTrainedModel
-    with _no_progress_bars():
+    with _quietly():
         loaded, report = auto.from_pretrained(
             model,
             dtype=dtype,
@@ -107,6 +120,7 @@ def _with_stored_weights(model: str, dtype: torch.dtype, device: torch.device) -
             attn_implementation="eager",
             output_loading_info=True,
             **_placement(device),
+            **options,
         )
     missing = sorted(report["missing_keys"])
     if missing:
@@ -135,12 +149,15 @@ def _placement(device: torch.device) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _no_progress_bars() -> Iterator[None]:
-    """Keep transformers from drawing bars between the lines of the log."""
+def _quietly() -> Iterator[None]:
+    """Keep transformers from drawing bars between the lines of the log, and from warning that what
+    it is told of quantised weights beside their own description is heeded."""
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "You passed `quantization_config`", UserWarning)
+            yield
     finally:
         if shown:
             transformers_logging.enable_progress_bar()
@@ -149,6 +166,10 @@ def _no_progress_bars() -> Iterator[None]:
 def _with_random_weights(
     settings: PretrainedConfig, dtype: torch.dtype, device: torch.device
 ) -> PreTrainedModel:
+    if stored_quantization(settings) is not None:
+        raise UnsupportedModel(
+            "random weights are not quantised: take quantization_config out of config.json"
+        )
     # Made where they are used: a CPU takes minutes for the billions of a large model.
     devices = [] if device.type == "cpu" else [torch.cuda.current_device()]
     with torch.random.fork_rng(devices=devices), device:

@@ -58,6 +58,9 @@ class Settings(BaseSettings):
     """Type of weights and cache."""
     device: DeviceName = "auto"
     """Where the model runs."""
+    dequantize: bool = False
+    """Where a model's weights are stored in 8 or 4 bits, make weights of dtype of them: for devices
+    that cannot run them as they are."""
     random_weights: bool = False
     """Random weights for a folder that has only a config: benchmarks."""
     cpu_threads: Count | None = None
@@ -243,6 +246,7 @@ class Settings(BaseSettings):
             max_running=engine.max_running,
             max_rows_each=1 + engine.max_draft_tokens,
             vocab_size=vocabulary_size,
+            dequantize=self.dequantize,
             random_weights=self.random_weights,
             threads=self.cpu_threads,
             batch_invariant=self.batch_invariant,

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from app.model.architecture import is_plain_linear
 from app.model.cpu.kernels import (
     panels,
     products,
@@ -105,7 +106,7 @@ def has_panels(module: nn.Module) -> bool:
     if isinstance(module, QuantizedLinear):
         return quantized_products.runs_here()
     return (
-        type(module) is nn.Linear
+        is_plain_linear(module)
         and module.weight.dtype == torch.bfloat16
         and module.in_features % 2 == 0
         and panels.runs_here()
