@@ -89,8 +89,13 @@ class _Exchange(HfQuantizer):  # type: ignore[misc]
     requires_calibration = False
 
     def _process_model_before_weight_loading(self, model: Any, **_: Any) -> Any:
+        model._keys_to_ignore_on_load_unexpected |= {r"\.(qweight|qzeros|scales|g_idx)$"}
         for name, weight in self.quantization_config.weights.items():
-            model.set_submodule(name, _holding(weight, name, model.get_submodule(name)))
+            try:
+                module = model.get_submodule(name)
+            except AttributeError as error:
+                raise UnsupportedModel(f"this model has no {name}, which is quantised") from error
+            model.set_submodule(name, _holding(weight, name, module))
         return model
 
     def is_serializable(self, *_: Any, **__: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,9 @@ from transformers.utils.import_utils import is_accelerate_available
 
 from app.core.errors import UnsupportedModel
 from app.core.model_name import is_gguf
+from app.model import gptq_awq
 from app.model.architecture import check_config, check_forward, remove_batch_effects
+from app.model.assembly import assemble
 from app.model.config import ModelConfig
 from app.model.device import warn_of_overflow
 from app.model.gguf.configuration import configuration
@@ -54,7 +57,10 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
         if config.random_weights:
             model = _with_random_weights(settings, dtype, device)
         elif is_gguf(config.model):
-            model = load_gguf(open_gguf(config.model), settings, dtype)
+            with _quietly():
+                model = load_gguf(open_gguf(config.model), settings, dtype)
+        elif device.type == "cpu" and not config.dequantize and _is_packed(settings):
+            model = _with_packed_weights(config.model, settings, dtype)
         else:
             options = loading_options(settings, device, dequantize=config.dequantize)
             model = _with_stored_weights(config.model, dtype, device, options)
@@ -129,6 +135,24 @@ def _with_stored_weights(
             f"{model} lacks {len(missing)} weights of its architecture, {missing[0]} among them"
         )
     return loaded
+
+
+def _is_packed(settings: PretrainedConfig) -> bool:
+    """Whether the weights are in a format that we have loops for, and transformers has none."""
+    stored = stored_quantization(settings)
+    return stored is not None and stored["quant_method"] in gptq_awq.METHODS
+
+
+def _with_packed_weights(
+    model: str, settings: PretrainedConfig, dtype: torch.dtype
+) -> PreTrainedModel:
+    stored = stored_quantization(settings)
+    assert stored is not None
+    weights = gptq_awq.read_weights(model, gptq_awq.layout_of(stored))
+    plain = copy.deepcopy(settings)
+    del plain.quantization_config  # transformers would look for the library that wrote it
+    with _quietly():
+        return assemble(plain, weights, dtype, folder=model)
 
 
 def _placement(device: torch.device) -> dict[str, Any]:
