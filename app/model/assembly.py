@@ -23,7 +23,8 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from app.core.errors import UnsupportedModel
 from app.model.cpu.kernels.quantized_panels import QuantizedWeight
-from app.model.quantized import QuantizedEmbedding, QuantizedLinear
+from app.model.quantized import QuantizedLinear
+from app.model.quantized_embedding import QuantizedEmbedding
 
 _METHOD = "leapjson-stored"
 

@@ -20,12 +20,13 @@ from transformers.activations import SiLUActivation
 from app.core.errors import UnsupportedModel
 from app.model.attention import AttentionRoute
 from app.model.cpu.attention import CpuAttention
-from app.model.cpu.kernels import jobs, panels, records, team
+from app.model.cpu.kernels import jobs, panels, quantized_products, records, team
 from app.model.cpu.packed_linear import replace_modules
 from app.model.cpu.weights import Linear, PanelWeights, has_panels, kind_of
 from app.model.device import cpu_has_amx
 from app.model.inputs import Ints
 from app.model.kv_storage import KvStorage
+from app.model.quantized import is_quantized
 
 _KNOWN = {"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer"}
 """All are: RMSNorm, attention with RoPE, RMSNorm, SwiGLU; Qwen 3 norms heads too."""
@@ -66,19 +67,20 @@ class PanelLinear(nn.Module):
         self.in_features = linear.in_features
         self.out_features = linear.out_features
         self._team = workers
-        self._weights = PanelWeights([linear])
+        self.weights = [PanelWeights([linear])]
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.contiguous()
         out = x.new_empty(*x.shape[:-1], self.out_features)
         rows = x.numel() // self.in_features
-        self._team.reserve(rows * self._weights.rounded_bytes)
+        (weights,) = self.weights
+        self._team.reserve(rows * weights.rounded_bytes)
         jobs.product(
             *self._team.shared,
             jobs.PRODUCT,
             rows,
             x.data_ptr(),
-            self._weights.address,
+            weights.address,
             1,
             0,
             out.data_ptr(),
@@ -99,13 +101,13 @@ class FusedLayer(nn.Module):
         self._route = route
         self._team = workers
         self._workspace = workspace
-        self._kept: list[Tensor | PanelWeights] = []
         attention, mlp = layer.self_attn, layer.mlp
         self._options = options = route.options[number]
         qkv = PanelWeights([attention.q_proj, attention.k_proj, attention.v_proj])
         out = PanelWeights([attention.o_proj])
         gate_up = PanelWeights.interleaved(mlp.gate_proj, mlp.up_proj)
         down = PanelWeights([mlp.down_proj])
+        self.weights = [qkv, out, gate_up, down]
         q_norm, k_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
         values = {
             "hidden": attention.q_proj.in_features,
@@ -114,15 +116,15 @@ class FusedLayer(nn.Module):
             "kv_heads": attention.k_proj.out_features // attention.head_dim,
             "dim": attention.head_dim,
             "window": options.window or 0,
-            "norm": self._keep(layer.input_layernorm.weight),
-            "qkv": self._own(qkv),
+            "norm": self._keep("norm", layer.input_layernorm.weight),
+            "qkv": qkv.address,
             "qkv_parts": qkv.parts,
-            "q_norm": self._keep(None if q_norm is None else q_norm.weight),
-            "k_norm": self._keep(None if k_norm is None else k_norm.weight),
-            "out": self._own(out),
-            "mlp_norm": self._keep(layer.post_attention_layernorm.weight),
-            "gate_up": self._own(gate_up),
-            "down": self._own(down),
+            "q_norm": self._keep("q_norm", None if q_norm is None else q_norm.weight),
+            "k_norm": self._keep("k_norm", None if k_norm is None else k_norm.weight),
+            "out": out.address,
+            "mlp_norm": self._keep("mlp_norm", layer.post_attention_layernorm.weight),
+            "gate_up": gate_up.address,
+            "down": down.address,
             "eps": layer.input_layernorm.variance_epsilon,
             "mlp_eps": layer.post_attention_layernorm.variance_epsilon,
             "head_eps": 0.0 if q_norm is None else q_norm.variance_epsilon,
@@ -131,20 +133,15 @@ class FusedLayer(nn.Module):
         for name, value in values.items():
             workers.layers[number][name] = value
         workspace.rounded_bytes = max(
-            workspace.rounded_bytes, *[each.rounded_bytes for each in (qkv, out, gate_up, down)]
+            workspace.rounded_bytes, *[each.rounded_bytes for each in self.weights]
         )
 
-    def _own(self, weights: PanelWeights) -> int:
-        """The address of its records, which live as long as this layer."""
-        self._kept.append(weights)
-        return weights.address
-
-    def _keep(self, tensor: Tensor | None) -> int:
+    def _keep(self, name: str, tensor: Tensor | None) -> int:
         """The address of a tensor that lives as long as this layer; 0 for none."""
         if tensor is None:
             return 0
         kept = tensor.detach().contiguous()
-        self._kept.append(kept)
+        self.register_buffer(name, kept, persistent=False)
         return kept.data_ptr()
 
     def forward(
@@ -251,10 +248,13 @@ def _pool_slots(storage: KvStorage, group: int) -> int:
 def can_fuse(model: PreTrainedModel) -> bool:
     """Whether these loops are the fastest way to run the model.
 
-    With AMX they are not: it multiplies many rows several times as fast as AVX512-BF16.
+    With AMX they are not: it multiplies many rows several times as fast as AVX512-BF16. Quantised
+    weights have no other.
     """
     if model.device.type != "cpu" or model.dtype != torch.bfloat16:
         return False
+    if is_quantized(model):
+        return quantized_products.runs_here()
     return panels.runs_here() and not cpu_has_amx()
 
 

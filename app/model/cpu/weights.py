@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from app.model.architecture import is_plain_linear
 from app.model.cpu.kernels import (
@@ -19,7 +22,9 @@ from app.model.cpu.kernels import (
 )
 from app.model.cpu.kernels.quantized_panels import PanelKind
 from app.model.cpu.kernels.rounded_rows import ROUNDED_BYTES
+from app.model.cpu.packed_linear import PackedLinear
 from app.model.quantized import QuantizedLinear
+from app.model.stored_quantization import weight_bytes
 
 Linear = nn.Linear | QuantizedLinear
 
@@ -48,6 +53,7 @@ class PanelWeights:
     def _start(self, count: int) -> None:
         self._records = np.zeros(count, dtype=records.WEIGHT)
         self._kept: list[Tensor] = []
+        self._bytes: Counter[str] = Counter()
 
     @property
     def address(self) -> int:
@@ -64,6 +70,11 @@ class PanelWeights:
         record = self._records[0]
         return int(record["units"] * record["input_bytes"] * record["rounds"])
 
+    @property
+    def bytes_by_type(self) -> dict[str, int]:
+        """Of the panels and biases."""
+        return dict(self._bytes)
+
     def _put(
         self, number: int, like: Linear, data: Tensor, bias: Tensor | None, outputs: int
     ) -> None:
@@ -71,9 +82,11 @@ class PanelWeights:
         record = self._records[number]
         data = data.contiguous()
         self._kept.append(data)
+        self._bytes["bfloat16" if kind is None else f"int{kind.bits}"] += data.nbytes
         if bias is not None:
             bias = bias.detach().bfloat16().contiguous()
             self._kept.append(bias)
+            self._bytes["bfloat16"] += bias.nbytes
         if kind is None:
             unit, unit_bytes, input_bytes = 2, 4 * panels.WIDTH, 4
             multiply = panels.entry()
@@ -99,6 +112,18 @@ class PanelWeights:
 def kind_of(linear: Linear) -> PanelKind | None:
     """None: bfloat16."""
     return linear.stored.kind if isinstance(linear, QuantizedLinear) else None
+
+
+def held_bytes(model: PreTrainedModel) -> dict[str, int]:
+    """Memory of all weights on the CPU by the name of their type, panels and packed ones, too."""
+    found = Counter(weight_bytes(model))
+    for module in model.modules():
+        held: Any = getattr(module, "weights", ())
+        for weights in held if isinstance(held, list) else ():
+            found.update(weights.bytes_by_type)
+        if isinstance(module, PackedLinear):
+            found["bfloat16"] += module.nbytes
+    return dict(found)
 
 
 def has_panels(module: nn.Module) -> bool:

@@ -15,7 +15,8 @@ from transformers import AutoModelForCausalLM
 
 from app.core.errors import UnsupportedModel
 from app.model.loading import eos_token_ids, load_model, read_config
-from app.model.quantized import QuantizedEmbedding, QuantizedLinear
+from app.model.quantized import QuantizedLinear
+from app.model.quantized_embedding import QuantizedEmbedding
 from tests.model.gguf.files import Kind, all_as, as_q4_k_m, tiny_model, write_gguf
 from tests.model.tiny import VOCAB, runner_config
 

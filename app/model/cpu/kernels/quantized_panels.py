@@ -49,6 +49,11 @@ class PanelKind(NamedTuple):
     """Of 4 bits in groups of 32: a minimum a group."""
 
     @property
+    def name(self) -> str:
+        """Of a weight so stored, for people."""
+        return f"int{self.bits} by {self.group}" + (" with minima" if self.minima else "")
+
+    @property
     def block_bytes(self) -> int:
         heads = BLOCK // self.group + self.minima
         return WIDTH * (BLOCK * self.bits // 8 + 2 * heads)
