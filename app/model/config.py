@@ -28,7 +28,8 @@ class ModelConfig:
     """What ``load_runner`` needs to know. Only ``model`` has no default."""
 
     model: str
-    """A folder with ``config.json`` and safetensors weights, or a name on the Hugging Face Hub."""
+    """A folder with ``config.json`` and safetensors weights, a name on the Hugging Face Hub, or the
+    path of a GGUF file."""
     dtype: DTypeName = "auto"
     """``auto``: bfloat16 where it is in hardware, else float16 on GPUs that have fast products of
     it, else float32."""

@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.constraint.limits import Limits
+from app.core.model_name import gguf_stem, is_gguf
 from app.demo import MODEL_PATH
 from app.engine.config import EngineConfig
 from app.http.config import Whitespace
@@ -55,7 +56,7 @@ class Settings(BaseSettings):
     )
 
     model: str = str(MODEL_PATH)
-    """Model folder or Hugging Face name; the embedded demo by default."""
+    """Model folder, Hugging Face name or GGUF file; the embedded demo by default."""
     served_model_name: str | None = None
     """Name that requests give; by default the model's own."""
     host: str = "127.0.0.1"
@@ -262,6 +263,8 @@ class Settings(BaseSettings):
             return self.served_model_name
         if self.model == str(MODEL_PATH):
             return "leapjson-demo"
+        if is_gguf(self.model):
+            return gguf_stem(self.model)
         folder = Path(self.model)
         return folder.resolve().name if folder.is_dir() else self.model
 
