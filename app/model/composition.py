@@ -22,6 +22,7 @@ from app.model.cpu.cores import granted_cores
 from app.model.cpu.layers import can_fuse, fuse, require_invariance
 from app.model.cpu.packed_linear import can_pack, pack_linears
 from app.model.cpu.sampling import CpuSampler
+from app.model.cpu.scan import CpuScan
 from app.model.cuda.memory import CudaMemory, MemoryBudget
 from app.model.device import (
     choose_device,
@@ -31,7 +32,7 @@ from app.model.device import (
     spare_tokens,
 )
 from app.model.failures import naming_failures
-from app.model.forward import RaggedForward
+from app.model.forward import RaggedForward, StepStates
 from app.model.kv_storage import (
     CacheUse,
     KvStorage,
@@ -41,16 +42,19 @@ from app.model.kv_storage import (
     groups_within,
 )
 from app.model.loading import load_model
+from app.model.recurrent import RecurrentRoute
 from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
 from app.model.runner import RunnerDescription, TorchRunner
 from app.model.sampling import Sampler
 from app.model.self_check import (
+    CHECKED_SLOTS,
     check_invariance,
     check_ragged_step,
     make_case,
     rounding_noise,
     whole_logits,
 )
+from app.model.state_storage import StateStorage, allocate_states, slots_within
 
 if TYPE_CHECKING:
     from app.model.cuda.attention import TritonAttention
@@ -59,6 +63,8 @@ if TYPE_CHECKING:
 
 _CPU_CACHE_BYTES = 1 << 30
 _CHECK_BLOCK_SIZE = 16
+_BOUNDLESS_LEN = 1 << 15
+"""Positions a sequence may have where neither a setting, nor the model, nor a cache says."""
 
 
 def load_runner(config: ModelConfig) -> TorchRunner:
@@ -82,15 +88,17 @@ def _load(config: ModelConfig) -> TorchRunner:
     budget = _memory_budget(config, device)
     model = load_model(config, device, dtype)
     compilations = _count_compilations(device)
-    route = AttentionRoute()
-    shapes = probe_layers(model, route)
+    route, recurrent = AttentionRoute(), RecurrentRoute(model)
+    shapes = probe_layers(model, route, recurrent)
+    require_recurrent_here(recurrent, device)
     parameters = model.num_parameters()
-    prepared = _prepare(model, route, shapes, config)
+    prepared = _prepare(model, route, recurrent, shapes, config)
 
     vocab_size = _vocab_size(model, config.vocab_size)
     sampler = _sampler(vocab_size, device, dtype)
     if budget is None:
-        cache_bytes = config.kv_cache_bytes or _CPU_CACHE_BYTES
+        own = _CPU_CACHE_BYTES * (2 if recurrent.shapes else 1)
+        cache_bytes = config.kv_cache_bytes or own
     else:
         cache_bytes = _rehearsed(budget, config, model, route, shapes, sampler, vocab_size)
         budget.settle()
@@ -100,14 +108,21 @@ def _load(config: ModelConfig) -> TorchRunner:
         config.max_running,
         config.max_batch_tokens,
     )
+    states = None
+    if recurrent.shapes:
+        slots = slots_within(
+            cache_bytes, recurrent.shapes, shapes, config.block_size, config.max_running
+        )
+        states = allocate_states(recurrent.shapes, slots, device)
+        cache_bytes -= states.nbytes
     groups = groups_within(cache_bytes, shapes, config.block_size, use)
-    cache_tokens = groups[0].num_blocks * config.block_size
+    cache_tokens = groups[0].num_blocks * config.block_size if groups else None
     max_model_len = _max_model_len(use, cache_tokens)
     storage = allocate_groups(shapes, groups, block_size=config.block_size, device=device)
     attention = step_attention(
         storage, shapes, max_model_len, batch_invariant=config.batch_invariant
     )
-    forward = RaggedForward(model, route, attention)
+    forward = RaggedForward(model, route, attention, step_states(recurrent, states))
     graphs = _graphs(forward, attention, config, max_model_len)
     if compilations is not None:
         compilations.loaded()
@@ -116,6 +131,7 @@ def _load(config: ModelConfig) -> TorchRunner:
         graphs=graphs,
         sampler=sampler,
         storage=storage,
+        states=states,
         compilations=compilations,
         description=RunnerDescription(
             architecture=type(model).__name__,
@@ -126,7 +142,7 @@ def _load(config: ModelConfig) -> TorchRunner:
             fused_layers=prepared.fused_layers,
             batch_invariant=config.batch_invariant,
             cuda_graphs=0 if graphs is None else graphs.count,
-            cache_tokens=cache_tokens,
+            cache_tokens=cache_tokens or 0,
             window_tokens=tuple([g.num_blocks * config.block_size for g in groups[1:]]),
             max_model_len=max_model_len,
             spare_tokens=spare_tokens(device),
@@ -143,6 +159,7 @@ class _Prepared:
 def _prepare(
     model: PreTrainedModel,
     route: AttentionRoute,
+    recurrent: RecurrentRoute,
     shapes: dict[int, LayerShape],
     config: ModelConfig,
 ) -> _Prepared:
@@ -152,7 +169,8 @@ def _prepare(
     """
     block_size = min(config.block_size, _CHECK_BLOCK_SIZE)
     groups = len({shape.window for shape in shapes.values()})
-    case = make_case(model.config.get_text_config().vocab_size, block_size, groups)
+    vocab_size = model.config.get_text_config().vocab_size
+    case = make_case(vocab_size, block_size, groups, states=bool(recurrent.shapes))
     expected = whole_logits(model, case, "eager")
     noise, packed, fused = None, 0, 0
     if model.device.type == "cuda":
@@ -174,7 +192,8 @@ def _prepare(
     attention = step_attention(
         storage, shapes, case.blocks * block_size, batch_invariant=config.batch_invariant
     )
-    forward = RaggedForward(model, route, attention)
+    states = allocate_states(recurrent.shapes, CHECKED_SLOTS, model.device)
+    forward = RaggedForward(model, route, attention, step_states(recurrent, states))
     check_ragged_step(model, forward, case, block_size, expected, noise)
     if config.batch_invariant:
         check_invariance(forward, case, block_size)
@@ -199,7 +218,7 @@ def step_attention(
     batch_invariant: bool = False,
 ) -> CpuAttention | TritonAttention:
     """Attention on the storage's device, for layers of these shapes."""
-    if next(iter(storage.keys.values())).device.type == "cpu":
+    if all(keys.device.type == "cpu" for keys in storage.keys.values()):
         return CpuAttention(storage, batch_invariant=batch_invariant)
     # Imported where it is needed: triton is there with CUDA builds of torch only.
     from app.model.cuda.attention import TritonAttention
@@ -207,6 +226,22 @@ def step_attention(
     return TritonAttention(
         storage, shapes, max_model_len=max_model_len, batch_invariant=batch_invariant
     )
+
+
+def require_recurrent_here(recurrent: RecurrentRoute, device: torch.device) -> None:
+    """Raises ``UnsupportedModel`` for recurrent layers on a GPU, which has no scans."""
+    if recurrent.mixers and device.type != "cpu":
+        kinds = ", ".join(sorted({*recurrent.mixers.values()}))
+        raise UnsupportedModel(
+            f"recurrent layers ({kinds}) run on the CPU only; set device to cpu for this model"
+        )
+
+
+def step_states(recurrent: RecurrentRoute, states: StateStorage | None) -> StepStates | None:
+    """The scans of a model's recurrent layers over ``states``; None: it has none."""
+    if states is None or not recurrent.shapes:
+        return None
+    return StepStates(recurrent, CpuScan(states))
 
 
 def _graphs(
@@ -284,8 +319,11 @@ def _vocab_size(model: PreTrainedModel, asked: int | None) -> int:
     return asked or width
 
 
-def _max_model_len(use: CacheUse, cache_tokens: int) -> int:
+def _max_model_len(use: CacheUse, cache_tokens: int | None) -> int:
+    """``cache_tokens`` None: the model has no attention, whose cache would be a bound."""
     asked, limit = use.asked, use.limit
+    if cache_tokens is None:
+        cache_tokens = max(asked or 0, limit or _BOUNDLESS_LEN)
     if asked is None:
         return cache_tokens if limit is None else min(limit, cache_tokens)
     if limit is not None and asked > limit:

@@ -58,6 +58,8 @@ class PanelLinear(nn.Module):
         self.out_features = linear.out_features
         self._team = workers
         self._panels = panels.pack(linear.weight.detach())
+        self.weight = linear.weight.new_empty(0)
+        """Some models ask for its dtype."""
         self._bias = linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
