@@ -68,6 +68,8 @@ class PanelLinear(nn.Module):
         self.out_features = linear.out_features
         self.team = workers
         self.weights = [PanelWeights([linear])]
+        self.weight = linear.weight.new_empty(0)
+        """Some models ask for its dtype."""
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.contiguous()
