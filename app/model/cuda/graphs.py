@@ -265,6 +265,7 @@ class CudaSteps:
             ],
             tables=min(bucket.tokens * sequence_blocks * groups, _MOST_TABLE_BLOCKS),
             adapters=self.attention.has_adapters,
+            states=self.attention.state_sizes(bucket.tokens, bucket.tokens),
         )
 
     def _nothing(self) -> StepArrays:
@@ -284,6 +285,7 @@ class CudaSteps:
             lists=[ListSizes(_WARM_TOKENS, _WARM_TOKENS, 1)] * len(self.attention.kinds),
             tables=1,
             adapters=self.attention.has_adapters,
+            states=self.attention.state_sizes(_WARM_TOKENS, 1),
         )
         nothing = self._nothing()
         buffers = StepBuffers(self._device, layout.end)
