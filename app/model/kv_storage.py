@@ -71,7 +71,9 @@ class KvStorage:
     """
 
     block_size: int
+    device: torch.device
     groups: tuple[CacheGroup, ...]
+    """None where the model has no attention."""
     keys: Mapping[int, Tensor]
     values: Mapping[int, Tensor]
 
@@ -135,7 +137,9 @@ def allocate_groups(
             else:
                 size = (slots, shape.kv_heads, shape.value_dim)
                 values[layer] = zeros(size, shape.dtype, device)
-    return KvStorage(block_size=block_size, groups=tuple(groups), keys=keys, values=values)
+    return KvStorage(
+        block_size=block_size, device=device, groups=tuple(groups), keys=keys, values=values
+    )
 
 
 def groups_within(

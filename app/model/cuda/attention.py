@@ -102,7 +102,7 @@ class TritonAttention:
         self.storage = storage
         self.has_adapters = has_adapters
         self._recurrent = recurrent
-        self._device = next(iter(storage.keys.values())).device
+        self._device = storage.device
         limits = device or this_device(self._device)
         self._limits = limits
         kinds: dict[Kind, int] = {}
@@ -123,9 +123,12 @@ class TritonAttention:
             )
         self.kinds = tuple(kinds)
 
-        floats = max(each.q_heads * each.value_dim for each in self._layers.values())
-        q_heads = max(each.q_heads for each in self._layers.values())
-        for_a_tile = max(kind.long_tokens * most_chunks(kind, max_model_len) for kind in kinds)
+        layers = self._layers.values()
+        floats = max([each.q_heads * each.value_dim for each in layers], default=1)
+        q_heads = max([each.q_heads for each in layers], default=1)
+        for_a_tile = max(
+            [kind.long_tokens * most_chunks(kind, max_model_len) for kind in kinds], default=1
+        )
         if partial_tokens is None:
             partial_tokens = min(
                 _PARTIAL_BYTES // (4 * (floats + 2 * q_heads)), _MOST_PARTIAL_TOKENS
