@@ -1,8 +1,12 @@
-"""Recurrent layers on CUDA against the CPU's loops: on a GPU where there is one, else interpreted."""
+"""Recurrent layers on CUDA against the CPU's loops: on a GPU if there is one, else interpreted."""
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -168,3 +172,17 @@ def test_states_and_results_are_those_of_the_cpu(kind: str, padding: int) -> Non
     ):
         if one is not None and other is not None:
             torch.testing.assert_close(one.cpu(), other, **tolerance)
+
+
+def test_the_kernels_compile_for_gpus_that_are_not_here() -> None:
+    # The interpreter accepts Python that the compiler refuses, so it alone proves too little.
+    environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.model.compile_scans", "80", "90", "100"],
+        env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    compiled = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(compiled) == 3 * 6
+    assert {each["gpu"] for each in compiled} == {80, 90, 100}
+    assert max(each["shared"] for each in compiled) <= 48 << 10
