@@ -162,9 +162,13 @@ class KeptStates:
         assert not self.states
         self.last = position
         if prefix is not None:
-            assert prefix.checkpoint, "nobody can start where there is no checkpoint"
-            pool.share(prefix.checkpoint)
-            self.states.append(KeptState(position, prefix.checkpoint))
+            self.hold(pool, prefix, position)
+
+    def hold(self, pool: StatePool, prefix: Prefix, position: int) -> None:
+        """Keep the checkpoint of ``prefix``, behind all that is kept already."""
+        assert prefix.checkpoint, "nobody can start where there is no checkpoint"
+        pool.share(prefix.checkpoint)
+        self.states.append(KeptState(position, prefix.checkpoint))
 
     def due(self, start: int, end: int, interval: int) -> list[int]:
         """Block borders behind ``start``, up to ``end``, to save a checkpoint at: those that were

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from app.core.cache import StateSlots
+from app.core.constraint import Constraint
 from app.core.request import EngineRequest, SamplingParams
 from app.core.step import Span
 from app.engine import Engine, EngineConfig
@@ -123,6 +124,14 @@ def test_long_prompts_have_checkpoints_at_intervals() -> None:
     assert borders[:7] == [16, 32, 48, 50, 64, 80, 96]
 
 
+@pytest.mark.parametrize("order", ["serial", "overlapped"], indirect=True)
+def test_a_conversation_goes_on_from_a_checkpoint_in_its_last_answer() -> None:
+    engine = recurrent(interval=4)
+    first = answer_of(engine, request("first", [5] * 3, max_tokens=14))
+    second = answer_of(engine, request("second", [5] * 3 + first.tokens + [6, 6], max_tokens=2))
+    assert cached(second) == 16
+
+
 def test_a_checkpoint_is_found_within_its_scope_only() -> None:
     engine = recurrent()
     found = []
@@ -168,7 +177,7 @@ def test_a_long_prompt_is_computed_in_one_slot() -> None:
 def test_states_before_drafted_tokens_are_kept_where_there_is_room() -> None:
     language = constraint(*templates('{"na', ["me", "or", "b"], '": 1', ["2", "1"], "}"))
     offsets: dict[int, list[list[int]]] = {}
-    for slots in (40, 3):
+    for slots in (40, 5, 3):
         engine = recurrent(slots=slots, model=ScriptedModel(VOCABULARY))
         drafted = 0
         for seed in range(10):
@@ -189,6 +198,8 @@ def test_states_before_drafted_tokens_are_kept_where_there_is_room() -> None:
         for span, drawn in rows:
             if len(drawn) > 1 and slots == 40:
                 assert set(drawn) <= {done for done, _ in span.saves}
+    assert max(map(len, offsets[40])) > 2
+    assert max(map(len, offsets[5])) == 2, "before the first drafted token, and at the end"
     assert offsets[3]
     assert all(len(saves) == 1 for saves in offsets[3])
 
@@ -230,7 +241,7 @@ def test_a_preempted_answer_starts_again_from_a_checkpoint() -> None:
 @pytest.mark.parametrize("allowed", [None, LANGUAGES[0]])
 @pytest.mark.parametrize("slots", [3, 4, 7])
 def test_with_few_slots_answers_wait_for_each_other_and_all_come_to_an_end(
-    slots: int, allowed: object
+    slots: int, allowed: Constraint | None
 ) -> None:
     requests = [
         replace(request(f"{i}", f"{i}", max_tokens=25, sampling=HOT), constraint=allowed)

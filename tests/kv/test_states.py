@@ -37,7 +37,7 @@ def checkpoint(pool: StatePool, prefix: Prefix) -> int:
 
 
 def test_too_few_slots_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="2 slots for recurrent states.*needs 3"):
+    with pytest.raises(ValueError, match=r"2 slots for recurrent states.*needs 3"):
         make_pool(LEAST_SLOTS - 1)
     make_pool(LEAST_SLOTS)
 
