@@ -41,9 +41,9 @@ class RaggedForward:
         """``states`` None: the model has no recurrent layer."""
         self._model = model
         self._route = route
-        self._attention = attention
+        self.attention = attention
         self._states = states
-        self._device = model.device
+        self.device = model.device
         self._takes_positions = takes_positions(model)
 
     @torch.inference_mode()
@@ -53,7 +53,7 @@ class RaggedForward:
         Writes keys and values of all the step's tokens, and the states its spans save. On CUDA it
         returns before they are done.
         """
-        self._attention.begin(step)
+        self.attention.begin(step)
         if self._states is not None:
             self._states.scan.begin(step)
         return self.compute(
@@ -68,7 +68,7 @@ class RaggedForward:
         ``logits_rows`` 0 gives logits for all T rows.
         """
         states = self._states
-        self._route.target = self._attention
+        self._route.target = self.attention
         if states is not None:
             states.route.target = states.scan
         try:
@@ -86,4 +86,4 @@ class RaggedForward:
         return logits
 
     def _to_device(self, values: Ints) -> Tensor:
-        return torch.from_numpy(values).to(self._device, non_blocking=True)
+        return torch.from_numpy(values).to(self.device, non_blocking=True)
