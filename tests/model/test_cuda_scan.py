@@ -142,13 +142,13 @@ def convolution(rows: int, *, biased: bool, activation: str | None, dtype: torch
 F32, BF16 = torch.float32, torch.bfloat16
 KINDS: dict[str, tuple[Callable[..., Call], dict[str, Any], tuple[int, ...] | None]] = {
     "delta rule": (
-        delta_rule, {"by_channel": False, "normalize": True, "dtype": F32}, (4, 20, 24)
+        delta_rule, {"by_channel": False, "normalize": True, "dtype": F32}, (4, 24, 20)
     ),
     "delta rule, decay by channel": (
-        delta_rule, {"by_channel": True, "normalize": False, "dtype": F32}, (4, 20, 24)
+        delta_rule, {"by_channel": True, "normalize": False, "dtype": F32}, (4, 24, 20)
     ),
     "delta rule in bfloat16": (
-        delta_rule, {"by_channel": False, "normalize": True, "dtype": BF16}, (4, 20, 24)
+        delta_rule, {"by_channel": False, "normalize": True, "dtype": BF16}, (4, 24, 20)
     ),
     "mamba 2": (mamba2, {"skips": True, "dtype": F32}, (4, 12, 20)),
     "mamba 2 in bfloat16": (mamba2, {"skips": False, "dtype": BF16}, (4, 12, 20)),
