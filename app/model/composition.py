@@ -89,7 +89,7 @@ def _load(config: ModelConfig) -> TorchRunner:
     route = AttentionRoute()
     shapes = probe_layers(model, route)
     parameters = model.num_parameters()
-    adapters = make_slots(model, route, config.adapters)
+    adapters = make_slots(model, route, config)
     loaded_bytes = sum(weight_bytes(model).values())
     prepared = _prepare(model, route, shapes, config, adapters)
     require_no_growth(model, loaded_bytes)
