@@ -8,6 +8,7 @@ from typing import Literal
 
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
 DeviceName = Literal["auto", "cpu", "cuda"]
+QuantizeName = Literal["int8", "int4"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ class ModelConfig:
     """What ``load_runner`` needs to know. Only ``model`` has no default."""
 
     model: str
-    """A folder with ``config.json`` and safetensors weights, or a name on the Hugging Face Hub."""
+    """A folder with ``config.json`` and safetensors weights, a name on the Hugging Face Hub, or the
+    path of a GGUF file."""
     dtype: DTypeName = "auto"
     """``auto``: bfloat16 where it is in hardware, else float16 on GPUs that have fast products of
     it, else float32."""
@@ -52,6 +54,9 @@ class ModelConfig:
     """Token ids the tokenizer knows; wider logits are padding and never drawn. None: all."""
     dequantize: bool = False
     """Make 16-bit weights (those of ``dtype``) of ones that are stored in fewer bits."""
+    quantize: QuantizeName | None = None
+    """Round the weights of linear layers to so many bits at load, a scale for each 32 inputs; on
+    the CPU alone. None: as they are."""
     random_weights: bool = False
     """Make weights up from the configuration (same every time); for benchmarks and tests."""
     threads: int | None = None

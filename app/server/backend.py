@@ -59,10 +59,12 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
     from app.engine import Engine as RealEngine
     from app.model.composition import load_runner
     from app.model.device import choose_device, spare_tokens
+    from app.model.gguf.file import file_on_disk
     from app.model.loading import eos_token_ids
     from app.text import HfTokenizer
     from app.text import Vocabulary as RealVocabulary
 
+    settings = settings.model_copy(update={"model": file_on_disk(settings.model)})
     tokenizer = HfTokenizer.load(settings.model)
     chat_format = detect(tokenizer.chat_template, tokenizer.special_tokens)
     tokenizer.make_writable(chat_format.markers())

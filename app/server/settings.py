@@ -11,10 +11,17 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.constraint.limits import Limits
+from app.core.model_name import gguf_stem, is_gguf
 from app.demo import MODEL_PATH
 from app.engine.config import EngineConfig
 from app.http.config import Whitespace
-from app.model.config import AdaptersConfig, DeviceName, DTypeName, ModelConfig
+from app.model.config import (
+    AdaptersConfig,
+    DeviceName,
+    DTypeName,
+    ModelConfig,
+    QuantizeName,
+)
 from app.serving.adapters import NAME
 from app.serving.compiling.pool import CompileLimits
 from app.serving.compiling.worker_process import PATIENCE
@@ -49,7 +56,7 @@ class Settings(BaseSettings):
     )
 
     model: str = str(MODEL_PATH)
-    """Model folder or Hugging Face name; the embedded demo by default."""
+    """Model folder, Hugging Face name or GGUF file; the embedded demo by default."""
     served_model_name: str | None = None
     """Name that requests give; by default the model's own."""
     host: str = "127.0.0.1"
@@ -64,6 +71,8 @@ class Settings(BaseSettings):
     dequantize: bool = False
     """Where a model's weights are stored in 8 or 4 bits, make weights of dtype of them: for devices
     that cannot run them as they are."""
+    quantize: QuantizeName | None = None
+    """Round the weights of linear layers to 8 or 4 bits at load, on the CPU."""
     random_weights: bool = False
     """Random weights for a folder that has only a config: benchmarks."""
     cpu_threads: Count | None = None
@@ -254,6 +263,8 @@ class Settings(BaseSettings):
             return self.served_model_name
         if self.model == str(MODEL_PATH):
             return "leapjson-demo"
+        if is_gguf(self.model):
+            return gguf_stem(self.model)
         folder = Path(self.model)
         return folder.resolve().name if folder.is_dir() else self.model
 
@@ -293,6 +304,7 @@ class Settings(BaseSettings):
             max_rows_each=1 + engine.max_draft_tokens,
             vocab_size=vocabulary_size,
             dequantize=self.dequantize,
+            quantize=self.quantize,
             random_weights=self.random_weights,
             threads=self.cpu_threads,
             batch_invariant=self.batch_invariant,
