@@ -3,12 +3,12 @@
 A layout cuts the buffer into parts; each begins at a multiple of 16 bytes, as kernels are compiled
 for pointers that do::
 
-    ids   | positions | slots by group | logits rows | drawn rows | adapters | states | lists | tables
-    N int64 N int64     N int64 each     R int64       N int32      N int32    int32    int32   int32
+    ids   | positions | slots by group | logits rows | drawn rows | adapters | states | lists | ...
+    N int64 N int64     N int64 each     R int64       N int32      N int32    int32    int32
 
 A captured graph has a layout of its own, for the most that it takes; a step that runs as it is has
-one of just its size. Of the tables, the last part, only what is used is copied. Host buffers take
-turns, so that the next step is laid out while the device still copies this one; the device's
+one of just its size. Last come tables (int32), of which only what is used is copied. Host buffers
+take turns, so that the next step is laid out while the device still copies this one; the device's
 buffer is read and written by one stream, in order.
 """
 
