@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import openai
 import pytest
 
 from app.core.adapters import Adapter
-from tests.http.harness import CHAT, chat, client_of, sdk_of
+from tests.http.harness import CHAT, CONFIG, chat, client_of, sdk_of
 from tests.serving.fakes import Bench, FakeSlots
 
 LEGAL = Adapter("legal", 1, 0, "/adapters/legal", "identity", 1700000001)
@@ -102,6 +103,14 @@ async def test_adapters_are_loaded_and_unloaded_as_vllm_and_openai_call_it(tmp_p
     assert twice.status_code == 404
     assert deleted.json()["id"] == "demo:legal"
     assert (base.status_code, base.json()["error"]["param"]) == (400, "model")
+
+
+@pytest.mark.parametrize("has_adapters", [False, True])
+async def test_openapi_admits_names_of_adapters_where_there_may_be_some(has_adapters: bool) -> None:
+    async with client_of(bench(), replace(CONFIG, has_adapters=has_adapters)) as client:
+        document = (await client.get("/openapi.json")).json()
+    model = document["components"]["schemas"]["ChatCompletionRequest"]["properties"]["model"]
+    assert model.get("enum") == (None if has_adapters else ["demo"])
 
 
 @pytest.mark.parametrize(
