@@ -45,6 +45,7 @@ from app.model.loading import load_model
 from app.model.quantized import (
     ROUNDING,
     check_rounding,
+    is_quantized,
     kinds_of,
     quantize_linears,
     require_quantizable,
@@ -60,6 +61,7 @@ from app.model.self_check import (
     whole_logits,
 )
 from app.model.stored_quantization import require_no_growth, weight_bytes
+from app.model.stored_weights import run_as_stored, stored_parameters
 
 if TYPE_CHECKING:
     from app.model.cuda.attention import TritonAttention
@@ -88,13 +90,14 @@ def _load(config: ModelConfig) -> TorchRunner:
     describe(device)
     forbid_rounded_sums(device)
     require_quantizable(config, device)
-    dtype = choose_dtype("bfloat16" if config.quantize else config.dtype, device)
+    in_panels = config.quantize is not None or run_as_stored(config, device)
+    dtype = choose_dtype("bfloat16" if in_panels else config.dtype, device)
     budget = _memory_budget(config, device)
     model = load_model(config, device, dtype)
     compilations = _count_compilations(device)
     route = AttentionRoute()
     shapes = probe_layers(model, route)
-    parameters = model.num_parameters()
+    parameters = model.num_parameters() + stored_parameters(model)
     loaded_bytes = weight_bytes(model)
     prepared = _prepare(model, route, shapes, config)
     require_no_growth(model, sum(loaded_bytes.values()))
@@ -182,7 +185,9 @@ def _prepare(
         fused = fuse_on_device(model, route, batch_invariant=config.batch_invariant)
         torch.cuda.empty_cache()  # what was joined lies beside its parts until they are given back
     elif config.pack_linears and can_fuse(model):
-        noise = rounding_noise(model, case, expected) if noise is None else noise
+        if noise is None:
+            noise = rounding_noise(model, case, expected)
+            noise *= ROUNDING if is_quantized(model) else 1
         quantized = kinds_of(model)
         packed = fuse(model, route)
     elif config.pack_linears and can_pack(model.dtype, model.device):

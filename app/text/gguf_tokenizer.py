@@ -8,6 +8,7 @@ vocabularies are transformers' own conversion.
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
@@ -23,7 +24,7 @@ _LIKE_LLAMA_3 = frozenset(
 """Kinds whose words are looked up before they are merged, and whose texts begin with a beginning of
 sequence where the file does not say, as llama.cpp has it."""
 _CONTROL, _USER_DEFINED = 3, 4
-_BROKEN = (OSError, ValueError, KeyError, IndexError, OverflowError)
+_BROKEN = (OSError, ValueError, KeyError, IndexError, OverflowError, struct.error)
 
 
 def gguf_tokenizer(path: str) -> PreTrainedTokenizerBase:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +26,11 @@ _SPELLED_ENDS = frozenset(
 )
 """Special tokens that end an answer though a file may not say so, as llama.cpp has them: a file
 names one end of sequence, and chat models have several."""
+FLOATS = frozenset({0, 1, 30})
+"""ggml's numbers for F32, F16 and BF16."""
 _CONTROL = 3
 """The type of special tokens in ``tokenizer.ggml.token_type``."""
-_BROKEN = (OSError, ValueError, KeyError, OverflowError, IndexError)
+_BROKEN = (OSError, ValueError, KeyError, OverflowError, IndexError, struct.error)
 
 
 def file_on_disk(model: str) -> str:
@@ -63,6 +66,10 @@ class GgufFile:
     @property
     def architecture(self) -> str:
         return str(self.metadata["general.architecture"])
+
+    @property
+    def is_quantized(self) -> bool:
+        return any(tensor.ggml_type not in FLOATS for tensor in self.tensors.values())
 
     @property
     def tokens(self) -> list[str]:
