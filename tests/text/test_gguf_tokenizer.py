@@ -16,8 +16,11 @@ import gguf
 from transformers import PreTrainedTokenizerFast
 
 from app.core.errors import UnsupportedModel
+from app.core.model_name import reads_gguf
 from app.text import HfTokenizer, Vocabulary
 from app.text.gguf_tokenizer import gguf_tokenizer
+
+pytestmark = pytest.mark.skipif(not reads_gguf(), reason="needs a recent transformers")
 
 ORIGINALS = Path(__file__).parent.parent / "data" / "tokenizers"
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"

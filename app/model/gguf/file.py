@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from app.core.errors import UnsupportedModel
-from app.core.model_name import is_gguf
+from app.core.model_name import is_gguf, require_gguf_reader
 
 _SPELLED_ENDS = frozenset(
     {
@@ -94,6 +94,7 @@ _NAMED_ENDS = ("eos", "eot", "eom")
 def open_gguf(path: str) -> GgufFile:
     """Reads the metadata. Raises ``UnsupportedModel`` for what is no whole GGUF file, or has
     tensors of a type that transformers does not know."""
+    require_gguf_reader()
     try:
         from transformers.integrations.gguf import (
             GgufHeader,
