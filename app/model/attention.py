@@ -11,18 +11,23 @@ Shapes: T tokens of all spans together, Hq query heads, Hk key heads, G = Hq / H
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 import weakref
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 
 from app.core.errors import UnsupportedModel
-from app.model.architecture import layer_count
+from app.model.architecture import check_layers, takes_positions
 from app.model.kv_storage import LayerShape
+from app.model.recurrent import RecurrentRoute
+
+if TYPE_CHECKING:
+    from app.model.latent import LatentHeads, LatentLayer
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +41,18 @@ class AttentionOptions:
     """Scores are squashed to ``softcap * tanh(score / softcap)``; None: as they are."""
     sinks: Tensor | None
     """Shape [Hq]: a score that takes part in the softmax and has no value; None: no sink."""
+    latent: LatentHeads | None = None
+    """Key and value are entries of a latent cache, which the query has to be brought to."""
 
 
 class LayerAttention(Protocol):
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
     ) -> Tensor:
-        """Query [Hq, T, D], key and value [Hk, T, D] of the new tokens -> [T, Hq, Dv]."""
+        """Query [Hq, T, D], key and value [Hk, T, D] of the new tokens -> [T, Hq, Dv].
+
+        With ``options.latent`` key [1, T, R + P] is what is kept, and value [1, T, R] a view of it.
+        """
 
 
 class AttentionRoute:
@@ -50,9 +60,12 @@ class AttentionRoute:
 
     def __init__(self) -> None:
         self.name = f"leapjson_paged_{uuid.uuid4().hex}"
-        self.target: LayerAttention | None = None
+        self._target: LayerAttention | None = None
+        self._shared_calls = 0
         self.options: dict[int, AttentionOptions] = {}
         """By layer, what its last forward pass asked for."""
+        self.latents: dict[int, LatentLayer] = {}
+        """Layers whose cache is in latent form; see ``latent``."""
         # transformers keeps the function for ever; a weak reference lets the cache be freed.
         route = weakref.ref(self)
 
@@ -62,6 +75,16 @@ class AttentionRoute:
             return owner._attend(*args, **kwargs), None
 
         AttentionInterface.register(self.name, attend)
+
+    @property
+    def target(self) -> LayerAttention | None:
+        return self._target
+
+    @target.setter
+    def target(self, target: LayerAttention | None) -> None:
+        """Set for each forward pass anew."""
+        self._target = target
+        self._shared_calls = 0
 
     def _attend(
         self,
@@ -81,14 +104,25 @@ class AttentionRoute:
             raise UnsupportedModel(f"{type(module).__name__} builds an attention mask of its own")
         assert self.target is not None, "no step has begun"
         layer = module.layer_idx
+        if layer < 0:
+            # One attention in several layers (Zamba 2), which does not know in which it runs: they
+            # are -1, -2 and so on, in their order.
+            layer -= self._shared_calls
+            self._shared_calls += 1
+        latent = self.latents.get(layer)
         options = AttentionOptions(
             scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
             window=sliding_window or None,
             softcap=softcap or None,
             sinks=s_aux,
+            latent=None if latent is None else latent.heads,
         )
         self.options[layer] = options
-        out = self.target.attend(layer, query[0], key[0], value[0], options)
+        new_key, new_value = key[0], value[0]
+        if latent is not None:
+            new_key = latent.take_entries(new_key)
+            new_value = new_key[..., : latent.heads.rank]
+        out = self.target.attend(layer, query[0], new_key, new_value, options)
         return out.unsqueeze(0)
 
 
@@ -114,26 +148,35 @@ class _ShapeProbe:
         return query.new_zeros(query.shape[1], query.shape[0], value.shape[2])
 
 
-@torch.inference_mode()
-def probe_layers(model: PreTrainedModel, route: AttentionRoute) -> dict[int, LayerShape]:
+def probe_layers(
+    model: PreTrainedModel, route: AttentionRoute, recurrent: RecurrentRoute | None = None
+) -> dict[int, LayerShape]:
     """Shapes of keys and values by layer, from one forward pass over two tokens.
 
-    Configurations name these dimensions in too many ways to read them there. Raises
-    ``UnsupportedModel`` unless every layer's attention came by ``route``.
+    Those of states are noted by ``recurrent``. Configurations name these dimensions in too many
+    ways to read them there. Raises ``UnsupportedModel`` unless every layer came by one of the
+    routes, or by both.
     """
     probe = _ShapeProbe()
+    with contextlib.nullcontext() if recurrent is None else recurrent.probing():
+        run_two_tokens(model, route, probe)
+    check_layers(model, {*probe.shapes, *(() if recurrent is None else recurrent.shapes)})
+    return probe.shapes
+
+
+@torch.inference_mode()
+def run_two_tokens(model: PreTrainedModel, route: AttentionRoute, probe: LayerAttention) -> None:
+    """A forward pass whose attention is ``probe``. Leaves the model set to the route."""
     model.set_attn_implementation(route.name)
     route.target = probe
     try:
-        ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
         positions = torch.arange(2, device=model.device).unsqueeze(0)
-        model(input_ids=ids, position_ids=positions, use_cache=False, logits_to_keep=1)
+        ids = positions + 1  # 0 may be padding, which is embedded as zeros
+        model(
+            input_ids=ids,
+            use_cache=False,
+            logits_to_keep=1,
+            **({"position_ids": positions} if takes_positions(model) else {}),
+        )
     finally:
         route.target = None
-    expected = layer_count(model.config)
-    if len(probe.shapes) != expected:
-        raise UnsupportedModel(
-            f"{len(probe.shapes)} of {expected} layers of {type(model).__name__} run through "
-            "transformers' attention interface; all must"
-        )
-    return probe.shapes

@@ -1,5 +1,7 @@
 """The memory that holds keys and values: per layer two tensors of slots, cut into blocks.
 
+Layers that keep latents (see ``latent``) have one: their values are part of their keys.
+
     slot    0 ............ block_size ............ num_blocks * block_size
             |   block 0    |   block 1   | ...     |   spare block   |
 
@@ -37,10 +39,13 @@ class LayerShape:
     dtype: torch.dtype
     window: int | None = None
     """Keys at most ``window - 1`` positions back are read; None: all."""
+    latent: bool = False
+    """Values are the first ``value_dim`` dimensions of the keys, in the same memory."""
 
     @property
     def token_bytes(self) -> int:
-        return self.kv_heads * (self.key_dim + self.value_dim) * self.dtype.itemsize
+        dims = self.key_dim + (0 if self.latent else self.value_dim)
+        return self.kv_heads * dims * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +65,15 @@ class CacheGroup:
 
 @dataclass(frozen=True)
 class KvStorage:
-    """Keys and values of every layer, by layer index; tensors [slots, kv_heads, dim]."""
+    """Keys and values of every layer, by layer index; tensors [slots, kv_heads, dim].
+
+    Values of a layer that keeps latents are a view of its keys.
+    """
 
     block_size: int
+    device: torch.device
     groups: tuple[CacheGroup, ...]
+    """None where the model has no attention."""
     keys: Mapping[int, Tensor]
     values: Mapping[int, Tensor]
 
@@ -72,10 +82,17 @@ class KvStorage:
         """By layer, the index of its group."""
         return {layer: i for i, group in enumerate(self.groups) for layer in group.layers}
 
+    def is_latent(self, layer: int) -> bool:
+        """Whether the layer's values are part of its keys."""
+        keys, values = self.keys[layer], self.values[layer]
+        return values.untyped_storage().data_ptr() == keys.untyped_storage().data_ptr()
+
     @property
     def nbytes(self) -> int:
         """Memory of all of it."""
-        return sum(part.nbytes for part in (*self.keys.values(), *self.values.values()))
+        parts = (*self.keys.values(), *self.values.values())
+        storages = [part.untyped_storage() for part in parts]
+        return sum({each.data_ptr(): each.nbytes() for each in storages}.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +131,15 @@ def allocate_groups(
         slots = (group.num_blocks + 1) * block_size
         for layer in group.layers:
             shape = shapes[layer]
-            keys[layer] = _zeros((slots, shape.kv_heads, shape.key_dim), shape.dtype, device)
-            values[layer] = _zeros((slots, shape.kv_heads, shape.value_dim), shape.dtype, device)
-    return KvStorage(block_size=block_size, groups=tuple(groups), keys=keys, values=values)
+            keys[layer] = zeros((slots, shape.kv_heads, shape.key_dim), shape.dtype, device)
+            if shape.latent:
+                values[layer] = keys[layer][..., : shape.value_dim]
+            else:
+                size = (slots, shape.kv_heads, shape.value_dim)
+                values[layer] = zeros(size, shape.dtype, device)
+    return KvStorage(
+        block_size=block_size, device=device, groups=tuple(groups), keys=keys, values=values
+    )
 
 
 def groups_within(
@@ -130,8 +153,10 @@ def groups_within(
     sequence of ``use.asked`` tokens would not fit then do windows get fewer, and fewer short
     sequences run at a time. Where all layers have a window, all get the same number, too.
 
-    Raises ``UnsupportedModel`` where not even one block fits.
+    Raises ``UnsupportedModel`` where not even one block fits. A model without attention has none.
     """
+    if not shapes:
+        return ()
     layers = _by_window(shapes, use.asked or use.limit)
     costs = {
         window: block_size * sum([shapes[layer].token_bytes for layer in group])
@@ -191,7 +216,8 @@ def _by_window(
     return {window: tuple(found[window]) for window in order}
 
 
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros that on the CPU take memory only as they are first used."""
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     # torch writes its zeros, which takes a second for every few gigabytes; numpy asks the
