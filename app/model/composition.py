@@ -135,9 +135,7 @@ def _states_within(
     shapes = loaded.recurrent.shapes
     if not shapes:
         return None
-    slots = slots_within(
-        cache_bytes, shapes, loaded.shapes, config.block_size, config.max_running
-    )
+    slots = slots_within(cache_bytes, shapes, loaded.shapes, config.block_size, config.max_running)
     return allocate_states(shapes, slots, loaded.device)
 
 
