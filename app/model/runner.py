@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,11 +12,13 @@ from torch import Tensor
 
 from app.core.cache import StateSlots
 from app.core.step import Draw, PendingDraws, StepPlan, StepResult
+from app.model.adapters.slots import AdapterSlots
 from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage
 from app.model.sampling import Sampler
+from app.model.state_storage import StateStorage
 
 if TYPE_CHECKING:
     from app.model.cuda.compilations import KernelCompilations
@@ -44,14 +46,24 @@ class RunnerDescription:
     max_model_len: int
     spare_tokens: int
     """Tokens whose computation takes as long as reading the weights once."""
+    weight_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Memory of all weights, by the name of their type."""
+    quantized: str = ""
+    """Kinds of quantised weights that run by our own kernels, and how many layers each has."""
     window_tokens: tuple[int, ...] = ()
     """Tokens that the cache's other groups hold: layers with a sliding window."""
 
     @property
     def arithmetic(self) -> str:
         """What of it the numbers of an answer depend on: not how large a cache came to be."""
-        parts = (self.architecture, self.device, self.dtype, self.packed_linears)
-        return " ".join(map(str, (*parts, self.fused_layers, self.batch_invariant)))
+        parts: tuple[object, ...] = (
+            self.architecture,
+            self.device,
+            self.dtype,
+            self.packed_linears,
+        )
+        parts = (*parts, self.fused_layers, self.batch_invariant, self.quantized)
+        return " ".join(map(str, parts)).rstrip()
 
 
 class TorchRunner:
@@ -69,6 +81,8 @@ class TorchRunner:
         graphs: CudaSteps | None,
         sampler: Sampler,
         storage: KvStorage,
+        adapters: AdapterSlots | None,
+        states: StateStorage | None = None,
         description: RunnerDescription,
         compilations: KernelCompilations | None,
     ) -> None:
@@ -76,10 +90,11 @@ class TorchRunner:
         self._graphs = graphs
         self._compilations = compilations
         self._sampler = sampler
+        self.adapters = adapters
         self.description = description
         self.block_size = storage.block_size
         self.cache_groups = storage.groups
-        self.states: StateSlots | None = None
+        self.states: StateSlots | None = None if states is None else states.slots
         self.max_model_len = description.max_model_len
         self._launched: Tensor | None = None
         self._drawn: StepResult | DeviceDraws = StepResult(())

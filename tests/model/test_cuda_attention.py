@@ -101,7 +101,7 @@ def on_device(storage: KvStorage) -> KvStorage:
         else each.clone().to(DEVICE)
         for layer, each in storage.values.items()
     }
-    return replace(storage, keys=keys, values=values)
+    return replace(storage, device=DEVICE, keys=keys, values=values)
 
 
 def new_heads(shape: LayerShape, tokens: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -290,6 +290,7 @@ def test_layers_of_two_cache_groups_have_slots_and_tables_of_their_own() -> None
     tables = [[3, 4], [0, 6]]
     alone = [on_device(make_storage({0: shape}, 8, window)) for window in windows]
     both = KvStorage(
+        device=DEVICE,
         block_size=BLOCK,
         groups=tuple(
             CacheGroup(layers=(i,), num_blocks=8, window=window) for i, window in enumerate(windows)

@@ -42,6 +42,9 @@ class PackedLinear(nn.Module):
         self.in_features = linear.in_features
         self.out_features = linear.out_features
         self._bias = linear.bias
+        self.nbytes = linear.weight.nbytes
+        self.weight = linear.weight.new_empty(0)
+        """Some models ask for its dtype."""
         self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), None)
 
     def forward(self, x: Tensor) -> Tensor:
