@@ -62,7 +62,7 @@ def on_device(states: StateStorage) -> StateStorage:
 def device_scan(states: StateStorage, step: StepArrays, padding: int) -> TritonScan:
     tokens, spans = len(step.token_ids), len(step.spans)
     sizes = StateSizes(spans + 3 * padding, len(step.state_arrays.save_rows) + padding)
-    layout = Layout(tokens + padding, 0, 0, [], 0, sizes)
+    layout = Layout(tokens + padding, 0, 0, [], 0, states=sizes)
     buffers = StepBuffers(DEVICE, layout.end)
     found = buffers.device_step(layout, [])
     buffers.load(layout, step, [], [])
@@ -73,7 +73,8 @@ def device_scan(states: StateStorage, step: StepArrays, padding: int) -> TritonS
 def wide(rows: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """[rows, *shape], each row a part of a longer one, as projections are split."""
     numbers = torch.Size(shape).numel()
-    return torch.randn(rows, numbers + 5)[:, 3 : 3 + numbers].to(dtype).unflatten(1, shape)
+    longer = torch.randn(rows, numbers + 5).to(dtype)
+    return longer[:, 3 : 3 + numbers].view(rows, *shape)
 
 
 Call = Callable[[Any, Callable[[Tensor], Tensor]], Tensor]
@@ -164,14 +165,14 @@ def test_states_and_results_are_those_of_the_cpu(kind: str, padding: int) -> Non
         found = call(device_scan(found_states, step, padding), lambda part: part.to(DEVICE))
     assert found.dtype == expected.dtype
     assert found.isfinite().all()  # of padding, too
-    tolerance = {"atol": 0.03, "rtol": 0.03} if dtype == BF16 else {"atol": 1e-4, "rtol": 1e-4}
-    torch.testing.assert_close(found[:rows].cpu(), expected, **tolerance)
+    tolerance = 0.03 if dtype == BF16 else 1e-4
+    torch.testing.assert_close(found[:rows].cpu(), expected, atol=tolerance, rtol=tolerance)
     for one, other in (
         (found_states.conv[0], expected_states.conv[0]),
         (found_states.scan.get(0), expected_states.scan.get(0)),
     ):
         if one is not None and other is not None:
-            torch.testing.assert_close(one.cpu(), other, **tolerance)
+            torch.testing.assert_close(one.cpu(), other, atol=tolerance, rtol=tolerance)
 
 
 def test_the_kernels_compile_for_gpus_that_are_not_here() -> None:
