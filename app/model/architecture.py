@@ -8,7 +8,6 @@ any weight is read; what only shows in a forward pass is found by ``attention.pr
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import torch
@@ -19,6 +18,15 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from app.core.errors import UnsupportedModel
 
 SUPPORTED_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
+
+_NOT_CAUSAL = {
+    "diffusion_gemma": "writes blocks of text by diffusion",
+    "gemma4_assistant": "drafts for another model, whose keys and values it reads",
+    "gemma4_unified_assistant": "drafts for another model, whose keys and values it reads",
+    "paligemma": "reads its prompt in both directions",
+    "xlnet": "reads its text in an order of its own",
+}
+"""Kinds whose forward pass alone would look as if it were causal."""
 
 _POSITION_LIMITS = (
     "max_position_embeddings",
@@ -37,7 +45,11 @@ def check_config(config: PretrainedConfig) -> None:
     """
     if getattr(config, "is_encoder_decoder", False):
         raise UnsupportedModel(f"{config.model_type} is an encoder-decoder; serve a causal LM")
+    if config.model_type in _NOT_CAUSAL:
+        raise UnsupportedModel(f"{config.model_type} {_NOT_CAUSAL[config.model_type]}")
     text = config.get_text_config()
+    if getattr(text, "use_bidirectional_attention", None) in (True, "all"):
+        raise UnsupportedModel(f"{text.model_type} reads its text in both directions")
     layer_types = getattr(text, "layer_types", None) or ()
     unknown = sorted(set(layer_types) - SUPPORTED_LAYER_TYPES)
     if unknown:
@@ -53,16 +65,6 @@ def check_config(config: PretrainedConfig) -> None:
             )
     if getattr(text, "attention_chunk_size", None) and not layer_types:
         raise UnsupportedModel(f"{text.model_type} uses chunked attention, which is not supported")
-
-
-def check_forward(model: PreTrainedModel) -> None:
-    """Refuse a model whose forward cannot be told which rows need logits."""
-    parameters = inspect.signature(model.forward).parameters
-    missing = [name for name in ("position_ids", "logits_to_keep") if name not in parameters]
-    if missing:
-        raise UnsupportedModel(
-            f"{type(model).__name__}.forward does not take {' and '.join(missing)}"
-        )
 
 
 def position_limit(config: PretrainedConfig) -> int | None:
@@ -84,13 +86,13 @@ def remove_batch_effects(model: PreTrainedModel, max_model_len: int | None) -> N
 
     Rotary embeddings that choose their frequencies by the longest position in the batch
     (``longrope``, ``dynamic``) are frozen to one choice for the process: the long factors where
-    sequences may pass the original context, the short ones otherwise. GPT-2's warning about
-    padding reads the token ids back from the device at every step; without a pad token it does
-    not. Raises ``UnsupportedModel`` for such embeddings kept by layer type.
+    sequences may pass the original context, the short ones otherwise. A warning about padding
+    (GPT-2's) reads the token ids back from the device at every step; there is none to warn of.
+    Raises ``UnsupportedModel`` for such embeddings kept by layer type.
     """
-    model.config.pad_token_id = None
-    model.config.get_text_config().pad_token_id = None
     for module in model.modules():
+        if isinstance(module, PreTrainedModel):
+            vars(module)["warn_if_padding_and_no_attention_mask"] = _warn_of_nothing
         rope_type = getattr(module, "rope_type", None)
         if isinstance(rope_type, dict):
             if any(_follows_batch(kind) for kind in rope_type.values()):
@@ -99,6 +101,10 @@ def remove_batch_effects(model: PreTrainedModel, max_model_len: int | None) -> N
                 )
         elif isinstance(rope_type, str) and _follows_batch(rope_type):
             _freeze_rope(module, rope_type, max_model_len)
+
+
+def _warn_of_nothing(*_: Any) -> None:
+    pass
 
 
 def _follows_batch(rope_type: Any) -> bool:

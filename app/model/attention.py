@@ -23,6 +23,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from app.core.errors import UnsupportedModel
 from app.model.architecture import layer_count
 from app.model.kv_storage import LayerShape
+from app.model.model_call import logits_of, text_alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,8 @@ def probe_layers(model: PreTrainedModel, route: AttentionRoute) -> dict[int, Lay
     try:
         ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
         positions = torch.arange(2, device=model.device).unsqueeze(0)
-        model(input_ids=ids, position_ids=positions, use_cache=False, logits_to_keep=1)
+        with text_alone(model):
+            logits_of(model, ids, positions, torch.tensor([1], device=model.device))
     finally:
         route.target = None
     expected = layer_count(model.config)

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from app.model.attention import AttentionRoute, LayerAttention
 from app.model.inputs import Ints, StepArrays
+from app.model.model_call import logits_of
 
 
 class StepAttention(LayerAttention, Protocol):
@@ -48,16 +49,9 @@ class RaggedForward:
         """
         self._route.target = self._attention
         try:
-            out = self._model(
-                input_ids=token_ids,
-                position_ids=positions,
-                use_cache=False,
-                logits_to_keep=logits_rows,
-            )
+            return logits_of(self._model, token_ids, positions, logits_rows)
         finally:
             self._route.target = None
-        logits: Tensor = out.logits[0]
-        return logits
 
     def _to_device(self, values: Ints) -> Tensor:
         return torch.from_numpy(values).to(self._device, non_blocking=True)

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from transformers import (
     AutoConfig,
-    AutoModelForCausalLM,
     GenerationConfig,
     PretrainedConfig,
     PreTrainedModel,
@@ -19,7 +18,8 @@ from transformers.utils import logging as transformers_logging
 from transformers.utils.import_utils import is_accelerate_available
 
 from app.core.errors import UnsupportedModel
-from app.model.architecture import check_config, check_forward, remove_batch_effects
+from app.model.architecture import check_config, remove_batch_effects
+from app.model.composite import auto_class, keep_language_part, language_config
 from app.model.config import ModelConfig
 from app.model.device import warn_of_overflow
 
@@ -37,23 +37,24 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
     on a GPU they go to the device one by one (see ``_placement``). Raises ``UnsupportedModel`` for
     what cannot be loaded, lacks weights or cannot be served exactly.
     """
-    settings = read_config(config.model)
+    settings = language_config(read_config(config.model))
     check_config(settings)
     warn_of_overflow(dtype, made_in=settings.get_text_config().dtype)
     try:
         if config.random_weights:
             model = _with_random_weights(settings, dtype, device)
         else:
-            model = _with_stored_weights(config.model, dtype, device)
+            model = _with_stored_weights(config.model, settings, dtype, device)
     except torch.OutOfMemoryError as error:
         raise UnsupportedModel(
             f"the weights of {config.model} do not fit in the memory of the GPU: {error}"
         ) from error
     except _LOAD_ERRORS as error:
         raise UnsupportedModel(f"cannot load {config.model}: {error}") from error
-    check_forward(model)
+    model.requires_grad_(False).eval()
     remove_batch_effects(model, config.max_model_len)
-    ready: PreTrainedModel = model.requires_grad_(False).eval().to(device)
+    keep_language_part(model)
+    ready: PreTrainedModel = model.to(device)  # type: ignore[arg-type]
     return ready
 
 
@@ -79,12 +80,14 @@ def eos_token_ids(model: str) -> frozenset[int]:
     return frozenset([ids] if isinstance(ids, int) else ids)
 
 
-def _with_stored_weights(model: str, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
-    auto: Any = AutoModelForCausalLM
+def _with_stored_weights(
+    model: str, settings: PretrainedConfig, dtype: torch.dtype, device: torch.device
+) -> PreTrainedModel:
     loaded: PreTrainedModel
     with _no_progress_bars():
-        loaded, report = auto.from_pretrained(
+        loaded, report = auto_class(settings).from_pretrained(
             model,
+            config=settings,
             dtype=dtype,
             use_safetensors=True,
             trust_remote_code=False,
@@ -137,7 +140,7 @@ def _with_random_weights(
     devices = [] if device.type == "cpu" else [torch.cuda.current_device()]
     with torch.random.fork_rng(devices=devices), device:
         torch.manual_seed(_RANDOM_SEED)
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(
+        model: PreTrainedModel = auto_class(settings).from_config(
             settings, dtype=dtype, attn_implementation="eager", trust_remote_code=False
         )
     return model
