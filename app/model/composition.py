@@ -22,6 +22,7 @@ from app.model.cpu.cores import granted_cores
 from app.model.cpu.layers import can_fuse, fuse, require_invariance
 from app.model.cpu.packed_linear import can_pack, pack_linears
 from app.model.cpu.sampling import CpuSampler
+from app.model.cpu.weights import held_bytes
 from app.model.cuda.memory import CudaMemory, MemoryBudget
 from app.model.device import (
     choose_device,
@@ -40,7 +41,15 @@ from app.model.kv_storage import (
     allocate_groups,
     groups_within,
 )
+from app.model.latent import keep_latents
 from app.model.loading import load_model
+from app.model.quantized import (
+    ROUNDING,
+    check_rounding,
+    kinds_of,
+    quantize_linears,
+    require_quantizable,
+)
 from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
 from app.model.runner import RunnerDescription, TorchRunner
 from app.model.sampling import Sampler
@@ -51,6 +60,7 @@ from app.model.self_check import (
     rounding_noise,
     whole_logits,
 )
+from app.model.stored_quantization import require_no_growth, weight_bytes
 
 if TYPE_CHECKING:
     from app.model.cuda.attention import TritonAttention
@@ -78,14 +88,17 @@ def _load(config: ModelConfig) -> TorchRunner:
     device = choose_device(config.device)
     describe(device)
     forbid_rounded_sums(device)
-    dtype = choose_dtype(config.dtype, device)
+    require_quantizable(config, device)
+    dtype = choose_dtype("bfloat16" if config.quantize else config.dtype, device)
     budget = _memory_budget(config, device)
     model = load_model(config, device, dtype)
     compilations = _count_compilations(device)
     route = AttentionRoute()
-    shapes = probe_layers(model, route)
+    shapes = keep_latents(model, route, probe_layers(model, route))
     parameters = model.num_parameters()
+    loaded_bytes = weight_bytes(model)
     prepared = _prepare(model, route, shapes, config)
+    require_no_growth(model, sum(loaded_bytes.values()))
 
     vocab_size = _vocab_size(model, config.vocab_size)
     sampler = _sampler(vocab_size, device, dtype)
@@ -125,6 +138,8 @@ def _load(config: ModelConfig) -> TorchRunner:
             packed_linears=prepared.packed_linears,
             fused_layers=prepared.fused_layers,
             batch_invariant=config.batch_invariant,
+            weight_bytes=held_bytes(model) if device.type == "cpu" else loaded_bytes,
+            quantized=prepared.quantized,
             cuda_graphs=0 if graphs is None else graphs.count,
             cache_tokens=cache_tokens,
             window_tokens=tuple([g.num_blocks * config.block_size for g in groups[1:]]),
@@ -138,6 +153,7 @@ def _load(config: ModelConfig) -> TorchRunner:
 class _Prepared:
     packed_linears: int
     fused_layers: int
+    quantized: str
 
 
 def _prepare(
@@ -154,7 +170,11 @@ def _prepare(
     groups = len({shape.window for shape in shapes.values()})
     case = make_case(model.config.get_text_config().vocab_size, block_size, groups)
     expected = whole_logits(model, case, "eager")
-    noise, packed, fused = None, 0, 0
+    noise, packed, fused, quantized = None, 0, 0, ""
+    if config.quantize is not None:
+        noise = ROUNDING * rounding_noise(model, case, expected)
+        quantize_linears(model, config.quantize)
+        expected = check_rounding(model, case, expected, config.quantize)
     if model.device.type == "cuda":
         # Imported where it is needed: triton is there with CUDA builds of torch only.
         from app.model.cuda.layers import fuse as fuse_on_device
@@ -163,7 +183,8 @@ def _prepare(
         fused = fuse_on_device(model, route, batch_invariant=config.batch_invariant)
         torch.cuda.empty_cache()  # what was joined lies beside its parts until they are given back
     elif config.pack_linears and can_fuse(model):
-        noise = rounding_noise(model, case, expected)
+        noise = rounding_noise(model, case, expected) if noise is None else noise
+        quantized = kinds_of(model)
         packed = fuse(model, route)
     elif config.pack_linears and can_pack(model.dtype, model.device):
         packed = pack_linears(model)
@@ -178,7 +199,7 @@ def _prepare(
     check_ragged_step(model, forward, case, block_size, expected, noise)
     if config.batch_invariant:
         check_invariance(forward, case, block_size)
-    return _Prepared(packed_linears=packed, fused_layers=fused)
+    return _Prepared(packed_linears=packed, fused_layers=fused, quantized=quantized)
 
 
 def _count_compilations(device: torch.device) -> KernelCompilations | None:

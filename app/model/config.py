@@ -7,6 +7,7 @@ from typing import Literal
 
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
 DeviceName = Literal["auto", "cpu", "cuda"]
+QuantizeName = Literal["int8", "int4"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,11 @@ class ModelConfig:
     """Rows of logits that one sequence may want of a step."""
     vocab_size: int | None = None
     """Token ids the tokenizer knows; wider logits are padding and never drawn. None: all."""
+    dequantize: bool = False
+    """Make 16-bit weights (those of ``dtype``) of ones that are stored in fewer bits."""
+    quantize: QuantizeName | None = None
+    """Round the weights of linear layers to so many bits at load, a scale for each 32 inputs; on
+    the CPU alone. None: as they are."""
     random_weights: bool = False
     """Make weights up from the configuration (same every time); for benchmarks and tests."""
     threads: int | None = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -22,6 +23,11 @@ from app.model.architecture import check_config, remove_batch_effects
 from app.model.composite import auto_class, keep_language_part, language_config
 from app.model.config import ModelConfig
 from app.model.device import warn_of_overflow
+from app.model.stored_quantization import (
+    loading_options,
+    require_as_stored,
+    stored_quantization,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +50,10 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
         if config.random_weights:
             model = _with_random_weights(settings, dtype, device)
         else:
-            model = _with_stored_weights(config.model, settings, dtype, device)
+            options = loading_options(settings, device, dequantize=config.dequantize)
+            model = _with_stored_weights(config.model, settings, dtype, device, options)
+            if stored_quantization(settings) is not None and not config.dequantize:
+                require_as_stored(model)
     except torch.OutOfMemoryError as error:
         raise UnsupportedModel(
             f"the weights of {config.model} do not fit in the memory of the GPU: {error}"
@@ -54,8 +63,9 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
     model.requires_grad_(False).eval()
     remove_batch_effects(model, config.max_model_len)
     keep_language_part(model)
-    ready: PreTrainedModel = model.to(device)  # type: ignore[arg-type]
-    return ready
+    if model.device != device:  # some quantised models refuse to be moved, even to where they are
+        model.to(device)  # type: ignore[arg-type]
+    return model
 
 
 def read_config(model: str) -> PretrainedConfig:
@@ -81,10 +91,14 @@ def eos_token_ids(model: str) -> frozenset[int]:
 
 
 def _with_stored_weights(
-    model: str, settings: PretrainedConfig, dtype: torch.dtype, device: torch.device
+    model: str,
+    settings: PretrainedConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    options: Mapping[str, Any],
 ) -> PreTrainedModel:
     loaded: PreTrainedModel
-    with _no_progress_bars():
+    with _quietly():
         loaded, report = auto_class(settings).from_pretrained(
             model,
             config=settings,
@@ -94,6 +108,7 @@ def _with_stored_weights(
             attn_implementation="eager",
             output_loading_info=True,
             **_placement(device),
+            **options,
         )
     missing = sorted(report["missing_keys"])
     if missing:
@@ -122,12 +137,15 @@ def _placement(device: torch.device) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _no_progress_bars() -> Iterator[None]:
-    """Keep transformers from drawing bars between the lines of the log."""
+def _quietly() -> Iterator[None]:
+    """Keep transformers from drawing bars between the lines of the log, and from warning that what
+    it is told of quantised weights beside their own description is heeded."""
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "You passed `quantization_config`", UserWarning)
+            yield
     finally:
         if shown:
             transformers_logging.enable_progress_bar()
@@ -136,6 +154,10 @@ def _no_progress_bars() -> Iterator[None]:
 def _with_random_weights(
     settings: PretrainedConfig, dtype: torch.dtype, device: torch.device
 ) -> PreTrainedModel:
+    if stored_quantization(settings) is not None:
+        raise UnsupportedModel(
+            "random weights are not quantised: take quantization_config out of config.json"
+        )
     # Made where they are used: a CPU takes minutes for the billions of a large model.
     devices = [] if device.type == "cpu" else [torch.cuda.current_device()]
     with torch.random.fork_rng(devices=devices), device:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,14 +44,24 @@ class RunnerDescription:
     max_model_len: int
     spare_tokens: int
     """Tokens whose computation takes as long as reading the weights once."""
+    weight_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Memory of all weights, by the name of their type."""
+    quantized: str = ""
+    """Kinds of quantised weights that run by our own kernels, and how many layers each has."""
     window_tokens: tuple[int, ...] = ()
     """Tokens that the cache's other groups hold: layers with a sliding window."""
 
     @property
     def arithmetic(self) -> str:
         """What of it the numbers of an answer depend on: not how large a cache came to be."""
-        parts = (self.architecture, self.device, self.dtype, self.packed_linears)
-        return " ".join(map(str, (*parts, self.fused_layers, self.batch_invariant)))
+        parts: tuple[object, ...] = (
+            self.architecture,
+            self.device,
+            self.dtype,
+            self.packed_linears,
+        )
+        parts = (*parts, self.fused_layers, self.batch_invariant, self.quantized)
+        return " ".join(map(str, parts)).rstrip()
 
 
 class TorchRunner:

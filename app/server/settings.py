@@ -14,7 +14,7 @@ from app.constraint.limits import Limits
 from app.demo import MODEL_PATH
 from app.engine.config import EngineConfig
 from app.http.config import Whitespace
-from app.model.config import DeviceName, DTypeName, ModelConfig
+from app.model.config import DeviceName, DTypeName, ModelConfig, QuantizeName
 from app.serving.compiling.pool import CompileLimits
 from app.serving.compiling.worker_process import PATIENCE
 from app.serving.service import UNSAID_TOKENS
@@ -57,6 +57,11 @@ class Settings(BaseSettings):
     """Type of weights and cache."""
     device: DeviceName = "auto"
     """Where the model runs."""
+    dequantize: bool = False
+    """Where a model's weights are stored in 8 or 4 bits, make weights of dtype of them: for devices
+    that cannot run them as they are."""
+    quantize: QuantizeName | None = None
+    """Round the weights of linear layers to 8 or 4 bits at load, on the CPU."""
     random_weights: bool = False
     """Random weights for a folder that has only a config: benchmarks."""
     cpu_threads: Count | None = None
@@ -240,6 +245,8 @@ class Settings(BaseSettings):
             max_running=engine.max_running,
             max_rows_each=1 + engine.max_draft_tokens,
             vocab_size=vocabulary_size,
+            dequantize=self.dequantize,
+            quantize=self.quantize,
             random_weights=self.random_weights,
             threads=self.cpu_threads,
             batch_invariant=self.batch_invariant,

@@ -12,7 +12,7 @@ tensor on beside the plain one (``_Between``); the model's last norm finds its o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from transformers import PreTrainedModel
 from transformers.activations import GELUTanh, SiLUActivation
 
 from app.core.errors import UnsupportedModel
+from app.model.architecture import is_plain_linear
 from app.model.attention import AttentionRoute
 from app.model.cuda.kernels import product as invariant
 from app.model.cuda.kernels.elementwise import (
@@ -72,6 +73,17 @@ class InvariantLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         out = self._product(x.reshape(-1, x.shape[-1]).contiguous())
         return out.view(*x.shape[:-1], -1)
+
+
+class OwnProducts:
+    """By the modules' own ways, which know how their quantised weights are stored."""
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        self._modules = modules
+
+    def __call__(self, x: Tensor) -> Tensor:
+        parts = [module(x) for module in self._modules]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
 
 class _Between:
@@ -181,7 +193,8 @@ def fuse(model: PreTrainedModel, route: AttentionRoute, *, batch_invariant: bool
     """
     found = [name for name, module in model.named_modules() if _is_known(module, model.dtype)]
     parents = {name.rpartition(".")[0] for name in found}
-    if len(found) != len(route.options) or len(parents) != 1:
+    known = len(found) == len(route.options) and len(parents) == 1
+    if not known or (batch_invariant and not all(map(_is_plain, map(model.get_submodule, found)))):
         if batch_invariant:
             raise UnsupportedModel(
                 f"no batch-invariant mode for {type(model).__name__}: it is for layers of "
@@ -208,6 +221,8 @@ def _joined(
     parts: tuple[nn.Linear, ...], make: Callable[[Tensor, Tensor | None], Product]
 ) -> Product:
     """The product with the weights of all ``parts``, one below the other."""
+    if not all(map(is_plain_linear, parts)):
+        return OwnProducts(parts)
     if len(parts) == 1:
         return make(parts[0].weight.detach().contiguous(), parts[0].bias)
     bias = None
@@ -233,12 +248,21 @@ def _is_known(module: Any, dtype: torch.dtype) -> bool:
     if name not in {f"{kind}DecoderLayer" for kind in KNOWN_LAYERS}:
         return False
     attention, mlp = module.self_attn, module.mlp
-    linears = [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
-    linears += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
+    quantized = [linear for linear in _linears(module) if not is_plain_linear(linear)]
+    of_quantized = {id(parameter) for linear in quantized for parameter in linear.parameters()}
     return (
         isinstance(mlp.act_fn, nn.SiLU | SiLUActivation | GELUTanh)
-        and all(type(linear) is nn.Linear for linear in linears)
-        and all(parameter.dtype == dtype for parameter in module.parameters())
+        and all(p.dtype == dtype for p in module.parameters() if id(p) not in of_quantized)
         and attention.head_dim % 2 == 0
         and attention.k_proj.out_features == attention.v_proj.out_features
     )
+
+
+def _is_plain(layer: Any) -> bool:
+    return all(map(is_plain_linear, _linears(layer)))
+
+
+def _linears(layer: Any) -> list[nn.Module]:
+    attention, mlp = layer.self_attn, layer.mlp
+    heads = [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
+    return [*heads, mlp.gate_proj, mlp.up_proj, mlp.down_proj]
