@@ -42,6 +42,11 @@ class AttentionOptions:
     """Shape [Hq]: a score that takes part in the softmax and has no value; None: no sink."""
     latent: LatentHeads | None = None
     """Key and value are entries of a latent cache, which the query has to be brought to."""
+    chunked: bool = False
+    """The window does not slide: keys of the same ``window`` positions, counted from 0, are seen."""
+    slopes: Tensor | None = None
+    """Shape [Hq], float32: how much a key's score falls with each position that it is back (ALiBi;
+    Press et al., 2022); None: it does not."""
 
 
 class LayerAttention(Protocol):
