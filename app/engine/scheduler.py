@@ -146,6 +146,7 @@ class Scheduler:
             if self._states is not None:
                 self._states.save(portion)
             portion.row = len(rows)
+            portion.span.adapter = sequence.request.adapter
             rows += portion.rows(len(spans))
             spans.append(portion.span)
             sequence.launched = portion.end

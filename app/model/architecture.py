@@ -1,13 +1,15 @@
 """Which models can be run exactly as one ragged step, and what must be set right in them first.
 
 A model qualifies when every layer is causal attention, full or within a sliding window, that goes
-through transformers' ``AttentionInterface``. What a configuration says is checked here, before
-any weight is read; what only shows in a forward pass is found by ``attention.probe_layers`` and
+through transformers' ``AttentionInterface``, a recurrent mixer that ``recurrent`` knows, or both,
+or has neither and works token by token. What a configuration says is checked here, before any
+weight is read; what only shows in a forward pass is found by ``attention.probe_layers`` and
 ``self_check``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any, TypeGuard
 
 import torch
@@ -17,7 +19,16 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from app.core.errors import UnsupportedModel
 
-SUPPORTED_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
+_BY_TOKEN = frozenset({"mlp", "moe"})
+"""Layers without attention or state."""
+SUPPORTED_LAYER_TYPES = _BY_TOKEN | {
+    "full_attention",
+    "sliding_attention",
+    "chunked_attention",
+    "linear_attention",  # Mamba's, too
+    "conv",
+    "hybrid",  # attention and a mixer
+}
 
 _NOT_CAUSAL = {
     "diffusion_gemma": "writes blocks of text by diffusion",
@@ -39,9 +50,8 @@ _POSITION_LIMITS = (
 def check_config(config: PretrainedConfig) -> None:
     """Refuse what cannot be served, as far as the configuration tells.
 
-    Raises ``UnsupportedModel`` for encoder-decoders, for layers that are not full or sliding
-    attention (state space, linear or chunked attention, convolutions), and for layer lists in
-    the older spellings of hybrid models.
+    Raises ``UnsupportedModel`` for encoder-decoders, and for layers of an unknown type (chunked or
+    sparse attention).
     """
     if getattr(config, "is_encoder_decoder", False):
         raise UnsupportedModel(f"{config.model_type} is an encoder-decoder; serve a causal LM")
@@ -54,17 +64,42 @@ def check_config(config: PretrainedConfig) -> None:
     unknown = sorted(set(layer_types) - SUPPORTED_LAYER_TYPES)
     if unknown:
         raise UnsupportedModel(
-            f"{text.model_type} has layers of type {', '.join(unknown)}; only full_attention and "
-            "sliding_attention can be run over the paged cache"
+            f"{text.model_type} has layers of type {', '.join(unknown)}; only "
+            f"{', '.join(sorted(SUPPORTED_LAYER_TYPES))} can be run"
         )
-    for name in ("layers_block_type", "hybrid_override_pattern", "attn_layer_period"):
-        if getattr(text, name, None):
-            raise UnsupportedModel(
-                f"{text.model_type} mixes attention with other layers ({name} is set); "
-                "hybrid models are not supported"
-            )
-    if getattr(text, "attention_chunk_size", None) and not layer_types:
-        raise UnsupportedModel(f"{text.model_type} uses chunked attention, which is not supported")
+
+
+def check_layers(model: PreTrainedModel, routed: Collection[int]) -> None:
+    """Refuse a model with a layer that is neither routed, by its index, nor works token by token.
+
+    Raises ``UnsupportedModel`` with the name of its class.
+    """
+    text = model.config.get_text_config()
+    types = getattr(text, "layer_types", None) or ()
+    by_token = {layer for layer, kind in enumerate(types) if kind in _BY_TOKEN}
+    missing = [n for n in range(layer_count(model.config)) if n not in by_token | {*routed}]
+    if missing:
+        raise UnsupportedModel(
+            f"{len(missing)} of {layer_count(model.config)} layers of {type(model).__name__} "
+            f"(layer {missing[0]}{_class_of_layer(model, missing[0])}) do not run through "
+            "transformers' attention interface, nor are they recurrent in a known way; all must"
+        )
+
+
+def _class_of_layer(model: PreTrainedModel, layer: int) -> str:
+    count = layer_count(model.config)
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            return f", a {type(module[layer]).__name__}"
+    return ""
+
+
+def chunk_sizes(config: PretrainedConfig) -> Mapping[int, int]:
+    """By layer with chunked attention, the positions of a chunk."""
+    text = config.get_text_config()
+    types = getattr(text, "layer_types", None) or ()
+    size = getattr(text, "attention_chunk_size", None)
+    return {layer: size for layer, kind in enumerate(types) if kind == "chunked_attention" and size}
 
 
 def position_limit(config: PretrainedConfig) -> int | None:

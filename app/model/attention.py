@@ -11,8 +11,10 @@ Shapes: T tokens of all spans together, Hq query heads, Hk key heads, G = Hq / H
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,9 +23,10 @@ from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 
 from app.core.errors import UnsupportedModel
-from app.model.architecture import layer_count
+from app.model.architecture import check_layers, chunk_sizes
 from app.model.kv_storage import LayerShape
 from app.model.model_call import logits_of, text_alone
+from app.model.recurrent import RecurrentRoute
 
 if TYPE_CHECKING:
     from app.model.latent import LatentHeads, LatentLayer
@@ -43,7 +46,7 @@ class AttentionOptions:
     latent: LatentHeads | None = None
     """Key and value are entries of a latent cache, which the query has to be brought to."""
     chunked: bool = False
-    """The window does not slide: keys of the same ``window`` positions, counted from 0, are seen."""
+    """The window does not slide: keys of the same ``window`` positions, from 0 on, are seen."""
     slopes: Tensor | None = None
     """Shape [Hq], float32: how much a key's score falls with each position that it is back (ALiBi;
     Press et al., 2022); None: it does not."""
@@ -64,11 +67,15 @@ class AttentionRoute:
 
     def __init__(self) -> None:
         self.name = f"leapjson_paged_{uuid.uuid4().hex}"
-        self.target: LayerAttention | None = None
+        self._target: LayerAttention | None = None
+        self._seen: set[int] = set()
+        self._further_calls = 0
         self.options: dict[int, AttentionOptions] = {}
         """By layer, what its last forward pass asked for."""
         self.latents: dict[int, LatentLayer] = {}
         """Layers whose cache is in latent form; see ``latent``."""
+        self.chunks: Mapping[int, int] = {}
+        """By layer with chunked attention, the positions of a chunk."""
         # transformers keeps the function for ever; a weak reference lets the cache be freed.
         route = weakref.ref(self)
 
@@ -78,6 +85,17 @@ class AttentionRoute:
             return owner._attend(*args, **kwargs), None
 
         AttentionInterface.register(self.name, attend)
+
+    @property
+    def target(self) -> LayerAttention | None:
+        return self._target
+
+    @target.setter
+    def target(self, target: LayerAttention | None) -> None:
+        """Set for each forward pass anew."""
+        self._target = target
+        self._seen.clear()
+        self._further_calls = 0
 
     def _attend(
         self,
@@ -96,14 +114,16 @@ class AttentionRoute:
         if attention_mask is not None or position_bias is not None:
             raise UnsupportedModel(f"{type(module).__name__} builds an attention mask of its own")
         assert self.target is not None, "no step has begun"
-        layer = module.layer_idx
+        layer = self._place(module.layer_idx)
+        chunk = self.chunks.get(module.layer_idx)
         latent = self.latents.get(layer)
         options = AttentionOptions(
             scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
-            window=sliding_window or None,
+            window=chunk or sliding_window or None,
             softcap=softcap or None,
             sinks=s_aux,
             latent=None if latent is None else latent.heads,
+            chunked=chunk is not None,
         )
         self.options[layer] = options
         new_key, new_value = key[0], value[0]
@@ -112,6 +132,19 @@ class AttentionRoute:
             new_value = new_key[..., : latent.heads.rank]
         out = self.target.attend(layer, query[0], new_key, new_value, options)
         return out.unsqueeze(0)
+
+    def _place(self, layer: int) -> int:
+        """Where keys and values of this call are kept: a place of its own for each in a pass.
+
+        That is the layer, but for a layer's second call (DiffLlama), and for one attention in
+        several layers (Zamba 2), which does not know in which it runs and says -1: these are -1,
+        -2 and so on, in their order.
+        """
+        if layer >= 0 and layer not in self._seen:
+            self._seen.add(layer)
+            return layer
+        self._further_calls += 1
+        return -self._further_calls
 
 
 class _ShapeProbe:
@@ -123,8 +156,6 @@ class _ShapeProbe:
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
     ) -> Tensor:
-        if layer in self.shapes:
-            raise UnsupportedModel(f"layer {layer} runs attention twice in one forward pass")
         self.shapes[layer] = LayerShape(
             kv_heads=key.shape[0],
             key_dim=key.shape[2],
@@ -136,20 +167,20 @@ class _ShapeProbe:
         return query.new_zeros(query.shape[1], query.shape[0], value.shape[2])
 
 
-def probe_layers(model: PreTrainedModel, route: AttentionRoute) -> dict[int, LayerShape]:
+def probe_layers(
+    model: PreTrainedModel, route: AttentionRoute, recurrent: RecurrentRoute | None = None
+) -> dict[int, LayerShape]:
     """Shapes of keys and values by layer, from one forward pass over two tokens.
 
-    Configurations name these dimensions in too many ways to read them there. Raises
-    ``UnsupportedModel`` unless every layer's attention came by ``route``.
+    Those of states are noted by ``recurrent``. Configurations name these dimensions in too many
+    ways to read them there. Raises ``UnsupportedModel`` unless every layer came by one of the
+    routes, or by both.
     """
     probe = _ShapeProbe()
-    run_two_tokens(model, route, probe)
-    expected = layer_count(model.config)
-    if len(probe.shapes) != expected:
-        raise UnsupportedModel(
-            f"{len(probe.shapes)} of {expected} layers of {type(model).__name__} run through "
-            "transformers' attention interface; all must"
-        )
+    route.chunks = chunk_sizes(model.config)
+    with contextlib.nullcontext() if recurrent is None else recurrent.probing():
+        run_two_tokens(model, route, probe)
+    check_layers(model, {*probe.shapes, *(() if recurrent is None else recurrent.shapes)})
     return probe.shapes
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
@@ -11,11 +12,24 @@ QuantizeName = Literal["int8", "int4"]
 
 
 @dataclass(frozen=True, slots=True)
+class AdaptersConfig:
+    """LoRA adapters beside the model."""
+
+    named: Mapping[str, str] = field(default_factory=dict)
+    """Loaded with the model: names, and folders or names on the Hub."""
+    count: int = 8
+    """How many may be loaded at a time."""
+    rank: int = 16
+    """The largest rank of one. Memory on a GPU grows with both."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """What ``load_runner`` needs to know. Only ``model`` has no default."""
 
     model: str
-    """A folder with ``config.json`` and safetensors weights, or a name on the Hugging Face Hub."""
+    """A folder with ``config.json`` and safetensors weights, a name on the Hugging Face Hub, or the
+    path of a GGUF file."""
     dtype: DTypeName = "auto"
     """``auto``: bfloat16 where it is in hardware, else float16 on GPUs that have fast products of
     it, else float32."""
@@ -54,5 +68,7 @@ class ModelConfig:
     sequence is cut into steps. Slower; refused where it cannot be had."""
     cuda_graphs: bool = True
     """Replay small steps from CUDA graphs; no effect on the CPU."""
+    adapters: AdaptersConfig | None = None
+    """None: none can be loaded, and nothing is kept ready for them."""
     max_graph_tokens: int = 1024
     """Tokens in the largest captured step; larger ones compute for longer than they launch."""

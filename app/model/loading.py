@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
@@ -19,10 +20,16 @@ from transformers.utils import logging as transformers_logging
 from transformers.utils.import_utils import is_accelerate_available
 
 from app.core.errors import UnsupportedModel
+from app.core.model_name import is_gguf
+from app.model import gptq_awq
 from app.model.architecture import check_config, remove_batch_effects
+from app.model.assembly import assemble
 from app.model.composite import auto_class, keep_language_part, language_config
 from app.model.config import ModelConfig
 from app.model.device import warn_of_overflow
+from app.model.gguf.configuration import configuration
+from app.model.gguf.file import open_gguf
+from app.model.gguf.loading import load_gguf
 from app.model.stored_quantization import (
     loading_options,
     require_as_stored,
@@ -38,7 +45,7 @@ _LOAD_ERRORS = (OSError, ValueError, ImportError, KeyError, RuntimeError)
 def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
     """Read or make up the weights and put the model on ``device``, ready for inference.
 
-    Reads safetensors only and never runs code that comes with a model. Host memory: on the CPU
+    Reads safetensors and GGUF and never runs code that comes with a model. Host memory: on the CPU
     the weights are pages of their files where they are stored in ``dtype``, else one copy of them;
     on a GPU they go to the device one by one (see ``_placement``). Raises ``UnsupportedModel`` for
     what cannot be loaded, lacks weights or cannot be served exactly.
@@ -49,6 +56,11 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
     try:
         if config.random_weights:
             model = _with_random_weights(settings, dtype, device)
+        elif is_gguf(config.model):
+            with _quietly():
+                model = load_gguf(open_gguf(config.model), settings, dtype)
+        elif device.type == "cpu" and not config.dequantize and _is_packed(settings):
+            model = _with_packed_weights(config.model, settings, dtype)
         else:
             options = loading_options(settings, device, dequantize=config.dequantize)
             model = _with_stored_weights(config.model, settings, dtype, device, options)
@@ -69,7 +81,12 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
 
 
 def read_config(model: str) -> PretrainedConfig:
-    """The model's ``config.json``. Raises ``UnsupportedModel`` where there is none to use."""
+    """The model's ``config.json``, or what a GGUF file says.
+
+    Raises ``UnsupportedModel`` where there is none to use.
+    """
+    if is_gguf(model):
+        return configuration(open_gguf(model))
     try:
         config: PretrainedConfig = AutoConfig.from_pretrained(model, trust_remote_code=False)
     except _LOAD_ERRORS as error:
@@ -78,7 +95,12 @@ def read_config(model: str) -> PretrainedConfig:
 
 
 def eos_token_ids(model: str) -> frozenset[int]:
-    """Token ids that end an answer, from ``generation_config.json``, else ``config.json``."""
+    """Token ids that end an answer, from ``generation_config.json``, else ``config.json``.
+
+    Of a GGUF file from its metadata.
+    """
+    if is_gguf(model):
+        return open_gguf(model).eos_token_ids()
     try:
         ids = GenerationConfig.from_pretrained(model).eos_token_id
     except OSError:
@@ -117,6 +139,24 @@ def _with_stored_weights(
             f"{model} lacks {len(missing)} weights of its architecture, {missing[0]} among them"
         )
     return loaded
+
+
+def _is_packed(settings: PretrainedConfig) -> bool:
+    """Whether the weights are in a format that we have loops for, and transformers has none."""
+    stored = stored_quantization(settings)
+    return stored is not None and stored["quant_method"] in gptq_awq.METHODS
+
+
+def _with_packed_weights(
+    model: str, settings: PretrainedConfig, dtype: torch.dtype
+) -> PreTrainedModel:
+    stored = stored_quantization(settings)
+    assert stored is not None
+    weights = gptq_awq.read_weights(model, gptq_awq.layout_of(stored))
+    plain = copy.deepcopy(settings)
+    del plain.quantization_config  # transformers would look for the library that wrote it
+    with _quietly():
+        return assemble(plain, weights, dtype, folder=model)
 
 
 def _placement(device: torch.device) -> dict[str, Any]:

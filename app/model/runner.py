@@ -12,11 +12,13 @@ from torch import Tensor
 
 from app.core.cache import StateSlots
 from app.core.step import Draw, PendingDraws, StepPlan, StepResult
+from app.model.adapters.slots import AdapterSlots
 from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage
 from app.model.sampling import Sampler
+from app.model.state_storage import StateStorage
 
 if TYPE_CHECKING:
     from app.model.cuda.compilations import KernelCompilations
@@ -79,6 +81,8 @@ class TorchRunner:
         graphs: CudaSteps | None,
         sampler: Sampler,
         storage: KvStorage,
+        adapters: AdapterSlots | None,
+        states: StateStorage | None = None,
         description: RunnerDescription,
         compilations: KernelCompilations | None,
     ) -> None:
@@ -86,10 +90,11 @@ class TorchRunner:
         self._graphs = graphs
         self._compilations = compilations
         self._sampler = sampler
+        self.adapters = adapters
         self.description = description
         self.block_size = storage.block_size
         self.cache_groups = storage.groups
-        self.states: StateSlots | None = None
+        self.states: StateSlots | None = None if states is None else states.slots
         self.max_model_len = description.max_model_len
         self._launched: Tensor | None = None
         self._drawn: StepResult | DeviceDraws = StepResult(())

@@ -15,7 +15,7 @@ from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Atten
 
 from app.core.step import Span, StepPlan
 from app.model.attention import AttentionOptions, AttentionRoute, probe_layers
-from app.model.composition import load_runner, step_attention
+from app.model.composition import load_runner
 from app.model.cpu import latent as cpu_latent
 from app.model.cpu.attention import CpuAttention
 from app.model.forward import RaggedForward
@@ -81,7 +81,7 @@ def forward_of(model: Any, blocks: int = 60) -> tuple[RaggedForward, dict[int, L
     route = AttentionRoute()
     shapes = keep_latents(model, route, probe_layers(model, route))
     storage = allocate(shapes, num_blocks=blocks, block_size=4, device=torch.device("cpu"))
-    return RaggedForward(model, route, step_attention(storage, shapes, 128)), shapes
+    return RaggedForward(model, route, CpuAttention(storage)), shapes
 
 
 def texts_of(dice: random.Random) -> list[list[int]]:

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from app.model.adapters.rows import AdapterRows, adapter_rows
 from app.model.attention import AttentionOptions
 from app.model.cpu.kernels import attention as kernels
 from app.model.cpu.kernels.compiled import as_numpy, spreading
@@ -72,12 +73,17 @@ class CpuAttention:
         self.slots: tuple[Ints, ...] = ()
         """By cache group, of the step's tokens."""
         self.short = ShortSpans(np.empty((0, 4), dtype=np.int64), (), 0)
+        self.adapters: AdapterRows = ()
+        """Whose the step's rows are; see ``app.model.adapters.cpu``."""
         self._long: list[SpanLayout] = []
         self._long_by_window: dict[tuple[int, int | None, bool], list[_LongSpan]] = {}
 
     def begin(self, step: StepArrays) -> None:
         """Set the step that the following calls of ``attend`` belong to."""
         self.slots = step.slots
+        self.adapters = adapter_rows(step.adapters)
+        if not step.slots:  # the model has no attention
+            return
         short = [span for span in step.spans if span.length <= self._longest]
         self.short = _short_spans(short, len(step.slots))
         self._long = [span for span in step.spans if span.length > self._longest]

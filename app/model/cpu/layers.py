@@ -66,17 +66,19 @@ class PanelLinear(nn.Module):
         super().__init__()
         self.in_features = linear.in_features
         self.out_features = linear.out_features
-        self._team = workers
+        self.team = workers
         self.weights = [PanelWeights([linear])]
+        self.weight = linear.weight.new_empty(0)
+        """Some models ask for its dtype."""
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.contiguous()
         out = x.new_empty(*x.shape[:-1], self.out_features)
         rows = x.numel() // self.in_features
         (weights,) = self.weights
-        self._team.reserve(rows * weights.rounded_bytes)
+        self.team.reserve(rows * weights.rounded_bytes)
         jobs.product(
-            *self._team.shared,
+            *self.team.shared,
             jobs.PRODUCT,
             rows,
             x.data_ptr(),
@@ -258,13 +260,13 @@ def can_fuse(model: PreTrainedModel) -> bool:
     return panels.runs_here() and not cpu_has_amx()
 
 
-def fuse(model: PreTrainedModel, route: AttentionRoute) -> int:
+def fuse(model: PreTrainedModel, route: AttentionRoute, *, layers: bool = True) -> int:
     """Replace what can be of ``model``: layers of a known kind, then every plain linear layer.
 
-    Returns how many linear layers there were in what was replaced. ``route`` must have seen a
-    pass.
+    Without ``layers`` the linear layers alone. Returns how many of these there were in what was
+    replaced. ``route`` must have seen a pass.
     """
-    fused = sum(map(_is_plain, model.modules()))
+    fused = sum(map(_is_plain, model.modules())) if layers else 0
     workers = CpuTeam(torch.get_num_threads(), fused)
     replaced = 0
     if fused == len(route.options):

@@ -22,6 +22,7 @@ from transformers import PreTrainedModel
 from transformers.activations import GELUTanh, SiLUActivation
 
 from app.core.errors import UnsupportedModel
+from app.model.adapters.slots import AdapterSlots
 from app.model.architecture import is_plain_linear
 from app.model.attention import AttentionRoute
 from app.model.cuda.kernels import product as invariant
@@ -124,9 +125,10 @@ class FusedLayer(nn.Module):
         route: AttentionRoute,
         following: Norm,
         between: _Between,
-        make: Callable[[Tensor, Tensor | None], Product],
+        join: Callable[[tuple[nn.Linear, ...]], Product],
     ) -> None:
-        """``following`` is the norm that comes after this layer; ``make`` makes products."""
+        """``following`` is the norm that comes after this layer; ``join`` makes the product with
+        the weights of several linear layers."""
         super().__init__()
         attention, mlp = layer.self_attn, layer.mlp
         self.attention_type = getattr(layer, "attention_type", None)
@@ -135,10 +137,10 @@ class FusedLayer(nn.Module):
         self._options = route.options[self._number]
         self._between = between
         self._gelu = isinstance(mlp.act_fn, GELUTanh)
-        self._qkv = _joined((attention.q_proj, attention.k_proj, attention.v_proj), make)
-        self._out = _joined((attention.o_proj,), make)
-        self._gate_up = _joined((mlp.gate_proj, mlp.up_proj), make)
-        self._down = _joined((mlp.down_proj,), make)
+        self._qkv = join((attention.q_proj, attention.k_proj, attention.v_proj))
+        self._out = join((attention.o_proj,))
+        self._gate_up = join((mlp.gate_proj, mlp.up_proj))
+        self._down = join((mlp.down_proj,))
         self._head_norms = None
         if hasattr(attention, "q_norm"):
             self._head_norms = (_norm(attention.q_norm), _norm(attention.k_norm))
@@ -184,12 +186,18 @@ class FusedLayer(nn.Module):
         return result
 
 
-def fuse(model: PreTrainedModel, route: AttentionRoute, *, batch_invariant: bool) -> int:
+def fuse(
+    model: PreTrainedModel,
+    route: AttentionRoute,
+    *,
+    batch_invariant: bool,
+    adapters: AdapterSlots | None = None,
+) -> int:
     """Replace the decoder layers of ``model`` and its last norm, if all layers are of a known kind.
 
-    Returns how many layers were replaced. ``route`` must have seen a pass. With ``batch_invariant``
-    every product is by ``kernels.product``, that of the output layer too; raises
-    ``UnsupportedModel`` where the layers are of another kind.
+    Returns how many layers were replaced. ``route`` must have seen a pass. Products are with what
+    ``adapters`` bring. With ``batch_invariant`` every product is by ``kernels.product``, that of
+    the output layer too; raises ``UnsupportedModel`` where the layers are of another kind.
     """
     found = [name for name, module in model.named_modules() if _is_known(module, model.dtype)]
     parents = {name.rpartition(".")[0] for name in found}
@@ -207,9 +215,17 @@ def fuse(model: PreTrainedModel, route: AttentionRoute, *, batch_invariant: bool
     between, following = _Between(), _norm(decoder.norm)
     decoder.norm = FusedNorm(following, between)
     make = InvariantProduct if batch_invariant else LibraryProduct
+    names = {id(module): name for name, module in model.named_modules()}  # keeps none alive
+
+    def join(parts: tuple[nn.Linear, ...]) -> Product:
+        joined = _joined(parts, make)
+        if adapters is None:
+            return joined
+        return adapters.beside(joined, [names[id(part)] for part in parts])
+
     # From the last to the first, each freed before the next is joined.
     for number in reversed(range(len(layers))):
-        layers[number] = FusedLayer(layers[number], route, following, between, make)
+        layers[number] = FusedLayer(layers[number], route, following, between, join)
         following = layers[number].first_norm
     if batch_invariant:
         output: Any = model.get_output_embeddings()

@@ -224,7 +224,8 @@ def attend(
 
     ``query`` [T, Hq, D] over the pools ``keys`` and ``values`` [slots, Hk, D] into ``out``
     [T, Hq, Dv]. ``window`` and ``softcap`` 0 and ``sinks`` and ``slopes`` of no length stand for
-    none. The key heads are cut into ``chunks``; ``parallel`` shares the items out among numba's threads.
+    none. The key heads are cut into ``chunks``; ``parallel`` shares the items out among numba's
+    threads.
     """
     total = keys.shape[1]
     count = len(spans)

@@ -22,6 +22,7 @@ that is stored so is never rounded again: its codes, scales and minima are only 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -162,6 +163,12 @@ def join(parts: list[QuantizedWeight]) -> QuantizedWeight:
         torch.cat([part.scales for part in parts]),
         torch.cat(minima) if minima else None,
     )
+
+
+def map_rows(choose: Callable[[Tensor], Tensor], weight: QuantizedWeight) -> QuantizedWeight:
+    """What ``choose``, which takes or orders rows, gives of each part."""
+    minima = None if weight.minima is None else choose(weight.minima)
+    return QuantizedWeight(weight.kind, choose(weight.codes), choose(weight.scales), minima)
 
 
 def pack(weight: QuantizedWeight) -> Tensor:
