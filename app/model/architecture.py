@@ -25,6 +25,7 @@ SUPPORTED_LAYER_TYPES = _BY_TOKEN | {
     "full_attention",
     "sliding_attention",
     "chunked_attention",
+    "indexed_attention",
     "linear_attention",  # Mamba's, too
     "conv",
     "hybrid",  # attention and a mixer
@@ -102,14 +103,26 @@ def chunk_sizes(config: PretrainedConfig) -> Mapping[int, int]:
     return {layer: size for layer, kind in enumerate(types) if kind == "chunked_attention" and size}
 
 
-def position_limit(config: PretrainedConfig) -> int | None:
-    """Positions the model was made for, or None where its configuration names no limit."""
+def picked_keys(config: PretrainedConfig) -> int | None:
+    """Keys that such a layer reads of a sequence; None: the model has none."""
     text = config.get_text_config()
-    for name in _POSITION_LIMITS:
-        limit = getattr(text, name, None)
-        if isinstance(limit, int) and limit > 0:
-            return limit
-    return None
+    blocks = getattr(text, "index_topk_blocks", None)
+    if blocks:
+        return int(blocks * text.index_block_size)
+    types = getattr(text, "layer_types", None) or ()
+    return getattr(text, "index_topk", None) if "indexed_attention" in types else None
+
+
+def position_limit(config: PretrainedConfig) -> int | None:
+    """Positions the model was made for, or None where its configuration names no limit.
+
+    With sparse attention no more than the keys that it picks; see ``sparse``.
+    """
+    text = config.get_text_config()
+    limits = [getattr(text, name, None) for name in _POSITION_LIMITS]
+    named = [limit for limit in limits if isinstance(limit, int) and limit > 0][:1]
+    picked = picked_keys(config)
+    return min([*named, *([] if picked is None else [picked])], default=None)
 
 
 def layer_count(config: PretrainedConfig) -> int:

@@ -111,7 +111,8 @@ class AttentionRoute:
         position_bias: Tensor | None = None,
         **_: Any,
     ) -> Tensor:
-        if attention_mask is not None or position_bias is not None:
+        masked = attention_mask is not None and attention_mask.numel() > 0
+        if masked or position_bias is not None:
             raise UnsupportedModel(f"{type(module).__name__} builds an attention mask of its own")
         assert self.target is not None, "no step has begun"
         layer = self._place(module.layer_idx)

@@ -17,6 +17,7 @@ from app.model.kv_storage import KvStorage, LayerShape
 from app.model.latent import keep_latents
 from app.model.loading import load_model
 from app.model.recurrent import RecurrentRoute
+from app.model.sparse import run_densely
 from app.model.state_storage import StateStorage
 
 if TYPE_CHECKING:
@@ -79,5 +80,6 @@ def load(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Loade
     """Raises ``UnsupportedModel`` for what cannot be loaded, or has layers of another kind."""
     model = load_model(config, device, dtype)
     route, recurrent = AttentionRoute(), RecurrentRoute(model)
+    run_densely(model, route)
     shapes = keep_latents(model, route, probe_layers(model, route, recurrent))
     return LoadedModel(model, route, recurrent, shapes)

@@ -161,6 +161,10 @@ OVERRIDES: Mapping[str, Mapping[str, Any]] = {
     "phi4_multimodal_audio": {"num_blocks": 1, "ext_pw_out_channel": 32, "nemo_conv_channels": 32,
                               "depthwise_separable_out_channel": 32},
     "qwen3_omni_moe_talker_text": {"shared_expert_intermediate_size": 24},
+    "qwen4_exp_text": {
+        "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_budget": 64,
+        "indexer_compress_ratio": 4,
+    },
     "radio": {"video_temporal_patch_size": 2},
     "roc_bert": {"shape_vocab_size": VOCAB},
     "vibevoice_acoustic_tokenizer_encoder": {

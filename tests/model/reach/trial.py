@@ -30,7 +30,7 @@ from tests.model.tiny import PagedSequence, eager_model, runner_config
 
 _LENGTHS = (29, 17, 6)
 _CHUNKS = (1, 1, 2, 5, 18)
-_MOST_PARAMETERS = 4_000_000
+_MOST_PARAMETERS = 60_000_000
 _TOLERANCE = 1e-3
 _ROUNDING = 9e-6
 """What rounding alone may come to somewhere."""
