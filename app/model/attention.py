@@ -15,7 +15,7 @@ import contextlib
 import uuid
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -114,25 +114,29 @@ class AttentionRoute:
         masked = attention_mask is not None and attention_mask.numel() > 0
         if masked or position_bias is not None:
             raise UnsupportedModel(f"{type(module).__name__} builds an attention mask of its own")
-        assert self.target is not None, "no step has begun"
-        layer = self._place(module.layer_idx)
         chunk = self.chunks.get(module.layer_idx)
-        latent = self.latents.get(layer)
         options = AttentionOptions(
             scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
             window=chunk or sliding_window or None,
             softcap=softcap or None,
             sinks=s_aux,
-            latent=None if latent is None else latent.heads,
             chunked=chunk is not None,
         )
-        self.options[layer] = options
-        new_key, new_value = key[0], value[0]
+        return self.attend(module.layer_idx, query[0], key[0], value[0], options)
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
+    ) -> Tensor:
+        """Query [Hq, T, D], key [Hk, T, D], value [Hk, T, Dv] -> [1, T, Hq, Dv], by the target."""
+        assert self.target is not None, "no step has begun"
+        layer = self._place(layer)
+        latent = self.latents.get(layer)
         if latent is not None:
-            new_key = latent.take_entries(new_key)
-            new_value = new_key[..., : latent.heads.rank]
-        out = self.target.attend(layer, query[0], new_key, new_value, options)
-        return out.unsqueeze(0)
+            options = replace(options, latent=latent.heads)
+            key = latent.take_entries(key)
+            value = key[..., : latent.heads.rank]
+        self.options[layer] = options
+        return self.target.attend(layer, query, key, value, options).unsqueeze(0)
 
     def _place(self, layer: int) -> int:
         """Where keys and values of this call are kept: a place of its own for each in a pass.

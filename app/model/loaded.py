@@ -16,6 +16,7 @@ from app.model.forward import RaggedForward, StepStates
 from app.model.kv_storage import KvStorage, LayerShape
 from app.model.latent import keep_latents
 from app.model.loading import load_model
+from app.model.own_attention import route_own_attention
 from app.model.recurrent import RecurrentRoute
 from app.model.sparse import run_densely
 from app.model.state_storage import StateStorage
@@ -81,5 +82,6 @@ def load(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Loade
     model = load_model(config, device, dtype)
     route, recurrent = AttentionRoute(), RecurrentRoute(model)
     run_densely(model, route)
+    route_own_attention(model, route)
     shapes = keep_latents(model, route, probe_layers(model, route, recurrent))
     return LoadedModel(model, route, recurrent, shapes)
