@@ -55,6 +55,7 @@ FAR = [(1, 700), (3, 530), (30, 1010)]
 """The same for spans whose keys are several chunks, the last one of its own long tiles' size."""
 
 SINKS = torch.tensor([1.0, -1.0, 0.5, 2.0, 0.0, 3.0])
+SLOPES = torch.rand(6, generator=torch.Generator().manual_seed(1))
 
 OPTIONS = {
     "plain": AttentionOptions(0.3, None, None, None),
@@ -62,6 +63,8 @@ OPTIONS = {
     "softcap": AttentionOptions(0.3, None, 2.0, None),
     "sinks": AttentionOptions(0.3, None, None, SINKS),
     "everything": AttentionOptions(0.3, 300, 3.0, SINKS),
+    "chunked": AttentionOptions(0.3, 9, None, None, chunked=True),
+    "slopes": AttentionOptions(0.3, None, None, None, slopes=SLOPES),
 }
 
 
@@ -121,6 +124,7 @@ def new_heads(shape: LayerShape, tokens: int) -> tuple[Tensor, Tensor, Tensor]:
         ("grouped heads", "plain", FAR, False),
         ("grouped heads", "everything", FAR, False),
         ("grouped heads", "everything", FAR, True),
+        ("grouped heads", "chunked", FAR, True),
         ("odd dimensions", "plain", BATCH, False),
         ("a group of seven", "plain", BATCH, False),
         ("a group of thirty-two", "plain", BATCH, False),

@@ -220,8 +220,11 @@ class TritonAttention:
         heads, tokens, _ = query.shape
         out = query.new_empty(tokens, heads, launches.value_dim)
         sinks = query if options.sinks is None else options.sinks
+        slopes = query if options.slopes is None else options.slopes
         flags = {
             "WINDOWED": options.window is not None,
+            "CHUNKED": options.chunked,
+            "SLOPES": options.slopes is not None,
             "CAPPED": options.softcap is not None,
             "SINKS": options.sinks is not None,
         }
@@ -236,7 +239,7 @@ class TritonAttention:
                 _launch(
                     paged_attention, (min(len(items), programs), launches.readers),
                     query, keys, values, out, *partial,
-                    items, wave.counts, step.tables, sinks,
+                    items, wave.counts, step.tables, sinks, slopes,
                     options.scale, options.softcap or 0.0, options.window or 0,
                     _stride(query, 0), _stride(query, 1),
                     LIST=number, **constants, **flags,

@@ -51,15 +51,15 @@ COUNTS = 4
 def paged_attention(
     query: tl.tensor, keys: tl.tensor, values: tl.tensor, out: tl.tensor,
     partial_out: tl.tensor, partial_max: tl.tensor, partial_sum: tl.tensor,
-    items: tl.tensor, counts: tl.tensor, tables: tl.tensor, sinks: tl.tensor,
+    items: tl.tensor, counts: tl.tensor, tables: tl.tensor, sinks: tl.tensor, slopes: tl.tensor,
     scale: tl.tensor, softcap: tl.tensor, window: tl.tensor,
     query_head_stride: tl.tensor, query_row_stride: tl.tensor,
     LIST: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr,
     KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
     KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
     TILE_ROWS: tl.constexpr, TILE_KEYS: tl.constexpr,
-    WINDOWED: tl.constexpr, CAPPED: tl.constexpr, SINKS: tl.constexpr, PRECISION: tl.constexpr,
-    LATENT: tl.constexpr,
+    WINDOWED: tl.constexpr, CHUNKED: tl.constexpr, CAPPED: tl.constexpr, SINKS: tl.constexpr,
+    SLOPES: tl.constexpr, PRECISION: tl.constexpr, LATENT: tl.constexpr,
 ) -> None:  # fmt: skip
     kv_head = tl.program_id(1)
     count = tl.load(counts + LIST)
@@ -100,6 +100,8 @@ def paged_attention(
             mask=real[:, None] & (first_dim + d < KEY_DIM)[None, :],
             other=0.0,
         )
+        if SLOPES:
+            slope = tl.load(slopes + head, mask=real, other=0.0) * 1.4426950408889634
         highest = tl.full([TILE_ROWS], float("-inf"), tl.float32)
         total = tl.zeros([TILE_ROWS], tl.float32)
         sums = tl.zeros([TILE_ROWS, VALUE_PAD], tl.float32)
@@ -138,9 +140,15 @@ def paged_attention(
                 decay = tl.exp2(-2.885390081777927 * tl.abs(scores / cap))
                 tanh = (1.0 - decay) / (1.0 + decay)
                 scores = tl.where(scores < 0.0, -tanh, tanh) * cap
+            if SLOPES:
+                back = (position[:, None] - key_position[None, :]).to(tl.float32)
+                scores = scores - slope[:, None] * back
             seen = key_position[None, :] <= last[:, None]
             if WINDOWED:
-                near = position[:, None] - key_position[None, :] < window
+                if CHUNKED:
+                    near = key_position[None, :] >= (position // window * window)[:, None]
+                else:
+                    near = position[:, None] - key_position[None, :] < window
                 seen = seen & near & exists[None, :]
             scores = tl.where(seen, scores, float("-inf"))
             new_highest = tl.maximum(highest, tl.max(scores, 1))
