@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from app.server.backend import Backend
 from app.serving.admission import Admission
 from app.serving.compiling.cache import ConstraintCache
@@ -55,4 +57,9 @@ def readings(
         Reading("kernel_compilations_total",
                 "GPU kernels compiled while serving: everybody waited. Should be 0.",
                 backend.kernel_compilations),
+        *[
+            Reading("model_weight_bytes", "Memory of the model's weights, by their type.",
+                    partial(float, size), {"dtype": dtype})
+            for dtype, size in backend.weight_bytes.items()
+        ],
     ]  # fmt: skip
