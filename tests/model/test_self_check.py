@@ -137,12 +137,6 @@ def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
         load_runner(runner_config(model))
 
 
-def test_a_model_that_does_not_route_its_attention_is_refused(tmp_path: Path) -> None:
-    model = save(tmp_path, "BloomConfig", vocab_size=96, hidden_size=32, n_layer=2, n_head=4)
-    with pytest.raises(UnsupportedModel):
-        load_runner(runner_config(model))
-
-
 def test_recurrent_layers_of_an_unknown_way_are_refused_by_name(tmp_path: Path) -> None:
     sizes = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "head_dim": 8}
     model = save(
