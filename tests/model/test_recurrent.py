@@ -221,7 +221,8 @@ def test_a_model_without_attention_has_slots_and_no_blocks(tmp_path: Path) -> No
 def test_rounding_noise_is_there_without_two_attentions_to_compare() -> None:
     noises = []
     for dtype in (torch.float32, torch.bfloat16):
-        model: Any = lively_model("mamba2").to(dtype)
+        plain: Any = lively_model("mamba2")
+        model: Any = plain.to(dtype)
         case = make_case(VOCAB, BLOCK, 0, states=True)
         noises.append(rounding_noise(model, case, whole_logits(model, case, "eager")))
     assert 0.0 < noises[0] < 1e-4
