@@ -64,7 +64,8 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
             model = _with_random_weights(settings, dtype, device)
         elif is_gguf(config.model):
             with _quietly():
-                model = load_gguf(open_gguf(config.model), settings, dtype)
+                file = open_gguf(config.model)
+                model = load_gguf(file, settings, dtype, dequantize=config.dequantize)
         elif device.type == "cpu" and not config.dequantize and _is_packed(settings):
             model = _with_packed_weights(config.model, settings, dtype)
         else:

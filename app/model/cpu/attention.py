@@ -89,6 +89,11 @@ class CpuAttention:
         self._long = [span for span in step.spans if span.length > self._longest]
         self._long_by_window.clear()
 
+    @property
+    def has_long(self) -> bool:
+        """Whether the step has spans that ``attend_long`` attends for."""
+        return bool(self._long)
+
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
     ) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -134,7 +136,8 @@ class CpuScan:
         call["states"], call["slots"] = states.data_ptr(), len(states)
         call["heads"], call["sources"] = heads, sources
         call["height"], call["width"], call["extra"] = height, width, extra
-        function = compiled_scan(scan, as_numpy(parts[0]).dtype.type).address
+        number: Any = as_numpy(parts[0]).dtype.type
+        function = compiled_scan(scan, number).address
         with spreading(tokens * work > _SPREAD_WORK) as threads:
             chunks = min(threads, heads)
             call["chunks"] = chunks

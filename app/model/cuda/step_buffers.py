@@ -3,8 +3,11 @@
 A layout cuts the buffer into parts; each begins at a multiple of 16 bytes, as kernels are compiled
 for pointers that do::
 
-    ids   | positions | slots by group | logits rows | drawn rows | adapters | states | lists | tables
-    N int64 N int64     N int64 each     R int64       N int32      N int32    int32    int32   int32
+    ids   | positions | slots by group | logits rows | drawn rows | adapters
+    N int64 N int64     N int64 each     R int64       N int32      N int32
+
+    | states | lists by kind | tables
+      int32    int32           int32
 
 A captured graph has a layout of its own, for the most that it takes; a step that runs as it is has
 one of just its size. Of the tables, the last part, only what is used is copied. Host buffers take
@@ -261,10 +264,9 @@ class StepBuffers:
             _fill(ints[layout.adapters], _NONE if step.adapters is None else step.adapters, 0)
         if layout.states is not None:
             padding = layout.tokens - len(step.token_ids)
-            for part, values in zip(
-                layout.states, _places_of_states(step.state_arrays, padding), strict=True
-            ):
-                _fill(ints[part], values, int(values[-1]) if len(values) else 0)
+            places = _places_of_states(step.state_arrays, padding)
+            for part, numbers in zip(layout.states, places, strict=True):
+                _fill(ints[part], numbers, int(numbers[-1]) if len(numbers) else 0)
         for parts, work in zip(layout.kinds, works, strict=True):
             lists = (work.counts, work.short, work.long, work.merges)
             for part, values in zip(parts, lists, strict=True):
