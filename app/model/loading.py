@@ -24,17 +24,17 @@ from app.core.model_name import is_gguf
 from app.model import gptq_awq
 from app.model.architecture import check_config, remove_batch_effects
 from app.model.assembly import assemble
-from app.model.composite import (
-    auto_class,
-    keep_language_part,
-    language_config,
-    names_of_language_part,
-)
 from app.model.config import ModelConfig
 from app.model.device import warn_of_overflow
 from app.model.gguf.configuration import configuration
 from app.model.gguf.file import open_gguf
 from app.model.gguf.loading import load_gguf
+from app.model.language_part import (
+    auto_class,
+    keep_language_part,
+    language_config,
+    names_of_language_part,
+)
 from app.model.stored_quantization import (
     loading_options,
     require_as_stored,

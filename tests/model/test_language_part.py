@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PreT
 
 from app.core.errors import UnsupportedModel
 from app.model.architecture import position_limit
-from app.model.composite import keep_language_part
+from app.model.language_part import keep_language_part
 from app.model.loading import eos_token_ids, load_model, read_config
 from app.model.model_call import logits_of
 from tests.model.reach.small import small_config
@@ -108,7 +108,7 @@ def test_what_wants_a_library_to_see_is_served_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its language model alone is made, of a class of its own."""
-    monkeypatch.setattr("app.model.composite.is_timm_available", lambda: False)
+    monkeypatch.setattr("app.model.language_part.is_timm_available", lambda: False)
     config = small_config("gemma3n")
     auto: Any = AutoModelForCausalLM
     torch.manual_seed(0)
