@@ -50,7 +50,7 @@ def language_config(config: PretrainedConfig) -> PretrainedConfig:
     needs_timm = any(getattr(part, "model_type", None) == "timm_wrapper" for part in parts)
     if (needs_timm or config.model_type in _TIMM) and not is_timm_available():
         text = config.get_text_config()
-        if type(text) in AutoModelForCausalLM._model_mapping:  # type: ignore[attr-defined]
+        if type(text) in AutoModelForCausalLM._model_mapping:
             return text
     return config
 

@@ -28,8 +28,8 @@ def stored(folder: Path, kind: str) -> PreTrainedModel:
     auto: Any = AutoModelForImageTextToText
     torch.manual_seed(0)
     model: PreTrainedModel = auto.from_config(small_config(kind), attn_implementation="eager")
-    model.save_pretrained(folder)
-    return model.eval()
+    model.eval().save_pretrained(folder)
+    return model
 
 
 def loaded(folder: Path) -> PreTrainedModel:
