@@ -73,7 +73,7 @@ def _load(config: ModelConfig) -> TorchRunner:
     model = loaded.model
     compilations = _count_compilations(device)
     parameters = model.num_parameters() + stored_parameters(model)
-    adapters = make_slots(model, loaded.route, config.adapters)
+    adapters = make_slots(model, loaded.route, config)
     loaded_bytes = weight_bytes(model)
     prepared = prepare(loaded, config, adapters)
     require_no_growth(model, sum(loaded_bytes.values()))

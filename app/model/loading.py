@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from transformers import (
     AutoConfig,
-    AutoModelForCausalLM,
     GenerationConfig,
     PretrainedConfig,
     PreTrainedModel,
@@ -23,8 +22,9 @@ from transformers.utils.import_utils import is_accelerate_available
 from app.core.errors import UnsupportedModel
 from app.core.model_name import is_gguf
 from app.model import gptq_awq
-from app.model.architecture import check_config, check_forward, remove_batch_effects
+from app.model.architecture import check_config, remove_batch_effects
 from app.model.assembly import assemble
+from app.model.composite import auto_class, keep_language_part, language_config
 from app.model.config import ModelConfig
 from app.model.device import warn_of_overflow
 from app.model.gguf.configuration import configuration
@@ -50,7 +50,7 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
     on a GPU they go to the device one by one (see ``_placement``). Raises ``UnsupportedModel`` for
     what cannot be loaded, lacks weights or cannot be served exactly.
     """
-    settings = read_config(config.model)
+    settings = language_config(read_config(config.model))
     check_config(settings)
     warn_of_overflow(dtype, made_in=settings.get_text_config().dtype)
     try:
@@ -64,7 +64,7 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
             model = _with_packed_weights(config.model, settings, dtype)
         else:
             options = loading_options(settings, device, dequantize=config.dequantize)
-            model = _with_stored_weights(config.model, dtype, device, options)
+            model = _with_stored_weights(config.model, settings, dtype, device, options)
             if stored_quantization(settings) is not None and not config.dequantize:
                 require_as_stored(model)
     except torch.OutOfMemoryError as error:
@@ -73,9 +73,9 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
         ) from error
     except _LOAD_ERRORS as error:
         raise UnsupportedModel(f"cannot load {config.model}: {error}") from error
-    check_forward(model)
-    remove_batch_effects(model, config.max_model_len)
     model.requires_grad_(False).eval()
+    remove_batch_effects(model, config.max_model_len)
+    keep_language_part(model)
     if model.device != device:  # some quantised models refuse to be moved, even to where they are
         model.to(device)  # type: ignore[arg-type]
     return model
@@ -114,13 +114,17 @@ def eos_token_ids(model: str) -> frozenset[int]:
 
 
 def _with_stored_weights(
-    model: str, dtype: torch.dtype, device: torch.device, options: Mapping[str, Any]
+    model: str,
+    settings: PretrainedConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    options: Mapping[str, Any],
 ) -> PreTrainedModel:
-    auto: Any = AutoModelForCausalLM
     loaded: PreTrainedModel
     with _quietly():
-        loaded, report = auto.from_pretrained(
+        loaded, report = auto_class(settings).from_pretrained(
             model,
+            config=settings,
             dtype=dtype,
             use_safetensors=True,
             trust_remote_code=False,
@@ -199,7 +203,7 @@ def _with_random_weights(
     devices = [] if device.type == "cpu" else [torch.cuda.current_device()]
     with torch.random.fork_rng(devices=devices), device:
         torch.manual_seed(_RANDOM_SEED)
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(
+        model: PreTrainedModel = auto_class(settings).from_config(
             settings, dtype=dtype, attn_implementation="eager", trust_remote_code=False
         )
     return model
