@@ -139,7 +139,8 @@ def _write_tensor(
         return
     chosen = kind(name)
     if chosen in (Kind.Q4_K, Kind.Q6_K):
-        data = random_blocks(*values.shape, chosen, seed=len(name) + values.shape[0])
+        rows, columns = values.shape
+        data = random_blocks(rows, columns, chosen, len(name) + rows)
     else:
         data = gguf.quants.quantize(values, chosen)
     writer.add_tensor(name, data, raw_dtype=chosen)
