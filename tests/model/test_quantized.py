@@ -17,11 +17,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
+from app.model.architecture import is_plain_linear
 from app.model.attention import AttentionRoute, probe_layers
 from app.model.composition import load_runner
 from app.model.config import ModelConfig, QuantizeName
 from app.model.cpu.attention import CpuAttention
-from app.model.cpu.kernels import quantized_panels, quantized_products
+from app.model.cpu.kernels import panels, quantized_panels, quantized_products
 from app.model.cpu.kernels.quantized_panels import INT4, INT8_HALVES, dequantize, quantize
 from app.model.cpu.layers import FusedLayer, PanelLinear, can_fuse, fuse
 from app.model.forward import RaggedForward
@@ -157,6 +158,20 @@ def test_weights_that_do_not_fit_stay_as_they_are_beside_those_that_do(tmp_path:
 
 
 @RUNS
+def test_without_instructions_for_bfloat16_its_products_are_torchs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on processors that have AVX512-VNNI and no AVX512-BF16."""
+    monkeypatch.setattr(panels, "runs_here", lambda: False)
+    monkeypatch.setattr(panels, "entry", lambda: pytest.fail("compiled for another processor"))
+    runner = loaded(tmp_path, "narrow llama", "int8")
+    modules = list(runner._forward._model.modules())
+    assert sum(isinstance(module, PanelLinear) for module in modules) == 2
+    assert sum(is_plain_linear(module) for module in modules) == 13
+    assert loaded(tmp_path, "qwen3, tied", "int8").description.packed_linears == 15
+
+
+@RUNS
 def test_experts_and_routers_stay_as_they_are_and_the_bytes_say_so(tmp_path: Path) -> None:
     about = loaded(tmp_path, "mixture", "int8").description
     assert about.quantized == "9 int8 by 32"
@@ -194,12 +209,12 @@ def test_panels_in_a_wrong_order_are_refused(
     right = quantized_panels.pack
 
     def wrong(weight: quantized_panels.QuantizedWeight) -> Tensor:
-        panels = right(weight)
-        panels[..., :256], panels[..., 256:512] = (
-            panels[..., 256:512].clone(),
-            panels[..., :256].clone(),
+        made = right(weight)
+        made[..., :256], made[..., 256:512] = (
+            made[..., 256:512].clone(),
+            made[..., :256].clone(),
         )
-        return panels
+        return made
 
     monkeypatch.setattr(quantized_panels, "pack", wrong)
     with pytest.raises(UnsupportedModel, match="does not give the logits"):
