@@ -27,7 +27,7 @@ def weights_identity(model: str) -> str:
         size = path.stat().st_size
         digest.update(f"{path.name} {size}\n".encode())
         with path.open("rb") as file:
-            for place in range(_PLACES):
-                file.seek(size * place // _PLACES)
+            for number in range(_PLACES):
+                file.seek(size * number // _PLACES)
                 digest.update(file.read(_SAMPLE))
     return digest.hexdigest()

@@ -44,7 +44,7 @@ def assemble(
     linear layer nor an embedding of its shape.
     """
     _register()
-    kind = type(empty_model(config, dtype))
+    kind: Any = type(empty_model(config, dtype))
     model, report = kind.from_pretrained(
         folder,
         config=config,
@@ -74,9 +74,9 @@ def empty_model(config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel
     return model
 
 
-class _Stored(QuantizationConfigMixin):  # type: ignore[misc]
+class _Stored(QuantizationConfigMixin):
     def __init__(self, weights: Mapping[str, QuantizedWeight]) -> None:
-        self.quant_method = _METHOD
+        self.quant_method: Any = _METHOD
         self.weights = weights
 
     def __deepcopy__(self, _: Any) -> _Stored:
@@ -86,12 +86,13 @@ class _Stored(QuantizationConfigMixin):  # type: ignore[misc]
         return {"quant_method": self.quant_method}
 
 
-class _Exchange(HfQuantizer):  # type: ignore[misc]
+class _Exchange(HfQuantizer):
     requires_calibration = False
 
     def _process_model_before_weight_loading(self, model: Any, **_: Any) -> Any:
         model._keys_to_ignore_on_load_unexpected |= {r"\.(qweight|qzeros|scales|g_idx)$"}
-        for name, weight in self.quantization_config.weights.items():
+        stored: Any = self.quantization_config
+        for name, weight in stored.weights.items():
             try:
                 module = model.get_submodule(name)
             except AttributeError as error:
@@ -107,7 +108,7 @@ class _Exchange(HfQuantizer):  # type: ignore[misc]
         return False
 
 
-def _holding(weight: QuantizedWeight, name: str, module: nn.Module) -> nn.Module:
+def _holding(weight: QuantizedWeight, name: str, module: Any) -> nn.Module:
     shape = (weight.outputs, weight.inputs)
     made: nn.Module | None = None
     if type(module) is nn.Linear:

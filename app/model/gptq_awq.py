@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from torch import Tensor
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file
-from transformers.utils.hub import get_checkpoint_shard_files
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
+from transformers.utils.hub import cached_file, get_checkpoint_shard_files
 
 from app.core.errors import UnsupportedModel
 from app.model.cpu.kernels.quantized_panels import (

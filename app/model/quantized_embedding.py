@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from app.model.cpu.kernels.quantized_panels import QuantizedWeight, dequantize, map_rows
+from app.model.cpu.kernels.compiled import as_numpy
+from app.model.cpu.kernels.quantized_panels import QuantizedWeight
+from app.model.cpu.kernels.quantized_rows import widen_rows
 
 
 class QuantizedEmbedding(nn.Module):
@@ -17,6 +19,9 @@ class QuantizedEmbedding(nn.Module):
         self.num_embeddings = stored.outputs
         self.embedding_dim = stored.inputs
         self.stored = stored
+        minima = stored.scales[:, :0] if stored.minima is None else stored.minima
+        floats = [as_numpy(part.contiguous()) for part in (stored.scales, minima)]
+        self._arrays = (stored.codes.contiguous().numpy(), *floats)
         self._dtype = dtype
         cpu = torch.device("cpu")  # modules are exchanged where all others are on none
         self._scale = None if scale is None else torch.tensor(scale, device=cpu).to(dtype)
@@ -33,7 +38,8 @@ class QuantizedEmbedding(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """[...] -> [..., embedding_dim]."""
-        flat = ids.flatten()
-        rows = dequantize(map_rows(lambda part: part[flat], self.stored), self._dtype)
-        rows = rows.view(*ids.shape, self.embedding_dim)
+        rows = torch.empty(*ids.shape, self.embedding_dim, dtype=self._dtype)
+        kind, (codes, scales, minima) = self.stored.kind, self._arrays
+        flat, out = ids.flatten().numpy(), as_numpy(rows.view(-1, self.embedding_dim))
+        widen_rows(codes, scales, minima, flat, kind.bits, kind.group, out)
         return rows if self._scale is None else rows * self._scale

@@ -31,8 +31,11 @@ _BROKEN = (OSError, ValueError, KeyError, IndexError, OverflowError, struct.erro
 def gguf_tokenizer(path: str) -> PreTrainedTokenizerBase:
     """Raises ``UnsupportedModel`` for a kind of tokenizer that is not known here."""
     require_gguf_reader()
-    from transformers.integrations.gguf import convert_gguf_tokenizer, get_gguf_tokenizer
-    from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+    from transformers.integrations.gguf.gguf_tokenizer_mapping import (
+        GGUF_PRE_TOKENIZER_SPLITS,
+        convert_gguf_tokenizer,
+        get_gguf_tokenizer,
+    )
 
     try:
         architecture, described, settings = get_gguf_tokenizer(path)

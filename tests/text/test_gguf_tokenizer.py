@@ -102,7 +102,9 @@ def test_text_is_split_as_by_the_original(tmp_path: Path, name: str, kind: str) 
         assert found.encode_prompt(text) == original.encode_prompt(text), text
     assert found.special_tokens == original.special_tokens
     assert found.hf.eos_token == "<|endoftext|>"
-    assert found.render_chat([{"role": "user", "content": "x"}]).tail.startswith("<|im_start|>x")
+    tail = found.render_chat([{"role": "user", "content": "x"}]).tail
+    assert tail is not None
+    assert tail.startswith("<|im_start|>x")
     ours, theirs = (Vocabulary.from_tokenizer(each.hf, []) for each in (found, original))
     assert ours.token_bytes == theirs.token_bytes
 

@@ -45,7 +45,7 @@ def file_on_disk(model: str) -> str:
         raise UnsupportedModel(
             f"there is no file {model}; a GGUF file of the Hub is named repository:file.gguf"
         )
-    from transformers.utils import cached_file
+    from transformers.utils.hub import cached_file
 
     try:
         path = cached_file(place, name)
@@ -96,7 +96,7 @@ def open_gguf(path: str) -> GgufFile:
     tensors of a type that transformers does not know."""
     require_gguf_reader()
     try:
-        from transformers.integrations.gguf import (
+        from transformers.integrations.gguf.reader import (
             GgufHeader,
             load_gguf_state_dict,
             read_gguf_metadata,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from torch import Tensor
 from tests.model.tiny import VOCAB
 
 Kind = gguf.GGMLQuantizationType
+
+TOKENS = ("<unk>", "<s>", "<|im_end|>", *(chr(33 + number) for number in range(VOCAB - 3)))
 
 SIZES = {
     "vocab_size": VOCAB,
@@ -68,14 +70,16 @@ def write_gguf(
     kind: Callable[[str], Kind],
     metadata: Mapping[str, float | str] | None = None,
     extra: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    tokens: Sequence[str] | None = None,
 ) -> str:
     """``kind`` says how a tensor is stored, by llama.cpp's name. ``metadata`` is set beside what
-    the model says, ``extra`` are further tensors of float32."""
+    the model says, ``extra`` are further tensors of float32; ``tokens`` begin with three special
+    ones, the last of which ends an answer."""
     config = model.config
     architecture = _ARCHITECTURES[config.model_type]
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture])
     _write_configuration(writer, config)
-    _write_tokenizer(writer)
+    _write_tokenizer(writer, tokens or TOKENS)
     for key, value in (metadata or {}).items():
         if isinstance(value, str):
             writer.add_string(key, value)
@@ -135,7 +139,8 @@ def _write_tensor(
         return
     chosen = kind(name)
     if chosen in (Kind.Q4_K, Kind.Q6_K):
-        data = random_blocks(*values.shape, chosen, seed=len(name) + values.shape[0])
+        rows, columns = values.shape
+        data = random_blocks(rows, columns, chosen, len(name) + rows)
     else:
         data = gguf.quants.quantize(values, chosen)
     writer.add_tensor(name, data, raw_dtype=chosen)
@@ -177,13 +182,13 @@ def _write_configuration(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_rope_freq_base(rope.get("full_attention", rope)["rope_theta"])
 
 
-def _write_tokenizer(writer: gguf.GGUFWriter) -> None:
-    """One token for each byte that the tests write, and ends."""
-    tokens = ["<unk>", "<s>", "<|im_end|>", *(chr(33 + number) for number in range(VOCAB - 3))]
+def _write_tokenizer(writer: gguf.GGUFWriter, tokens: Sequence[str]) -> None:
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
+    plain = len(tokens) - 3
     writer.add_token_list(tokens)
-    writer.add_token_types([gguf.TokenType.CONTROL] * 3 + [gguf.TokenType.NORMAL] * (VOCAB - 3))
+    writer.add_token_types([gguf.TokenType.CONTROL] * 3 + [gguf.TokenType.NORMAL] * plain)
     writer.add_token_merges([])
+    writer.add_chat_template("{% for m in messages %}{{ m.content }}{% endfor %}")
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)

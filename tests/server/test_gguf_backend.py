@@ -1,0 +1,50 @@
+"""A server of a GGUF file and nothing else: weights, tokenizer and template are in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("gguf")
+
+from tokenizers import pre_tokenizers
+
+from app.core.errors import UnsupportedModel
+from app.core.model_name import reads_gguf
+from app.model.gguf.file import file_on_disk
+from app.server.backend import load_backend
+from app.server.settings import Settings
+from app.telemetry.metrics import Metrics
+from app.weights import weights_identity
+from tests.model.gguf.files import Kind, all_as, tiny_model, write_gguf
+
+pytestmark = pytest.mark.skipif(not reads_gguf(), reason="needs a recent transformers")
+
+
+def test_a_file_is_all_that_a_server_needs(tmp_path: Path) -> None:
+    tokens = ["<unk>", "<s>", "<|im_end|>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    model = tiny_model("llama", vocab_size=len(tokens))
+    path = write_gguf(tmp_path / "tiny-q8_0.gguf", model, all_as(Kind.F32), tokens=tokens)
+    settings = Settings(model=path, dtype="float32", device="cpu", kv_cache_bytes=1 << 22)
+    backend = load_backend(settings, Metrics())
+    assert settings.served_model == "tiny-q8_0"
+    assert backend.vocabulary.eos_ids == {2}
+    assert backend.max_sequence_tokens == 128
+    prompt = backend.tokenizer.render_chat([{"role": "user", "content": "é"}])
+    assert [backend.vocabulary.token_bytes[token] for token in prompt.tokens] == [b"\xc3", b"\xa9"]
+
+
+def test_files_are_found_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert file_on_disk("folder/model") == "folder/model"
+    with pytest.raises(UnsupportedModel, match=r"no file .*none\.gguf; .*repository:file\.gguf"):
+        file_on_disk(str(tmp_path / "none.gguf"))
+    monkeypatch.setattr("transformers.utils.hub.cached_file", lambda *names: "/".join(names))
+    assert file_on_disk("owner/repository:q4.gguf") == "owner/repository/q4.gguf"
+
+
+def test_a_files_identity_follows_its_bytes(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.gguf", tmp_path / "b.gguf"
+    first.write_bytes(b"GGUF one")
+    second.write_bytes(b"GGUF two")
+    assert weights_identity(str(first)) != weights_identity(str(second))
