@@ -39,10 +39,9 @@ from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import LayerShape, allocate_groups
 from app.model.state_storage import StateShape, allocate_states
-from tests.model.test_cuda_attention import BLOCK, make_storage
+from tests.model.test_cuda_attention import BLOCK, CPU, DEVICE, make_storage, on_device
 from tests.model.tiny import eager_model, save_config
 
-CPU = torch.device("cpu")
 SMALL = Device(multiprocessors=1, shared_bytes=99 << 10, capability=8)
 MAX_MODEL_LEN = 96
 BLOCKS = 40
@@ -84,21 +83,25 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 class Model:
     """A tiny Llama, a cache with noise in it, and the ways to run it."""
 
-    def __init__(self, folder: Path, device: str = "cpu") -> None:
-        model = eager_model(save_config(folder, "llama")).to(device)  # type: ignore[arg-type]
-        self._model = model
+    def __init__(self, folder: Path) -> None:
+        name = save_config(folder, "llama")
+        self._plain, self._plain_route = eager_model(name), AttentionRoute()
+        probe_layers(self._plain, self._plain_route)
+        self._model = eager_model(name).to(DEVICE)  # type: ignore[arg-type]
         self._route = AttentionRoute()
-        self.shapes = probe_layers(model, self._route)
+        self.shapes = probe_layers(self._model, self._route)
         torch.manual_seed(0)
-        self.storage = make_storage(self.shapes, BLOCKS)
+        self.storage = on_device(make_storage(self.shapes, BLOCKS))
 
     def expected(self, step: StepArrays) -> Tensor:
+        """By the CPU."""
         copy = replace(
             self.storage,
+            device=CPU,
             keys={layer: each.cpu().clone() for layer, each in self.storage.keys.items()},
             values={layer: each.cpu().clone() for layer, each in self.storage.values.items()},
         )
-        return RaggedForward(self._model, self._route, CpuAttention(copy)).run(step)
+        return RaggedForward(self._plain, self._plain_route, CpuAttention(copy)).run(step)
 
     def steps(
         self, make_capture: Callable[[], Capture] = lambda: Launches, *, tokens: int = 8
@@ -153,7 +156,7 @@ def test_a_padded_step_gives_the_logits_of_the_step(
     fitting = prepared.find_bucket(step)
     assert (fitting is None) == (name == "more than any graph holds")
     expected = model.expected(step)
-    torch.testing.assert_close(prepared.run(step), expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(prepared.run(step).cpu(), expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("spans", [[(1, 20), (2, 3)], [(1, 20), (20, 3)]], ids=["replayed", "not"])
@@ -162,13 +165,13 @@ def test_a_token_that_the_step_before_drew_is_read_on_the_device(
 ) -> None:
     known = step_of(spans)
     ids, drawn_rows = known.token_ids.copy(), known.drawn_rows.copy()
-    drawn = torch.tensor([50, 51, 52])
+    drawn = torch.tensor([50, 51, 52], device=DEVICE)
     ids[0], drawn_rows[0] = 0, 2
     to_come = replace(known, token_ids=ids, drawn_rows=drawn_rows)
     ids = ids.copy()
     ids[0] = 52
     expected = model.expected(replace(known, token_ids=ids))
-    torch.testing.assert_close(prepared.run(to_come, drawn), expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(prepared.run(to_come, drawn).cpu(), expected, atol=1e-4, rtol=1e-4)
 
 
 def test_where_nothing_could_be_drawn_the_pass_goes_on_with_a_token_that_there_is(
@@ -177,8 +180,8 @@ def test_where_nothing_could_be_drawn_the_pass_goes_on_with_a_token_that_there_i
     step = step_of([(1, 20), (1, 3)])
     lost = replace(step, drawn_rows=np.array([0, -1]))
     expected = model.expected(replace(step, token_ids=np.array([0, step.token_ids[1]])))
-    found = prepared.run(lost, torch.tensor([-1]))
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    found = prepared.run(lost, torch.tensor([-1], device=DEVICE))
+    torch.testing.assert_close(found.cpu(), expected, atol=1e-4, rtol=1e-4)
 
 
 def test_a_span_says_which_draw_of_the_step_before_is_its_token() -> None:
@@ -195,7 +198,7 @@ def test_padding_writes_to_the_spare_block_and_comes_out_as_zeros(prepared: Cuda
     changed = (attention.storage.keys[0] != before).flatten(1).any(1).nonzero().flatten().tolist()
     spare = attention.spare_slots[0]
     assert changed == sorted([*step.slots[0].tolist(), spare])
-    query = torch.randn(4, 4, 8)
+    query = torch.randn(4, 4, 8, device=DEVICE)
     out = attention.attend_stored(0, query, AttentionOptions(0.3, None, None, None))
     assert out[:3].abs().sum((1, 2)).min() > 0
     assert not out[3].any()
@@ -211,8 +214,8 @@ class OneLayer:
         self._attention = attention
         self._shape = shape
         heads = shape.kv_heads * (shape.group + 2)
-        self._embed = torch.randn(64, heads, shape.key_dim)
-        self._out = torch.randn(shape.kv_heads * shape.group * shape.value_dim, 12)
+        self._embed = torch.randn(64, heads, shape.key_dim).to(DEVICE)
+        self._out = torch.randn(shape.kv_heads * shape.group * shape.value_dim, 12).to(DEVICE)
 
     def compute(self, token_ids: Tensor, positions: Tensor, logits_rows: Tensor) -> Tensor:
         heads = self._embed[token_ids[0]] * (1 + positions[0, :, None, None] % 7)
@@ -221,7 +224,7 @@ class OneLayer:
         query, key, value = parts
         out = self._attention.attend(0, query, key, value, AttentionOptions(0.1, None, None, None))
         logits = (out.flatten(1) @ self._out)[logits_rows]
-        return logits + 1e-3 * torch.randn(logits.shape) if self._differs else logits
+        return logits + 1e-3 * torch.randn_like(logits) if self._differs else logits
 
 
 class RecurrentLayer:
@@ -230,8 +233,8 @@ class RecurrentLayer:
     def __init__(self, scan: TritonScan) -> None:
         torch.manual_seed(0)
         self._scan = scan
-        self._embed, self._filter = torch.randn(64, 48), torch.randn(48, 4)
-        self._out = torch.randn(16, 12)
+        self._embed, self._filter = torch.randn(64, 48).to(DEVICE), torch.randn(48, 4).to(DEVICE)
+        self._out = torch.randn(16, 12).to(DEVICE)
 
     def compute(self, token_ids: Tensor, positions: Tensor, logits_rows: Tensor) -> Tensor:
         x = self._scan.convolve(0, self._embed[token_ids[0]], self._filter, None, "silu")
@@ -243,9 +246,9 @@ class RecurrentLayer:
 
 def recurrent_layer(capture: Capture, tokens: int = 4) -> CudaSteps:
     slots = StateSlots(12, 64)
-    states = allocate_states({0: StateShape((3, 48), torch.float32, (2, 8, 8))}, slots, CPU)
+    states = allocate_states({0: StateShape((3, 48), torch.float32, (2, 8, 8))}, slots, DEVICE)
     attention = TritonAttention(
-        allocate_groups({}, [], block_size=BLOCK, device=CPU),
+        allocate_groups({}, [], block_size=BLOCK, device=DEVICE),
         {},
         max_model_len=40,
         recurrent=True,
@@ -290,7 +293,7 @@ def test_a_graph_that_reads_or_saves_other_states_is_refused(part: str, message:
 def one_layer(capture: Capture, tokens: int = 4, *, differs: bool = False) -> CudaSteps:
     shape = LayerShape(1, 16, 16, 2, torch.float32)
     attention = TritonAttention(
-        make_storage({0: shape}, BLOCKS), {0: shape}, max_model_len=40, device=SMALL
+        on_device(make_storage({0: shape}, BLOCKS)), {0: shape}, max_model_len=40, device=SMALL
     )
     forward: Any = OneLayer(attention, shape, differs=differs)
     return CudaSteps(
@@ -370,7 +373,7 @@ def test_a_model_that_differs_from_time_to_time_is_compared_less_strictly(differ
         def replay() -> None:
             launch()
             buffer = logits["logits"].cell_contents
-            buffer += 0.01 * buffer.std() * torch.randn(buffer.shape)
+            buffer += 0.01 * buffer.std() * torch.randn_like(buffer)
 
         return Launches(replay)
 
@@ -453,7 +456,7 @@ def test_memory_that_does_not_suffice_for_graphs_is_no_reason_to_go_without() ->
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="replaying a graph needs a GPU")
 def test_replayed_steps_give_the_logits_of_plain_steps(tmp_path: Path) -> None:
-    model = Model(tmp_path, "cuda")
+    model = Model(tmp_path)
     steps = model.steps(GraphCapture, tokens=64)
     steps.prepare()
     assert steps.count == len(make_buckets(64))

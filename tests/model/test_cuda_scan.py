@@ -32,7 +32,7 @@ from app.model.kv_storage import allocate
 from app.model.loaded import load
 from app.model.runner import TorchRunner
 from app.model.state_storage import StateShape, StateStorage, allocate_states
-from tests.model.hybrid import lively_model
+from tests.model.hybrid import hybrid_runner, lively_model
 from tests.model.interpreter import hasten, rounding_as_a_gpu_does
 from tests.model.test_recurrent import Company
 from tests.model.tiny import VOCAB, runner_config
@@ -212,6 +212,12 @@ class ReplayedLaunches:
 
 
 def device_runner(folder: Path, model: PreTrainedModel) -> TorchRunner:
+    if DEVICE.type == "cuda":
+        return hybrid_runner(folder, model, device="cuda")
+    return interpreted_runner(folder, model)
+
+
+def interpreted_runner(folder: Path, model: PreTrainedModel) -> TorchRunner:
     """A runner with the attention and scans of a GPU; steps of one or two tokens are replayed."""
     model.save_pretrained(folder)
     config = runner_config(str(folder), random_weights=False)
