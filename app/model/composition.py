@@ -6,7 +6,8 @@ largest steps and by replays of all graphs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,11 @@ from app.model.kv_storage import (
     allocate_groups,
     groups_within,
 )
-from app.model.loading import load_model
+from app.model.loading import load_model, read_config
+from app.model.parallel.crew import Crew, Job
+from app.model.parallel.group import Group
+from app.model.parallel.joining import check_sharing, join
+from app.model.parallel.steps import Follower, Leader
 from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
 from app.model.runner import RunnerDescription, TorchRunner
 from app.model.sampling import Sampler
@@ -66,21 +71,71 @@ def load_runner(config: ModelConfig) -> TorchRunner:
 
     Raises ``UnsupportedModel``, saying what is wrong, where it cannot be loaded or served.
     """
+    with _refusing(config):
+        if config.tensor_parallel == 1:
+            return _runner(_load(config, None), None)
+        check_sharing(config, read_config(config.model))
+        crew = Crew(config)
+        with crew.loading():
+            group = join(config, 0, crew.store)
+            loaded = _load(config, group)
+            group.least(0)  # returns when all ranks have loaded
+        return _runner(loaded, Leader(crew, group))
+
+
+def load_follower(job: Job) -> Follower:
+    """The share of a model that a rank has, beside ``load_runner`` in rank 0."""
+    with _refusing(job.config):
+        group = join(job.config, job.rank, job.store)
+        loaded = _load(job.config, group)
+        group.least(0)
+        return Follower(loaded.forward, loaded.graphs, group)
+
+
+@contextlib.contextmanager
+def _refusing(config: ModelConfig) -> Iterator[None]:
     try:
         with naming_failures():
-            return _load(config)
+            yield
     except DeviceFailed as error:
         raise UnsupportedModel(f"{config.model} cannot be served here: {error}") from error
 
 
-def _load(config: ModelConfig) -> TorchRunner:
-    torch.set_num_threads(config.threads or min(torch.get_num_threads(), granted_cores()))
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    forward: RaggedForward
+    graphs: CudaSteps | None
+    sampler: Sampler | None
+    """None in ranks that draw nothing."""
+    storage: KvStorage
+    compilations: KernelCompilations | None
+    description: RunnerDescription
+
+
+def _runner(loaded: _Loaded, leader: Leader | None) -> TorchRunner:
+    assert loaded.sampler is not None
+    return TorchRunner(
+        forward=loaded.forward,
+        graphs=loaded.graphs,
+        sampler=loaded.sampler,
+        storage=loaded.storage,
+        compilations=loaded.compilations,
+        description=loaded.description,
+        leader=leader,
+    )
+
+
+def _load(config: ModelConfig, group: Group | None) -> _Loaded:
+    """All ranks of a group go through the same calls in the same order."""
+    ranks = 1 if group is None else group.size
+    cores = max(1, granted_cores() // ranks)
+    torch.set_num_threads(config.threads or min(torch.get_num_threads(), cores))
     device = choose_device(config.device)
-    describe(device)
+    describe(device, ranks)
     forbid_rounded_sums(device)
     dtype = choose_dtype(config.dtype, device)
     budget = _memory_budget(config, device)
-    model = load_model(config, device, dtype)
+    model = load_model(config, device, dtype, group)
     compilations = _count_compilations(device)
     route = AttentionRoute()
     shapes = probe_layers(model, route)
@@ -88,11 +143,12 @@ def _load(config: ModelConfig) -> TorchRunner:
     prepared = _prepare(model, route, shapes, config)
 
     vocab_size = _vocab_size(model, config.vocab_size)
-    sampler = _sampler(vocab_size, device, dtype)
+    draws = group is None or group.rank == 0
+    sampler = _sampler(vocab_size, device, dtype) if draws else None
     if budget is None:
         cache_bytes = config.kv_cache_bytes or _CPU_CACHE_BYTES
     else:
-        cache_bytes = _rehearsed(budget, config, model, route, shapes, sampler, vocab_size)
+        cache_bytes = _rehearsed(budget, config, model, route, shapes, sampler, vocab_size, group)
         budget.settle()
     use = CacheUse(
         config.max_model_len,
@@ -111,7 +167,7 @@ def _load(config: ModelConfig) -> TorchRunner:
     graphs = _graphs(forward, attention, config, max_model_len)
     if compilations is not None:
         compilations.loaded()
-    return TorchRunner(
+    return _Loaded(
         forward=forward,
         graphs=graphs,
         sampler=sampler,
@@ -130,6 +186,7 @@ def _load(config: ModelConfig) -> TorchRunner:
             window_tokens=tuple([g.num_blocks * config.block_size for g in groups[1:]]),
             max_model_len=max_model_len,
             spare_tokens=spare_tokens(device),
+            tensor_parallel=ranks,
         ),
     )
 
@@ -220,7 +277,13 @@ def _graphs(
     from app.model.cuda.graphs import CudaSteps
 
     most = config.max_graph_tokens if config.cuda_graphs else 0
-    steps = CudaSteps(forward, attention, max_graph_tokens=most, max_model_len=max_model_len)
+    steps = CudaSteps(
+        forward,
+        attention,
+        max_graph_tokens=most,
+        max_model_len=max_model_len,
+        must_capture=config.tensor_parallel > 1,
+    )
     steps.prepare()
     return steps
 
@@ -250,14 +313,15 @@ def _rehearsed(
     model: PreTrainedModel,
     route: AttentionRoute,
     shapes: dict[int, LayerShape],
-    sampler: Sampler,
+    sampler: Sampler | None,
     vocab_size: int,
+    group: Group | None,
 ) -> int:
     """Bytes for the cache, found out over a small one that is gone afterwards."""
     size = config.block_size
     storage = allocate(shapes, num_blocks=REHEARSAL_BLOCKS, block_size=size, device=model.device)
     whole = [n for n, options in route.options.items() if options.window is None] or [*shapes]
-    most = budget.most_tokens(sum(shapes[layer].token_bytes for layer in whole))
+    most = _agreed(budget.most_tokens(sum(shapes[layer].token_bytes for layer in whole)), group)
     context = min(config.max_model_len or position_limit(model.config) or most, most)
     attention = step_attention(storage, shapes, context, batch_invariant=config.batch_invariant)
     forward = RaggedForward(model, route, attention)
@@ -268,11 +332,16 @@ def _rehearsed(
         block_size=size,
         blocks=[group.num_blocks for group in storage.groups],
     )
-    return budget.cache_bytes(
+    left = budget.cache_bytes(
         rehearsal_bytes=storage.nbytes,
         run_steps=lambda: rehearse(forward, sampler, steps, size),
         capture=lambda: _graphs(forward, attention, config, context),
     )
+    return _agreed(left, group)
+
+
+def _agreed(number: int, group: Group | None) -> int:
+    return number if group is None else group.least(number)
 
 
 def _vocab_size(model: PreTrainedModel, asked: int | None) -> int:

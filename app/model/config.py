@@ -48,5 +48,7 @@ class ModelConfig:
     sequence is cut into steps. Slower; refused where it cannot be had."""
     cuda_graphs: bool = True
     """Replay small steps from CUDA graphs; no effect on the CPU."""
+    tensor_parallel: int = 1
+    """Processes that share the layers, each on a device of its own."""
     max_graph_tokens: int = 1024
     """Tokens in the largest captured step; larger ones compute for longer than they launch."""

@@ -15,6 +15,7 @@ from transformers import (
     PretrainedConfig,
     PreTrainedModel,
 )
+from transformers.distributed.configuration_utils import DistributedConfig
 from transformers.utils import logging as transformers_logging
 from transformers.utils.import_utils import is_accelerate_available
 
@@ -22,6 +23,8 @@ from app.core.errors import UnsupportedModel
 from app.model.architecture import check_config, check_forward, remove_batch_effects
 from app.model.config import ModelConfig
 from app.model.device import warn_of_overflow
+from app.model.parallel.group import Group
+from app.model.parallel.shares import share
 
 _log = logging.getLogger(__name__)
 
@@ -29,13 +32,18 @@ _RANDOM_SEED = 0
 _LOAD_ERRORS = (OSError, ValueError, ImportError, KeyError, RuntimeError)
 
 
-def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
+def load_model(
+    config: ModelConfig, device: torch.device, dtype: torch.dtype, group: Group | None = None
+) -> PreTrainedModel:
     """Read or make up the weights and put the model on ``device``, ready for inference.
 
     Reads safetensors only and never runs code that comes with a model. Host memory: on the CPU
     the weights are pages of their files where they are stored in ``dtype``, else one copy of them;
     on a GPU they go to the device one by one (see ``_placement``). Raises ``UnsupportedModel`` for
     what cannot be loaded, lacks weights or cannot be served exactly.
+
+    With a ``group`` it is this rank's share of the model. On a GPU stored weights are read for it
+    alone; weights that are made up are made whole first.
     """
     settings = read_config(config.model)
     check_config(settings)
@@ -44,7 +52,7 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
         if config.random_weights:
             model = _with_random_weights(settings, dtype, device)
         else:
-            model = _with_stored_weights(config.model, dtype, device)
+            model = _with_stored_weights(config.model, dtype, device, group)
     except torch.OutOfMemoryError as error:
         raise UnsupportedModel(
             f"the weights of {config.model} do not fit in the memory of the GPU: {error}"
@@ -53,6 +61,8 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
         raise UnsupportedModel(f"cannot load {config.model}: {error}") from error
     check_forward(model)
     remove_batch_effects(model, config.max_model_len)
+    if group is not None:
+        share(model, group)
     ready: PreTrainedModel = model.requires_grad_(False).eval().to(device)
     return ready
 
@@ -79,7 +89,9 @@ def eos_token_ids(model: str) -> frozenset[int]:
     return frozenset([ids] if isinstance(ids, int) else ids)
 
 
-def _with_stored_weights(model: str, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+def _with_stored_weights(
+    model: str, dtype: torch.dtype, device: torch.device, group: Group | None
+) -> PreTrainedModel:
     auto: Any = AutoModelForCausalLM
     loaded: PreTrainedModel
     with _no_progress_bars():
@@ -90,7 +102,7 @@ def _with_stored_weights(model: str, dtype: torch.dtype, device: torch.device) -
             trust_remote_code=False,
             attn_implementation="eager",
             output_loading_info=True,
-            **_placement(device),
+            **_placement(device, group),
         )
     missing = sorted(report["missing_keys"])
     if missing:
@@ -101,7 +113,7 @@ def _with_stored_weights(model: str, dtype: torch.dtype, device: torch.device) -
     return loaded
 
 
-def _placement(device: torch.device) -> dict[str, Any]:
+def _placement(device: torch.device, group: Group | None) -> dict[str, Any]:
     """What tells transformers to read each weight to ``device``, a few at a time.
 
     It takes the package accelerate, though nothing of it is used. Without it the weights are on
@@ -109,6 +121,8 @@ def _placement(device: torch.device) -> dict[str, Any]:
     """
     if device.type == "cpu":
         return {}
+    if group is not None:
+        return {"distributed_config": DistributedConfig(tp_size=group.size)}
     if is_accelerate_available():
         return {"device_map": {"": device}}
     _log.warning(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from app.model.cuda.compilations import KernelCompilations
     from app.model.cuda.graphs import CudaSteps
     from app.model.cuda.sampling import DeviceDraws
+    from app.model.parallel.steps import Leader
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,15 @@ class RunnerDescription:
     """Tokens whose computation takes as long as reading the weights once."""
     window_tokens: tuple[int, ...] = ()
     """Tokens that the cache's other groups hold: layers with a sliding window."""
+    tensor_parallel: int = 1
+    """Processes that share the layers. Parameters are then those of one of them."""
 
     @property
     def arithmetic(self) -> str:
         """What of it the numbers of an answer depend on: not how large a cache came to be."""
         parts = (self.architecture, self.device, self.dtype, self.packed_linears)
-        return " ".join(map(str, (*parts, self.fused_layers, self.batch_invariant)))
+        kinds = (self.fused_layers, self.batch_invariant, self.tensor_parallel)
+        return " ".join(map(str, (*parts, *kinds)))
 
 
 class TorchRunner:
@@ -71,10 +76,12 @@ class TorchRunner:
         storage: KvStorage,
         description: RunnerDescription,
         compilations: KernelCompilations | None,
+        leader: Leader | None = None,
     ) -> None:
         self._forward = forward
         self._graphs = graphs
         self._compilations = compilations
+        self._leader = leader
         self._sampler = sampler
         self.description = description
         self.block_size = storage.block_size
@@ -93,14 +100,18 @@ class TorchRunner:
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> None:
         assert self._launched is None, "launch twice without sample between"
-        with naming_failures():
+        with self._naming_failures():
             step = lay_out(plan, self.block_size)
             if self._graphs is None:
                 _put_drawn(step, self._drawn.wait())  # drawn at once
+                if self._leader is not None:
+                    self._leader.lead(step)
                 self._launched = self._forward.run(step)
             else:
                 drawn = self._drawn
                 ids = None if isinstance(drawn, StepResult) else drawn.ids
+                if self._leader is not None:
+                    self._leader.lead(step, ids)
                 self._launched = self._graphs.run(step, ids)
 
     @torch.inference_mode()
@@ -112,6 +123,24 @@ class TorchRunner:
         with naming_failures():
             self._drawn = self._sampler.sample(logits, draws)
             return _Watched(self._drawn)
+
+    def watch(self, on_loss: Callable[[str], None]) -> None:
+        """Call ``on_loss`` once, from any thread, when no more steps can be run though none said
+        so: a process that shares the model is gone."""
+        if self._leader is not None:
+            self._leader.watch(on_loss)
+
+    def close(self) -> None:
+        """End what else runs for this model. No steps are run afterwards."""
+        if self._leader is not None:
+            self._leader.close()
+
+    @contextlib.contextmanager
+    def _naming_failures(self) -> Iterator[None]:
+        with naming_failures(), contextlib.ExitStack() as stack:
+            if self._leader is not None:
+                stack.enter_context(self._leader.naming_losses())
+            yield
 
 
 def _put_drawn(step: StepArrays, drawn: StepResult) -> None:

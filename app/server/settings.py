@@ -59,6 +59,8 @@ class Settings(BaseSettings):
     """Where the model runs."""
     random_weights: bool = False
     """Random weights for a folder that has only a config: benchmarks."""
+    tensor_parallel: Count = 1
+    """Devices that share one model, a process for each. See docs/operations.md."""
     cpu_threads: Count | None = None
     """CPU threads of a forward pass; by default the cores it may use."""
     max_model_len: Count | None = None
@@ -241,6 +243,7 @@ class Settings(BaseSettings):
             max_rows_each=1 + engine.max_draft_tokens,
             vocab_size=vocabulary_size,
             random_weights=self.random_weights,
+            tensor_parallel=self.tensor_parallel,
             threads=self.cpu_threads,
             batch_invariant=self.batch_invariant,
             cuda_graphs=self.cuda_graphs,

@@ -153,8 +153,12 @@ class CudaSteps:
         max_graph_tokens: int,
         max_model_len: int,
         capture: Callable[[], Capture] = GraphCapture,
+        must_capture: bool = False,
     ) -> None:
-        """``max_graph_tokens`` 0: no graphs. ``prepare`` comes before the first ``run``."""
+        """``max_graph_tokens`` 0: no graphs. ``prepare`` comes before the first ``run``.
+
+        ``must_capture`` where others replay the same graphs: all have them or none.
+        """
         self._forward = forward
         self.attention = attention
         self._storage = attention.storage
@@ -162,6 +166,7 @@ class CudaSteps:
         self._buckets = make_buckets(max_graph_tokens)
         self._max_model_len = max_model_len
         self._make_capture = capture
+        self._must_capture = must_capture
         self._layouts = {bucket: self._layout(bucket) for bucket in self._buckets}
         self._buffers = StepBuffers(
             self._device, max([layout.end for layout in self._layouts.values()], default=0)
@@ -194,6 +199,10 @@ class CudaSteps:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
+            if self._must_capture:
+                raise UnsupportedModel(
+                    f"steps cannot be captured as CUDA graphs; turn cuda_graphs off: {error}"
+                ) from error
             self._captured.clear()
             self._buckets = ()
             _log.warning("steps run without CUDA graphs: %s", error)
