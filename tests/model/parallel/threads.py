@@ -1,0 +1,71 @@
+"""Ranks as threads of one process: what they exchange goes through a list."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+class _Board:
+    def __init__(self, size: int) -> None:
+        self.barrier = threading.Barrier(size, timeout=30)
+        self.places: list[Tensor] = [torch.empty(0)] * size
+
+
+class ThreadGroup:
+    """A ``Group`` whose ranks are threads; sums are made in the order of the ranks."""
+
+    def __init__(self, rank: int, size: int, board: _Board) -> None:
+        self.rank = rank
+        self.size = size
+        self._board = board
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        total = torch.stack(self._all(tensor)).sum(0)
+        return tensor.copy_(total)
+
+    def gather(self, tensor: Tensor) -> Tensor:
+        return torch.cat(self._all(tensor), -1)
+
+    def hand_out(self, tensor: Tensor) -> Tensor:
+        return tensor.copy_(self._all(tensor)[0])
+
+    def least(self, number: int) -> int:
+        return min(int(each) for each in self._all(torch.tensor(number)))
+
+    def _all(self, tensor: Tensor) -> list[Tensor]:
+        board = self._board
+        board.places[self.rank] = tensor.clone()
+        board.barrier.wait()
+        found = list(board.places)
+        board.barrier.wait()
+        assert all(each.shape == tensor.shape for each in found), "ranks differ in what they send"
+        return found
+
+
+def on_all_ranks(size: int, run: Callable[[ThreadGroup], T]) -> list[T]:
+    """What ``run`` returns in each of ``size`` ranks; raises what one of them raises."""
+    board = _Board(size)
+
+    def rank(number: int) -> T:
+        try:
+            return run(ThreadGroup(number, size, board))
+        except BaseException:
+            board.barrier.abort()
+            raise
+
+    with ThreadPoolExecutor(size) as pool:
+        running = [pool.submit(rank, number) for number in range(size)]
+    failed = [each.exception() for each in running if each.exception() is not None]
+    for error in failed:
+        if not isinstance(error, threading.BrokenBarrierError):
+            assert error is not None
+            raise error
+    return [each.result() for each in running]
