@@ -14,15 +14,16 @@ def weights_identity(model: str) -> str:
     """The same for the same weights, wherever and whenever they were stored.
 
     Of a folder the names, sizes and samples of its safetensors: training changes those all over,
-    but an edit of a few numbers may go unnoticed. Of a model of the Hub its commit.
+    but an edit of a few numbers may go unnoticed. The same of a GGUF file. Of a model of the Hub
+    its commit.
     """
-    folder = Path(model)
-    if not folder.is_dir():
+    place = Path(model)
+    if not place.exists():
         from app.model.loading import read_config
 
         return str(getattr(read_config(model), "_commit_hash", None))
     digest = blake2b(digest_size=16)
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in sorted(place.glob("*.safetensors")) if place.is_dir() else [place]:
         size = path.stat().st_size
         digest.update(f"{path.name} {size}\n".encode())
         with path.open("rb") as file:

@@ -50,6 +50,7 @@ from app.engine import Engine, EngineConfig
 from app.http.chat.render import chat_renderer
 from app.http.chat.wire import ChatCompletionRequest
 from app.http.config import ApiConfig
+from app.http.models import ServedModel
 from app.model import kv_storage
 from app.model.composition import load_runner
 from app.model.config import DTypeName, ModelConfig
@@ -348,8 +349,10 @@ class Bench:
             timeline=Timeline("profile", self.recorder, time.perf_counter),
             abort=worker.abort,
             status_of=lambda error: 500,
+            release=lambda: None,
         )
-        renderer = chat_renderer(self._asked, request.request_id, self._config, self._vocabulary)(
+        served = ServedModel.base(self._config)
+        renderer = chat_renderer(self._asked, request.request_id, served, self._vocabulary)(
             generation
         )
         try:

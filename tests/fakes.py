@@ -2,7 +2,8 @@
 
 ``ByteVocabulary`` and ``ByteTokenizer`` have 256 bytes and a few merges; ``FiniteConstraint`` is a
 finite list of answers, worked out by brute force; ``ScriptedRunner`` is a model whose logits depend
-on every token it reads back through the block tables, so that a wrong cache gives wrong answers.
+on every token it reads back through the block tables and the slots for recurrent states, so that a
+wrong cache gives wrong answers.
 """
 
 from __future__ import annotations
@@ -329,6 +330,9 @@ class ScriptedRunner:
     In a group with a window a slot holds all tokens up to its position, as far as its token could
     see them (keys and values of a layer depend on what the layers before it read), and nothing out
     of the window is read.
+
+    With ``states`` it has recurrent layers, too, or these alone: a slot for states holds all tokens
+    that went into it. Fails where a step breaks what ``Span`` says of slots.
     """
 
     def __init__(
@@ -338,11 +342,16 @@ class ScriptedRunner:
         num_blocks: int = 64,
         block_size: int = 4,
         max_model_len: int = 4096,
-        groups: Sequence[Group] = (),
+        groups: Sequence[Group] | None = None,
+        states: StateSlots | None = None,
     ) -> None:
-        """``groups`` are those of the cache; none stands for one of ``num_blocks``."""
+        """``groups`` are those of the cache; None stands for one of ``num_blocks``."""
         self._model = model
-        self._groups = tuple(groups) or (Group(num_blocks),)
+        self._groups = (Group(num_blocks),) if groups is None else tuple(groups)
+        self._states = states
+        self._kept: dict[int, tuple[int, ...]] = {0: ()}
+        """By slot for states, all tokens before the position whose state it is."""
+        assert self._groups or states, "nothing is remembered"
         self._block_size = block_size
         self._max_model_len = max_model_len
         self._slots: list[dict[int, tuple[int, tuple[int, ...]]]] = [{} for _ in self._groups]
@@ -362,7 +371,7 @@ class ScriptedRunner:
 
     @property
     def states(self) -> StateSlots | None:
-        return None
+        return self._states
 
     @property
     def max_model_len(self) -> int:
@@ -385,7 +394,31 @@ class ScriptedRunner:
             assert span.start + len(span.tokens) <= self._max_model_len
         for number, group in enumerate(self._groups):
             self._write(number, group, plan)
-        return [self._logits(plan, row) for row in plan.rows]
+        scanned = self._scan(plan)
+        return [self._logits(plan, row, scanned) for row in plan.rows]
+
+    def _scan(self, plan: StepPlan) -> list[tuple[int, ...]]:
+        """By span, all tokens up to its end, those before it as its state has them."""
+        if self._states is None:
+            assert not any(span.state or span.saves for span in plan.spans)
+            return []
+        reads = [span.state for span in plan.spans]
+        written: dict[int, int] = {}
+        scanned = [(*self._kept[span.state], *self._tokens(span)) for span in plan.spans]
+        for index, (span, seen) in enumerate(zip(plan.spans, scanned, strict=True)):
+            before = len(seen) - len(span.tokens)
+            assert before == span.start, "the slot holds the state at another position"
+            offsets = [offset for offset, _ in span.saves]
+            assert offsets == sorted(set(offsets)), "saves are not ascending"
+            assert all(0 < offset <= len(span.tokens) for offset in offsets)
+            for offset, slot in span.saves:
+                assert 0 < slot < self._states.count, "there is no such slot to write"
+                assert slot not in written, "a slot is written twice"
+                others = [*reads[:index], *reads[index + 1 :]]
+                assert slot not in others, "a slot is written that another span reads"
+                written[slot] = index
+                self._kept[slot] = seen[: before + offset]
+        return scanned
 
     def _write(self, number: int, group: Group, plan: StepPlan) -> None:
         written: dict[int, int] = {}
@@ -422,16 +455,22 @@ class ScriptedRunner:
         self._drawn = [token.token_id for token in tokens]
         return tokens
 
-    def _logits(self, plan: StepPlan, row: LogitsRow) -> tuple[list[int], Logits]:
+    def _logits(
+        self, plan: StepPlan, row: LogitsRow, scanned: Sequence[tuple[int, ...]]
+    ) -> tuple[list[int], Logits]:
         """The tokens that a row's logits follow from, read from the cache, and the logits."""
         span = plan.spans[row.span]
         assert 0 <= row.offset < len(span.tokens)
         position = span.start + row.offset
-        tokens, *others = [
+        assert len(span.block_tables) == len(self._groups)
+        read = [
             self._read(i, span.block_tables[i], self._first_read(group, position), position + 1)
             for i, group in enumerate(self._groups)
         ]
-        assert all(other == tokens for other in others), "groups hold different tokens"
+        if scanned:
+            read.append([*scanned[row.span][: position + 1]])
+        tokens, *others = read
+        assert all(other == tokens for other in others), "layers hold different tokens"
         return tokens, self._model.logits(tokens)
 
     def _read(self, group: int, table: Table, first: int, end: int) -> list[int]:
@@ -479,7 +518,8 @@ class QueuedRunner(ScriptedRunner):
         num_blocks: int = 64,
         block_size: int = 4,
         max_model_len: int = 4096,
-        groups: Sequence[Group] = (),
+        groups: Sequence[Group] | None = None,
+        states: StateSlots | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -487,6 +527,7 @@ class QueuedRunner(ScriptedRunner):
             block_size=block_size,
             max_model_len=max_model_len,
             groups=groups,
+            states=states,
         )
         self._plan: StepPlan | None = None
         self._queue: deque[_QueuedDraws] = deque()
@@ -497,7 +538,8 @@ class QueuedRunner(ScriptedRunner):
         assert self._plan is None, "launch and sample alternate"
         assert plan.spans, "an empty plan"
         spans = [
-            replace(s, block_tables=[[*table] for table in s.block_tables]) for s in plan.spans
+            replace(s, block_tables=[[*table] for table in s.block_tables], saves=[*s.saves])
+            for s in plan.spans
         ]
         self._plan = StepPlan(spans, [*plan.rows])
         self.plans.append(self._plan)

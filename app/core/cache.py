@@ -17,6 +17,14 @@ FALL_BACK = 16
 """Computed tokens that may be taken back (a leap splits the answer's end again) while what is read
 from there is still kept."""
 
+LEAST_SLOTS = 3
+"""Slots with which one sequence alone can go on: the empty one, the one that a step reads and the
+one that it saves to."""
+
+SLOTS_EACH = 4
+"""Slots that a sequence holds at the most between steps. With fewer free ones it keeps fewer, down
+to one, and computes more again where tokens are taken back."""
+
 
 class CacheGroup(Protocol):
     """Layers whose blocks are handed out together."""
@@ -36,10 +44,11 @@ class StateSlots:
     convolutions. A slot holds those of all such layers after one position of one sequence."""
 
     count: int
-    """Slots there are, 0 among them, which is the empty state and never written."""
+    """Slots there are, 0 among them, which is the empty state and never written. A quarter is left
+    to checkpoints, before sequences keep more than they have to."""
     interval: int
-    """Tokens whose keys and values take as much memory as a slot, in whole blocks: states of a long
-    prompt that are kept nearer to each other cost more than what they save."""
+    """Tokens whose keys and values take as much memory as a slot, a multiple of the block
+    size. Checkpoints that are nearer to each other cost more than what they save."""
 
 
 def window_blocks(window: int, block_size: int) -> int:

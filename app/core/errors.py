@@ -5,6 +5,7 @@
     │   ├── InvalidRequest           a field is missing, malformed or out of range
     │   │   ├── UnknownModel         HTTP 404
     │   │   ├── UnknownSchema        no schema has this id; HTTP 404 where the path names it
+    │   │   ├── InvalidAdapter       files of an adapter that cannot be used, or no room for it
     │   │   ├── PromptTooLong        the prompt leaves no room in the context
     │   │   └── BudgetTooSmall       no valid answer fits in max_tokens
     │   └── ConstraintError          the schema, pattern or grammar cannot be used
@@ -97,6 +98,12 @@ class UnknownSchema(InvalidRequest):
     """No schema is kept under this id."""
 
     code = "schema_not_found"
+
+
+class InvalidAdapter(InvalidRequest):
+    """An adapter cannot be loaded: its files are wrong or not supported, or there is no room."""
+
+    code = "invalid_adapter"
 
 
 class PromptTooLong(InvalidRequest):

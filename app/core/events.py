@@ -127,6 +127,8 @@ class RequestStats:
     endpoint: str
     status: int
     finish_reason: str
+    adapter: str
+    """The name of the adapter that it ran with; "" for the base model."""
     error: str
     """The class of the error that ended an answer that had begun; "" without one."""
     queue_seconds: float

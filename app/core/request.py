@@ -82,6 +82,8 @@ class EngineRequest:
     draft: bool = True
     tenant: str = ""
     """Tenants take turns; what they have been served is counted apart."""
+    adapter: int = 0
+    """Slot of the adapter to run with; 0: the base model. One of it has a scope of its own."""
     scope: str = ""
     """Requests of one scope share the computed beginnings of prompts and what drafts learn: what
     an answer cost tells of the others."""

@@ -46,6 +46,8 @@ class Span:
     saves: Sequence[tuple[int, int]] = ()
     """Tokens of this span done, ascending, and the slot that the states after them go to. It may
     save to the slot that it reads. No other span of the step reads or writes what it writes."""
+    adapter: int = 0
+    """Slot of the adapter that the sequence runs with; 0 is the base model."""
 
 
 @dataclass(slots=True)  # not frozen: a step makes hundreds

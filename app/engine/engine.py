@@ -81,6 +81,7 @@ class Engine:
             runner.block_size,
             step_tokens=(2 if config.overlap else 1) * config.max_batch_tokens,
             share_prefixes=config.share_prefixes,
+            states=runner.states,
         )
         self._scheduler = Scheduler(config, blocks)
         self._sequences: dict[str, Sequence] = {}
@@ -115,6 +116,12 @@ class Engine:
         """Share of cache blocks that live sequences hold, in the fullest group, 0 to 1."""
         return self._scheduler.blocks.usage
 
+    @property
+    def state_usage(self) -> float:
+        """Share of the slots for recurrent states that live sequences hold, 0 to 1."""
+        states = self._scheduler.blocks.states
+        return 0.0 if states is None else states.usage
+
     def add(self, request: EngineRequest) -> None:
         """Queue a request. Costs O(prompt).
 
@@ -140,7 +147,7 @@ class Engine:
         self._scheduler.add(sequence)
 
     def abort(self, request_id: str) -> TokenChunk | None:
-        """End a request now and free its blocks. Its last chunk; None if it is not live."""
+        """End a request now and free what it holds. Its last chunk; None if it is not live."""
         sequence = self._sequences.get(request_id)
         if sequence is None:
             return None

@@ -9,7 +9,9 @@ from app.core.step import LogitsRow, Span, StepPlan
 from app.engine.batch import Batch, Portion
 from app.engine.config import EngineConfig
 from app.engine.fair_queue import FairQueue
+from app.engine.grants import grant
 from app.engine.sequence import Sequence
+from app.engine.state_keeping import StateKeeper
 from app.kv.manager import BlockManager
 from app.kv.prefix import Prefix
 
@@ -18,17 +20,18 @@ _MOST_PASSED = 8
 
 
 class Scheduler:
-    """Owns the waiting queue, the running sequences and their cache blocks.
+    """Owns the waiting queue, the running sequences, their cache blocks and recurrent states.
 
     ``running`` is in the order in which they were scheduled. Under pressure the last one gives its
-    blocks back and is the first to be scheduled again; else tenants take turns, and each tenant's
-    own come in order of arrival.
+    blocks and states back and is the first to be scheduled again; else tenants take turns, and each
+    tenant's own come in order of arrival.
     """
 
     def __init__(self, config: EngineConfig, blocks: BlockManager) -> None:
         self.running: list[Sequence] = []
         self.waiting: FairQueue[Sequence] = FairQueue(lambda sequence: sequence.request.tenant)
         self.blocks = blocks
+        self._states = None if blocks.states is None else StateKeeper(blocks, blocks.states)
         self._config = config
         self._needed: dict[Sequence, Seq[int]] = {}
         """Free blocks, by group, that waiting sequences asked for in vain, since one was last
@@ -39,11 +42,10 @@ class Scheduler:
         self.waiting.push(sequence)
 
     def remove(self, sequence: Sequence) -> None:
-        """Forget a finished or aborted sequence and free its blocks."""
+        """Forget a finished or aborted sequence and free its blocks and states."""
         self._needed.pop(sequence, None)
         if sequence in self.running:
-            self.running.remove(sequence)
-            self.blocks.free(sequence.blocks)
+            self._stop(sequence)
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
 
@@ -89,8 +91,10 @@ class Scheduler:
         Yields each sequence whose first turn has come, for the caller to begin it: what it leaps
         over then needs blocks, too. One that ends there has had its turn and never runs.
         """
-        prefill = self._grant(batch)
+        prefill = grant(batch, self._config)
         self._find_blocks(batch)
+        if self._states is not None:
+            self._find_slots(batch, self._states)
         left = min(self._config.max_batch_tokens - sum(batch.grants.values()), prefill)
         passed: list[Sequence] = []
         begun = 0
@@ -120,6 +124,8 @@ class Scheduler:
             if self._needs_more(needed):
                 self._needed[sequence] = needed
                 return
+            if self._states is not None and not self._states.has_room(sequence, self.running):
+                return
             self._run(sequence, prefix, batch)
             granted = min(sequence.gap, left)
             batch.grants[sequence] = granted
@@ -137,49 +143,14 @@ class Scheduler:
                 before.row if before is not None and before.draws and not before.void else None
             )
             portions[sequence] = portion = Portion.of(sequence, granted, drawn_by)
+            if self._states is not None:
+                self._states.save(portion)
             portion.row = len(rows)
+            portion.span.adapter = sequence.request.adapter
             rows += portion.rows(len(spans))
             spans.append(portion.span)
             sequence.launched = portion.end
         return StepPlan(spans, rows)
-
-    def _grant(self, batch: Batch) -> int:
-        """Tokens for each running sequence: small gaps first, the rest to long prompts.
-
-        Every small gap gets one token at least, so that a step full of leaps delays nobody. Prompts
-        may take all of it where no answer waits for the step. Returns how many tokens of prompts
-        the step may compute beside these.
-        """
-        config, gaps = self._config, batch.gaps
-        if not gaps or (
-            max(gaps.values()) <= config.small_gap_tokens
-            and sum(gaps.values()) <= config.max_batch_tokens
-        ):
-            batch.grants = gaps
-            waited = gaps or batch.busy
-            return config.max_prefill_tokens if waited else config.max_batch_tokens
-        left, most = config.max_batch_tokens, config.small_gap_tokens
-        batch.grants = grants = dict.fromkeys(gaps, 0)
-        behind = small = sum([gap <= most for gap in gaps.values()])
-        for sequence, gap in gaps.items():
-            if gap <= most:
-                behind -= 1
-                grants[sequence] = min(gap, left - behind)
-                left -= grants[sequence]
-        waited = small or batch.busy
-        prefill = config.max_prefill_tokens if waited else config.max_batch_tokens
-        if small == len(gaps):
-            return prefill
-        for sequence, gap in gaps.items():
-            if gap > most:
-                granted = min(gap, prefill, left)
-                left -= granted
-                prefill -= granted
-                if granted:
-                    grants[sequence] = granted
-                else:
-                    del grants[sequence]
-        return prefill
 
     def _find_blocks(self, batch: Batch) -> None:
         """Grow tables to cover the grants, oldest first, preempting the newest if need be.
@@ -208,6 +179,20 @@ class Scheduler:
             if sequence in grants:
                 blocks.grow(sequence.blocks, needed)
 
+    def _find_slots(self, batch: Batch, states: StateKeeper) -> None:
+        """Have a slot for the state at the end of each grant, in the same way as blocks."""
+        states.begin_step()
+        grants = batch.grants
+        for sequence in list(grants):
+            while sequence in grants and not states.promise(
+                sequence, grants[sequence], self.running
+            ):
+                if sequence.launched > sequence.computed:
+                    del grants[sequence]
+                    break
+                grants.pop(self._preempt(), None)
+                batch.preemptions += 1
+
     def _preempt(self) -> Sequence:
         """Take all blocks from the sequence scheduled last; what it knows it keeps."""
         sequence = self.running[-1]
@@ -216,10 +201,15 @@ class Scheduler:
 
     def _put_back(self, sequence: Sequence) -> None:
         """Have a running sequence wait again, for its turn to come first."""
-        self.running.remove(sequence)
-        self.blocks.free(sequence.blocks)
+        self._stop(sequence)
         sequence.computed = sequence.launched = 0
         self.waiting.put_back(sequence)
+
+    def _stop(self, sequence: Sequence) -> None:
+        self.running.remove(sequence)
+        self.blocks.free(sequence.blocks)
+        if self._states is not None:
+            self._states.free(sequence)
 
     def _needs_more(self, blocks: Seq[int]) -> bool:
         """Whether so many, by group, are not free beside one for each sequence that runs."""
@@ -237,6 +227,8 @@ class Scheduler:
         known, blocks = sequence.num_known, self.blocks
         sequence.blocks = blocks.allocate(known, prefix, sequence.request.scope)
         sequence.computed = sequence.launched = len(prefix) * blocks.block_size
+        if self._states is not None:
+            self._states.start(sequence, prefix)
         if blocks.share_prefixes:
             batch.prefix_queries += (known - 1) // blocks.block_size
             batch.prefix_hits += len(prefix)
@@ -251,6 +243,8 @@ class Scheduler:
 
     def _prefix_is_coming(self, sequence: Sequence, blocks: int) -> bool:
         """Whether a running sequence is about to compute the next full block of this prefix."""
+        if self._states is not None:
+            return self._states.is_coming(sequence, blocks * self.blocks.block_size, self.running)
         end = (blocks + 1) * self.blocks.block_size
         if not self.blocks.share_prefixes or end >= len(sequence.tokens):
             return False
@@ -270,11 +264,13 @@ class Scheduler:
         """
         sequence = portion.sequence
         self.waiting.charge(sequence.request.tenant, len(portion.span.tokens) - portion.num_prompt)
-        if not sequence.blocks.columns:
+        if not sequence.blocks.in_use:
             return  # it was preempted meanwhile
-        computed = min(valid, len(sequence.tokens) - 1)
+        states, computed = self._states, min(valid, len(sequence.tokens) - 1)
         full, size = len(sequence.blocks.chain), self.blocks.block_size
-        if computed < full * size:
+        if states is not None and computed < portion.end and sequence.finish_reason is None:
+            computed = states.go_back(sequence, computed)
+        elif computed < full * size:
             computed = self.blocks.truncate(sequence.blocks, computed)
         if computed < sequence.blocks.least:
             self._put_back(sequence)
@@ -282,6 +278,8 @@ class Scheduler:
         sequence.computed = sequence.launched = computed
         if computed >= (full + 1) * size:
             self.blocks.advance(sequence.blocks, sequence.tokens, computed)
+        if states is not None:
+            states.settle(sequence)
 
     def follow(self, portion: Portion, drawn: int) -> None:
         """Account for a span in flight, now that the step before it is committed.
@@ -300,6 +298,8 @@ class Scheduler:
                 sequence.computed = sequence.launched = start + 1
         if not portion.void:
             sequence.launched = portion.end
+        elif self._states is not None:
+            self._states.cut(sequence)
 
     def check_integrity(self) -> None:
         """Assert every invariant. Costs O(blocks + known tokens); for tests."""
@@ -308,7 +308,8 @@ class Scheduler:
         last: dict[str, int] = {}
         for sequence in self.waiting:
             assert sequence.computed == 0
-            assert not sequence.blocks.columns, "a waiting sequence holds blocks"
+            assert not sequence.blocks.in_use, "a waiting sequence holds blocks"
+            assert not sequence.states.states, "a waiting sequence holds states"
             if not sequence.scheduled:
                 tenant = sequence.request.tenant
                 assert last.get(tenant, -1) < sequence.number, "not first come, first served"
@@ -320,4 +321,6 @@ class Scheduler:
             table = sequence.blocks
             assert table.least <= sequence.computed <= table.covered * self.blocks.block_size
             assert len(table.chain) * self.blocks.block_size <= sequence.computed
+        if self._states is not None:
+            self._states.check_integrity(self.running)
         assert self._needed.keys() <= set(self.waiting), "what does not wait needs blocks"

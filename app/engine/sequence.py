@@ -18,6 +18,7 @@ from app.engine.leap import Change, Leap
 from app.engine.stop_tokens import Edit, StopTokens
 from app.engine.stopping import StopFinder
 from app.engine.thinking import Thinking
+from app.kv.states import KeptStates
 from app.kv.table import BlockTable
 
 
@@ -51,6 +52,8 @@ class Sequence:
     computed: int = 0
     launched: int = 0
     blocks: BlockTable = field(default_factory=BlockTable)
+    states: KeptStates = field(default_factory=KeptStates)
+    """Those of recurrent layers, where the model has any."""
     finishes_in_budget: bool = field(init=False)
     """Whether the budget narrows the masks (law 2)."""
     has_penalties: bool = field(init=False)

@@ -16,6 +16,8 @@ from app.http.config import ApiConfig
 from app.http.errors import install_error_handlers
 from app.http.meta import meta_router
 from app.http.middleware.stack import install_middlewares
+from app.http.model_routes import models_router
+from app.http.models import ServedModels
 from app.http.openapi import install_openapi
 from app.http.requests.constraints import ConstraintReader
 from app.http.responses.routes import PATH as RESPONSES
@@ -44,12 +46,14 @@ def build_app(
         title="Leapjson", version=config.version, lifespan=lifespan, redirect_slashes=False
     )
     constraints = ConstraintReader(config.whitespace, schemas.schema)
+    models = ServedModels(config, service.adapters)
     routers = (
-        chat_router(service, vocabulary, config, constraints),
-        completions_router(service, vocabulary, config, constraints),
-        responses_router(service, vocabulary, config, constraints),
-        tokens_router(service, vocabulary, config),
+        chat_router(service, vocabulary, config, models, constraints),
+        completions_router(service, vocabulary, config, models, constraints),
+        responses_router(service, vocabulary, config, models, constraints),
+        tokens_router(service, vocabulary, config, models),
         schemas_router(schemas, service, config, constraints),
+        models_router(service, config, models),
         meta_router(service, config, render_metrics),
     )
     for router in routers:

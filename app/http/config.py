@@ -27,6 +27,8 @@ class ApiConfig:
     """``system_fingerprint``: changes when the weights or the software do."""
     created: int
     """When the model was loaded, in seconds since the epoch."""
+    has_adapters: bool = False
+    """Whether requests may name adapters, now or once some are loaded."""
     max_body_bytes: int = 4 << 20
     max_nesting: int = 100
     """Depth of arrays and objects in a request body."""

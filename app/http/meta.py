@@ -1,10 +1,9 @@
-"""What the server says about itself: models, health, metrics, version."""
+"""What the server says about itself: health, metrics, version."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Literal
 
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
@@ -12,21 +11,7 @@ from fastapi.responses import JSONResponse
 from app.http.config import ApiConfig
 from app.http.middleware.auth import METRICS_PATH
 from app.http.openapi import Shape, response, tells
-from app.http.requests.wire import check_model
 from app.serving.service import GenerationService
-
-
-class ModelObject(Shape):
-    id: str
-    object: Literal["model"]
-    created: int
-    owned_by: str
-    max_model_len: int
-
-
-class ModelList(Shape):
-    object: Literal["list"]
-    data: list[ModelObject]
 
 
 class Status(Shape):
@@ -42,26 +27,7 @@ def meta_router(
 ) -> APIRouter:
     """``render_metrics`` gives the exposition and its content type."""
     router = APIRouter()
-    served = {
-        "id": config.served_model,
-        "object": "model",
-        "created": config.created,
-        "owned_by": "leapjson",
-        "max_model_len": config.max_model_len,
-    }
     not_well = {503: response(Status, HTTPStatus(503).phrase)}
-
-    @router.get("/v1/models", openapi_extra=tells("The model that is served", ModelList))
-    async def list_models() -> dict[str, Any]:
-        return {"object": "list", "data": [served]}
-
-    @router.get(
-        "/v1/models/{model:path}",
-        openapi_extra=tells("A model by its name", ModelObject, errors=[404]),
-    )
-    async def retrieve_model(model: str) -> dict[str, Any]:
-        check_model(model, config.served_model)
-        return served
 
     @router.get("/health", openapi_extra=tells("Whether it lives", Status, others=not_well))
     async def health() -> JSONResponse:

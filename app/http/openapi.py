@@ -25,6 +25,8 @@ Json = dict[str, Any]
 GENERATES = (400, 404, 413, 429, 503, 504)
 """Statuses of the errors that a route may answer which generates."""
 
+_NAMED = "One of those that /v1/models lists."
+
 _REFERENCE = "#/components/schemas/{model}"
 
 
@@ -112,7 +114,7 @@ def _document(app: FastAPI, routers: Sequence[APIRouter], config: ApiConfig) -> 
             else:
                 described["responses"] = {**operation["responses"], "401": _error(401)}
         paths.setdefault(path, {})[method] = described
-    components, references = _components(list(dict.fromkeys(_models(paths))), config.served_model)
+    components, references = _components(list(dict.fromkeys(_models(paths))), config)
     document: Json = {
         "openapi": "3.1.0",
         "info": {"title": app.title, "version": app.version},
@@ -135,8 +137,8 @@ def _operations(routers: Sequence[APIRouter]) -> Iterator[tuple[str, str, Json]]
 
 
 def _path_parameter(name: str) -> Json:
-    slash = "/" if name == "model" else ""  # as in the names of Hugging Face
-    schema = {"type": "string", "pattern": f"^[A-Za-z0-9_.{slash}-]+$"}
+    others = "/:" if name == "model" else ""  # as in the names of Hugging Face and of adapters
+    schema = {"type": "string", "pattern": f"^[A-Za-z0-9_.{others}-]+$"}
     return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
@@ -195,7 +197,7 @@ class _AnyOf(GenerateJsonSchema):
 
 
 def _components(
-    models: Sequence[type[BaseModel]], served: str
+    models: Sequence[type[BaseModel]], config: ApiConfig
 ) -> tuple[Json, Mapping[type[BaseModel], Json]]:
     """All schemas by name, and for each of ``models`` the reference to its own."""
     found, definitions = models_json_schema(
@@ -208,6 +210,10 @@ def _components(
     for model, reference in references.items():
         if issubclass(model, Body) and (field := model.model_fields.get("model")):
             component = components[reference["$ref"].rpartition("/")[2]]
-            names = [served] if field.is_required() else [served, None]
-            component["properties"]["model"] = {"enum": names}
+            others = [] if field.is_required() else [None]
+            component["properties"]["model"] = (
+                {"type": ["string", *["null" for _ in others]], "description": _NAMED}
+                if config.has_adapters
+                else {"enum": [config.served_model, *others]}
+            )
     return components, references

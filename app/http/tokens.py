@@ -19,8 +19,9 @@ from app.http.chat.wire import ConversationFields
 from app.http.completions.prompts import check_token_ids
 from app.http.config import ApiConfig
 from app.http.endpoint import Endpoint
+from app.http.models import ServedModels
 from app.http.openapi import Shape, tells
-from app.http.requests.wire import Body, NotServed, check_model
+from app.http.requests.wire import Body, NotServed
 from app.serving.admission import Ticket
 from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
@@ -94,11 +95,11 @@ class _TokenizeCall:
 
 
 def tokens_router(
-    service: GenerationService, vocabulary: Vocabulary, config: ApiConfig
+    service: GenerationService, vocabulary: Vocabulary, config: ApiConfig, models: ServedModels
 ) -> APIRouter:
     """Both routes. Neither queues, as no model runs."""
     router = APIRouter()
-    tokens = _Tokens(service, vocabulary, config)
+    tokens = _Tokens(service, vocabulary, config, models)
     tokenizing = Endpoint(
         TOKENIZE, service, config, parse=tokens.parse_tokenize, respond=tokens.tokenize
     )
@@ -121,22 +122,27 @@ class _Tokens:
     """Checks and answers the requests of both endpoints."""
 
     def __init__(
-        self, service: GenerationService, vocabulary: Vocabulary, config: ApiConfig
+        self,
+        service: GenerationService,
+        vocabulary: Vocabulary,
+        config: ApiConfig,
+        models: ServedModels,
     ) -> None:
         self._service = service
         self._vocabulary = vocabulary
         self._config = config
+        self._models = models
         self._large_answers = asyncio.Semaphore(1)
 
     def parse_tokenize(self, body: Mapping[str, Any], request_id: str) -> _TokenizeCall:
         """A chat if there are ``messages``, else a text. Raises ``InvalidRequest``."""
         if "messages" not in body:
             text = TokenizeText.read(body)
-            check_model(text.model, self._config.served_model)
+            self._models.find(text.model)
             strings = bool(text.return_token_strs)
             return _TokenizeCall(TextPrompt(text.prompt), text.add_special_tokens, strings)
         chat = TokenizeChat.read(body)
-        check_model(chat.model, self._config.served_model)
+        self._models.find(chat.model)
         conversation, _ = read_conversation(chat, self._config)
         return _TokenizeCall(conversation, False, bool(chat.return_token_strs))
 
@@ -152,7 +158,7 @@ class _Tokens:
     def parse_detokenize(self, body: Mapping[str, Any], request_id: str) -> Sequence[int]:
         """The tokens. Raises ``InvalidRequest`` for one that the model does not have."""
         wire = DetokenizeRequest.read(body)
-        check_model(wire.model, self._config.served_model)
+        self._models.find(wire.model)
         check_token_ids(wire.tokens, "tokens", self._vocabulary.size)
         return wire.tokens
 

@@ -8,6 +8,9 @@ What belongs to a sequence in one group of layers, and who may write where::
 
 A block that is registered or held by two is never written. ``chain`` names the prefixes of the
 full computed blocks; every block after them has one owner and is not registered.
+
+A model with recurrent layers goes on from a prefix where there is a checkpoint of it; one without
+attention has no groups, and its prefixes are names alone.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from app.core.cache import FALL_BACK, CacheGroup, window_blocks
+from app.core.cache import FALL_BACK, CacheGroup, StateSlots, window_blocks
 from app.kv.pool import BlockPool
 from app.kv.prefix import NO_BLOCK, Parent, Prefix, PrefixIndex
+from app.kv.states import StatePool
 from app.kv.table import BlockTable, Column
 
 
@@ -43,13 +47,19 @@ class BlockManager:
         *,
         step_tokens: int = 512,
         share_prefixes: bool = True,
+        states: StateSlots | None = None,
     ) -> None:
         """``step_tokens``: the most that are computed of one sequence between two ``advance``."""
         if block_size < 1:
             raise ValueError("a block holds at least one token")
+        if not groups and states is None:
+            raise ValueError("a cache has blocks, slots for states, or both")
+        if states is not None and (states.interval < 1 or states.interval % block_size):
+            raise ValueError("the interval of checkpoints is a number of whole blocks")
         self.block_size = block_size
         self.share_prefixes = share_prefixes
         self._prefixes = PrefixIndex(len(groups))
+        self.states = None if states is None else StatePool(states, self._prefixes)
         self._groups: list[_Group] = []
         for group in groups:
             most = None
@@ -60,7 +70,12 @@ class BlockManager:
 
     @property
     def usage(self) -> float:
-        """Share of the blocks held by sequences in the group that is fullest, 0 to 1."""
+        """Share of the blocks held by sequences in the group that is fullest, 0 to 1.
+
+        Without attention layers that of the slots for states.
+        """
+        if not self._groups:
+            return 0.0 if self.states is None else self.states.usage
         return max([1.0 - g.pool.num_free / g.pool.num_blocks for g in self._groups])
 
     def blocks_for(self, num_tokens: int) -> int:
@@ -76,10 +91,17 @@ class BlockManager:
     def match(self, tokens: Sequence[int], scope: str = "") -> list[Prefix]:
         """The longest prefix of ``tokens`` cached in ``scope`` that leaves one token to compute.
 
-        It is cached if every group has those of its blocks that the next token reads. Returns the
-        prefixes that end with each of its blocks. Changes nothing; valid until the next change to
-        any table. Costs O(known tokens).
+        It is cached if every group has those of its blocks that the next token reads, and there is
+        a checkpoint where the model has states. Returns the prefixes that end with each of its
+        blocks. Changes nothing; valid until the next change to any table. Costs O(known tokens).
         """
+        return self._match(tokens, scope, checkpoint=self.states is not None)
+
+    def cached(self, tokens: Sequence[int], scope: str = "") -> int:
+        """Tokens that ``match`` would find if there were a checkpoint of every prefix."""
+        return len(self._match(tokens, scope, checkpoint=False)) * self.block_size
+
+    def _match(self, tokens: Sequence[int], scope: str, *, checkpoint: bool) -> list[Prefix]:
         found: list[Prefix] = []
         if not self.share_prefixes:
             return found
@@ -98,6 +120,8 @@ class BlockManager:
                 unbroken = False
                 for i, block in enumerate(prefix.blocks):
                     runs[i] = len(found) if block == NO_BLOCK else runs[i]
+            if checkpoint and not prefix.checkpoint:
+                continue
             if unbroken or self._can_be_read(runs, start + size):
                 usable = len(found)
         return found[:usable]
@@ -129,7 +153,7 @@ class BlockManager:
         rest as blocks are given back.
         """
         assert self.has_free(self.needed(num_tokens, prefix))
-        table = BlockTable(chain=list(prefix), scope=scope)
+        table = BlockTable(in_use=True, chain=list(prefix), scope=scope)
         if prefix:
             self._prefixes.hold(prefix[-1])
         for i, group in enumerate(self._groups):
@@ -142,7 +166,8 @@ class BlockManager:
             table.columns.append(column)
             self._mark_given_back(table, group, first)
             self._extend(i, column, length)
-        table.covered = min([column.length for column in table.columns])
+        lengths = [column.length for column in table.columns]
+        table.covered = min(lengths, default=self.blocks_for(num_tokens))
         return table
 
     def can_grow(self, table: BlockTable, num_tokens: int) -> bool:
@@ -179,7 +204,7 @@ class BlockManager:
             self._cut(table, whole)
             return whole * self.block_size
         for i, _, block in cut:
-            self._prefixes.forget(i, block)
+            self._forget(i, block)
         return num_tokens
 
     def advance(self, table: BlockTable, tokens: Sequence[int], computed: int) -> None:
@@ -200,6 +225,7 @@ class BlockManager:
         self._cut(table, 0)
         self._cut_chain(table, 0)
         table.columns.clear()
+        table.in_use = False
         table.least = 0
 
     def _can_be_read(self, firsts: Sequence[int], computed: int) -> bool:
@@ -218,7 +244,7 @@ class BlockManager:
         pool = self._groups[index].pool
         while column.length < length:
             block = pool.take()
-            self._prefixes.forget(index, block)
+            self._forget(index, block)
             column.append(block)
 
     def _cut(self, table: BlockTable, length: int) -> None:
@@ -250,6 +276,12 @@ class BlockManager:
             if known:
                 prefixes.release(chain[known - 1])
 
+    def _forget(self, group: int, block: int) -> None:
+        """What is in the block is about to be overwritten."""
+        prefix = self._prefixes.forget(group, block)
+        if prefix is not None and prefix.checkpoint and self.states is not None:
+            self.states.forget(prefix)  # nobody can go on from there
+
     def _mark_given_back(self, table: BlockTable, group: _Group, first: int) -> None:
         """Note that ``group`` holds nothing before block ``first``."""
         if first and group.window is not None:
@@ -262,10 +294,15 @@ class BlockManager:
     def check_integrity(self, tables: Iterable[BlockTable]) -> None:
         """Assert every invariant, given all live tables. Costs O(blocks); for tests."""
         tables = list(tables)
-        self._prefixes.check_integrity([table.chain[-1] for table in tables if table.chain])
+        held = [table.chain[-1] for table in tables if table.chain]
+        if self.states is not None:
+            held += self.states.prefixes
+        self._prefixes.check_integrity(held)
         for table in tables:
+            assert table.in_use
             assert len(table.columns) == len(self._groups)
-            assert table.covered == min([column.length for column in table.columns])
+            lengths = [column.length for column in table.columns]
+            assert table.covered == min(lengths, default=table.covered)
         for i, group in enumerate(self._groups):
             group.pool.check_integrity()
             self._check_group(i, group, tables)

@@ -55,6 +55,11 @@ class BlockPool:
             else:
                 self._empty.append(block)
 
+    def discard(self, block: int) -> None:
+        """A block that is free and cached holds nothing of use any more."""
+        del self._cached[block]
+        self._empty.append(block)
+
     def check_integrity(self) -> None:
         """Assert every invariant. Costs O(blocks); for tests."""
         empty, cached = set(self._empty), set(self._cached)

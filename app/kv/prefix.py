@@ -4,9 +4,10 @@ A prefix is found by ``(the prefix before it, its last token ids)``. The diction
 token ids themselves, and a prefix stands for exactly one sequence of tokens: no collision of hashes
 can hand one request's keys and values to another. Each group of layers may have a block for it.
 
-A prefix is known for as long as a group has a block for it, another prefix continues it, or a
-sequence has computed it. In a group with full attention sequences release their last blocks first,
-so that children are evicted before their parents; one with a window needs the last blocks alone.
+A prefix is known for as long as a group has a block for it, another prefix continues it, a sequence
+has computed it, or there is a checkpoint of it (the states of recurrent layers after its tokens).
+In a group with full attention sequences release their last blocks first, so that children are
+evicted before their parents; one with a window needs the last blocks alone.
 
 The first block of a prefix continues a scope instead: prefixes of different scopes never meet.
 """
@@ -22,15 +23,17 @@ NO_BLOCK = -1
 class Prefix:
     """Known tokens from a sequence's start, as many as fill a number of blocks."""
 
-    __slots__ = ("blocks", "holders", "key")
+    __slots__ = ("blocks", "checkpoint", "holders", "key")
 
     def __init__(self, key: tuple[Parent, tuple[int, ...]], num_groups: int) -> None:
         self.key = key
         """What it continues, and its last tokens."""
         self.blocks = [NO_BLOCK] * num_groups
         """By group, the block that holds its last tokens."""
+        self.checkpoint = 0
+        """The slot with the states after its last token; 0: there is none."""
         self.holders = 0
-        """Blocks, longer prefixes and sequences that keep it known."""
+        """Blocks, longer prefixes, sequences and a checkpoint that keep it known."""
 
 
 Parent = Prefix | str
@@ -78,12 +81,13 @@ class PrefixIndex:
             prefix.holders += 1
             registered[block] = prefix
 
-    def forget(self, group: int, block: int) -> None:
-        """The block is about to be overwritten. Nothing happens if it was not registered."""
+    def forget(self, group: int, block: int) -> Prefix | None:
+        """The block is about to be overwritten: the prefix it held; None if it held none."""
         prefix = self._registered[group].pop(block, None)
         if prefix is not None:
             prefix.blocks[group] = NO_BLOCK
             self.release(prefix)
+        return prefix
 
     def hold(self, prefix: Prefix) -> None:
         """Keep a prefix known until it is released."""

@@ -62,6 +62,8 @@ class BlockTable:
 
     columns: list[Column] = field(default_factory=list)
     """By group; none while the sequence waits."""
+    in_use: bool = False
+    """Whether the sequence runs; a model without attention has no columns to tell it."""
     covered: int = 0
     """Blocks that every column has, given back or not."""
     least: int = 0

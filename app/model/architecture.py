@@ -9,7 +9,7 @@ any weight is read; what only shows in a forward pass is found by ``attention.pr
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import nn
@@ -77,6 +77,11 @@ def position_limit(config: PretrainedConfig) -> int | None:
 
 def layer_count(config: PretrainedConfig) -> int:
     return int(config.get_text_config().num_hidden_layers)
+
+
+def is_plain_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
+    """Whether its weight is a plain matrix, not one that a quantiser stores in a way of its own."""
+    return type(module) is nn.Linear and type(module.weight) is nn.Parameter
 
 
 def remove_batch_effects(model: PreTrainedModel, max_model_len: int | None) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import uuid
 import weakref
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from transformers import AttentionInterface, PreTrainedModel
 from app.core.errors import UnsupportedModel
 from app.model.architecture import layer_count
 from app.model.kv_storage import LayerShape
+
+if TYPE_CHECKING:
+    from app.model.latent import LatentHeads, LatentLayer
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +39,18 @@ class AttentionOptions:
     """Scores are squashed to ``softcap * tanh(score / softcap)``; None: as they are."""
     sinks: Tensor | None
     """Shape [Hq]: a score that takes part in the softmax and has no value; None: no sink."""
+    latent: LatentHeads | None = None
+    """Key and value are entries of a latent cache, which the query has to be brought to."""
 
 
 class LayerAttention(Protocol):
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
     ) -> Tensor:
-        """Query [Hq, T, D], key and value [Hk, T, D] of the new tokens -> [T, Hq, Dv]."""
+        """Query [Hq, T, D], key and value [Hk, T, D] of the new tokens -> [T, Hq, Dv].
+
+        With ``options.latent`` key [1, T, R + P] is what is kept, and value [1, T, R] a view of it.
+        """
 
 
 class AttentionRoute:
@@ -53,6 +61,8 @@ class AttentionRoute:
         self.target: LayerAttention | None = None
         self.options: dict[int, AttentionOptions] = {}
         """By layer, what its last forward pass asked for."""
+        self.latents: dict[int, LatentLayer] = {}
+        """Layers whose cache is in latent form; see ``latent``."""
         # transformers keeps the function for ever; a weak reference lets the cache be freed.
         route = weakref.ref(self)
 
@@ -81,14 +91,20 @@ class AttentionRoute:
             raise UnsupportedModel(f"{type(module).__name__} builds an attention mask of its own")
         assert self.target is not None, "no step has begun"
         layer = module.layer_idx
+        latent = self.latents.get(layer)
         options = AttentionOptions(
             scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
             window=sliding_window or None,
             softcap=softcap or None,
             sinks=s_aux,
+            latent=None if latent is None else latent.heads,
         )
         self.options[layer] = options
-        out = self.target.attend(layer, query[0], key[0], value[0], options)
+        new_key, new_value = key[0], value[0]
+        if latent is not None:
+            new_key = latent.take_entries(new_key)
+            new_value = new_key[..., : latent.heads.rank]
+        out = self.target.attend(layer, query[0], new_key, new_value, options)
         return out.unsqueeze(0)
 
 
@@ -114,7 +130,6 @@ class _ShapeProbe:
         return query.new_zeros(query.shape[1], query.shape[0], value.shape[2])
 
 
-@torch.inference_mode()
 def probe_layers(model: PreTrainedModel, route: AttentionRoute) -> dict[int, LayerShape]:
     """Shapes of keys and values by layer, from one forward pass over two tokens.
 
@@ -122,14 +137,7 @@ def probe_layers(model: PreTrainedModel, route: AttentionRoute) -> dict[int, Lay
     ``UnsupportedModel`` unless every layer's attention came by ``route``.
     """
     probe = _ShapeProbe()
-    model.set_attn_implementation(route.name)
-    route.target = probe
-    try:
-        ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
-        positions = torch.arange(2, device=model.device).unsqueeze(0)
-        model(input_ids=ids, position_ids=positions, use_cache=False, logits_to_keep=1)
-    finally:
-        route.target = None
+    run_two_tokens(model, route, probe)
     expected = layer_count(model.config)
     if len(probe.shapes) != expected:
         raise UnsupportedModel(
@@ -137,3 +145,16 @@ def probe_layers(model: PreTrainedModel, route: AttentionRoute) -> dict[int, Lay
             "transformers' attention interface; all must"
         )
     return probe.shapes
+
+
+@torch.inference_mode()
+def run_two_tokens(model: PreTrainedModel, route: AttentionRoute, probe: LayerAttention) -> None:
+    """A forward pass whose attention is ``probe``. Leaves the model set to the route."""
+    model.set_attn_implementation(route.name)
+    route.target = probe
+    try:
+        positions = torch.arange(2, device=model.device).unsqueeze(0)
+        ids = positions + 1  # 0 may be padding, which is embedded as zeros
+        model(input_ids=ids, position_ids=positions, use_cache=False, logits_to_keep=1)
+    finally:
+        route.target = None

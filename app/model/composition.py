@@ -15,6 +15,8 @@ import torch
 from transformers import PreTrainedModel
 
 from app.core.errors import DeviceFailed, UnsupportedModel
+from app.model.adapters.loading import fill_slots, make_slots
+from app.model.adapters.slots import AdapterSlots
 from app.model.architecture import position_limit
 from app.model.attention import AttentionRoute, probe_layers
 from app.model.config import ModelConfig
@@ -23,6 +25,7 @@ from app.model.cpu.cores import granted_cores
 from app.model.cpu.layers import can_fuse, fuse, require_invariance
 from app.model.cpu.packed_linear import can_pack, pack_linears
 from app.model.cpu.sampling import CpuSampler
+from app.model.cpu.weights import held_bytes
 from app.model.cuda.memory import CudaMemory, MemoryBudget
 from app.model.device import (
     choose_device,
@@ -33,6 +36,7 @@ from app.model.device import (
 )
 from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
+from app.model.inputs import lay_out
 from app.model.kv_storage import (
     CacheUse,
     KvStorage,
@@ -41,11 +45,19 @@ from app.model.kv_storage import (
     allocate_groups,
     groups_within,
 )
+from app.model.latent import keep_latents
 from app.model.loading import load_model, read_config
 from app.model.parallel.crew import Crew, Job
 from app.model.parallel.group import Group
 from app.model.parallel.joining import check_sharing, join
 from app.model.parallel.steps import Follower, Leader
+from app.model.quantized import (
+    ROUNDING,
+    check_rounding,
+    kinds_of,
+    quantize_linears,
+    require_quantizable,
+)
 from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
 from app.model.runner import RunnerDescription, TorchRunner
 from app.model.sampling import Sampler
@@ -56,6 +68,7 @@ from app.model.self_check import (
     rounding_noise,
     whole_logits,
 )
+from app.model.stored_quantization import require_no_growth, weight_bytes
 
 if TYPE_CHECKING:
     from app.model.cuda.attention import TritonAttention
@@ -73,23 +86,23 @@ def load_runner(config: ModelConfig) -> TorchRunner:
     """
     with _refusing(config):
         if config.tensor_parallel == 1:
-            return _runner(_load(config, None), None)
+            return _load(config)
         check_sharing(config, read_config(config.model))
         crew = Crew(config)
         with crew.loading():
             group = join(config, 0, crew.store)
-            loaded = _load(config, group)
+            runner = _load(config, group, Leader(crew, group))
             group.least(0)  # returns when all ranks have loaded
-        return _runner(loaded, Leader(crew, group))
+        return runner
 
 
 def load_follower(job: Job) -> Follower:
     """The share of a model that a rank has, beside ``load_runner`` in rank 0."""
     with _refusing(job.config):
         group = join(job.config, job.rank, job.store)
-        loaded = _load(job.config, group)
+        runner = _load(job.config, group)
         group.least(0)
-        return Follower(loaded.forward, loaded.graphs, group)
+        return Follower(runner.compute, group)
 
 
 @contextlib.contextmanager
@@ -101,31 +114,9 @@ def _refusing(config: ModelConfig) -> Iterator[None]:
         raise UnsupportedModel(f"{config.model} cannot be served here: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    forward: RaggedForward
-    graphs: CudaSteps | None
-    sampler: Sampler | None
-    """None in ranks that draw nothing."""
-    storage: KvStorage
-    compilations: KernelCompilations | None
-    description: RunnerDescription
-
-
-def _runner(loaded: _Loaded, leader: Leader | None) -> TorchRunner:
-    assert loaded.sampler is not None
-    return TorchRunner(
-        forward=loaded.forward,
-        graphs=loaded.graphs,
-        sampler=loaded.sampler,
-        storage=loaded.storage,
-        compilations=loaded.compilations,
-        description=loaded.description,
-        leader=leader,
-    )
-
-
-def _load(config: ModelConfig, group: Group | None) -> _Loaded:
+def _load(
+    config: ModelConfig, group: Group | None = None, leader: Leader | None = None
+) -> TorchRunner:
     """All ranks of a group go through the same calls in the same order."""
     ranks = 1 if group is None else group.size
     cores = max(1, granted_cores() // ranks)
@@ -133,18 +124,21 @@ def _load(config: ModelConfig, group: Group | None) -> _Loaded:
     device = choose_device(config.device)
     describe(device, ranks)
     forbid_rounded_sums(device)
-    dtype = choose_dtype(config.dtype, device)
+    require_quantizable(config, device)
+    dtype = choose_dtype("bfloat16" if config.quantize else config.dtype, device)
     budget = _memory_budget(config, device)
     model = load_model(config, device, dtype, group)
     compilations = _count_compilations(device)
     route = AttentionRoute()
-    shapes = probe_layers(model, route)
+    shapes = keep_latents(model, route, probe_layers(model, route))
     parameters = model.num_parameters()
-    prepared = _prepare(model, route, shapes, config)
+    adapters = make_slots(model, route, config.adapters)
+    loaded_bytes = weight_bytes(model)
+    prepared = _prepare(model, route, shapes, config, adapters)
+    require_no_growth(model, sum(loaded_bytes.values()))
 
     vocab_size = _vocab_size(model, config.vocab_size)
-    draws = group is None or group.rank == 0
-    sampler = _sampler(vocab_size, device, dtype) if draws else None
+    sampler = _sampler(vocab_size, device, dtype)
     if budget is None:
         cache_bytes = config.kv_cache_bytes or _CPU_CACHE_BYTES
     else:
@@ -160,19 +154,19 @@ def _load(config: ModelConfig, group: Group | None) -> _Loaded:
     cache_tokens = groups[0].num_blocks * config.block_size
     max_model_len = _max_model_len(use, cache_tokens)
     storage = allocate_groups(shapes, groups, block_size=config.block_size, device=device)
-    attention = step_attention(
-        storage, shapes, max_model_len, batch_invariant=config.batch_invariant
-    )
+    attention = step_attention(storage, shapes, max_model_len, config)
     forward = RaggedForward(model, route, attention)
     graphs = _graphs(forward, attention, config, max_model_len)
     if compilations is not None:
         compilations.loaded()
-    return _Loaded(
+    return TorchRunner(
         forward=forward,
         graphs=graphs,
         sampler=sampler,
         storage=storage,
+        adapters=adapters,
         compilations=compilations,
+        leader=leader,
         description=RunnerDescription(
             architecture=type(model).__name__,
             device=device.type,
@@ -181,6 +175,8 @@ def _load(config: ModelConfig, group: Group | None) -> _Loaded:
             packed_linears=prepared.packed_linears,
             fused_layers=prepared.fused_layers,
             batch_invariant=config.batch_invariant,
+            weight_bytes=held_bytes(model) if device.type == "cpu" else loaded_bytes,
+            quantized=prepared.quantized,
             cuda_graphs=0 if graphs is None else graphs.count,
             cache_tokens=cache_tokens,
             window_tokens=tuple([g.num_blocks * config.block_size for g in groups[1:]]),
@@ -195,6 +191,7 @@ def _load(config: ModelConfig, group: Group | None) -> _Loaded:
 class _Prepared:
     packed_linears: int
     fused_layers: int
+    quantized: str
 
 
 def _prepare(
@@ -202,6 +199,7 @@ def _prepare(
     route: AttentionRoute,
     shapes: dict[int, LayerShape],
     config: ModelConfig,
+    adapters: AdapterSlots | None,
 ) -> _Prepared:
     """Pack or fuse weights where that pays, and run the self-check.
 
@@ -211,31 +209,39 @@ def _prepare(
     groups = len({shape.window for shape in shapes.values()})
     case = make_case(model.config.get_text_config().vocab_size, block_size, groups)
     expected = whole_logits(model, case, "eager")
-    noise, packed, fused = None, 0, 0
+    noise, packed, fused, quantized = None, 0, 0, ""
+    if config.quantize is not None:
+        noise = ROUNDING * rounding_noise(model, case, expected)
+        quantize_linears(model, config.quantize)
+        expected = check_rounding(model, case, expected, config.quantize)
     if model.device.type == "cuda":
         # Imported where it is needed: triton is there with CUDA builds of torch only.
         from app.model.cuda.layers import fuse as fuse_on_device
 
         noise = rounding_noise(model, case, expected)
-        fused = fuse_on_device(model, route, batch_invariant=config.batch_invariant)
+        fused = fuse_on_device(
+            model, route, batch_invariant=config.batch_invariant, adapters=adapters
+        )
         torch.cuda.empty_cache()  # what was joined lies beside its parts until they are given back
     elif config.pack_linears and can_fuse(model):
-        noise = rounding_noise(model, case, expected)
-        packed = fuse(model, route)
+        noise = rounding_noise(model, case, expected) if noise is None else noise
+        quantized = kinds_of(model)
+        packed = fuse(model, route, layers=adapters is None)
     elif config.pack_linears and can_pack(model.dtype, model.device):
         packed = pack_linears(model)
     if config.batch_invariant and model.device.type == "cpu":
         require_invariance(model)
     model.set_attn_implementation(route.name)
     storage = allocate(shapes, num_blocks=case.blocks, block_size=block_size, device=model.device)
-    attention = step_attention(
-        storage, shapes, case.blocks * block_size, batch_invariant=config.batch_invariant
-    )
+    attention = step_attention(storage, shapes, case.blocks * block_size, config)
     forward = RaggedForward(model, route, attention)
     check_ragged_step(model, forward, case, block_size, expected, noise)
+    if adapters is not None and config.adapters is not None:
+        adapters.attach(lambda: forward.run(lay_out(case.steps[0], block_size)))
+        fill_slots(adapters, config.adapters)
     if config.batch_invariant:
         check_invariance(forward, case, block_size)
-    return _Prepared(packed_linears=packed, fused_layers=fused)
+    return _Prepared(packed_linears=packed, fused_layers=fused, quantized=quantized)
 
 
 def _count_compilations(device: torch.device) -> KernelCompilations | None:
@@ -252,17 +258,20 @@ def step_attention(
     storage: KvStorage,
     shapes: Mapping[int, LayerShape],
     max_model_len: int,
-    *,
-    batch_invariant: bool = False,
+    config: ModelConfig,
 ) -> CpuAttention | TritonAttention:
     """Attention on the storage's device, for layers of these shapes."""
     if next(iter(storage.keys.values())).device.type == "cpu":
-        return CpuAttention(storage, batch_invariant=batch_invariant)
+        return CpuAttention(storage, batch_invariant=config.batch_invariant)
     # Imported where it is needed: triton is there with CUDA builds of torch only.
     from app.model.cuda.attention import TritonAttention
 
     return TritonAttention(
-        storage, shapes, max_model_len=max_model_len, batch_invariant=batch_invariant
+        storage,
+        shapes,
+        max_model_len=max_model_len,
+        batch_invariant=config.batch_invariant,
+        has_adapters=config.adapters is not None,
     )
 
 
@@ -313,7 +322,7 @@ def _rehearsed(
     model: PreTrainedModel,
     route: AttentionRoute,
     shapes: dict[int, LayerShape],
-    sampler: Sampler | None,
+    sampler: Sampler,
     vocab_size: int,
     group: Group | None,
 ) -> int:
@@ -323,7 +332,7 @@ def _rehearsed(
     whole = [n for n, options in route.options.items() if options.window is None] or [*shapes]
     most = _agreed(budget.most_tokens(sum(shapes[layer].token_bytes for layer in whole)), group)
     context = min(config.max_model_len or position_limit(model.config) or most, most)
-    attention = step_attention(storage, shapes, context, batch_invariant=config.batch_invariant)
+    attention = step_attention(storage, shapes, context, config)
     forward = RaggedForward(model, route, attention)
     limits = StepLimits(config.max_batch_tokens, config.max_running, config.max_rows_each, context)
     steps = largest_steps(

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
 DeviceName = Literal["auto", "cpu", "cuda"]
+QuantizeName = Literal["int8", "int4"]
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptersConfig:
+    """LoRA adapters beside the model."""
+
+    named: Mapping[str, str] = field(default_factory=dict)
+    """Loaded with the model: names, and folders or names on the Hub."""
+    count: int = 8
+    """How many may be loaded at a time."""
+    rank: int = 16
+    """The largest rank of one. Memory on a GPU grows with both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +28,8 @@ class ModelConfig:
     """What ``load_runner`` needs to know. Only ``model`` has no default."""
 
     model: str
-    """A folder with ``config.json`` and safetensors weights, or a name on the Hugging Face Hub."""
+    """A folder with ``config.json`` and safetensors weights, a name on the Hugging Face Hub, or the
+    path of a GGUF file."""
     dtype: DTypeName = "auto"
     """``auto``: bfloat16 where it is in hardware, else float16 on GPUs that have fast products of
     it, else float32."""
@@ -37,6 +52,11 @@ class ModelConfig:
     """Rows of logits that one sequence may want of a step."""
     vocab_size: int | None = None
     """Token ids the tokenizer knows; wider logits are padding and never drawn. None: all."""
+    dequantize: bool = False
+    """Make 16-bit weights (those of ``dtype``) of ones that are stored in fewer bits."""
+    quantize: QuantizeName | None = None
+    """Round the weights of linear layers to so many bits at load, a scale for each 32 inputs; on
+    the CPU alone. None: as they are."""
     random_weights: bool = False
     """Make weights up from the configuration (same every time); for benchmarks and tests."""
     threads: int | None = None
@@ -50,5 +70,7 @@ class ModelConfig:
     """Replay small steps from CUDA graphs; no effect on the CPU."""
     tensor_parallel: int = 1
     """Processes that share the layers, each on a device of its own."""
+    adapters: AdaptersConfig | None = None
+    """None: none can be loaded, and nothing is kept ready for them."""
     max_graph_tokens: int = 1024
     """Tokens in the largest captured step; larger ones compute for longer than they launch."""

@@ -26,7 +26,7 @@ class RaggedForward:
         self._model = model
         self._route = route
         self._attention = attention
-        self.device = model.device
+        self._device = model.device
 
     @torch.inference_mode()
     def run(self, step: StepArrays) -> Tensor:
@@ -60,4 +60,4 @@ class RaggedForward:
         return logits
 
     def _to_device(self, values: Ints) -> Tensor:
-        return torch.from_numpy(values).to(self.device, non_blocking=True)
+        return torch.from_numpy(values).to(self._device, non_blocking=True)

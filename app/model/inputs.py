@@ -54,6 +54,8 @@ class StepArrays:
     spans: tuple[SpanLayout, ...]
     drawn_rows: Ints
     """Shape [T]: the row of the step before whose draw is the token here; -1: it is known."""
+    adapters: Ints | None = None
+    """Shape [T]: the slot of each token's adapter, 0 for the base model; None: all are 0."""
 
 
 def lay_out(plan: StepPlan, block_size: int) -> StepArrays:
@@ -74,6 +76,7 @@ def lay_out(plan: StepPlan, block_size: int) -> StepArrays:
     first_rows = rows.tolist()
     drawn_rows = np.full(total, -1, dtype=np.int64)
     drawn_rows[rows] = [-1 if span.drawn_by is None else span.drawn_by for span in spans]
+    adapters = [span.adapter for span in spans]
     parts = list(map(slice, table_starts.tolist(), table_ends.tolist()))
     blocks = zip(*[[table[part] for part in parts] for table in tables], strict=True)
     return StepArrays(
@@ -85,6 +88,7 @@ def lay_out(plan: StepPlan, block_size: int) -> StepArrays:
         ),
         spans=tuple(map(SpanLayout, first_rows, lengths.tolist(), starts.tolist(), blocks)),
         drawn_rows=drawn_rows,
+        adapters=np.repeat(np.array(adapters), lengths) if any(adapters) else None,
     )
 
 

@@ -1,5 +1,7 @@
 """The memory that holds keys and values: per layer two tensors of slots, cut into blocks.
 
+Layers that keep latents (see ``latent``) have one: their values are part of their keys.
+
     slot    0 ............ block_size ............ num_blocks * block_size
             |   block 0    |   block 1   | ...     |   spare block   |
 
@@ -37,10 +39,13 @@ class LayerShape:
     dtype: torch.dtype
     window: int | None = None
     """Keys at most ``window - 1`` positions back are read; None: all."""
+    latent: bool = False
+    """Values are the first ``value_dim`` dimensions of the keys, in the same memory."""
 
     @property
     def token_bytes(self) -> int:
-        return self.kv_heads * (self.key_dim + self.value_dim) * self.dtype.itemsize
+        dims = self.key_dim + (0 if self.latent else self.value_dim)
+        return self.kv_heads * dims * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,10 @@ class CacheGroup:
 
 @dataclass(frozen=True)
 class KvStorage:
-    """Keys and values of every layer, by layer index; tensors [slots, kv_heads, dim]."""
+    """Keys and values of every layer, by layer index; tensors [slots, kv_heads, dim].
+
+    Values of a layer that keeps latents are a view of its keys.
+    """
 
     block_size: int
     groups: tuple[CacheGroup, ...]
@@ -72,10 +80,17 @@ class KvStorage:
         """By layer, the index of its group."""
         return {layer: i for i, group in enumerate(self.groups) for layer in group.layers}
 
+    def is_latent(self, layer: int) -> bool:
+        """Whether the layer's values are part of its keys."""
+        keys, values = self.keys[layer], self.values[layer]
+        return values.untyped_storage().data_ptr() == keys.untyped_storage().data_ptr()
+
     @property
     def nbytes(self) -> int:
         """Memory of all of it."""
-        return sum(part.nbytes for part in (*self.keys.values(), *self.values.values()))
+        parts = (*self.keys.values(), *self.values.values())
+        storages = [part.untyped_storage() for part in parts]
+        return sum({each.data_ptr(): each.nbytes() for each in storages}.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +130,11 @@ def allocate_groups(
         for layer in group.layers:
             shape = shapes[layer]
             keys[layer] = _zeros((slots, shape.kv_heads, shape.key_dim), shape.dtype, device)
-            values[layer] = _zeros((slots, shape.kv_heads, shape.value_dim), shape.dtype, device)
+            if shape.latent:
+                values[layer] = keys[layer][..., : shape.value_dim]
+            else:
+                size = (slots, shape.kv_heads, shape.value_dim)
+                values[layer] = _zeros(size, shape.dtype, device)
     return KvStorage(block_size=block_size, groups=tuple(groups), keys=keys, values=values)
 
 

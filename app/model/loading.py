@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -20,11 +22,22 @@ from transformers.utils import logging as transformers_logging
 from transformers.utils.import_utils import is_accelerate_available
 
 from app.core.errors import UnsupportedModel
+from app.core.model_name import is_gguf
+from app.model import gptq_awq
 from app.model.architecture import check_config, check_forward, remove_batch_effects
+from app.model.assembly import assemble
 from app.model.config import ModelConfig
 from app.model.device import warn_of_overflow
+from app.model.gguf.configuration import configuration
+from app.model.gguf.file import open_gguf
+from app.model.gguf.loading import load_gguf
 from app.model.parallel.group import Group
 from app.model.parallel.shares import share
+from app.model.stored_quantization import (
+    loading_options,
+    require_as_stored,
+    stored_quantization,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +50,7 @@ def load_model(
 ) -> PreTrainedModel:
     """Read or make up the weights and put the model on ``device``, ready for inference.
 
-    Reads safetensors only and never runs code that comes with a model. Host memory: on the CPU
+    Reads safetensors and GGUF and never runs code that comes with a model. Host memory: on the CPU
     the weights are pages of their files where they are stored in ``dtype``, else one copy of them;
     on a GPU they go to the device one by one (see ``_placement``). Raises ``UnsupportedModel`` for
     what cannot be loaded, lacks weights or cannot be served exactly.
@@ -51,8 +64,17 @@ def load_model(
     try:
         if config.random_weights:
             model = _with_random_weights(settings, dtype, device)
+        elif is_gguf(config.model):
+            with _quietly():
+                model = load_gguf(open_gguf(config.model), settings, dtype)
+        elif device.type == "cpu" and not config.dequantize and _is_packed(settings):
+            model = _with_packed_weights(config.model, settings, dtype)
         else:
-            model = _with_stored_weights(config.model, dtype, device, group)
+            options = loading_options(settings, device, dequantize=config.dequantize)
+            placement = _placement(device, group)
+            model = _with_stored_weights(config.model, dtype, {**placement, **options})
+            if stored_quantization(settings) is not None and not config.dequantize:
+                require_as_stored(model)
     except torch.OutOfMemoryError as error:
         raise UnsupportedModel(
             f"the weights of {config.model} do not fit in the memory of the GPU: {error}"
@@ -63,12 +85,19 @@ def load_model(
     remove_batch_effects(model, config.max_model_len)
     if group is not None:
         share(model, group)
-    ready: PreTrainedModel = model.requires_grad_(False).eval().to(device)
-    return ready
+    model.requires_grad_(False).eval()
+    if model.device != device:  # some quantised models refuse to be moved, even to where they are
+        model.to(device)  # type: ignore[arg-type]
+    return model
 
 
 def read_config(model: str) -> PretrainedConfig:
-    """The model's ``config.json``. Raises ``UnsupportedModel`` where there is none to use."""
+    """The model's ``config.json``, or what a GGUF file says.
+
+    Raises ``UnsupportedModel`` where there is none to use.
+    """
+    if is_gguf(model):
+        return configuration(open_gguf(model))
     try:
         config: PretrainedConfig = AutoConfig.from_pretrained(model, trust_remote_code=False)
     except _LOAD_ERRORS as error:
@@ -77,7 +106,12 @@ def read_config(model: str) -> PretrainedConfig:
 
 
 def eos_token_ids(model: str) -> frozenset[int]:
-    """Token ids that end an answer, from ``generation_config.json``, else ``config.json``."""
+    """Token ids that end an answer, from ``generation_config.json``, else ``config.json``.
+
+    Of a GGUF file from its metadata.
+    """
+    if is_gguf(model):
+        return open_gguf(model).eos_token_ids()
     try:
         ids = GenerationConfig.from_pretrained(model).eos_token_id
     except OSError:
@@ -90,11 +124,11 @@ def eos_token_ids(model: str) -> frozenset[int]:
 
 
 def _with_stored_weights(
-    model: str, dtype: torch.dtype, device: torch.device, group: Group | None
+    model: str, dtype: torch.dtype, options: Mapping[str, Any]
 ) -> PreTrainedModel:
     auto: Any = AutoModelForCausalLM
     loaded: PreTrainedModel
-    with _no_progress_bars():
+    with _quietly():
         loaded, report = auto.from_pretrained(
             model,
             dtype=dtype,
@@ -102,7 +136,7 @@ def _with_stored_weights(
             trust_remote_code=False,
             attn_implementation="eager",
             output_loading_info=True,
-            **_placement(device, group),
+            **options,
         )
     missing = sorted(report["missing_keys"])
     if missing:
@@ -111,6 +145,24 @@ def _with_stored_weights(
             f"{model} lacks {len(missing)} weights of its architecture, {missing[0]} among them"
         )
     return loaded
+
+
+def _is_packed(settings: PretrainedConfig) -> bool:
+    """Whether the weights are in a format that we have loops for, and transformers has none."""
+    stored = stored_quantization(settings)
+    return stored is not None and stored["quant_method"] in gptq_awq.METHODS
+
+
+def _with_packed_weights(
+    model: str, settings: PretrainedConfig, dtype: torch.dtype
+) -> PreTrainedModel:
+    stored = stored_quantization(settings)
+    assert stored is not None
+    weights = gptq_awq.read_weights(model, gptq_awq.layout_of(stored))
+    plain = copy.deepcopy(settings)
+    del plain.quantization_config  # transformers would look for the library that wrote it
+    with _quietly():
+        return assemble(plain, weights, dtype, folder=model)
 
 
 def _placement(device: torch.device, group: Group | None) -> dict[str, Any]:
@@ -133,12 +185,15 @@ def _placement(device: torch.device, group: Group | None) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _no_progress_bars() -> Iterator[None]:
-    """Keep transformers from drawing bars between the lines of the log."""
+def _quietly() -> Iterator[None]:
+    """Keep transformers from drawing bars between the lines of the log, and from warning that what
+    it is told of quantised weights beside their own description is heeded."""
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "You passed `quantization_config`", UserWarning)
+            yield
     finally:
         if shown:
             transformers_logging.enable_progress_bar()
@@ -147,6 +202,10 @@ def _no_progress_bars() -> Iterator[None]:
 def _with_random_weights(
     settings: PretrainedConfig, dtype: torch.dtype, device: torch.device
 ) -> PreTrainedModel:
+    if stored_quantization(settings) is not None:
+        raise UnsupportedModel(
+            "random weights are not quantised: take quantization_config out of config.json"
+        )
     # Made where they are used: a CPU takes minutes for the billions of a large model.
     devices = [] if device.type == "cpu" else [torch.cuda.current_device()]
     with torch.random.fork_rng(devices=devices), device:

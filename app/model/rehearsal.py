@@ -85,17 +85,13 @@ def largest_steps(
 
 @torch.inference_mode()
 def rehearse(
-    forward: RaggedForward, sampler: Sampler | None, steps: Sequence[Rehearsed], block_size: int
+    forward: RaggedForward, sampler: Sampler, steps: Sequence[Rehearsed], block_size: int
 ) -> None:
-    """Run the steps, each launched before what was drawn from the one before is waited for.
-
-    Without a sampler, nothing is drawn.
-    """
+    """Run the steps, each launched before what was drawn from the one before is waited for."""
     pending: list[Any] = []
     for step in steps:
         logits = forward.run(lay_out(step.plan, block_size))
-        if sampler is not None:
-            pending.append(sampler.sample(logits, step.draws))
+        pending.append(sampler.sample(logits, step.draws))
         del logits
     for draws in pending:
         draws.wait()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from app.core.cache import StateSlots
 from app.core.step import Draw, PendingDraws, StepPlan, StepResult
+from app.model.adapters.slots import AdapterSlots
 from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
@@ -46,6 +47,10 @@ class RunnerDescription:
     max_model_len: int
     spare_tokens: int
     """Tokens whose computation takes as long as reading the weights once."""
+    weight_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Memory of all weights, by the name of their type."""
+    quantized: str = ""
+    """Kinds of quantised weights that run by our own kernels, and how many layers each has."""
     window_tokens: tuple[int, ...] = ()
     """Tokens that the cache's other groups hold: layers with a sliding window."""
     tensor_parallel: int = 1
@@ -54,9 +59,14 @@ class RunnerDescription:
     @property
     def arithmetic(self) -> str:
         """What of it the numbers of an answer depend on: not how large a cache came to be."""
-        parts = (self.architecture, self.device, self.dtype, self.packed_linears)
-        kinds = (self.fused_layers, self.batch_invariant, self.tensor_parallel)
-        return " ".join(map(str, (*parts, *kinds)))
+        parts: tuple[object, ...] = (
+            self.architecture,
+            self.device,
+            self.dtype,
+            self.packed_linears,
+        )
+        kinds = (self.fused_layers, self.batch_invariant, self.tensor_parallel, self.quantized)
+        return " ".join(map(str, (*parts, *kinds))).rstrip()
 
 
 class TorchRunner:
@@ -74,6 +84,7 @@ class TorchRunner:
         graphs: CudaSteps | None,
         sampler: Sampler,
         storage: KvStorage,
+        adapters: AdapterSlots | None,
         description: RunnerDescription,
         compilations: KernelCompilations | None,
         leader: Leader | None = None,
@@ -83,6 +94,7 @@ class TorchRunner:
         self._compilations = compilations
         self._leader = leader
         self._sampler = sampler
+        self.adapters = adapters
         self.description = description
         self.block_size = storage.block_size
         self.cache_groups = storage.groups
@@ -104,15 +116,19 @@ class TorchRunner:
             step = lay_out(plan, self.block_size)
             if self._graphs is None:
                 _put_drawn(step, self._drawn.wait())  # drawn at once
-                if self._leader is not None:
-                    self._leader.lead(step)
-                self._launched = self._forward.run(step)
+                ids = None
             else:
                 drawn = self._drawn
                 ids = None if isinstance(drawn, StepResult) else drawn.ids
-                if self._leader is not None:
-                    self._leader.lead(step, ids)
-                self._launched = self._graphs.run(step, ids)
+            if self._leader is not None:
+                self._leader.lead(step, ids)
+            self._launched = self.compute(step, ids)
+
+    def compute(self, step: StepArrays, drawn: Tensor | None) -> Tensor:
+        """The logits of a laid-out step; ``drawn`` as in ``CudaSteps.run``."""
+        if self._graphs is None:
+            return self._forward.run(step)
+        return self._graphs.run(step, drawn)
 
     @torch.inference_mode()
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 from app.answer.formats import ChatFormat, detect
+from app.core.adapters import Adapter
 from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
 from app.core.events import StepObserver
 from app.core.text import Tokenizer
 from app.server.interpreter import OVERLAPPED_SECONDS, SERIAL_SECONDS
 from app.server.settings import Settings
+from app.serving.adapters import Slots
 from app.serving.ports import Engine
 from app.weights import weights_identity
 
@@ -35,6 +38,10 @@ class Backend:
     """From such a program to a constraint."""
     max_sequence_tokens: int
     fingerprint: str
+    adapter_slots: Slots | None = None
+    """Room for adapters; None: there are none."""
+    adapters: Sequence[Adapter] = ()
+    """Those that were loaded with the model."""
     kernel_compilations: Callable[[], int] = lambda: 0
     """How many GPU kernels were compiled while serving."""
     compile_arguments: tuple[Any, ...] = ()
@@ -57,10 +64,12 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
     from app.engine import Engine as RealEngine
     from app.model.composition import load_runner
     from app.model.device import choose_device, spare_tokens
+    from app.model.gguf.file import file_on_disk
     from app.model.loading import eos_token_ids
     from app.text import HfTokenizer
     from app.text import Vocabulary as RealVocabulary
 
+    settings = settings.model_copy(update={"model": file_on_disk(settings.model)})
     tokenizer = HfTokenizer.load(settings.model)
     chat_format = detect(tokenizer.chat_template, tokenizer.special_tokens)
     tokenizer.make_writable(chat_format.markers())
@@ -72,6 +81,7 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
     warn_of_idle_settings(settings, device.type)
     engine_config = settings.engine_layer(spare_tokens(device), overlap=device.type == "cuda")
     runner = load_runner(settings.model_layer(vocabulary.size, engine_config))
+    slots = runner.adapters
     engine = RealEngine(runner, vocabulary, tokenizer, engine_config, observer)
     description = runner.description
     logger.info("model loaded", extra={"model": settings.model, "runner": str(description)})
@@ -87,6 +97,8 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
         link=Compiler(vocabulary).link,
         max_sequence_tokens=engine.max_sequence_tokens,
         fingerprint="fp_" + hashlib.blake2b(identity.encode(), digest_size=5).hexdigest(),
+        adapter_slots=slots,
+        adapters=[] if slots is None else _loaded(settings, slots.identities),
         kernel_compilations=lambda: runner.kernel_compilations,
         compile_arguments=(settings.constraint_limits(),),
         watch=runner.watch,
@@ -94,6 +106,15 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
         warm_up=everyday_schema(),
         switch_seconds=OVERLAPPED_SECONDS if device.type == "cuda" else SERIAL_SECONDS,
     )
+
+
+def _loaded(settings: Settings, identities: Mapping[int, str]) -> list[Adapter]:
+    """In the order in which their slots were filled."""
+    now = int(time.time())
+    return [
+        Adapter(name, slot, slot - 1, root, identities[slot], now)
+        for slot, (name, root) in enumerate(settings.named_adapters.items(), start=1)
+    ]
 
 
 def warn_of_idle_settings(settings: Settings, device: str) -> None:

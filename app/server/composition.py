@@ -22,6 +22,7 @@ from app.server.backend import Backend
 from app.server.preload import Preload, warm
 from app.server.readings import readings
 from app.server.settings import Settings
+from app.serving.adapters import Adapters
 from app.serving.admission import Admission
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.pool import CompilePool
@@ -110,6 +111,12 @@ def assemble(
         admission=admission,
         constraints=constraints,
         tokenizer=backend.tokenizer,
+        adapters=Adapters(
+            backend.adapter_slots,
+            worker,
+            loaded=backend.adapters,
+            folder=settings.adapter_folder,
+        ),
         observer=metrics,
         status_of=status_of,
         clock=clock,
@@ -178,6 +185,7 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
         chat_format=backend.chat_format,
         fingerprint=backend.fingerprint,
         created=int(time.time()),
+        has_adapters=backend.adapter_slots is not None,
         max_body_bytes=settings.max_body_bytes,
         max_nesting=settings.max_body_nesting,
         max_n=min(settings.max_n, _places(settings)),

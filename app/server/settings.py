@@ -11,10 +11,18 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.constraint.limits import Limits
+from app.core.model_name import gguf_stem, is_gguf
 from app.demo import MODEL_PATH
 from app.engine.config import EngineConfig
 from app.http.config import Whitespace
-from app.model.config import DeviceName, DTypeName, ModelConfig
+from app.model.config import (
+    AdaptersConfig,
+    DeviceName,
+    DTypeName,
+    ModelConfig,
+    QuantizeName,
+)
+from app.serving.adapters import NAME
 from app.serving.compiling.pool import CompileLimits
 from app.serving.compiling.worker_process import PATIENCE
 from app.serving.service import UNSAID_TOKENS
@@ -25,6 +33,9 @@ MIB = 1 << 20
 
 _PREFILL_SHARE = 8
 """Of a step that computes so many spare tokens of a prompt, reading the weights is a ninth."""
+
+_USUAL_ADAPTERS = 8
+"""Loaded at a time, where requests may load them."""
 
 Count = Annotated[int, Field(ge=1)]
 Bytes = Annotated[int, Field(ge=1)]
@@ -45,7 +56,7 @@ class Settings(BaseSettings):
     )
 
     model: str = str(MODEL_PATH)
-    """Model folder or Hugging Face name; the embedded demo by default."""
+    """Model folder, Hugging Face name or GGUF file; the embedded demo by default."""
     served_model_name: str | None = None
     """Name that requests give; by default the model's own."""
     host: str = "127.0.0.1"
@@ -57,6 +68,11 @@ class Settings(BaseSettings):
     """Type of weights and cache."""
     device: DeviceName = "auto"
     """Where the model runs."""
+    dequantize: bool = False
+    """Where a model's weights are stored in 8 or 4 bits, make weights of dtype of them: for devices
+    that cannot run them as they are."""
+    quantize: QuantizeName | None = None
+    """Round the weights of linear layers to 8 or 4 bits at load, on the CPU."""
     random_weights: bool = False
     """Random weights for a folder that has only a config: benchmarks."""
     tensor_parallel: Count = 1
@@ -69,6 +85,18 @@ class Settings(BaseSettings):
     """Memory for keys and values, in bytes."""
     kv_block_size: Count = 16
     """Tokens in a cache block."""
+
+    adapters: Annotated[tuple[str, ...], NoDecode] = ()
+    """LoRA adapters in peft's format, each as name=folder or name=Hugging Face name, with commas
+    between. Requests give them as model:name."""
+    adapter_folder: str | None = None
+    """Folder whose folders may be loaded as adapters by requests; by default none may. With it the
+    server trusts all who may send requests to load and unload, see docs/security.md."""
+    max_adapters: Count | None = None
+    """Adapters loaded at a time; by default those of adapters, or 8 with adapter_folder if these
+    are fewer. On a GPU each takes memory from the start."""
+    max_adapter_rank: Annotated[int, Field(ge=1, le=256)] = 32
+    """The largest rank of an adapter. On a GPU all take the memory of this one."""
 
     batch_invariant: bool = False
     """Make answers independent of what runs beside them to the last bit, at the cost of speed;
@@ -180,7 +208,7 @@ class Settings(BaseSettings):
     """Collector that traces go to, by OTLP over HTTP: http://collector:4318. By default what
     OTEL_EXPORTER_OTLP_ENDPOINT says. Needs leapjson[otel]."""
 
-    @field_validator("preload", "api_keys", "cors_origins", mode="before")
+    @field_validator("preload", "api_keys", "cors_origins", "adapters", mode="before")
     @classmethod
     def _split_at_commas(cls, value: str | Iterable[str] | None) -> tuple[str, ...] | None:
         if value is None:
@@ -195,6 +223,24 @@ class Settings(BaseSettings):
         if keys == ():  # a secret that was not filled in would leave the server open
             raise ValueError("it is set and holds no key; unset it for a server without keys")
         return keys
+
+    @field_validator("adapters")
+    @classmethod
+    def _are_named(cls, adapters: tuple[str, ...]) -> tuple[str, ...]:
+        names = [each.partition("=")[0] for each in adapters]
+        for each, name in zip(adapters, names, strict=True):
+            if not re.fullmatch(NAME, name) or not each.removeprefix(f"{name}="):
+                raise ValueError(f"{each!r} is not of the form name=folder")
+            if names.count(name) > 1:
+                raise ValueError(f"two adapters are named {name!r}")
+        return adapters
+
+    @field_validator("max_adapters")
+    @classmethod
+    def _have_room_for_all(cls, most: int | None, settings: ValidationInfo) -> int | None:
+        if most is not None and most < len(settings.data.get("adapters", ())):
+            raise ValueError(f"{most} is less than the adapters that are named")
+        return most
 
     @field_validator("max_bodies_bytes")
     @classmethod
@@ -219,6 +265,8 @@ class Settings(BaseSettings):
             return self.served_model_name
         if self.model == str(MODEL_PATH):
             return "leapjson-demo"
+        if is_gguf(self.model):
+            return gguf_stem(self.model)
         folder = Path(self.model)
         return folder.resolve().name if folder.is_dir() else self.model
 
@@ -227,6 +275,21 @@ class Settings(BaseSettings):
         """Names of the variables that are set and mean something on a GPU alone."""
         names = sorted(name for name in self.model_fields_set if name.startswith("cuda_"))
         return [f"LEAPJSON_{name.upper()}" for name in names]
+
+    @property
+    def named_adapters(self) -> dict[str, str]:
+        """Folders and names on the Hub, by what requests call them."""
+        return dict(each.split("=", 1) for each in self.adapters)
+
+    def _adapters_config(self) -> AdaptersConfig | None:
+        if not self.adapters and self.adapter_folder is None:
+            return None
+        usual = 0 if self.adapter_folder is None else _USUAL_ADAPTERS
+        return AdaptersConfig(
+            named=self.named_adapters,
+            count=self.max_adapters or max(len(self.adapters), usual),
+            rank=self.max_adapter_rank,
+        )
 
     def model_layer(self, vocabulary_size: int, engine: EngineConfig) -> ModelConfig:
         """``engine`` says how large a step may be."""
@@ -242,10 +305,13 @@ class Settings(BaseSettings):
             max_running=engine.max_running,
             max_rows_each=1 + engine.max_draft_tokens,
             vocab_size=vocabulary_size,
+            dequantize=self.dequantize,
+            quantize=self.quantize,
             random_weights=self.random_weights,
             tensor_parallel=self.tensor_parallel,
             threads=self.cpu_threads,
             batch_invariant=self.batch_invariant,
+            adapters=self._adapters_config(),
             cuda_graphs=self.cuda_graphs,
             max_graph_tokens=self.cuda_graph_tokens,
         )

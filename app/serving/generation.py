@@ -44,8 +44,10 @@ class Generation:
         timeline: Timeline,
         abort: Callable[[Sequence[str]], None],
         status_of: Callable[[LeapjsonError], int],
+        release: Callable[[], None],
     ) -> None:
-        """``plans``: of each prompt, whose choices have consecutive ``request_ids``."""
+        """``plans``: of each prompt, whose choices have consecutive ``request_ids``. ``release`` is
+        called when all have ended, perhaps more than once."""
         self.n = len(request_ids)
         self._index = {request_id: index for index, request_id in enumerate(request_ids)}
         self._choices_each = self.n // len(plans)
@@ -57,6 +59,7 @@ class Generation:
         self._timeline = timeline
         self._abort = abort
         self._status_of = status_of
+        self._release = release
         self._reasons: dict[int, str] = {}
         self._unread: list[TokenChunk] = []
         self._enough = 1
@@ -186,3 +189,4 @@ class Generation:
             self._expiry.cancel()
         self._timeline.end(status=status, finish_reason=finish_reason, error=error)
         self._ticket.leave()
+        self._release()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from app.answer.prompt import Prompt
 from app.answer.tools import ToolUse
+from app.core.adapters import Adapter
 from app.core.constraint import ConstraintSpec
 from app.core.request import OnBudget, SamplingParams
 
@@ -18,6 +19,8 @@ class GenerationRequest:
     request_id: str
     prompts: Sequence[Prompt]
     """One or more; each gets ``n`` choices. Choice j of prompt i has the index ``i * n + j``."""
+    adapter: Adapter | None = None
+    """What the model runs with; None: as it is."""
     content: ConstraintSpec | None = None
     """What the content of an answer has to be; None: any text."""
     tools: ToolUse | None = None

@@ -16,6 +16,7 @@ from app.core.errors import EngineDied, InvalidRequest, LeapjsonError, PromptToo
 from app.core.events import RequestObserver
 from app.core.request import EngineRequest
 from app.core.text import RenderedPrompt, Tokenizer
+from app.serving.adapters import Adapters
 from app.serving.admission import Admission, Ticket
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.generation import Generation
@@ -62,6 +63,7 @@ class GenerationService:
         admission: Admission,
         constraints: ConstraintCache,
         tokenizer: Tokenizer,
+        adapters: Adapters,
         observer: RequestObserver,
         status_of: Callable[[LeapjsonError], int],
         clock: Callable[[], float],
@@ -73,6 +75,7 @@ class GenerationService:
         self._constraints = constraints
         self.tokenizer = tokenizer
         """The model's own, for text that is not generated."""
+        self.adapters = adapters
         self._observer = observer
         self._status_of = status_of
         self._clock = clock
@@ -109,6 +112,22 @@ class GenerationService:
         self._check_bias(request.sampling.logit_bias)
         if not self._worker.alive:
             raise EngineDied(DEATH_NOTICE, retry_after=RETRY_SECONDS)
+        release = self.adapters.hold(request.adapter)
+        try:
+            return await self._open(request, timeline, ticket, release)
+        except BaseException:
+            release()
+            raise
+
+    async def _open(
+        self,
+        request: GenerationRequest,
+        timeline: Timeline,
+        ticket: Ticket,
+        release: Callable[[], None],
+    ) -> Generation:
+        if request.adapter is not None:
+            timeline.adapter = request.adapter.name
         tenant, deadline = ticket.tenant, ticket.deadline(request.timeout)
         ticket.take(request.n * len(request.prompts))
         async with deadline.holds("the request was not even in the engine's queue"):
@@ -131,6 +150,7 @@ class GenerationService:
                 timeline=timeline,
                 abort=self._worker.abort,
                 status_of=self._status_of,
+                release=release,
             )
             await self._worker.submit(choices, generation)
         generation.expire(deadline)
@@ -163,6 +183,7 @@ class GenerationService:
     ) -> EngineRequest:
         max_tokens = self._max_tokens(request, plan)
         seed = self._fresh_seed() if request.seed is None else request.seed + index % request.n
+        adapter, scope = request.adapter, "" if self._config.tenants_share else tenant
         return EngineRequest(
             request_id=f"{request.request_id}-{index}",
             prompt=plan.prompt,
@@ -180,7 +201,8 @@ class GenerationService:
             leap=request.leap and self._config.leap,
             draft=request.draft and self._config.draft,
             tenant=tenant,
-            scope="" if self._config.tenants_share else tenant,
+            adapter=0 if adapter is None else adapter.slot,
+            scope=scope if adapter is None else f"{adapter.scope}\n{scope}",
         )
 
     def _room(self, request: GenerationRequest, plan: AnswerPlan) -> int:

@@ -22,6 +22,8 @@ class Timeline:
     endpoint: str
     observer: RequestObserver
     clock: Callable[[], float]
+    adapter: str = ""
+    """What the request's answers are made with; "" for the base model."""
     _context: contextvars.Context = field(default_factory=contextvars.copy_context)
     _arrived: float = field(init=False)
     _compiling: tuple[float, float] | None = None
@@ -82,6 +84,7 @@ class Timeline:
         answers = self.usage.values()
         return RequestStats(
             endpoint=self.endpoint,
+            adapter=self.adapter,
             status=status,
             finish_reason=finish_reason,
             error="" if error is None else type(error).__name__,

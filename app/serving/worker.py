@@ -126,6 +126,15 @@ def _refusal(error: Exception) -> LeapjsonError:
     return LeapjsonError("the request could not be added to the engine; a fault of the server")
 
 
+def _tell(waiting: asyncio.Future[None], error: Exception | None) -> None:
+    if waiting.done():
+        return
+    if error is None:
+        waiting.set_result(None)
+    else:
+        waiting.set_exception(error)
+
+
 class EngineWorker:
     """The event loop's side: every method belongs to the loop's thread, the properties to any."""
 
@@ -200,6 +209,28 @@ class EngineWorker:
         finally:
             self._submitting.discard(added)
 
+    async def between_steps(self, work: Callable[[], None]) -> None:
+        """Have the engine's thread do something before its next step. Raises what ``work`` raises,
+        ``EngineDied`` or ``ShutDown``. It is done even if nobody waits for it any more."""
+        if not self.alive:
+            raise EngineDied(DEATH_NOTICE, retry_after=RETRY_SECONDS)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._submitting.add(done)
+
+        def command() -> None:
+            error: Exception | None = None
+            try:
+                work()
+            except Exception as caught:
+                error = caught
+            self._on_loop(functools.partial(_tell, done, error))
+
+        self._commands.put(command)
+        try:
+            await done
+        finally:
+            self._submitting.discard(done)
+
     def abort(self, request_ids: Iterable[str]) -> None:
         """Forget requests; nothing more reaches their inbox. Unknown ids are passed over."""
         known = [each for each in request_ids if self._inboxes.pop(each, None) is not None]
@@ -255,12 +286,7 @@ class EngineWorker:
 
     def _receive(self, added: _Added, output: StepOutput, began: float) -> None:
         for waiting, error in added:
-            if waiting.done():
-                continue
-            if error is None:
-                waiting.set_result(None)
-            else:
-                waiting.set_exception(error)
+            _tell(waiting, error)
         for request_id in output.scheduled:
             if (inbox := self._inboxes.get(request_id)) is not None:
                 inbox.on_scheduled(began)

@@ -159,7 +159,13 @@ def _log(exchange: Exchange, bodies: _Bodies | None) -> None:
         "seconds": round(time.perf_counter() - exchange.started, 6),
     }
     error = exchange.error or (exchange.stats.error if exchange.stats else "")
-    for name, value in (("code", exchange.code), ("param", exchange.param), ("error", error)):
+    adapter = exchange.stats.adapter if exchange.stats else ""
+    for name, value in (
+        ("adapter", adapter),
+        ("code", exchange.code),
+        ("param", exchange.param),
+        ("error", error),
+    ):
         if value:
             fields[name] = value
     if exchange.stats is not None and exchange.stats.choices:

@@ -101,11 +101,12 @@ class Traces:
         await asyncio.to_thread(thread.join, CLOSE_SECONDS)
 
     def _generated(self, exchange: Exchange, stats: RequestStats) -> Attributes:
+        model = f"{self._model}:{stats.adapter}" if stats.adapter else self._model
         attributes: dict[str, str | int | float | bool | list[str]] = {
             "gen_ai.operation.name": _OPERATIONS[exchange.endpoint],
             "gen_ai.provider.name": "leapjson",
-            "gen_ai.request.model": self._model,
-            "gen_ai.response.model": self._model,
+            "gen_ai.request.model": model,
+            "gen_ai.response.model": model,
             "gen_ai.request.stream": exchange.streamed,
         }
         if not stats.choices:

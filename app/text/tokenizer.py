@@ -12,7 +12,9 @@ from tokenizers import Tokenizer as FastTokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from app.core.errors import InvalidRequest, UnsupportedModel
+from app.core.model_name import is_gguf
 from app.core.text import RenderedPrompt
+from app.text.gguf_tokenizer import gguf_tokenizer
 from app.text.vocabulary import tokenizer_json
 
 _SENTINEL = "\n"
@@ -44,10 +46,12 @@ class HfTokenizer:
 
     @classmethod
     def load(cls, name: str) -> HfTokenizer:
-        """From a folder or a Hub name. Never runs code from the repository.
+        """From a folder, a Hub name or a GGUF file. Never runs code from the repository.
 
         Raises ``UnsupportedModel`` where there is no tokenizer to load.
         """
+        if is_gguf(name):
+            return cls(gguf_tokenizer(name))
         try:
             return cls(AutoTokenizer.from_pretrained(name, trust_remote_code=False))
         except (OSError, ValueError, ImportError, KeyError) as error:

@@ -128,6 +128,7 @@ def interpreted_runner(config: ModelConfig) -> TorchRunner:
         graphs=steps,
         sampler=DeviceSampler(vocabulary, device),
         storage=storage,
+        adapters=None,
         compilations=None,
         description=RunnerDescription(
             architecture=type(model).__name__,

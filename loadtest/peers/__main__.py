@@ -1,4 +1,4 @@
-"""Command line of the peers: ``python -m loadtest.peers install|list|train|serve``."""
+"""Command line of the peers: ``python -m loadtest.peers install|list|train|convert|serve``."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     print(f"{'':39} lacks: {peer.lacks}")
         case "train":
             _train(given)
+        case "convert":
+            print(PEERS[given.name].converted(given.model.resolve()))
         case "serve":
             _serve(given)
     return 0
@@ -44,6 +46,9 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--steps", type=int, default=400)
     train.add_argument("--seed", type=int, default=7)
     train.add_argument("--threads", type=int, default=2)
+    convert = commands.add_parser("convert", help="make a peer's own format of the model")
+    convert.add_argument("name", choices=list(PEERS))
+    convert.add_argument("--model", type=Path, default=FOLDER / "model")
     serve = commands.add_parser("serve", help="run a peer until it is interrupted")
     serve.add_argument("name", choices=list(PEERS))
     serve.add_argument("--model", type=Path, default=FOLDER / "model")

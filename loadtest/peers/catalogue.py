@@ -1,4 +1,7 @@
-"""The peers by name, and the command line of each: bfloat16, up to 32 requests at once."""
+"""The peers by name, and the command line of each: up to 32 requests at once.
+
+All run in bfloat16, but for those of llama.cpp that say otherwise.
+"""
 
 from __future__ import annotations
 
@@ -87,6 +90,15 @@ _VLLM_ZEN: Final = replace(
     what="vllm with AMD's zentorch, which it takes by itself on AMD's processors",
     environment="vllm-zen",
 )
+_LLAMA_CPP: Final = Peer(
+    name="llama.cpp",
+    what="llama.cpp's llama-server; its own grammars; 32 slots, continuous batching",
+    environment="llama-cpp",
+    dialect="llama.cpp",
+    command=_llama_cpp,
+    lacks=r"takes any string where a pattern has \w and the like (it logs a warning)",
+    conversion=Conversion("llama_to_gguf.py", "model-bf16.gguf", ("BF16",)),
+)
 _OUTLINES: Final = Peer(
     name="transformers-outlines",
     what="transformers' generate with outlines-core; static batches behind a server of ours",
@@ -106,20 +118,23 @@ def _bound(peer: Peer) -> Peer:
     )
 
 
+def _quantized(peer: Peer, kind: str) -> Peer:
+    return replace(
+        peer,
+        name=f"{peer.name}-{kind.lower()}",
+        what=f"the same, every matrix in {kind}",
+        conversion=Conversion("llama_to_gguf.py", f"model-{kind.lower()}.gguf", (kind,)),
+    )
+
+
 _PEERS: Final = (
     _VLLM,
     _bound(_VLLM),
     _VLLM_ZEN,
     _bound(_VLLM_ZEN),
-    Peer(
-        name="llama.cpp",
-        what="llama.cpp's llama-server; its own grammars; 32 slots, continuous batching",
-        environment="llama-cpp",
-        dialect="llama.cpp",
-        command=_llama_cpp,
-        lacks=r"takes any string where a pattern has \w and the like (it logs a warning)",
-        conversion=Conversion("llama_to_gguf.py", "model-bf16.gguf"),
-    ),
+    _LLAMA_CPP,
+    _quantized(_LLAMA_CPP, "Q8_0"),
+    _quantized(_LLAMA_CPP, "Q4_0"),
     Peer(
         name="openvino",
         what="OpenVINO GenAI's continuous batching behind a small server of ours; xgrammar",

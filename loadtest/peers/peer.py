@@ -41,6 +41,8 @@ class Conversion:
     script: str
     target: str
     """File or folder below the model's folder."""
+    arguments: tuple[str, ...] = ()
+    """What the script gets after the model's folder and the target."""
 
 
 def _none(launch: Launch) -> Mapping[str, str]:
@@ -84,9 +86,7 @@ class Peer:
         there is ``MODEL_NAME``. Its output goes to ``log``. Raises ``NotInstalled``, and
         RuntimeError with the end of the log if it is not ready after ``timeout`` seconds.
         """
-        if not self.is_installed:
-            raise NotInstalled(f"run: python -m loadtest.peers install {self.name}")
-        converted = self._converted(model.resolve())
+        converted = self.converted(model.resolve())
         port = free_port()
         launch = Launch(FOLDER / self.environment, converted, port, threads)
         command = self.command(launch)
@@ -95,8 +95,13 @@ class Peer:
         with running_process(command, variables, log, f"{url}/health", timeout):
             yield url
 
-    def _converted(self, model: Path) -> Path:
-        """The model in the peer's format; converted where the weights are newer."""
+    def converted(self, model: Path) -> Path:
+        """The model in the peer's format; converted where the weights are newer.
+
+        Raises ``NotInstalled``.
+        """
+        if not self.is_installed:
+            raise NotInstalled(f"run: python -m loadtest.peers install {self.name}")
         if self.conversion is None:
             return model
         target = model / self.conversion.target
@@ -104,5 +109,5 @@ class Peer:
         if not target.exists() or target.stat().st_mtime < weights.stat().st_mtime:
             python = FOLDER / self.environment / "bin" / "python"
             script = SCRIPTS / self.conversion.script
-            run([str(python), str(script), str(model), str(target)])
+            run([str(python), str(script), str(model), str(target), *self.conversion.arguments])
         return target

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from app.core.cache import window_blocks
+from app.core.cache import LEAST_SLOTS, StateSlots, window_blocks
 from app.core.constraint import Constraint
 from app.core.events import AnswerToken, AnswerUsage, StepStats, TokenChunk
 from app.core.request import EngineRequest, OnBudget, SamplingParams, ThinkingBudget
@@ -78,7 +78,8 @@ def make_engine(
     model: ScriptedModel | None = None,
     num_blocks: int = 256,
     block_size: int = 4,
-    groups: Sequence[Group] = (),
+    groups: Sequence[Group] | None = None,
+    states: StateSlots | None = None,
     observer: Recorder | None = None,
 ) -> Engine:
     """With a device that computes as late as it may, where steps overlap."""
@@ -90,6 +91,7 @@ def make_engine(
         num_blocks=num_blocks,
         block_size=block_size,
         groups=groups,
+        states=states,
     )
     return Engine(runner, VOCABULARY, TOKENIZER, config, observer)
 
@@ -152,7 +154,8 @@ def drain(engine: Engine, limit: int = 20_000) -> dict[str, Answer]:
         engine.check_integrity()
     assert not engine.has_work, "the engine does not come to an end"
     assert engine.num_running == engine.num_waiting == 0
-    assert engine._scheduler.blocks.usage == 0.0, "blocks are held after the last answer"
+    assert engine.kv_usage == 0.0, "blocks are held after the last answer"
+    assert engine.state_usage == 0.0, "states are held after the last answer"
     return answers
 
 
@@ -192,6 +195,22 @@ def random_groups(rng: random.Random, tokens: int, block_size: int, step: int) -
         enough = window_blocks(window, block_size) - (-in_flight // block_size)
         groups.append(Group(min(full, enough) + rng.choice([0, 1, 5, 100]), window))
     return groups
+
+
+def random_states(rng: random.Random, block_size: int) -> StateSlots:
+    """Slots for states, down to the fewest with which anything goes on."""
+    count = rng.choice([LEAST_SLOTS, LEAST_SLOTS, 4, 6, 10, 30, 200])
+    return StateSlots(count, block_size * rng.choice([1, 1, 2, 5, 1000]))
+
+
+def random_layers(
+    rng: random.Random, tokens: int, block_size: int, step: int
+) -> tuple[Sequence[Group], StateSlots | None]:
+    """Attention, recurrent layers, or both, with room for a sequence of ``tokens``."""
+    groups = random_groups(rng, tokens, block_size, step)
+    if rng.random() < 0.5:
+        return groups, None
+    return groups if rng.random() < 0.7 else (), random_states(rng, block_size)
 
 
 def random_request(rng: random.Random, index: int) -> EngineRequest:

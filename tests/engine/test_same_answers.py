@@ -25,7 +25,7 @@ from tests.engine.harness import (
     make_engine,
     random_config,
     random_ends,
-    random_groups,
+    random_layers,
     random_request,
     request,
     step,
@@ -61,8 +61,8 @@ def _check_against_plain_decoding(rng: random.Random, requests: Sequence[EngineR
     block_size = rng.choice([1, 2, 4, 16])
     longest = max(len(one.prompt) + one.max_tokens for one in requests)
     config = random_config(rng)
-    groups = random_groups(rng, longest, block_size, config.max_batch_tokens)
-    engine = make_engine(config, model=model, block_size=block_size, groups=groups)
+    groups, states = random_layers(rng, longest, block_size, config.max_batch_tokens)
+    engine = make_engine(config, model=model, block_size=block_size, groups=groups, states=states)
     for one, answer in answers_of(engine, requests).items():
         asked = next(each for each in requests if each.request_id == one)
         plain = naive_answer(asked, model, VOCABULARY, TOKENIZER)
@@ -87,8 +87,8 @@ def test_answers_that_share_blocks_and_drop_tokens_of_them_are_those_of_plain_de
         requests.append(replace(one, sampling=rng.choice([GREEDY, HOT]), seed=rng.randint(0, 1)))
     block_size = rng.choice([1, 2, 3, 4])
     config = replace(random_config(rng), share_prefixes=True)
-    groups = random_groups(rng, 40, block_size, config.max_batch_tokens)
-    engine = make_engine(config, model=model, block_size=block_size, groups=groups)
+    groups, states = random_layers(rng, 40, block_size, config.max_batch_tokens)
+    engine = make_engine(config, model=model, block_size=block_size, groups=groups, states=states)
     waiting, tokens, live = list(requests), dict[str, list[int]](), engine._sequences
     while waiting or engine.has_work:
         if waiting and rng.random() < 0.6:

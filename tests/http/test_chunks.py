@@ -19,6 +19,7 @@ from app.http.chat.render import chat_renderer
 from app.http.chat.wire import ChatCompletionRequest
 from app.http.completions.render import completion_renderer
 from app.http.completions.wire import CompletionRequest
+from app.http.models import ServedModel
 from app.serving.generation import Generation
 from app.serving.timeline import Timeline
 from tests.answer.test_choice import USAGE
@@ -43,6 +44,7 @@ def generation(n: int = 2) -> Generation:
         timeline=Timeline("/test", observer, lambda: 0.0),
         abort=lambda ids: None,
         status_of=lambda error: 500,
+        release=lambda: None,
     )
     for index in range(n):
         found.on_chunk(TokenChunk(f"r-{index}", b"x", (), USAGE), 0.0)
@@ -58,13 +60,13 @@ class _Ticket:
 def chat_chunks(options: dict[str, Any] | None) -> Renderer:
     body = chat(stream=True, n=2, **({} if options is None else {"stream_options": options}))
     wire = ChatCompletionRequest.read(body)
-    return chat_renderer(wire, "id", CONFIG, ByteVocabulary())(generation())
+    return chat_renderer(wire, "id", ServedModel.base(CONFIG), ByteVocabulary())(generation())
 
 
 def completion_chunks(options: dict[str, Any] | None) -> Renderer:
     body = {"model": "demo", "prompt": "hi", "stream": True, "n": 2}
     wire = CompletionRequest.read(body | ({} if options is None else {"stream_options": options}))
-    return completion_renderer(wire, "id", CONFIG, str)(generation())
+    return completion_renderer(wire, "id", ServedModel.base(CONFIG), str)(generation())
 
 
 def written_whole(event: bytes, choice: dict[str, Any], options: dict[str, Any] | None) -> bytes:

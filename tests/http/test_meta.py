@@ -66,7 +66,7 @@ async def test_head_is_get_without_the_body() -> None:
         ("HEAD", CHAT, "POST"),
         ("OPTIONS", CHAT, "POST"),
         ("DELETE", "/v1/models", "HEAD, GET"),
-        ("POST", "/v1/models/demo", "HEAD, GET"),
+        ("POST", "/v1/models/demo", "HEAD, GET, DELETE"),
         ("GET", "/v1/schemas", "POST"),
         ("POST", "/v1/schemas/x", "HEAD, GET"),
     ],

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from app.model.attention import AttentionOptions, AttentionRoute, probe_layers
@@ -101,9 +102,13 @@ def fused(
     *,
     batch_invariant: bool = False,
     device_attention: bool = DEVICE.type == "cuda",
+    change: Callable[[nn.Module], object] = bool,
 ) -> tuple[transformers.PreTrainedModel, RaggedForward, Any]:
-    """A model with fused layers, its forward pass and its attention."""
+    """A model with fused layers, its forward pass and its attention.
+
+    ``change`` is what is done to the model before."""
     route, model = AttentionRoute(), varied_model(folder, dtype)
+    change(model)
     whole: Any = model
     whole.to(DEVICE)
     shapes = probe_layers(model, route)

@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from app.core.errors import UnsupportedModel
 from app.core.step import LogitsRow, Span, StepPlan
@@ -44,7 +44,7 @@ def exact_bfloat16() -> Iterator[None]:
     ids=str,
 )
 def test_random_batches_give_the_logits_of_transformers(
-    kind: str, modes: dict[str, bool], tmp_path: Path
+    kind: str, modes: dict[str, Any], tmp_path: Path
 ) -> None:
     folder = saved(tmp_path, kind)
     dice = random.Random(kind)
@@ -112,6 +112,33 @@ def test_a_token_is_the_same_however_its_text_is_cut_and_whoever_is_beside_it(
         assert torch.equal(logits(0, 6, before, behind), alone)
     halves = [logits(0, 3, 0, 2), logits(3, 6, 3, 4)]
     assert torch.equal(torch.cat(halves), alone)
+
+
+def eight_bits(model: nn.Module) -> None:
+    """Keep all its linear layers' weights in eight bits, by torchao."""
+    from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+    quantize_(model, Int8WeightOnlyConfig())
+
+
+@pytest.mark.parametrize("kind", ["llama with biases", "gemma3"])
+def test_quantized_weights_are_multiplied_by_their_own_modules(kind: str, tmp_path: Path) -> None:
+    folder = saved(tmp_path, kind)
+    dice = random.Random(kind)
+    texts = [[dice.randrange(VOCAB) for _ in range(n)] for n in LENGTHS]
+    plain = varied_model(folder, torch.float32)
+    eight_bits(plain)
+    plain.set_attn_implementation("eager")
+    expected = [plain(torch.tensor([text])).logits[0] for text in texts]
+    _, forward, attention = fused(folder, torch.float32, change=eight_bits)
+    found = run_in_random_batches(forward, len(attention.storage.groups), texts, dice)
+    for rows, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(rows, wanted, atol=2e-4, rtol=1e-3)
+
+
+def test_quantized_weights_have_no_invariant_mode(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel, match="with plain weights in one type"):
+        fused(saved(tmp_path, "llama"), torch.float32, change=eight_bits, batch_invariant=True)
 
 
 @pytest.mark.parametrize("kind", OTHERS)

@@ -92,6 +92,7 @@ def test_a_runner_names_a_failure_wherever_it_shows(bad: str) -> None:
         graphs=None,
         sampler=part,
         storage=storage,
+        adapters=None,
         compilations=None,
         description=description,
     )

@@ -7,19 +7,23 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from app.answer.formats import ChatFormat, detect
 from app.answer.pieces import Content, Delta
 from app.answer.prompt import Conversation
+from app.core.adapters import Adapter
 from app.core.constraint import ConstraintSpec
-from app.core.errors import RequestError
+from app.core.errors import InvalidAdapter, RequestError
 from app.core.events import AnswerToken, AnswerUsage, RequestStats, StepOutput, TokenChunk
 from app.core.request import EngineRequest
 from app.core.specs import JsonSchema
 from app.core.step import TokenLogprob
 from app.core.text import RenderedPrompt
 from app.http.errors import status_of
+from app.serving.adapters import Adapters
 from app.serving.admission import Admission, Ticket
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
@@ -195,6 +199,31 @@ class RecordingObserver:
         self.compilations.append((kind, result))
 
 
+@dataclass(frozen=True)
+class FakeWeights:
+    identity: str
+
+
+class FakeSlots:
+    """Room for so many adapters, whose weights are the names of their folders."""
+
+    def __init__(self, count: int = 2) -> None:
+        self.count = count
+        self.held: dict[int, str] = {}
+        self.put_error: Exception | None = None
+
+    def read(self, place: str) -> FakeWeights:
+        name = Path(place).name
+        if name.startswith("bad"):
+            raise InvalidAdapter("r is missing")
+        return FakeWeights(name)
+
+    def put(self, slot: int, weights: FakeWeights) -> None:
+        if self.put_error is not None:
+            raise self.put_error
+        self.held[slot] = weights.identity
+
+
 class Bench:
     """A service on fakes, with the parts in reach."""
 
@@ -213,6 +242,9 @@ class Bench:
         max_queue_tokens: int | None = None,
         tenant_share: float = 1.0,
         max_bodies_bytes: int = 256 << 20,
+        slots: FakeSlots | None = None,
+        loaded: Sequence[Adapter] = (),
+        adapter_folder: str | None = None,
     ) -> None:
         self.engine = engine or FakeEngine()
         self.chat_format = chat_format
@@ -255,6 +287,9 @@ class Bench:
             admission=self.admission,
             constraints=self.constraints,
             tokenizer=self.tokenizer,
+            adapters=Adapters(
+                slots, self.worker, loaded=loaded, folder=adapter_folder, clock=lambda: 1700000002.5
+            ),
             observer=self.observer,
             status_of=status_of,
             clock=time.perf_counter,

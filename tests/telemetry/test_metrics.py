@@ -40,6 +40,7 @@ def request(status: int = 200, first: float | None = 0.1) -> RequestStats:
         endpoint="/v1/chat/completions",
         status=status,
         finish_reason="stop" if status == 200 else "error",
+        adapter="",
         error="",
         queue_seconds=0.01,
         time_to_first_token=first,

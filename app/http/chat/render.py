@@ -13,14 +13,14 @@ from app.core.events import AnswerToken
 from app.http.answering import Renderer
 from app.http.chat.wire import ChatCompletionRequest
 from app.http.choices import TEXT, ChunkRenderer, WholeRenderer
-from app.http.config import ApiConfig
 from app.http.logprobs import logprob_entries
+from app.http.models import ServedModel
 from app.http.requests.generation import StreamOptions
 from app.serving.generation import Generation
 
 
 def chat_renderer(
-    wire: ChatCompletionRequest, request_id: str, config: ApiConfig, vocabulary: Vocabulary
+    wire: ChatCompletionRequest, request_id: str, model: ServedModel, vocabulary: Vocabulary
 ) -> Callable[[Generation], Renderer]:
     """What answers ``wire``, once there is a generation."""
 
@@ -29,8 +29,8 @@ def chat_renderer(
             "id": f"chatcmpl-{request_id}",
             "object": "chat.completion.chunk" if wire.stream else "chat.completion",
             "created": int(time.time()),
-            "model": config.served_model,
-            "system_fingerprint": config.fingerprint,
+            "model": model.id,
+            "system_fingerprint": model.fingerprint,
             "service_tier": "default",
         }
         names = vocabulary if wire.logprobs else None

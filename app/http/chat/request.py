@@ -19,23 +19,24 @@ from app.http.chat.wire import (
     NamedTool,
 )
 from app.http.config import ApiConfig
+from app.http.models import ServedModels
 from app.http.requests.constraints import ConstraintReader
 from app.http.requests.generation import check_stream_options, generation_request
 from app.http.requests.template_options import template_options
 from app.http.requests.tools import ToolChoice, function_tools, tool_use
-from app.http.requests.wire import check_model
 
 
 def chat_call(
     body: Mapping[str, Any],
     request_id: str,
     config: ApiConfig,
+    models: ServedModels,
     constraints: ConstraintReader,
     vocabulary: Vocabulary,
 ) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
     wire = ChatCompletionRequest.read(body)
-    check_model(wire.model, config.served_model)
+    model = models.find(wire.model)
     _check_bounds(wire, config)
     content = constraints.read(wire, wire.response_format)
     choice = _tool_choice(wire)
@@ -43,6 +44,7 @@ def chat_call(
     request = generation_request(
         wire,
         request_id,
+        model.adapter,
         [conversation],
         content=content.spec,
         tools=tool_use(tools, choice, wire.parallel_tool_calls, config.whitespace),
@@ -57,7 +59,7 @@ def chat_call(
             "max_tokens": "max_completion_tokens" if wire.max_completion_tokens else "max_tokens",
             "constraint": "tools" if content.spec is None else content.param,
         },
-        renderer=chat_renderer(wire, request_id, config, vocabulary),
+        renderer=chat_renderer(wire, request_id, model, vocabulary),
         stream=bool(wire.stream),
         logprobs=bool(wire.logprobs),
     )

@@ -12,6 +12,7 @@ from app.http.chat.answers import ChatCompletion, ChatCompletionChunk
 from app.http.chat.request import chat_call
 from app.http.chat.wire import ChatCompletionRequest
 from app.http.config import ApiConfig
+from app.http.models import ServedModels
 from app.http.openapi import GENERATES, tells
 from app.http.requests.constraints import ConstraintReader
 from app.serving.service import GenerationService
@@ -23,11 +24,12 @@ def chat_router(
     service: GenerationService,
     vocabulary: Vocabulary,
     config: ApiConfig,
+    models: ServedModels,
     constraints: ConstraintReader,
 ) -> APIRouter:
     """The router of chat completions."""
     parse = functools.partial(
-        chat_call, config=config, constraints=constraints, vocabulary=vocabulary
+        chat_call, config=config, models=models, constraints=constraints, vocabulary=vocabulary
     )
     operation = tells(
         "Answer a conversation",

@@ -13,13 +13,13 @@ from app.http.answering import Renderer
 from app.http.choices import TEXT, ChunkRenderer, WholeRenderer
 from app.http.completions.logprobs import ChoiceLogprobs, TokenName
 from app.http.completions.wire import CompletionRequest
-from app.http.config import ApiConfig
+from app.http.models import ServedModel
 from app.http.requests.generation import StreamOptions
 from app.serving.generation import Generation
 
 
 def completion_renderer(
-    wire: CompletionRequest, request_id: str, config: ApiConfig, token_name: TokenName
+    wire: CompletionRequest, request_id: str, model: ServedModel, token_name: TokenName
 ) -> Callable[[Generation], Renderer]:
     """What answers ``wire``, once there is a generation."""
     name = None if wire.logprobs is None else token_name
@@ -29,8 +29,8 @@ def completion_renderer(
             "id": f"cmpl-{request_id}",
             "object": "text_completion",
             "created": int(time.time()),
-            "model": config.served_model,
-            "system_fingerprint": config.fingerprint,
+            "model": model.id,
+            "system_fingerprint": model.fingerprint,
         }
         if wire.stream:
             return _Chunks(head, generation, wire.stream_options, name)

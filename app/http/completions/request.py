@@ -12,9 +12,9 @@ from app.http.completions.prompts import read_prompts
 from app.http.completions.render import completion_renderer
 from app.http.completions.wire import CompletionRequest
 from app.http.config import ApiConfig
+from app.http.models import ServedModels
 from app.http.requests.constraints import ConstraintReader
 from app.http.requests.generation import check_stream_options, generation_request
-from app.http.requests.wire import check_model
 
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's, for this endpoint alone."""
@@ -24,13 +24,14 @@ def completion_call(
     body: Mapping[str, Any],
     request_id: str,
     config: ApiConfig,
+    models: ServedModels,
     constraints: ConstraintReader,
     vocabulary_size: int,
     token_name: TokenName,
 ) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
     wire = CompletionRequest.read(body)
-    check_model(wire.model, config.served_model)
+    model = models.find(wire.model)
     n = wire.n or 1
     if wire.best_of not in (None, n):
         raise InvalidRequest(
@@ -43,6 +44,7 @@ def completion_call(
     request = generation_request(
         wire,
         request_id,
+        model.adapter,
         read_prompts(wire.prompt, n=n, max_choices=config.max_n, vocabulary_size=vocabulary_size),
         content=content.spec,
         n=n,
@@ -52,7 +54,7 @@ def completion_call(
     return AnswerCall(
         request,
         names={"prompt": "prompt", "max_tokens": "max_tokens", "constraint": content.param},
-        renderer=completion_renderer(wire, request_id, config, token_name),
+        renderer=completion_renderer(wire, request_id, model, token_name),
         stream=bool(wire.stream),
         logprobs=wire.logprobs is not None,
     )

@@ -13,6 +13,7 @@ from app.http.completions.logprobs import token_name
 from app.http.completions.request import completion_call
 from app.http.completions.wire import CompletionRequest
 from app.http.config import ApiConfig
+from app.http.models import ServedModels
 from app.http.openapi import GENERATES, tells
 from app.http.requests.constraints import ConstraintReader
 from app.serving.service import GenerationService
@@ -24,12 +25,14 @@ def completions_router(
     service: GenerationService,
     vocabulary: Vocabulary,
     config: ApiConfig,
+    models: ServedModels,
     constraints: ConstraintReader,
 ) -> APIRouter:
     """The router of completions."""
     parse = functools.partial(
         completion_call,
         config=config,
+        models=models,
         constraints=constraints,
         vocabulary_size=vocabulary.size,
         token_name=token_name(vocabulary, service.tokenizer),

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from app.answer.prompt import Prompt
 from app.answer.tools import ToolUse
+from app.core.adapters import Adapter
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
 from app.core.request import SamplingParams
@@ -105,6 +106,7 @@ class GenerationFields(Body):
 def generation_request(
     fields: GenerationFields,
     request_id: str,
+    adapter: Adapter | None,
     prompts: Sequence[Prompt],
     *,
     content: ConstraintSpec | None,
@@ -120,6 +122,7 @@ def generation_request(
     return GenerationRequest(
         request_id=request_id,
         prompts=prompts,
+        adapter=adapter,
         content=content,
         tools=tools,
         sampling=_sampling_params(fields, logprobs),

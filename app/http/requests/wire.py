@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, Validat
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails
 
-from app.core.errors import InvalidRequest, UnknownModel
+from app.core.errors import InvalidRequest
 
 _NOT_SUPPORTED = "Not supported here: only values that ask for nothing are taken."
 _NO_EFFECT = "Taken, and of no effect on what is generated."
@@ -90,14 +90,6 @@ def type_among(*known: str, default: str = "other") -> Callable[[Any], str]:
         return found if isinstance(found, str) and found in known else "other"
 
     return tag
-
-
-def check_model(asked: str | None, served: str) -> None:
-    """Raises ``UnknownModel``; None asks for the one that is served."""
-    if asked not in (None, served):
-        raise UnknownModel(
-            f"the model {asked!r} does not exist here; this server serves {served!r}", param="model"
-        )
 
 
 def complaint(error: ValidationError, body: Mapping[str, Any]) -> InvalidRequest:

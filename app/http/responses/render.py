@@ -12,8 +12,8 @@ from app.answer.pieces import Delta, End
 from app.core.constraint import Vocabulary
 from app.core.errors import QueueFull, RequestError
 from app.http.answering import Renderer
-from app.http.config import ApiConfig
 from app.http.errors import envelope
+from app.http.models import ServedModel
 from app.http.responses.output import Ended, Event, OutputBuilder
 from app.http.responses.settings import settings
 from app.http.responses.wire import ResponsesRequest
@@ -21,7 +21,7 @@ from app.serving.generation import Generation, Usage
 
 
 def responses_renderer(
-    wire: ResponsesRequest, request_id: str, config: ApiConfig, vocabulary: Vocabulary | None
+    wire: ResponsesRequest, request_id: str, model: ServedModel, vocabulary: Vocabulary | None
 ) -> Callable[[Generation], Renderer]:
     """What answers ``wire``, once there is a generation.
 
@@ -37,7 +37,7 @@ def responses_renderer(
             "status": "in_progress",
             "error": None,
             "incomplete_details": None,
-            "model": config.served_model,
+            "model": model.id,
             "output": [],
             "usage": None,
             **settings(wire),

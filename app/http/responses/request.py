@@ -11,6 +11,7 @@ from app.core.constraint import Vocabulary
 from app.core.errors import InvalidRequest
 from app.http.answering import AnswerCall
 from app.http.config import ApiConfig
+from app.http.models import ServedModels
 from app.http.requests.constraints import (
     ConstraintReader,
     JsonSchemaFormat,
@@ -20,7 +21,7 @@ from app.http.requests.constraints import (
 from app.http.requests.generation import check_stream_options, generation_request
 from app.http.requests.template_options import template_options
 from app.http.requests.tools import ToolChoice, function_tools, tool_use
-from app.http.requests.wire import Other, check_model, missing, refusal, unsupported
+from app.http.requests.wire import Other, missing, refusal, unsupported
 from app.http.responses.items import template_messages
 from app.http.responses.render import responses_renderer
 from app.http.responses.wire import (
@@ -42,13 +43,14 @@ def responses_call(
     body: Mapping[str, Any],
     request_id: str,
     config: ApiConfig,
+    models: ServedModels,
     constraints: ConstraintReader,
     vocabulary: Vocabulary,
 ) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
     _check_moved(body)
     wire = ResponsesRequest.read(body)
-    check_model(wire.model, config.served_model)
+    model = models.find(wire.model)
     _check(wire, config)
     content = constraints.read(wire, _format(wire), "text.format")
     tools = _function_tools(wire)
@@ -64,6 +66,7 @@ def responses_call(
     request = generation_request(
         wire,
         request_id,
+        model.adapter,
         [conversation],
         content=content.spec,
         tools=tool_use(tools, choice, wire.parallel_tool_calls, config.whitespace),
@@ -77,7 +80,7 @@ def responses_call(
             "max_tokens": "max_output_tokens",
             "constraint": "tools" if content.spec is None else content.param,
         },
-        renderer=responses_renderer(wire, request_id, config, vocabulary if logprobs else None),
+        renderer=responses_renderer(wire, request_id, model, vocabulary if logprobs else None),
         stream=bool(wire.stream),
         logprobs=logprobs,
     )

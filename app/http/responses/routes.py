@@ -11,6 +11,7 @@ from app.core.constraint import Vocabulary
 from app.http.answering import answer_router
 from app.http.config import ApiConfig
 from app.http.errors import error_object
+from app.http.models import ServedModels
 from app.http.openapi import GENERATES, tells
 from app.http.requests.constraints import ConstraintReader
 from app.http.responses.answers import ResponseEvent, ResponseObject
@@ -25,11 +26,12 @@ def responses_router(
     service: GenerationService,
     vocabulary: Vocabulary,
     config: ApiConfig,
+    models: ServedModels,
     constraints: ConstraintReader,
 ) -> APIRouter:
     """The router of responses."""
     parse = functools.partial(
-        responses_call, config=config, constraints=constraints, vocabulary=vocabulary
+        responses_call, config=config, models=models, constraints=constraints, vocabulary=vocabulary
     )
     operation = tells(
         "Answer a list of items",

@@ -12,20 +12,26 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from app.model.adapters.rows import AdapterRows, adapter_rows
 from app.model.attention import AttentionOptions
 from app.model.cpu.kernels import attention as kernels
 from app.model.cpu.kernels.compiled import as_numpy, spreading
+from app.model.cpu.latent import attend_absorbed, attend_expanded, is_better_expanded
 from app.model.inputs import Ints, SpanLayout, StepArrays
 from app.model.kv_storage import KvStorage
+from app.model.latent import LatentHeads
 
 _SHORT_TOKENS = 16
 """The most that a short span has."""
+_SHORT_TOKENS_OF_LATENTS = 4
+"""The same where latents are kept: all query heads read one key head, which makes many rows."""
 _SPREAD_WORK = 1 << 20
 """Products of a query with keys from which other threads are woken: some 0.2 ms of one."""
 
@@ -59,15 +65,21 @@ class CpuAttention:
         result does not depend on the others of its span."""
         self.storage = storage
         self._longest = sys.maxsize if batch_invariant else _SHORT_TOKENS
+        if any(storage.is_latent(layer) for layer in storage.keys):
+            assert not batch_invariant, "latents are not kept batch-invariant"
+            self._longest = _SHORT_TOKENS_OF_LATENTS
         self.slots: tuple[Ints, ...] = ()
         """By cache group, of the step's tokens."""
         self.short = ShortSpans(np.empty((0, 4), dtype=np.int64), (), 0)
+        self.adapters: AdapterRows = ()
+        """Whose the step's rows are; see ``app.model.adapters.cpu``."""
         self._long: list[SpanLayout] = []
         self._long_by_window: dict[tuple[int, int | None], list[_LongSpan]] = {}
 
     def begin(self, step: StepArrays) -> None:
         """Set the step that the following calls of ``attend`` belong to."""
         self.slots = step.slots
+        self.adapters = adapter_rows(step.adapters)
         short = [span for span in step.spans if span.length <= self._longest]
         self.short = _short_spans(short, len(step.slots))
         self._long = [span for span in step.spans if span.length > self._longest]
@@ -79,20 +91,64 @@ class CpuAttention:
         keys, values = self.storage.keys[layer], self.storage.values[layer]
         group = self.storage.group_of[layer]
         kernels.write(_by_token(key), self.slots[group], as_numpy(keys))
+        if options.latent is not None:
+            return self._attend_latents(layer, query, options, options.latent)
         kernels.write(_by_token(value), self.slots[group], as_numpy(values))
         out = query.new_empty(query.shape[1], query.shape[0], value.shape[2])
         if len(self.short.spans):
-            work = self.short.positions * query.shape[0] * query.shape[2]
-            with spreading(work > _SPREAD_WORK) as threads:
-                kernels.attend(
-                    _by_token(query), as_numpy(keys), as_numpy(values),
-                    self.short.spans, self.short.blocks[group], self.storage.block_size,
-                    min(threads, keys.shape[1]), threads > 1,
-                    options.scale, options.window or 0, options.softcap or 0.0,
-                    _NO_SINKS if options.sinks is None else options.sinks.float().numpy(),
-                    as_numpy(out),
-                )  # fmt: skip
+            self._attend_short(layer, query, values, self.short.spans, options, out)
         self.attend_long(layer, query, options, out)
+        return out
+
+    def _attend_short(
+        self,
+        layer: int,
+        query: Tensor,
+        values: Tensor,
+        spans: Ints,
+        options: AttentionOptions,
+        out: Tensor,
+    ) -> None:
+        """Fill the rows of ``out`` [T, Hq, Dv] of short ``spans``, see ``ShortSpans``."""
+        keys, group = self.storage.keys[layer], self.storage.group_of[layer]
+        work = self.short.positions * query.shape[0] * query.shape[2]
+        with spreading(work > _SPREAD_WORK) as threads:
+            kernels.attend(
+                _by_token(query), as_numpy(keys), as_numpy(values),
+                spans, self.short.blocks[group], self.storage.block_size,
+                min(threads, keys.shape[1]), threads > 1,
+                options.scale, options.window or 0, options.softcap or 0.0,
+                _NO_SINKS if options.sinks is None else options.sinks.float().numpy(),
+                as_numpy(out),
+            )  # fmt: skip
+
+    def _attend_latents(
+        self, layer: int, query: Tensor, options: AttentionOptions, heads: LatentHeads
+    ) -> Tensor:
+        """[T, Hq, Dv]; the entries are written already."""
+        entries, group = self.storage.keys[layer], self.storage.group_of[layer]
+        out = query.new_empty(query.shape[1], query.shape[0], heads.values.shape[2])
+        if len(self.short.spans):
+            spans = self.short.spans.copy()
+            lengths = spans[:, 1]
+            first = np.cumsum(lengths) - lengths
+            rows = np.arange(lengths.sum()) + np.repeat(spans[:, 0] - first, lengths)
+            spans[:, 0] = first
+            absorbed = heads.absorb(query[:, rows] if self._long else query)
+            sums = query.new_empty(len(rows), query.shape[0], heads.rank)
+            # An entry begins with its value, and the loops take as much of it as ``sums`` holds.
+            self._attend_short(layer, absorbed, entries, spans, options, sums)
+            if not self._long:
+                return heads.results(sums)
+            out[rows] = heads.results(sums)
+        for span in self._long_spans(query.dtype, group, options.window):
+            asked, found = query[:, span.rows], self._gather(entries, span.blocks)[0, 0]
+            attend = (
+                attend_expanded
+                if is_better_expanded(asked.shape[1], len(found), heads, found.shape[1])
+                else attend_absorbed
+            )
+            out[span.rows] = attend(asked, found, options, heads, partial(_attend_long, span))
         return out
 
     def attend_long(

@@ -20,11 +20,13 @@ from transformers.activations import SiLUActivation
 from app.core.errors import UnsupportedModel
 from app.model.attention import AttentionRoute
 from app.model.cpu.attention import CpuAttention
-from app.model.cpu.kernels import jobs, panels, team
+from app.model.cpu.kernels import jobs, panels, quantized_products, records, team
 from app.model.cpu.packed_linear import replace_modules
+from app.model.cpu.weights import Linear, PanelWeights, has_panels, kind_of
 from app.model.device import cpu_has_amx
 from app.model.inputs import Ints
 from app.model.kv_storage import KvStorage
+from app.model.quantized import is_quantized
 
 _KNOWN = {"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer"}
 """All are: RMSNorm, attention with RoPE, RMSNorm, SwiGLU; Qwen 3 norms heads too."""
@@ -35,9 +37,9 @@ class CpuTeam:
     """Threads for the products of one model, and what they share. Used by one thread at a time."""
 
     def __init__(self, threads: int, layers: int = 0) -> None:
-        board, job = team.new_board(), np.zeros(1, dtype=jobs.JOB)
-        self.layers = np.zeros(max(layers, 1), dtype=jobs.LAYER)
-        self.steps = np.zeros(1, dtype=jobs.STEP)
+        board, job = team.new_board(), np.zeros(1, dtype=records.JOB)
+        self.layers = np.zeros(max(layers, 1), dtype=records.LAYER)
+        self.steps = np.zeros(1, dtype=records.STEP)
         job["run"] = jobs.entry()
         job["layers"], job["step"] = self.layers.ctypes.data, self.steps.ctypes.data
         self.shared: tuple[Any, Any] = (board, job)
@@ -45,35 +47,44 @@ class CpuTeam:
             threading.Thread(
                 target=jobs.help_out, args=self.shared, name=f"leapjson-pass-{number}", daemon=True
             ).start()
+        self._rounded = torch.empty(0, dtype=torch.uint8)
         # The helpers hold what is shared, and nothing else of this object.
         weakref.finalize(self, team.close, board)
+
+    def reserve(self, size: int) -> None:
+        """Have memory for so many bytes of rounded rows."""
+        if size > len(self._rounded):
+            self._rounded = torch.empty(size + size // 4, dtype=torch.uint8)
+            _, job = self.shared
+            job["rounded"] = self._rounded.data_ptr()
 
 
 class PanelLinear(nn.Module):
     """Same result as ``linear``, whose weight it replaces by panels."""
 
-    def __init__(self, linear: nn.Linear, workers: CpuTeam) -> None:
+    def __init__(self, linear: Linear, workers: CpuTeam) -> None:
         super().__init__()
         self.in_features = linear.in_features
         self.out_features = linear.out_features
-        self._team = workers
-        self._panels = panels.pack(linear.weight.detach())
-        self._bias = linear.bias
+        self.team = workers
+        self.weights = [PanelWeights([linear])]
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.contiguous()
         out = x.new_empty(*x.shape[:-1], self.out_features)
+        rows = x.numel() // self.in_features
+        (weights,) = self.weights
+        self.team.reserve(rows * weights.rounded_bytes)
         jobs.product(
-            *self._team.shared,
+            *self.team.shared,
             jobs.PRODUCT,
-            x.numel() // self.in_features,
+            rows,
             x.data_ptr(),
-            self.in_features,
-            self._panels.data_ptr(),
-            self.out_features,
-            0 if self._bias is None else self._bias.data_ptr(),
+            weights.address,
+            1,
             0,
             out.data_ptr(),
+            self.out_features,
         )
         return out
 
@@ -90,11 +101,13 @@ class FusedLayer(nn.Module):
         self._route = route
         self._team = workers
         self._workspace = workspace
-        self._kept: list[Tensor] = []
         attention, mlp = layer.self_attn, layer.mlp
         self._options = options = route.options[number]
-        heads = (attention.q_proj, attention.k_proj, attention.v_proj)
-        gate_up = (mlp.gate_proj, mlp.up_proj)
+        qkv = PanelWeights([attention.q_proj, attention.k_proj, attention.v_proj])
+        out = PanelWeights([attention.o_proj])
+        gate_up = PanelWeights.interleaved(mlp.gate_proj, mlp.up_proj)
+        down = PanelWeights([mlp.down_proj])
+        self.weights = [qkv, out, gate_up, down]
         q_norm, k_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
         values = {
             "hidden": attention.q_proj.in_features,
@@ -103,21 +116,15 @@ class FusedLayer(nn.Module):
             "kv_heads": attention.k_proj.out_features // attention.head_dim,
             "dim": attention.head_dim,
             "window": options.window or 0,
-            "norm": self._keep(layer.input_layernorm.weight),
-            "qkv": self._keep(panels.pack(torch.cat([part.weight for part in heads]))),
-            "qkv_bias": self._keep(_joined_bias(heads)),
-            "q_norm": self._keep(None if q_norm is None else q_norm.weight),
-            "k_norm": self._keep(None if k_norm is None else k_norm.weight),
-            "out": self._keep(panels.pack(attention.o_proj.weight)),
-            "out_bias": self._keep(attention.o_proj.bias),
-            "mlp_norm": self._keep(layer.post_attention_layernorm.weight),
-            # Panels of both, one of the gate's before each of the other's.
-            "gate_up": self._keep(
-                torch.stack([panels.pack(part.weight) for part in gate_up], dim=1)
-            ),
-            "gate_up_bias": self._keep(_interleaved_biases(mlp.gate_proj.bias, mlp.up_proj.bias)),
-            "down": self._keep(panels.pack(mlp.down_proj.weight)),
-            "down_bias": self._keep(mlp.down_proj.bias),
+            "norm": self._keep("norm", layer.input_layernorm.weight),
+            "qkv": qkv.address,
+            "qkv_parts": qkv.parts,
+            "q_norm": self._keep("q_norm", None if q_norm is None else q_norm.weight),
+            "k_norm": self._keep("k_norm", None if k_norm is None else k_norm.weight),
+            "out": out.address,
+            "mlp_norm": self._keep("mlp_norm", layer.post_attention_layernorm.weight),
+            "gate_up": gate_up.address,
+            "down": down.address,
             "eps": layer.input_layernorm.variance_epsilon,
             "mlp_eps": layer.post_attention_layernorm.variance_epsilon,
             "head_eps": 0.0 if q_norm is None else q_norm.variance_epsilon,
@@ -125,13 +132,16 @@ class FusedLayer(nn.Module):
         }
         for name, value in values.items():
             workers.layers[number][name] = value
+        workspace.rounded_bytes = max(
+            workspace.rounded_bytes, *[each.rounded_bytes for each in self.weights]
+        )
 
-    def _keep(self, tensor: Tensor | None) -> int:
+    def _keep(self, name: str, tensor: Tensor | None) -> int:
         """The address of a tensor that lives as long as this layer; 0 for none."""
         if tensor is None:
             return 0
         kept = tensor.detach().contiguous()
-        self._kept.append(kept)
+        self.register_buffer(name, kept, persistent=False)
         return kept.data_ptr()
 
     def forward(
@@ -161,6 +171,8 @@ class _Workspace:
         self._storage: KvStorage | None = None
         self._pools: Ints = np.empty((0, 2), dtype=np.int64)
         self._alive: tuple[Any, ...] = ()
+        self.rounded_bytes = 0
+        """Of a token's rounded row, the longest of any product's input."""
         self.queries = torch.empty(0)
         """[Hq, T, D], a view."""
         self.attended = torch.empty(0)
@@ -183,6 +195,7 @@ class _Workspace:
             self._normed, self._heads, self._attended, self._intermediate = [
                 torch.empty(self._size * int(width), dtype=torch.bfloat16) for width in widths
             ]
+        self._team.reserve(tokens * self.rounded_bytes)
         heads = self._heads[: tokens * (queries + 2 * keys) * dim].view(tokens, -1, dim)
         self.queries = heads[:, :queries].transpose(0, 1)
         self.attended = self._attended[: tokens * queries * dim].view(tokens, queries, dim)
@@ -232,42 +245,26 @@ def _pool_slots(storage: KvStorage, group: int) -> int:
     return len(storage.keys[storage.groups[group].layers[0]])
 
 
-def _joined_bias(parts: tuple[nn.Linear, ...]) -> Tensor | None:
-    if all(part.bias is None for part in parts):
-        return None
-    return torch.cat(
-        [
-            part.weight.new_zeros(part.out_features) if part.bias is None else part.bias
-            for part in parts
-        ]
-    )
-
-
-def _interleaved_biases(gate: Tensor | None, up: Tensor | None) -> Tensor | None:
-    if gate is None or up is None:
-        return None
-    padding = (0, -len(gate) % panels.WIDTH)
-    rows = [nn.functional.pad(bias, padding).view(-1, panels.WIDTH) for bias in (gate, up)]
-    return torch.stack(rows, dim=1)
-
-
 def can_fuse(model: PreTrainedModel) -> bool:
     """Whether these loops are the fastest way to run the model.
 
-    With AMX they are not: it multiplies many rows several times as fast as AVX512-BF16.
+    With AMX they are not: it multiplies many rows several times as fast as AVX512-BF16. Quantised
+    weights have no other.
     """
     if model.device.type != "cpu" or model.dtype != torch.bfloat16:
         return False
+    if is_quantized(model):
+        return quantized_products.runs_here()
     return panels.runs_here() and not cpu_has_amx()
 
 
-def fuse(model: PreTrainedModel, route: AttentionRoute) -> int:
+def fuse(model: PreTrainedModel, route: AttentionRoute, *, layers: bool = True) -> int:
     """Replace what can be of ``model``: layers of a known kind, then every plain linear layer.
 
-    Returns how many linear layers there were in what was replaced. ``route`` must have seen a
-    pass.
+    Without ``layers`` the linear layers alone. Returns how many of these there were in what was
+    replaced. ``route`` must have seen a pass.
     """
-    fused = sum(map(_is_plain, model.modules()))
+    fused = sum(map(_is_plain, model.modules())) if layers else 0
     workers = CpuTeam(torch.get_num_threads(), fused)
     replaced = 0
     if fused == len(route.options):
@@ -276,7 +273,7 @@ def fuse(model: PreTrainedModel, route: AttentionRoute) -> int:
             model, _is_plain, lambda layer: FusedLayer(layer, route, workers, workspace)
         )
     return replaced + replace_modules(
-        model, _has_panels, lambda linear: PanelLinear(linear, workers)
+        model, has_panels, lambda linear: PanelLinear(linear, workers)
     )
 
 
@@ -293,14 +290,6 @@ def require_invariance(model: PreTrainedModel) -> None:
         )
 
 
-def _has_panels(module: nn.Module) -> bool:
-    return (
-        type(module) is nn.Linear
-        and module.weight.dtype == torch.bfloat16
-        and module.in_features % 2 == 0
-    )
-
-
 def _is_plain(module: Any) -> bool:
     """Whether it is a decoder layer of a known kind, all of whose linears fit into panels."""
     if type(module).__name__ not in _KNOWN:
@@ -308,4 +297,7 @@ def _is_plain(module: Any) -> bool:
     attention, mlp = module.self_attn, module.mlp
     linears = [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
     linears += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
-    return isinstance(mlp.act_fn, nn.SiLU | SiLUActivation) and all(map(_has_panels, linears))
+    if not isinstance(mlp.act_fn, nn.SiLU | SiLUActivation) or not all(map(has_panels, linears)):
+        return False
+    rounding = {kind_of(linear) is None for linear in linears[:3]}
+    return len(rounding) == 1 and kind_of(mlp.gate_proj) == kind_of(mlp.up_proj)

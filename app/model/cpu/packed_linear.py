@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from app.model.architecture import is_plain_linear
+
 
 def replace_modules(
     model: nn.Module, wanted: Callable[[nn.Module], bool], make: Callable[[Any], nn.Module]
@@ -40,6 +42,7 @@ class PackedLinear(nn.Module):
         self.in_features = linear.in_features
         self.out_features = linear.out_features
         self._bias = linear.bias
+        self.nbytes = linear.weight.nbytes
         self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), None)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -68,4 +71,4 @@ def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
 
 def pack_linears(model: nn.Module) -> int:
     """Replace every plain linear of ``model``; returns how many."""
-    return replace_modules(model, lambda module: type(module) is nn.Linear, PackedLinear)
+    return replace_modules(model, is_plain_linear, PackedLinear)

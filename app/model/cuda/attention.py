@@ -82,14 +82,17 @@ class TritonAttention:
         *,
         max_model_len: int,
         batch_invariant: bool = False,
+        has_adapters: bool = False,
         device: Device | None = None,
         partial_tokens: int | None = None,
     ) -> None:
         """Raises ``UnsupportedModel`` where the heads' tiles do not fit into the GPU.
 
-        ``device`` None asks the GPU; ``partial_tokens`` None is what ``_PARTIAL_BYTES`` hold.
+        ``has_adapters``: steps say whose each token is. ``device`` None asks the GPU;
+        ``partial_tokens`` None is what ``_PARTIAL_BYTES`` hold.
         """
         self.storage = storage
+        self.has_adapters = has_adapters
         self._device = next(iter(storage.keys.values())).device
         limits = device or this_device(self._device)
         self._limits = limits
@@ -133,6 +136,11 @@ class TritonAttention:
         return self._step
 
     @property
+    def adapters(self) -> Tensor:
+        """Slots of the adapters of the step's tokens: [T], int32."""
+        return self.step.adapters
+
+    @property
     def nbytes(self) -> int:
         """Memory on the device, the cache not counted."""
         partial = (self._partial_out, self._partial_max, self._partial_sum)
@@ -147,6 +155,7 @@ class TritonAttention:
             groups=len(step.slots),
             lists=[ListSizes.of(work) for work in works],
             tables=sum(len(table) for span in step.spans for table in span.blocks),
+            adapters=self.has_adapters,
         )
         device_step = self._buffers.device_step(layout, [work.waves for work in works])
         self._buffers.load(layout, step, works, self.spare_slots)

@@ -273,6 +273,7 @@ class CudaSteps:
                 for kind in self.attention.kinds
             ],
             tables=min(bucket.tokens * sequence_blocks * groups, _MOST_TABLE_BLOCKS),
+            adapters=self.attention.has_adapters,
         )
 
     def _nothing(self) -> StepArrays:
@@ -291,6 +292,7 @@ class CudaSteps:
             groups=len(self._storage.groups),
             lists=[ListSizes(_WARM_TOKENS, _WARM_TOKENS, 1)] * len(self.attention.kinds),
             tables=1,
+            adapters=self.attention.has_adapters,
         )
         nothing = self._nothing()
         buffers = StepBuffers(self._device, layout.end)

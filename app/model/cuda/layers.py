@@ -12,7 +12,7 @@ tensor on beside the plain one (``_Between``); the model's last norm finds its o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,8 @@ from transformers import PreTrainedModel
 from transformers.activations import GELUTanh, SiLUActivation
 
 from app.core.errors import UnsupportedModel
+from app.model.adapters.slots import AdapterSlots
+from app.model.architecture import is_plain_linear
 from app.model.attention import AttentionRoute
 from app.model.cuda.kernels import product as invariant
 from app.model.cuda.kernels.elementwise import (
@@ -74,6 +76,17 @@ class InvariantLinear(nn.Module):
         return out.view(*x.shape[:-1], -1)
 
 
+class OwnProducts:
+    """By the modules' own ways, which know how their quantised weights are stored."""
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        self._modules = modules
+
+    def __call__(self, x: Tensor) -> Tensor:
+        parts = [module(x) for module in self._modules]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+
 class _Between:
     """What one layer leaves to the next: its result, and that normed already."""
 
@@ -112,9 +125,10 @@ class FusedLayer(nn.Module):
         route: AttentionRoute,
         following: Norm,
         between: _Between,
-        make: Callable[[Tensor, Tensor | None], Product],
+        join: Callable[[tuple[nn.Linear, ...]], Product],
     ) -> None:
-        """``following`` is the norm that comes after this layer; ``make`` makes products."""
+        """``following`` is the norm that comes after this layer; ``join`` makes the product with
+        the weights of several linear layers."""
         super().__init__()
         attention, mlp = layer.self_attn, layer.mlp
         self.attention_type = getattr(layer, "attention_type", None)
@@ -123,10 +137,10 @@ class FusedLayer(nn.Module):
         self._options = route.options[self._number]
         self._between = between
         self._gelu = isinstance(mlp.act_fn, GELUTanh)
-        self._qkv = _joined((attention.q_proj, attention.k_proj, attention.v_proj), make)
-        self._out = _joined((attention.o_proj,), make)
-        self._gate_up = _joined((mlp.gate_proj, mlp.up_proj), make)
-        self._down = _joined((mlp.down_proj,), make)
+        self._qkv = join((attention.q_proj, attention.k_proj, attention.v_proj))
+        self._out = join((attention.o_proj,))
+        self._gate_up = join((mlp.gate_proj, mlp.up_proj))
+        self._down = join((mlp.down_proj,))
         self._head_norms = None
         if hasattr(attention, "q_norm"):
             self._head_norms = (_norm(attention.q_norm), _norm(attention.k_norm))
@@ -172,16 +186,23 @@ class FusedLayer(nn.Module):
         return result
 
 
-def fuse(model: PreTrainedModel, route: AttentionRoute, *, batch_invariant: bool) -> int:
+def fuse(
+    model: PreTrainedModel,
+    route: AttentionRoute,
+    *,
+    batch_invariant: bool,
+    adapters: AdapterSlots | None = None,
+) -> int:
     """Replace the decoder layers of ``model`` and its last norm, if all layers are of a known kind.
 
-    Returns how many layers were replaced. ``route`` must have seen a pass. With ``batch_invariant``
-    every product is by ``kernels.product``, that of the output layer too; raises
-    ``UnsupportedModel`` where the layers are of another kind.
+    Returns how many layers were replaced. ``route`` must have seen a pass. Products are with what
+    ``adapters`` bring. With ``batch_invariant`` every product is by ``kernels.product``, that of
+    the output layer too; raises ``UnsupportedModel`` where the layers are of another kind.
     """
     found = [name for name, module in model.named_modules() if _is_known(module, model.dtype)]
     parents = {name.rpartition(".")[0] for name in found}
-    if len(found) != len(route.options) or len(parents) != 1:
+    known = len(found) == len(route.options) and len(parents) == 1
+    if not known or (batch_invariant and not all(map(_is_plain, map(model.get_submodule, found)))):
         if batch_invariant:
             raise UnsupportedModel(
                 f"no batch-invariant mode for {type(model).__name__}: it is for layers of "
@@ -194,9 +215,17 @@ def fuse(model: PreTrainedModel, route: AttentionRoute, *, batch_invariant: bool
     between, following = _Between(), _norm(decoder.norm)
     decoder.norm = FusedNorm(following, between)
     make = InvariantProduct if batch_invariant else LibraryProduct
+    names = {id(module): name for name, module in model.named_modules()}  # keeps none alive
+
+    def join(parts: tuple[nn.Linear, ...]) -> Product:
+        joined = _joined(parts, make)
+        if adapters is None:
+            return joined
+        return adapters.beside(joined, [names[id(part)] for part in parts])
+
     # From the last to the first, each freed before the next is joined.
     for number in reversed(range(len(layers))):
-        layers[number] = FusedLayer(layers[number], route, following, between, make)
+        layers[number] = FusedLayer(layers[number], route, following, between, join)
         following = layers[number].first_norm
     if batch_invariant:
         output: Any = model.get_output_embeddings()
@@ -208,6 +237,8 @@ def _joined(
     parts: tuple[nn.Linear, ...], make: Callable[[Tensor, Tensor | None], Product]
 ) -> Product:
     """The product with the weights of all ``parts``, one below the other."""
+    if not all(map(is_plain_linear, parts)):
+        return OwnProducts(parts)
     if len(parts) == 1:
         return make(parts[0].weight.detach().contiguous(), parts[0].bias)
     bias = None
@@ -233,12 +264,21 @@ def _is_known(module: Any, dtype: torch.dtype) -> bool:
     if name not in {f"{kind}DecoderLayer" for kind in KNOWN_LAYERS}:
         return False
     attention, mlp = module.self_attn, module.mlp
-    linears = [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
-    linears += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
+    quantized = [linear for linear in _linears(module) if not is_plain_linear(linear)]
+    of_quantized = {id(parameter) for linear in quantized for parameter in linear.parameters()}
     return (
         isinstance(mlp.act_fn, nn.SiLU | SiLUActivation | GELUTanh)
-        and all(type(linear) is nn.Linear for linear in linears)
-        and all(parameter.dtype == dtype for parameter in module.parameters())
+        and all(p.dtype == dtype for p in module.parameters() if id(p) not in of_quantized)
         and attention.head_dim % 2 == 0
         and attention.k_proj.out_features == attention.v_proj.out_features
     )
+
+
+def _is_plain(layer: Any) -> bool:
+    return all(map(is_plain_linear, _linears(layer)))
+
+
+def _linears(layer: Any) -> list[nn.Module]:
+    attention, mlp = layer.self_attn, layer.mlp
+    heads = [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
+    return [*heads, mlp.gate_proj, mlp.up_proj, mlp.down_proj]

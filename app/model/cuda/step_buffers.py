@@ -3,8 +3,8 @@
 A layout cuts the buffer into parts; each begins at a multiple of 16 bytes, as kernels are compiled
 for pointers that do::
 
-    token ids | positions | slots by group | logits rows | drawn rows | lists by kind | tables
-    N int64     N int64     N int64 each     R int64       N int32      int32           int32
+    ids     | positions | slots by group | logits rows | drawn rows | adapters | lists | tables
+    N int64   N int64     N int64 each     R int64       N int32      N int32    int32   int32
 
 A captured graph has a layout of its own, for the most that it takes; a step that runs as it is has
 one of just its size. Of the tables, the last part, only what is used is copied. Host buffers take
@@ -33,6 +33,7 @@ _TURNS = 3
 _ALIGNED = 4
 """Int32s in 16 bytes."""
 _DRAWN_TOKENS = 128
+_NONE = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,19 @@ class Layout:
     """Where the parts of a step lie in a buffer, counted in int32s."""
 
     def __init__(
-        self, tokens: int, rows: int, groups: int, lists: Sequence[ListSizes], tables: int
+        self,
+        tokens: int,
+        rows: int,
+        groups: int,
+        lists: Sequence[ListSizes],
+        tables: int,
+        *,
+        adapters: bool = False,
     ) -> None:
-        """``groups`` of the cache; ``tables``: blocks of all spans and groups together."""
+        """``groups`` of the cache; ``tables``: blocks of all spans and groups together.
+
+        Whose the tokens are has a part only where there may be ``adapters``.
+        """
         self.tokens = tokens
         self.rows = rows
         self.lists = tuple(lists)
@@ -78,6 +89,7 @@ class Layout:
         self.slots = [self._part(2 * tokens) for _ in range(groups)]
         self.logits_rows = self._part(2 * rows)
         self.drawn_rows = self._part(tokens)
+        self.adapters = self._part(tokens if adapters else 0)
         self.kinds = [
             (
                 self._part(size.waves * COUNTS),
@@ -121,6 +133,8 @@ class DeviceStep:
     """Shape [R]."""
     drawn_rows: Tensor
     """Shape [N]: the row of the step before that drew a token; -1 where the host knows it."""
+    adapters: Tensor
+    """Shape [N]: the slot of each token's adapter, 0 for none; [0] where there never are any."""
     waves: Sequence[Sequence[DeviceWave]]
     """By kind of layer."""
     tables: Tensor
@@ -169,6 +183,7 @@ class StepBuffers:
             slots=[longs(part) for part in layout.slots],
             logits_rows=longs(layout.logits_rows),
             drawn_rows=ints[layout.drawn_rows],
+            adapters=ints[layout.adapters],
             waves=[device_waves(*each) for each in zip(layout.kinds, waves, strict=True)],
             tables=ints[layout.tables],
         )
@@ -196,6 +211,8 @@ class StepBuffers:
             _fill(ints[part].view(np.int64), slots, spare)
         _fill(ints[layout.logits_rows].view(np.int64), step.logits_rows, 0)
         _fill(ints[layout.drawn_rows], step.drawn_rows, -1)
+        if layout.adapters.stop > layout.adapters.start:
+            _fill(ints[layout.adapters], _NONE if step.adapters is None else step.adapters, 0)
         for parts, work in zip(layout.kinds, works, strict=True):
             lists = (work.counts, work.short, work.long, work.merges)
             for part, values in zip(parts, lists, strict=True):

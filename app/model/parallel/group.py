@@ -38,6 +38,9 @@ class Group(Protocol):
     def hand_out(self, tensor: Tensor) -> Tensor:
         """``tensor``, replaced by that of rank 0."""
 
+    def empty_ids(self, count: int) -> Tensor:
+        """Room for so many int64 on this rank's device."""
+
     def least(self, number: int) -> int:
         """The smallest of all ranks' numbers."""
 
@@ -79,6 +82,9 @@ class TorchGroup:
     def hand_out(self, tensor: Tensor) -> Tensor:
         dist.broadcast(tensor, 0)
         return tensor
+
+    def empty_ids(self, count: int) -> Tensor:
+        return torch.empty(count, dtype=torch.int64, device=self._device)
 
     def least(self, number: int) -> int:
         value = torch.tensor([number], device=self._device)

@@ -8,6 +8,7 @@ import torch
 from transformers import PretrainedConfig
 
 from app.core.errors import UnsupportedModel
+from app.core.model_name import is_gguf
 from app.model.config import ModelConfig
 from app.model.device import choose_device
 from app.model.parallel.group import TorchGroup
@@ -20,6 +21,13 @@ def check_sharing(config: ModelConfig, settings: PretrainedConfig) -> None:
     ``settings`` is the model's own configuration.
     """
     ranks = config.tensor_parallel
+    for asked, what in (
+        (is_gguf(config.model), "GGUF files are"),
+        (config.quantize is not None, "weights that are rounded at load (quantize) are"),
+        (config.adapters is not None, "adapters are"),
+    ):
+        if asked:
+            raise UnsupportedModel(f"{what} not for shared layers; set tensor_parallel to 1")
     if config.batch_invariant:
         raise UnsupportedModel(
             "no batch-invariant mode with tensor_parallel: what devices add up depends on how much "

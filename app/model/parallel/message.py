@@ -1,7 +1,7 @@
 """A laid-out step as one array of integers, and back.
 
-    header | token ids | positions | drawn rows | slots by group | logits rows | spans | blocks
-       5        T           T            T             G x T            R        3 x S   + counts
+    header | token ids | positions | drawn rows | adapters | slots by group | rows | spans | blocks
+       6        T           T            T        T or none      G x T        R     (3 + G) x S
 
 Source of the layout: what ``StepArrays`` holds, nothing else.
 """
@@ -14,7 +14,8 @@ import numpy as np
 
 from app.model.inputs import Ints, SpanLayout, StepArrays
 
-_HEADER = 5
+_HEADER = 6
+_NONE: Ints = np.empty(0, dtype=np.int64)
 
 
 def pack(step: StepArrays, drawn: int) -> Ints:
@@ -24,7 +25,8 @@ def pack(step: StepArrays, drawn: int) -> Ints:
     """
     spans = step.spans
     groups = len(step.slots)
-    header = (len(step.token_ids), len(step.logits_rows), groups, len(spans), drawn)
+    adapters = _NONE if step.adapters is None else step.adapters
+    header = (len(step.token_ids), len(adapters), groups, len(step.logits_rows), len(spans), drawn)
     lines = [
         (span.row, span.length, span.start, *[len(blocks) for blocks in span.blocks])
         for span in spans
@@ -35,6 +37,7 @@ def pack(step: StepArrays, drawn: int) -> Ints:
             step.token_ids,
             step.positions,
             step.drawn_rows,
+            adapters,
             *step.slots,
             step.logits_rows,
             np.array(lines, dtype=np.int64).reshape(-1),
@@ -45,8 +48,9 @@ def pack(step: StepArrays, drawn: int) -> Ints:
 
 def unpack(message: Ints) -> tuple[StepArrays, int]:
     """What ``pack`` was given; its arrays are parts of ``message``."""
-    tokens, rows, groups, spans, drawn = message[:_HEADER].tolist()
-    ends = np.cumsum([_HEADER, *[tokens] * (3 + groups), rows, spans * (3 + groups)]).tolist()
+    tokens, adapters, groups, rows, spans, drawn = message[:_HEADER].tolist()
+    lengths = [tokens] * 3 + [adapters] + [tokens] * groups + [rows, spans * (3 + groups)]
+    ends = np.cumsum([_HEADER, *lengths]).tolist()
     parts = [message[start:end] for start, end in pairwise(ends)]
     lines = parts[-1].reshape(spans, 3 + groups)
     bounds = (np.cumsum(lines[:, 3:].reshape(-1)) + ends[-1]).tolist()
@@ -55,8 +59,9 @@ def unpack(message: Ints) -> tuple[StepArrays, int]:
         token_ids=parts[0],
         positions=parts[1],
         drawn_rows=parts[2],
-        slots=tuple(parts[3 : 3 + groups]),
-        logits_rows=parts[3 + groups],
+        adapters=parts[3] if adapters else None,
+        slots=tuple(parts[4 : 4 + groups]),
+        logits_rows=parts[4 + groups],
         spans=tuple(
             [
                 SpanLayout(row, length, start, tuple([next(tables) for _ in range(groups)]))

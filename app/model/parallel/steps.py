@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays
 from app.model.parallel.crew import Crew
 from app.model.parallel.group import Group
-
-if TYPE_CHECKING:
-    from app.model.cuda.graphs import CudaSteps
 
 
 class Leader:
@@ -50,19 +45,15 @@ class Leader:
 class Follower:
     """Computes each step as rank 0 does, its part of every layer; nobody looks at the logits."""
 
-    def __init__(self, forward: RaggedForward, graphs: CudaSteps | None, group: Group) -> None:
-        self._forward = forward
-        self._graphs = graphs
+    def __init__(
+        self, compute: Callable[[StepArrays, Tensor | None], object], group: Group
+    ) -> None:
+        """``compute`` is that of this rank's runner."""
+        self._compute = compute
         self._group = group
 
     @torch.inference_mode()
     def run(self, step: StepArrays, drawn: int) -> None:
         """``drawn``: how many ids rank 0 hands out, of those that the step before has drawn."""
-        ids = None
-        if drawn:
-            ids = torch.empty(drawn, dtype=torch.int64, device=self._forward.device)
-            self._group.hand_out(ids)
-        if self._graphs is None:
-            self._forward.run(step)
-        else:
-            self._graphs.run(step, ids)
+        ids = self._group.hand_out(self._group.empty_ids(drawn)) if drawn else None
+        self._compute(step, ids)

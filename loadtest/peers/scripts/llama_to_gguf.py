@@ -1,7 +1,8 @@
-"""Writes a Hugging Face Llama in bfloat16 as GGUF: ``llama_to_gguf.py FOLDER TARGET``.
+"""Writes a Hugging Face Llama in bfloat16 as GGUF: ``llama_to_gguf.py FOLDER TARGET KIND``.
 
-For models with a byte-level BPE that splits text as GPT-2 does. Weights are copied bit by bit;
-norms become float32, as llama.cpp wants them. Needs the packages gguf and numpy alone.
+For models with a byte-level BPE that splits text as GPT-2 does. With the kind BF16 weights are
+copied bit by bit, with Q8_0 or Q4_0 every matrix is rounded by llama.cpp's own rule; norms become
+float32, as llama.cpp wants them. Needs the packages gguf and numpy alone.
 """
 
 import json
@@ -28,11 +29,12 @@ WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_he
 
 
 def main() -> None:
-    folder, target = Path(sys.argv[1]), Path(sys.argv[2])
+    folder, target, kind = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
     config = json.loads((folder / "config.json").read_text())
     assert config["model_type"] == "llama", config["model_type"]
     writer = gguf.GGUFWriter(target, "llama")
     write_config(writer, config)
+    writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{kind}"])
     write_tokenizer(writer, folder, config)
     for name, weight in read_safetensors(folder / "model.safetensors"):
         heads = None
@@ -42,7 +44,8 @@ def main() -> None:
             heads = config["num_key_value_heads"]
         if heads is not None:
             weight = interleave(weight, heads)
-        write_tensor(writer, renamed(name.removesuffix(".weight")) + ".weight", weight)
+        name = renamed(name.removesuffix(".weight")) + ".weight"
+        write_tensor(writer, name, weight, gguf.GGMLQuantizationType[kind])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -62,7 +65,6 @@ def write_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_rope_freq_base(rope.get("rope_theta", config.get("rope_theta", 10000.0)))
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
 
 
 def write_tokenizer(writer: gguf.GGUFWriter, folder: Path, config: dict[str, Any]) -> None:
@@ -93,11 +95,17 @@ def renamed(name: str) -> str:
     return f"blk.{number}.{LAYER[part]}"
 
 
-def write_tensor(writer: gguf.GGUFWriter, name: str, bits: np.ndarray) -> None:
+def write_tensor(
+    writer: gguf.GGUFWriter, name: str, bits: np.ndarray, kind: gguf.GGMLQuantizationType
+) -> None:
+    if kind == gguf.GGMLQuantizationType.BF16 and bits.ndim > 1:
+        writer.add_tensor(name, bits.view(np.uint8), raw_dtype=kind)
+        return
+    values = (bits.astype(np.uint32) << 16).view(np.float32)
     if bits.ndim == 1:
-        writer.add_tensor(name, (bits.astype(np.uint32) << 16).view(np.float32))
+        writer.add_tensor(name, values)
     else:
-        writer.add_tensor(name, bits.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
+        writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
 
 
 if __name__ == "__main__":

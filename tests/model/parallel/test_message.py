@@ -16,7 +16,7 @@ PLANS = {
     "a prompt and a decode": StepPlan(
         spans=[
             Span([5, 6, 7], 2, [[4, 1], [3, 9]]),
-            Span([8], 9, [[2, 7, 5], [1, 1, 1]], drawn_by=1),
+            Span([8], 9, [[2, 7, 5], [1, 1, 1]], drawn_by=1, adapter=2),
         ],
         rows=[LogitsRow(0, 2), LogitsRow(1, 0)],
     ),

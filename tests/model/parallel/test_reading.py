@@ -70,4 +70,3 @@ def test_weights_read_for_a_rank_are_those_cut_for_it(
 
 def weights(model: PreTrainedModel) -> dict[str, Tensor]:
     return dict(model.named_parameters(remove_duplicate=False))
-

@@ -37,6 +37,9 @@ class ThreadGroup:
     def hand_out(self, tensor: Tensor) -> Tensor:
         return tensor.copy_(self._all(tensor)[0])
 
+    def empty_ids(self, count: int) -> Tensor:
+        return torch.empty(count, dtype=torch.int64)
+
     def least(self, number: int) -> int:
         return min(int(each) for each in self._all(torch.tensor(number)))
 

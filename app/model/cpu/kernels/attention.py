@@ -178,7 +178,7 @@ def attend_item(
     first = max(0, start - window + 1) if window > 0 else 0
     wide = np.empty((rows, query.shape[2]), dtype=np.float32)
     scores = np.empty((rows, end), dtype=np.float32)
-    sums = np.empty((rows, values.shape[2]), dtype=np.float32)
+    sums = np.empty((rows, out.shape[2]), dtype=np.float32)
     for r in range(rows):
         asked = query[row + r % length, head * repeats + r // length]
         for i in range(len(asked)):

@@ -7,6 +7,7 @@ torch's half-width floats reach numba as integers of their bits: bfloat16 as ``u
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -27,6 +28,8 @@ _F = TypeVar("_F", bound=Callable[..., object])
 _NUMBA: Any = numba.config
 _arrays: Any = arrayobj
 _POOL = threading.Lock()
+_MADE: list[Any] = []
+"""What has an address, which lasts as long as it does."""
 
 _REASSOCIATE = {"reassoc", "contract", "nsz"}
 """Sums may be added up in any order, so that they become SIMD; NaN and infinities stay."""
@@ -38,6 +41,23 @@ def compiled(*, reassociate: bool = False, parallel: bool = False) -> Callable[[
     if reassociate:
         options["fastmath"] = _REASSOCIATE
     return kernel(**options)
+
+
+@functools.cache
+def address_of(function: Callable[..., object], signature: str) -> int:
+    """The address of ``function``, a C function of that signature that never returns to Python.
+
+    Compiled on the first call for it: it may take instructions that not every processor has. What
+    calls it by its address is compiled in a moment, and nothing is copied into it.
+    """
+    make: Any = numba.cfunc
+    try:
+        made = make(signature, cache=True, error_model="numpy")(function)
+    except RuntimeError:  # there is no folder to keep it in
+        made = make(signature, error_model="numpy")(function)
+    _MADE.append(made)
+    address: int = made.address
+    return address
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What the threads of a team do for a decoder layer of the Llama kind; all tensors are bfloat16.
+"""What the threads of a team do for a decoder layer of the Llama kind; activations are bfloat16.
 
 T tokens of a step, H hidden, Hq and Hk heads of D, I intermediate::
 
@@ -6,148 +6,47 @@ T tokens of a step, H hidden, Hq and Hk heads of D, I intermediate::
     values into the cache -attend-> attended [T, Hq, D] -product, + hidden-> hidden
     -RMSNorm-> normed -SwiGLU-> intermediate [T, I] -product, + hidden-> hidden
 
-A job is a record of numbers and addresses, since the threads that do it run no Python. An item of
-a product is one panel of 64 outputs for some of the rows; other items are a token, or a short span
-and some of its heads.
+A job is a record (``records.JOB``) that says what its items are: of a product a panel of 64 outputs
+for some of the rows (``products``), else a token, or a short span and some of its heads.
 """
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
-from numpy.typing import NDArray
 
 from app.model.cpu.kernels import team
-from app.model.cpu.kernels.attention import LOG2_E, attend_item, exp2
-from app.model.cpu.kernels.compiled import compiled, narrow, widen
-from app.model.cpu.kernels.llvm import I8, I64, VOID, of_integers, pointer
-from app.model.cpu.kernels.panels import MOST_ROWS, WIDTH, multiply
+from app.model.cpu.kernels.attention import attend_item
+from app.model.cpu.kernels.compiled import address_of, compiled, narrow, widen
+from app.model.cpu.kernels.llvm import I64, VOID, of_integers, pointer
+from app.model.cpu.kernels.panels import WIDTH
+from app.model.cpu.kernels.products import ROWS, multiply_item, round_item, weight_at
+from app.model.cpu.kernels.records import (
+    JOB,
+    LAYER,
+    STEP,
+    WEIGHT_BYTES,
+    Records,
+    at,
+    memory,
+    tensor,
+)
 
-Records = NDArray[Any]
-
-
-def _record(*names: str, floats: tuple[str, ...] = ()) -> np.dtype[Any]:
-    return np.dtype([(name, np.int64) for name in names] + [(name, np.float64) for name in floats])
-
-
-JOB = _record(
-    "run", "layers", "step", "kind", "items", "layer", "rows", "blocks",
-    "x", "inputs", "weight", "outputs", "bias", "residual", "out",
-)  # fmt: skip
-"""The function that does an item, the addresses of all layers and of the step, and the job."""
-LAYER = _record(
-    "hidden", "intermediate", "heads", "kv_heads", "dim", "window",
-    "norm", "qkv", "qkv_bias", "q_norm", "k_norm", "out", "out_bias",
-    "mlp_norm", "gate_up", "gate_up_bias", "down", "down_bias",
-    floats=("eps", "mlp_eps", "head_eps", "scale"),
-)  # fmt: skip
-"""Sizes, and the addresses of weights; 0 for one that is not there."""
-STEP = _record(
-    "tokens", "hidden", "normed", "heads", "attended", "intermediate",
-    "cos", "sin", "rotary_dim", "slots", "spans", "span_count", "blocks", "block_size",
-    "pools", "pool_slots",
-)  # fmt: skip
-"""Sizes, and the addresses of what a step is computed with. ``rotary_dim`` is the width of ``cos``;
-``pools`` has the addresses of keys and values of each layer."""
-
-PRODUCT, _SWIGLU, _NORM, _MLP_NORM, _ROPE, _ATTEND = range(6)
-_ROWS = 96
-"""Rows of an item: their sums stay in the first cache, their inputs in the second."""
-_INPUTS = 4096
-"""Inputs of a panel multiplied at a time: they stay in the second cache for the next rows."""
+PRODUCT, _SWIGLU, _ROUND, _NORM, _MLP_NORM, _ROPE, _ATTEND = range(7)
 _FEW_TOKENS = 8
-"""Up to so many, norms and rotations are not shared out."""
+"""Up to so many, norms, rotations and rounding are not shared out."""
 
 _f32: Any = np.float32
 _NO_SINKS = np.empty(0, dtype=np.float32)
-_numba: Any = numba
-_memory: Any = _numba.carray
-
-
-@of_integers(types.voidptr)
-def _at(builder: Any, address: Any) -> Any:
-    return pointer(builder, address, I8)
 
 
 @of_integers(types.void)
 def _run(builder: Any, function: Any, job: Any, item: Any) -> None:
     kind = ir.FunctionType(VOID, [I64, I64])
     builder.call(pointer(builder, function, kind), [job, item])
-
-
-@compiled()
-def _tensor(address: int, shape: Any) -> Any:
-    """The one at an address, its numbers as ``compiled.as_numpy`` has them."""
-    return _memory(_at(address), shape, np.uint16)
-
-
-@compiled()
-def _panel_sums(job: Any, panel: int, first: int, rows: int, width: int) -> Any:
-    """Rows of ``x`` times one panel, plus the bias: [rows, 64], of which ``width`` count."""
-    sums = np.zeros((rows, WIDTH), dtype=np.float32)
-    stride = 2 * job.inputs
-    x = job.x + first * stride
-    weight = job.weight + panel * WIDTH * stride
-    groups = (rows + MOST_ROWS - 1) // MOST_ROWS
-    for begin in range(0, job.inputs, _INPUTS):
-        pairs = min(_INPUTS, job.inputs - begin) // 2
-        for group in range(groups):
-            a, b = rows * group // groups, rows * (group + 1) // groups
-            multiply(
-                b - a, x + a * stride + 2 * begin, stride, weight + begin * 2 * WIDTH, pairs,
-                sums.ctypes.data + a * 4 * WIDTH,
-            )  # fmt: skip
-    if job.bias:
-        bias = _tensor(job.bias + 2 * panel * WIDTH, (width,))
-        for row in range(rows):
-            for i in range(width):
-                sums[row, i] += widen(bias[i])
-    return sums
-
-
-@compiled(reassociate=True)
-def _silu(x: Any) -> Any:
-    power = exp2(-abs(x) * LOG2_E)
-    share = _f32(1.0) / (_f32(1.0) + power)
-    return x * (share if x >= _f32(0.0) else power * share)
-
-
-@compiled()
-def _product(job: Any, item: int) -> None:
-    """``out = x weight + bias + residual`` for one item; ``residual`` may be ``out``.
-
-    For SwiGLU, ``out = silu(x gate) * (x up)``: the weight has a panel of the gate's before each
-    one of the up projection's.
-    """
-    panel, block = item // job.blocks, item % job.blocks
-    first = job.rows * block // job.blocks
-    rows = job.rows * (block + 1) // job.blocks - first
-    begin = panel * WIDTH
-    width = min(WIDTH, job.outputs - begin)
-    if job.kind == _SWIGLU:
-        sums = _panel_sums(job, 2 * panel, first, rows, width)
-        ups = _panel_sums(job, 2 * panel + 1, first, rows, width)
-        for row in range(rows):
-            for i in range(width):
-                sums[row, i] = _silu(sums[row, i]) * ups[row, i]
-    else:
-        sums = _panel_sums(job, panel, first, rows, width)
-    for row in range(rows):
-        offset = 2 * ((first + row) * job.outputs + begin)
-        own = sums[row]
-        if job.residual:
-            more = _tensor(job.residual + offset, (width,))
-            for i in range(width):
-                # The sum is rounded before it is added, as a linear layer rounds what it gives.
-                own[i] = widen(narrow(own[i], more[i])) + widen(more[i])
-        out = _tensor(job.out + offset, (width,))
-        for i in range(width):
-            out[i] = narrow(own[i], out[i])
 
 
 @compiled(reassociate=True)
@@ -168,10 +67,10 @@ def _norm(step: Any, layer: Any, mlp: bool, token: int) -> None:
     size = layer.hidden
     weight = layer.mlp_norm if mlp else layer.norm
     _rms_norm(
-        _tensor(step.hidden + 2 * size * token, (size,)),
-        _tensor(weight, (size,)),
+        tensor(step.hidden + 2 * size * token, (size,)),
+        tensor(weight, (size,)),
         layer.mlp_eps if mlp else layer.eps,
-        _tensor(step.normed + 2 * size * token, (size,)),
+        tensor(step.normed + 2 * size * token, (size,)),
     )
 
 
@@ -180,23 +79,23 @@ def _rope(step: Any, layer: Any, number: int, token: int) -> None:
     """Rotate a token's queries and keys where they lie (RoPE), and cache its keys and values."""
     queries, keys, dim = layer.heads, layer.kv_heads, layer.dim
     total = queries + 2 * keys
-    heads = _tensor(step.heads + 2 * total * dim * token, (total, dim))
-    cos = _tensor(step.cos + 2 * step.rotary_dim * token, (step.rotary_dim,))
-    sin = _tensor(step.sin + 2 * step.rotary_dim * token, (step.rotary_dim,))
+    heads = tensor(step.heads + 2 * total * dim * token, (total, dim))
+    cos = tensor(step.cos + 2 * step.rotary_dim * token, (step.rotary_dim,))
+    sin = tensor(step.sin + 2 * step.rotary_dim * token, (step.rotary_dim,))
     half = step.rotary_dim // 2
     for head in range(queries + keys):
         own = heads[head]
         norm = layer.q_norm if head < queries else layer.k_norm
         if norm:
-            _rms_norm(own, _tensor(norm, (dim,)), layer.head_eps, own)
+            _rms_norm(own, tensor(norm, (dim,)), layer.head_eps, own)
         for i in range(half):
             a, b = widen(own[i]), widen(own[i + half])
             own[i] = narrow(a * widen(cos[i]) - b * widen(sin[i]), own[i])
             own[i + half] = narrow(b * widen(cos[i + half]) + a * widen(sin[i + half]), own[i])
-    slot = _memory(_at(step.slots), (step.tokens,), np.int64)[token]
-    pools = _memory(_at(step.pools + 16 * number), (2,), np.int64)
-    key_pool = _tensor(pools[0] + 2 * slot * keys * dim, (keys, dim))
-    value_pool = _tensor(pools[1] + 2 * slot * keys * dim, (keys, dim))
+    slot = memory(at(step.slots), (step.tokens,), np.int64)[token]
+    pools = memory(at(step.pools + 16 * number), (2,), np.int64)
+    key_pool = tensor(pools[0] + 2 * slot * keys * dim, (keys, dim))
+    value_pool = tensor(pools[1] + 2 * slot * keys * dim, (keys, dim))
     key_pool[:] = heads[queries : queries + keys]
     value_pool[:] = heads[queries + keys :]
 
@@ -207,31 +106,33 @@ def _attend(step: Any, layer: Any, number: int, chunks: int, item: int) -> None:
     chunk, place = item % chunks, item // chunks
     queries, keys, dim = layer.heads, layer.kv_heads, layer.dim
     shape = (step.tokens, queries + 2 * keys, dim)
-    asked = _tensor(step.heads, shape)[:, :queries]
-    pools = _memory(_at(step.pools + 16 * number), (2,), np.int64)
+    asked = tensor(step.heads, shape)[:, :queries]
+    pools = memory(at(step.pools + 16 * number), (2,), np.int64)
     pool = (step.pool_slots, keys, dim)
-    spans = _memory(_at(step.spans), (step.span_count, 4), np.int64)
+    spans = memory(at(step.spans), (step.span_count, 4), np.int64)
     row, length, start, begin = spans[place]
     count = (start + length + step.block_size - 1) // step.block_size
     head = keys * chunk // chunks
     attend_item(
         asked,
-        _tensor(pools[0], pool),
-        _tensor(pools[1], pool),
-        _memory(_at(step.blocks + 8 * begin), (count,), np.int64),
+        tensor(pools[0], pool),
+        tensor(pools[1], pool),
+        memory(at(step.blocks + 8 * begin), (count,), np.int64),
         step.block_size, row, length, start, head, keys * (chunk + 1) // chunks - head,
         layer.scale, layer.window, 0.0, _NO_SINKS,
-        _tensor(step.attended, (step.tokens, queries, dim)),
+        tensor(step.attended, (step.tokens, queries, dim)),
     )  # fmt: skip
 
 
 def _do_item(job_at: int, item: int) -> None:
     """One item of the job at an address."""
-    job = _memory(_at(job_at), (1,), JOB)[0]
-    step = _memory(_at(job.step), (1,), STEP)[0]
-    layer = _memory(_at(job.layers), (job.layer + 1,), LAYER)[job.layer]
+    job = memory(at(job_at), (1,), JOB)[0]
+    step = memory(at(job.step), (1,), STEP)[0]
+    layer = memory(at(job.layers), (job.layer + 1,), LAYER)[job.layer]
     if job.kind <= _SWIGLU:
-        _product(job, item)
+        multiply_item(job, job.kind == _SWIGLU, item)
+    elif job.kind == _ROUND:
+        round_item(job, item)
     elif job.kind == _NORM:
         _norm(step, layer, False, item)
     elif job.kind == _MLP_NORM:
@@ -242,20 +143,9 @@ def _do_item(job_at: int, item: int) -> None:
         _attend(step, layer, job.layer, job.blocks, item)
 
 
-@functools.cache
 def entry() -> int:
-    """The address of the function that does an item; goes into ``run`` of a job.
-
-    Compiled on the first call: it takes instructions that not every processor has. What calls
-    it by its address is compiled in a moment, and nothing is copied into it.
-    """
-    signature = "void(int64, int64)"
-    try:
-        made = _numba.cfunc(signature, cache=True, error_model="numpy")(_do_item)
-    except RuntimeError:  # there is no folder to keep it in
-        made = _numba.cfunc(signature, error_model="numpy")(_do_item)
-    address: int = made.address
-    return address
+    """The address of the function that does an item; goes into ``run`` of a job."""
+    return address_of(_do_item, "void(int64, int64)")
 
 
 @compiled()
@@ -288,23 +178,33 @@ def _share(board: team.Board, jobs: Records, items: int, alone: bool) -> None:
 
 
 @compiled()
-def product(
-    board: team.Board, jobs: Records, kind: int,
-    rows: int, x: int, inputs: int, weight: int, outputs: int, bias: int, residual: int, out: int,
-) -> None:  # fmt: skip
-    """[rows, inputs] at ``x`` times panels -> [rows, outputs] at ``out``; see ``_product``."""
-    job = jobs[0]
-    job.kind = kind
-    job.rows, job.blocks = rows, (rows + _ROWS - 1) // _ROWS
-    job.x, job.inputs, job.weight, job.outputs = x, inputs, weight, outputs
-    job.bias, job.residual, job.out = bias, residual, out
-    _share(board, jobs, (outputs + WIDTH - 1) // WIDTH * job.blocks, False)
-
-
-@compiled()
 def _by_token(board: team.Board, jobs: Records, kind: int, tokens: int) -> None:
     jobs[0].kind = kind
     _share(board, jobs, tokens, tokens <= _FEW_TOKENS)
+
+
+@compiled()
+def product(
+    board: team.Board, jobs: Records, kind: int,
+    rows: int, x: int, weights: int, parts: int, residual: int, out: int, pitch: int,
+) -> None:  # fmt: skip
+    """[rows, inputs] at ``x`` times weights side by side -> [rows, pitch] at ``out``.
+
+    ``weights`` is the address of as many records as there are ``parts``, all of which take rounded
+    rows or none; see ``products.multiply_item``.
+    """
+    job = jobs[0]
+    job.rows, job.x, job.weight = rows, x, weights
+    if weight_at(weights).rounds:
+        _by_token(board, jobs, _ROUND, rows)
+        job.x = job.rounded
+    job.kind, job.blocks = kind, (rows + ROWS - 1) // ROWS
+    job.residual, job.out, job.pitch = residual, out, pitch
+    for part in range(parts):
+        job.weight = weights + part * WEIGHT_BYTES
+        outputs = weight_at(job.weight).outputs
+        _share(board, jobs, (outputs + WIDTH - 1) // WIDTH * job.blocks, False)
+        job.out += 2 * outputs
 
 
 @compiled()
@@ -312,13 +212,13 @@ def first_half(board: team.Board, jobs: Records, number: int) -> None:
     """A layer up to its attention, which it does for the short spans."""
     job = jobs[0]
     job.layer = number
-    step = _memory(_at(job.step), (1,), STEP)[0]
-    layer = _memory(_at(job.layers), (number + 1,), LAYER)[number]
+    step = memory(at(job.step), (1,), STEP)[0]
+    layer = memory(at(job.layers), (number + 1,), LAYER)[number]
     _by_token(board, jobs, _NORM, step.tokens)
     width = (layer.heads + 2 * layer.kv_heads) * layer.dim
     product(
-        board, jobs, PRODUCT, step.tokens, step.normed, layer.hidden,
-        layer.qkv, width, layer.qkv_bias, 0, step.heads,
+        board, jobs, PRODUCT, step.tokens, step.normed,
+        layer.qkv, layer.qkv_parts, 0, step.heads, width,
     )  # fmt: skip
     _by_token(board, jobs, _ROPE, step.tokens)
     if step.span_count:
@@ -329,18 +229,18 @@ def first_half(board: team.Board, jobs: Records, number: int) -> None:
 @compiled()
 def second_half(board: team.Board, jobs: Records, number: int) -> None:
     """What follows the attention of the layer that ``first_half`` began."""
-    step = _memory(_at(jobs[0].step), (1,), STEP)[0]
-    layer = _memory(_at(jobs[0].layers), (number + 1,), LAYER)[number]
+    step = memory(at(jobs[0].step), (1,), STEP)[0]
+    layer = memory(at(jobs[0].layers), (number + 1,), LAYER)[number]
     product(
-        board, jobs, PRODUCT, step.tokens, step.attended, layer.heads * layer.dim,
-        layer.out, layer.hidden, layer.out_bias, step.hidden, step.hidden,
+        board, jobs, PRODUCT, step.tokens, step.attended,
+        layer.out, 1, step.hidden, step.hidden, layer.hidden,
     )  # fmt: skip
     _by_token(board, jobs, _MLP_NORM, step.tokens)
     product(
-        board, jobs, _SWIGLU, step.tokens, step.normed, layer.hidden,
-        layer.gate_up, layer.intermediate, layer.gate_up_bias, 0, step.intermediate,
+        board, jobs, _SWIGLU, step.tokens, step.normed,
+        layer.gate_up, 1, 0, step.intermediate, layer.intermediate,
     )  # fmt: skip
     product(
-        board, jobs, PRODUCT, step.tokens, step.intermediate, layer.intermediate,
-        layer.down, layer.hidden, layer.down_bias, step.hidden, step.hidden,
+        board, jobs, PRODUCT, step.tokens, step.intermediate,
+        layer.down, 1, step.hidden, step.hidden, layer.hidden,
     )  # fmt: skip

@@ -13,6 +13,7 @@ Sums are float32.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch.nn.functional as F  # noqa: N812
@@ -20,6 +21,7 @@ from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba import types
 from torch import Tensor
 
+from app.model.cpu.kernels.compiled import address_of
 from app.model.cpu.kernels.llvm import (
     FLOAT,
     I8,
@@ -36,6 +38,11 @@ WIDTH = 64
 """Outputs of a panel."""
 MOST_ROWS = 6
 """Rows multiplied at a time: 24 sums, 4 weights and an input fill the 32 registers."""
+
+MULTIPLY = "void(int64, int64, int64, int64, int64, int64)"
+"""``f(rows, x, stride, panel, units, sums)``: add 1 to ``MOST_ROWS`` rows at ``x`` times a panel to
+``sums`` [rows, 64], float32. ``x``, ``panel`` and ``sums`` are addresses, ``stride`` is from row to
+row in bytes; a unit is as many inputs as a turn of the loop takes."""
 
 _LANES = 16
 _VECTORS = WIDTH // _LANES
@@ -74,24 +81,38 @@ def pack(weight: Tensor) -> Tensor:
     return full.view(-1, WIDTH, inputs // 2, 2).permute(0, 2, 1, 3).contiguous()
 
 
-@of_integers(types.void)
-def multiply(
-    builder: Any, rows: Any, x: Any, stride: Any, weights: Any, pairs: Any, sums: Any
-) -> None:
-    """Add ``rows`` (1 to ``MOST_ROWS``) rows at ``x`` times a panel to ``sums`` [rows, 64].
+def entry() -> int:
+    """The address of the product with these panels, see ``MULTIPLY``; compiled on the first call.
 
-    ``x``, ``weights`` and ``sums`` are addresses; ``stride`` is from row to row in bytes.
+    The unit of panels and rows is a pair of inputs.
     """
+    return address_of(_bfloat16, MULTIPLY)
+
+
+def by_rows(
+    builder: Any, rows: Any, arguments: list[Any], name: str, write: Callable[[Any, int], None]
+) -> None:
+    """Call the function for ``rows`` rows; ``write`` writes it for a number of them."""
     for count in range(1, MOST_ROWS + 1):
-        function = declare(builder, VOID, [I64] * 5, f"leapjson_multiply_{count}")
+        function = declare(builder, VOID, [I64] * 5, f"leapjson_multiply_{name}_{count}")
         if function.is_declaration:
-            # A function of its own, in every module that calls it and kept once: that the compiler
-            # copies it to each call takes it half a minute.
+            # A function of its own, that the compiler copies nowhere.
             function.linkage = "linkonce_odr"
             function.attributes.add("noinline")
-            _write(function, count)
+            write(function, count)
         with builder.if_then(builder.icmp_signed("==", rows, I64(count))):
-            builder.call(function, [x, stride, weights, pairs, sums])
+            builder.call(function, arguments)
+
+
+@of_integers(types.void)
+def _multiply(
+    builder: Any, rows: Any, x: Any, stride: Any, panel: Any, pairs: Any, sums: Any
+) -> None:
+    by_rows(builder, rows, [x, stride, panel, pairs, sums], "bfloat16", _write)
+
+
+def _bfloat16(rows: int, x: int, stride: int, panel: int, pairs: int, sums: int) -> None:
+    _multiply(rows, x, stride, panel, pairs, sums)
 
 
 def _write(function: Any, rows: int) -> None:
@@ -124,7 +145,8 @@ def _write(function: Any, rows: int) -> None:
     ]
     added = []
     for row, line in enumerate(lines):
-        both = _everywhere(builder, builder.add(line, builder.mul(pair, I64(4))))
+        place = builder.add(line, builder.mul(pair, I64(4)))
+        both = builder.bitcast(everywhere(builder, place), _PAIRS)
         for i in range(_VECTORS):
             added.append(builder.call(dot, [running[row * _VECTORS + i], both, loaded[i]]))
     following = builder.add(pair, I64(1))
@@ -139,10 +161,13 @@ def _write(function: Any, rows: int) -> None:
     builder.ret_void()
 
 
-def _everywhere(builder: Any, address: Any) -> Any:
-    """The pair of inputs at ``address`` in every lane."""
-    word = builder.load(pointer(builder, address, I32), align=4)
-    nothing = ir.Constant(_WORDS, ir.Undefined)
-    single = builder.insert_element(nothing, word, I32(0))
-    spread = builder.shuffle_vector(single, nothing, ir.Constant(_WORDS, [0] * _LANES))
-    return builder.bitcast(spread, _PAIRS)
+def everywhere(builder: Any, address: Any) -> Any:
+    """The 32 bits at ``address`` in every lane."""
+    return spread(builder, builder.load(pointer(builder, address, I32), align=4), _WORDS)
+
+
+def spread(builder: Any, value: Any, kind: Any) -> Any:
+    """A vector of 16 times the same."""
+    nothing = ir.Constant(kind, ir.Undefined)
+    single = builder.insert_element(nothing, value, I32(0))
+    return builder.shuffle_vector(single, nothing, ir.Constant(_WORDS, [0] * _LANES))

@@ -1,0 +1,217 @@
+"""What the scheduler does about recurrent states: who gets slots, what a span saves, where to go
+back to.
+
+A step needs one slot for each span, for the state at its end; the one that it reads will do where
+nothing can be taken back. All others are of use and not needed: states before drafted tokens, those
+that a leap goes back to, checkpoints. They are given up before anybody is preempted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+
+from app.engine.batch import Portion
+from app.engine.sequence import Sequence
+from app.kv.manager import BlockManager
+from app.kv.prefix import Prefix
+from app.kv.states import EMPTY, KeptState, StatePool
+
+_ADMITTED = 2
+"""Slots that have to be free for another sequence: one to save to, and a checkpoint to start from
+that nobody held."""
+
+
+class StateKeeper:
+    """The slots of one scheduler. ``running`` is in the order in which they were scheduled."""
+
+    def __init__(self, blocks: BlockManager, pool: StatePool) -> None:
+        self._blocks = blocks
+        self._pool = pool
+        self._promised = 0
+        """Free slots that spans of the step in the making will take."""
+        self._all_given_up = False
+        """Whether the running sequences gave up what they can in this step."""
+
+    def begin_step(self) -> None:
+        """Nothing is promised to anybody."""
+        self._promised = 0
+        self._all_given_up = False
+
+    def start(self, sequence: Sequence, prefix: Seq[Prefix]) -> None:
+        """A sequence runs, from the checkpoint of ``prefix``."""
+        size, blocks, kept = self._blocks.block_size, self._blocks, sequence.states
+        start = len(prefix) * size
+        kept.start(self._pool, prefix[-1] if prefix else None, start)
+        self._promised += 1
+        if blocks.share_prefixes:
+            found = blocks.cached(sequence.tokens, sequence.request.scope)
+            for border in (found, (sequence.answer_start - 1) // size * size):
+                if border > start:
+                    kept.want(border)
+
+    def has_room(self, sequence: Sequence, running: Seq[Sequence]) -> bool:
+        """Whether another sequence can run beside those. Some of what they keep may go for it."""
+        least = sum([_least(each) for each in running]) + _least(sequence)
+        return least < self._pool.count and self._has_free(_ADMITTED, running)
+
+    def promise(self, sequence: Sequence, granted: int, running: Seq[Sequence]) -> bool:
+        """Set a slot aside for a span, where it needs one; False: none is free."""
+        if self._overwrites(sequence, sequence.launched + granted):
+            return True
+        if not self._has_free(1, running):
+            return False
+        self._promised += 1
+        return True
+
+    def save(self, portion: Portion) -> None:
+        """Say which state the span reads and which ones it saves.
+
+        That at the end was promised; those before drafted tokens and at borders that are worth a
+        checkpoint are saved where a slot is free.
+        """
+        sequence, span, pool = portion.sequence, portion.span, self._pool
+        kept, start, end = sequence.states, span.start, portion.end
+        assert kept.end == start
+        newest = kept.newest
+        span.state = EMPTY if newest is None else newest.slot
+        if self._overwrites(sequence, end):
+            assert newest is not None
+            last = kept.states.pop()
+            last.position, last.planned = end, False
+        else:
+            self._promised -= 1
+            last = KeptState(end, pool.take())
+        saved = [last]
+        if portion.draft.tokens:
+            known = end - len(portion.draft.tokens)
+            self._save(saved, known)
+            for before in portion.draws[1:-1]:
+                if pool.has_spare:
+                    self._save(saved, known + before)
+        if self._blocks.share_prefixes:
+            for border in kept.due(start, end, pool.interval):
+                self._save(saved, border, planned=True)
+        saved.sort(key=lambda state: state.position)
+        kept.states += saved
+        span.saves = [(state.position - start, state.slot) for state in saved]
+
+    def _save(self, saved: list[KeptState], position: int, *, planned: bool = False) -> None:
+        for state in saved:
+            if state.position == position:
+                state.planned = state.planned or planned
+                return
+        if self._pool.num_free > self._promised:
+            saved.append(KeptState(position, self._pool.take(), planned))
+
+    def go_back(self, sequence: Sequence, valid: int) -> int:
+        """Go to the last state kept that is not behind ``valid``, with the blocks; where that is.
+
+        Where none is kept any more it is the last checkpoint of what the sequence computed, or its
+        start.
+        """
+        kept, table, blocks = sequence.states, sequence.blocks, self._blocks
+        while True:
+            kept.cut(self._pool, valid)
+            if not kept.states:
+                for index in range(min(valid // blocks.block_size, len(table.chain)), 0, -1):
+                    prefix = table.chain[index - 1]
+                    if prefix.checkpoint:
+                        kept.start(self._pool, prefix, index * blocks.block_size)
+                        break
+            position = kept.end
+            if position >= len(table.chain) * blocks.block_size:
+                return position
+            valid = blocks.truncate(table, position)
+            if valid == position:
+                return position
+
+    def settle(self, sequence: Sequence) -> None:
+        """After a commit: what was planned are checkpoints now; let go of what is not needed."""
+        kept, computed = sequence.states, sequence.computed
+        for state in kept:
+            if state.planned and state.position <= computed:
+                state.planned = False
+                prefix = sequence.blocks.chain[state.position // self._blocks.block_size - 1]
+                self._pool.register(prefix, state.slot)
+        if sequence.state is None:
+            kept.keep_newest(self._pool, computed)
+        else:
+            floor = min(sequence.answer_start, len(sequence.tokens) - 1)
+            kept.thin(self._pool, computed, floor)
+
+    def cut(self, sequence: Sequence) -> None:
+        """What was saved behind what is computed stands for other tokens."""
+        sequence.states.cut(self._pool, sequence.computed)
+
+    def free(self, sequence: Sequence) -> None:
+        """It runs no more."""
+        sequence.states.free(self._pool)
+
+    def is_coming(self, sequence: Sequence, found: int, running: Seq[Sequence]) -> bool:
+        """Whether a running sequence is about to save a checkpoint of a longer prefix.
+
+        ``found`` tokens of it were matched. One that has yet to compute what both begin with is
+        made to save where they part.
+        """
+        size, tokens = self._blocks.block_size, sequence.tokens
+        end = found + size
+        if not self._blocks.share_prefixes or end >= len(tokens):
+            return False
+        coming = False
+        for other in running:
+            most = min(other.answer_start, len(tokens) - 1)
+            if other.request.scope != sequence.request.scope or other.computed >= most:
+                continue
+            if other.tokens[:end] != tokens[:end]:
+                continue
+            border = end
+            while border + size <= most and _agree(other.tokens, tokens, border, border + size):
+                border += size
+            if border > other.launched:
+                other.states.want(border)
+            coming = coming or other.states.is_coming(max(found, other.computed), border)
+        return coming
+
+    def _overwrites(self, sequence: Sequence, end: int) -> bool:
+        """Whether a span up to ``end`` saves to the slot it reads: nothing falls back behind it."""
+        newest = sequence.states.newest
+        return (
+            newest is not None
+            and not newest.planned
+            and (sequence.state is None or end < sequence.answer_start)
+            and self._pool.may_overwrite(newest.slot)
+        )
+
+    def _has_free(self, count: int, running: Seq[Sequence]) -> bool:
+        """Whether so many are free and not promised; sequences give up what they can for it."""
+        pool = self._pool
+        if pool.num_free - self._promised >= count:
+            return True
+        if self._all_given_up:
+            return False
+        for sequence in reversed(running):
+            kept = sequence.states
+            kept.keep_least(pool, kept.end if sequence.state is None else sequence.computed)
+            if pool.num_free - self._promised >= count:
+                return True
+        self._all_given_up = True
+        return False
+
+    def check_integrity(self, running: Seq[Sequence]) -> None:
+        """Assert every invariant. Costs O(slots); for tests."""
+        self._pool.check_integrity([sequence.states for sequence in running])
+        for sequence in running:
+            positions = [state.position for state in sequence.states]
+            assert positions == sorted(set(positions))
+            assert sequence.states.end == sequence.launched, "the next span could not go on"
+            if sequence.state is not None and sequence.computed >= sequence.answer_start:
+                assert sequence.computed in positions, "it could not go back to what is computed"
+
+
+def _least(sequence: Sequence) -> int:
+    """Slots that a sequence has to have in a step: where tokens may be taken back, two."""
+    return 1 if sequence.state is None else 2
+
+
+def _agree(one: Seq[int], other: Seq[int], start: int, end: int) -> bool:
+    return one[start:end] == other[start:end]

@@ -1,0 +1,146 @@
+"""``/v1/models``: the model and its adapters; and the calls that load and unload those.
+
+Loading is vLLM's call (``POST /v1/load_lora_adapter``), unloading vLLM's or OpenAI's own for a
+model that was tuned (``DELETE /v1/models/{model}``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from fastapi import APIRouter, Response
+from fastapi.responses import JSONResponse
+from pydantic import Field
+
+from app.core.errors import InvalidRequest
+from app.http.config import ApiConfig
+from app.http.endpoint import Endpoint
+from app.http.models import ServedModel, ServedModels
+from app.http.openapi import Shape, tells
+from app.http.requests.wire import Body, NotServed
+from app.serving.adapters import NAME, Adapters
+from app.serving.admission import Ticket
+from app.serving.service import GenerationService
+from app.serving.timeline import Timeline
+
+LOAD = "/v1/load_lora_adapter"
+UNLOAD = "/v1/unload_lora_adapter"
+
+_ERRORS = (400, 404, 413, 429, 503, 504)
+
+AdapterName = Annotated[str, Field(pattern=NAME)]
+
+
+class LoadAdapter(Body):
+    not_served: ClassVar[NotServed] = {"load_inplace": (None, False)}
+
+    lora_name: AdapterName
+    """Requests give it as ``base:lora_name``."""
+    lora_path: Annotated[str, Field(min_length=1, max_length=1024)]
+    """A folder inside the one that adapters are loaded from."""
+
+
+class UnloadAdapter(Body):
+    not_served: ClassVar[NotServed] = {"lora_int_id": (None,)}
+
+    lora_name: AdapterName
+
+
+class ModelObject(Shape):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    root: str
+    """The base model, or where an adapter was loaded from."""
+    parent: str | None
+    """The base model of an adapter."""
+    max_model_len: int
+
+
+class ModelList(Shape):
+    object: Literal["list"]
+    data: list[ModelObject]
+
+
+class DeletedModel(Shape):
+    id: str
+    object: Literal["model"]
+    deleted: Literal[True]
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    name: str
+    path: str
+
+
+def models_router(service: GenerationService, config: ApiConfig, models: ServedModels) -> APIRouter:
+    router = APIRouter()
+    adapters = service.adapters
+
+    def described(model: ServedModel) -> dict[str, Any]:
+        return {
+            "id": model.id,
+            "object": "model",
+            "created": model.created,
+            "owned_by": "leapjson",
+            "root": model.root,
+            "parent": model.parent,
+            "max_model_len": config.max_model_len,
+        }
+
+    @router.get("/v1/models", openapi_extra=tells("The models that are served", ModelList))
+    async def list_models() -> dict[str, Any]:
+        return {"object": "list", "data": [described(model) for model in models.all()]}
+
+    @router.get(
+        "/v1/models/{model:path}",
+        openapi_extra=tells("A model by its name", ModelObject, errors=[404]),
+    )
+    async def retrieve_model(model: str) -> dict[str, Any]:
+        return described(models.find(model))
+
+    @router.delete(
+        "/v1/models/{model:path}",
+        openapi_extra=tells("Unload an adapter", DeletedModel, errors=[400, 404]),
+    )
+    async def delete_model(model: str) -> dict[str, Any]:
+        return await _unload(adapters, models.find(model))
+
+    def parse_load(body: Mapping[str, Any], request_id: str) -> _Load:
+        asked = LoadAdapter.read(body)
+        return _Load(asked.lora_name, asked.lora_path)
+
+    async def load(call: _Load, timeline: Timeline, ticket: Ticket) -> Response:
+        adapter = await adapters.load(call.name, call.path)
+        timeline.end(status=200, finish_reason="stop")
+        return JSONResponse(described(models.of(adapter)))
+
+    def parse_unload(body: Mapping[str, Any], request_id: str) -> ServedModel:
+        return models.find(f"{models.base.id}:{UnloadAdapter.read(body).lora_name}")
+
+    async def unload(model: ServedModel, timeline: Timeline, ticket: Ticket) -> Response:
+        answer = await _unload(adapters, model)
+        timeline.end(status=200, finish_reason="stop")
+        return JSONResponse(answer)
+
+    loading = Endpoint(LOAD, service, config, parse=parse_load, respond=load)
+    operation = tells("Load an adapter", ModelObject, bodies=[LoadAdapter], errors=_ERRORS)
+    router.post(LOAD, openapi_extra=operation)(loading.answer)
+    unloading = Endpoint(UNLOAD, service, config, parse=parse_unload, respond=unload)
+    operation = tells("Unload an adapter", DeletedModel, bodies=[UnloadAdapter], errors=_ERRORS)
+    router.post(UNLOAD, openapi_extra=operation)(unloading.answer)
+    return router
+
+
+async def _unload(adapters: Adapters, model: ServedModel) -> dict[str, Any]:
+    """Returns when the last answer that uses it has ended."""
+    if model.adapter is None:
+        raise InvalidRequest(
+            f"{model.id!r} is the base model; adapters alone can be unloaded", param="model"
+        )
+    await adapters.unload(model.adapter)
+    return {"id": model.id, "object": "model", "deleted": True}

@@ -1,0 +1,64 @@
+"""Adapters' products on the CPU: of each adapter in a step the rows that are its own.
+
+Rows of the base model are never touched, and a step without adapters costs nothing but asking. In
+bfloat16 products are by the loops of ``kernels.panels`` where those run, in which a row does not
+depend on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from app.model.adapters.peft import Pair
+from app.model.adapters.rows import AdapterRows, adapter_rows
+from app.model.adapters.targets import Product
+from app.model.cpu.layers import CpuTeam, PanelLinear
+
+_EVEN = 2
+"""Inputs of a product in panels are in pairs."""
+
+
+def team_of(model: nn.Module) -> CpuTeam | None:
+    """The threads that the model's products are by; None: they are torch's."""
+    panels = (module for module in model.modules() if isinstance(module, PanelLinear))
+    return next((each.team for each in panels), None)
+
+
+class CpuBank:
+    """See ``Bank``; for one module."""
+
+    def __init__(self, dtype: torch.dtype, workers: CpuTeam | None) -> None:
+        """With ``workers`` products are by their loops."""
+        self._dtype = dtype
+        self._workers = workers
+        self._products: dict[int, tuple[Product, Product]] = {}
+
+    def put(self, slot: int, pairs: Sequence[Pair | None]) -> None:
+        (pair,) = pairs
+        self._products.pop(slot, None)
+        if pair is not None:
+            odd = pair.rank % _EVEN
+            a = nn.functional.pad(pair.a, (0, 0, 0, odd))
+            b = nn.functional.pad(pair.b, (0, odd))
+            self._products[slot] = (self._product(a), self._product(b))
+
+    def add(self, x: Tensor, out: Tensor, adapters: AdapterRows) -> None:
+        for slot, rows in adapters:
+            if (products := self._products.get(slot)) is not None:
+                a, b = products
+                out[rows] += b(a(x[rows]))
+
+    def adapters(self, slots: Sequence[int]) -> AdapterRows:
+        return adapter_rows(np.array(slots, dtype=np.int64))
+
+    def _product(self, weight: Tensor) -> Product:
+        width, depth = weight.shape
+        linear = nn.Linear(depth, width, bias=False, dtype=self._dtype)
+        linear.weight = nn.Parameter(weight.to(self._dtype), requires_grad=False)
+        if self._workers is None or depth % _EVEN:
+            return linear
+        return PanelLinear(linear, self._workers)

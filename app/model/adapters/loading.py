@@ -1,0 +1,57 @@
+"""Adapters as the server starts: their slots for a model, and those that are loaded with it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from transformers import PreTrainedModel
+
+from app.core.errors import InvalidAdapter, UnsupportedModel
+from app.model.adapters.slots import AdapterSlots
+from app.model.adapters.targets import Bank, Target
+from app.model.attention import AttentionRoute
+from app.model.config import AdaptersConfig
+
+_log = logging.getLogger(__name__)
+
+
+def make_slots(
+    model: PreTrainedModel, route: AttentionRoute, config: AdaptersConfig | None
+) -> AdapterSlots | None:
+    """``model`` as it was loaded, with no layer fused. None: no adapters are wanted."""
+    if config is None:
+        return None
+
+    def make_bank(model: PreTrainedModel, targets: Sequence[Target]) -> Bank:
+        if model.device.type == "cpu":
+            from app.model.adapters.cpu import CpuBank, team_of
+
+            return CpuBank(model.dtype, team_of(model))
+        # Imported where it is needed: triton is there with CUDA builds of torch only.
+        from app.model.cuda.adapters import CudaBank
+
+        return CudaBank(
+            targets,
+            count=config.count,
+            rank=config.rank,
+            dtype=model.dtype,
+            device=model.device,
+        )
+
+    return AdapterSlots(model, route, count=config.count, rank=config.rank, make_bank=make_bank)
+
+
+def fill_slots(slots: AdapterSlots, config: AdaptersConfig) -> None:
+    """Load the adapters that are named, in their order, into slots 1 and up.
+
+    Raises ``UnsupportedModel`` that names the one that is wrong.
+    """
+    for slot, (name, place) in enumerate(config.named.items(), start=1):
+        try:
+            weights = slots.read(place)
+        except InvalidAdapter as error:
+            raise UnsupportedModel(f"the adapter {name} in {place}: {error}") from error
+        slots.put(slot, weights)
+        slots.identities[slot] = weights.identity
+        _log.info("adapter loaded", extra={"adapter": name, "rank": weights.rank})

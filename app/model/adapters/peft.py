@@ -1,0 +1,201 @@
+"""An adapter's files, as peft saves them: ``adapter_config.json``, ``adapter_model.safetensors``.
+
+The weights say which modules they are for; the configuration says how they are scaled, and that
+nothing else belongs to them. What would change the forward pass in a way that is not built is
+refused by name, and so is a field that is not known to be harmless.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from app.core.errors import InvalidAdapter
+
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
+
+_READ = frozenset(
+    {
+        "alpha_pattern", "exclude_modules", "init_lora_weights", "layers_pattern",
+        "layers_to_transform", "lora_alpha", "peft_type", "r", "rank_pattern", "target_modules",
+        "use_rslora",
+    }
+)  # fmt: skip
+_HARMLESS = frozenset(
+    {
+        # About training, or about how the first weights were made.
+        "corda_config", "eva_config", "inference_mode", "loftq_config", "lora_dropout",
+        "lora_ga_config", "revision", "runtime_config",
+        # About files and versions; fan_in_fan_out is about merging into a transposed weight.
+        "auto_mapping", "base_model_name_or_path", "ensure_weight_tying", "fan_in_fan_out",
+        "megatron_core", "peft_version", "qalora_group_size", "task_type",
+    }
+)  # fmt: skip
+_INITS = (None, True, False, "gaussian", "eva", "orthogonal")
+"""Ways to make the first weights that leave the base model's as they are. Others (pissa, loftq,
+...) train beside a changed model, unless peft's converter wrote the adapter."""
+_NOTHING: tuple[Any, ...] = (None, False, "none", [], {})
+"""Values of any other field that ask for nothing."""
+
+_PREFIX = "base_model.model."
+_KEY = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])\.weight")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What is added to one module's result for an input x [K]: ``b (a x)``."""
+
+    a: Tensor
+    """Shape [rank, K]."""
+    b: Tensor
+    """Shape [N, rank], in float32, the scale multiplied in."""
+
+    @property
+    def rank(self) -> int:
+        return len(self.a)
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterWeights:
+    """A whole adapter in host memory."""
+
+    pairs: Mapping[str, Pair]
+    """By the name of a module, as in the base model."""
+    wanted: Sequence[re.Pattern[str]]
+    """What modules the configuration names: each of them has weights if any of these matches."""
+    identity: str
+
+    @property
+    def rank(self) -> int:
+        """The largest."""
+        return max(pair.rank for pair in self.pairs.values())
+
+
+def read_adapter(place: str) -> AdapterWeights:
+    """Read a folder, or what the Hub has under that name. Raises ``InvalidAdapter``.
+
+    Costs a copy of the weights in float32.
+    """
+    folder = _folder(place)
+    data = _bytes(folder / CONFIG)
+    config = _config(data)
+    pairs, digest = _pairs(folder / WEIGHTS, config)
+    digest.update(data)
+    return AdapterWeights(pairs, _wanted(config), digest.hexdigest())
+
+
+def _folder(place: str) -> Path:
+    if Path(place).is_dir():
+        return Path(place)
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(place, allow_patterns=[CONFIG, WEIGHTS]))
+    except (OSError, ValueError) as error:
+        raise InvalidAdapter(f"{place} is no folder, nor found on the Hub: {error}") from error
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidAdapter(f"{path.name} cannot be read: {error.strerror}") from error
+
+
+def _config(data: bytes) -> dict[str, Any]:
+    try:
+        config = json.loads(data)
+    except ValueError as error:
+        raise InvalidAdapter(f"{CONFIG} is not JSON: {error}") from error
+    if not isinstance(config, dict) or config.get("peft_type") != "LORA":
+        raise InvalidAdapter(f"{CONFIG} is not one of a LoRA: peft_type has to be LORA")
+    for name, value in config.items():
+        if name not in _READ | _HARMLESS and value not in _NOTHING:
+            raise InvalidAdapter(f"{name} is {value!r} in {CONFIG}, which is not supported")
+    if config.get("init_lora_weights") not in _INITS:
+        raise InvalidAdapter(
+            f"init_lora_weights is {config['init_lora_weights']!r}, which changes the base model; "
+            "have peft convert the adapter (path_initial_model_for_weight_conversion)"
+        )
+    for name in ("r", "lora_alpha"):
+        if type(config.get(name)) not in (int, float) or not config[name] > 0:
+            raise InvalidAdapter(f"{CONFIG} has no {name} above 0")
+    for name in ("rank_pattern", "alpha_pattern"):
+        if not isinstance(config.setdefault(name, {}) or {}, dict):
+            raise InvalidAdapter(f"{name} in {CONFIG} is not an object")
+    return config
+
+
+def _wanted(config: Mapping[str, Any]) -> list[re.Pattern[str]]:
+    """What ``target_modules`` matches, where that alone says which modules are adapted."""
+    if any(config.get(name) for name in ("exclude_modules", "layers_to_transform")):
+        return []
+    asked = config.get("target_modules")
+    if isinstance(asked, str):
+        return [] if asked == "all-linear" else [_compiled(asked)]
+    return [re.compile(rf"(.*\.)?{re.escape(name)}") for name in asked or ()]
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise InvalidAdapter(f"{CONFIG} has a pattern {pattern!r} that is none: {error}") from error
+
+
+def _pairs(path: Path, config: Mapping[str, Any]) -> tuple[dict[str, Pair], Any]:
+    """The pairs by module, and a digest of the weights."""
+    digest = blake2b(digest_size=16)
+    parts: dict[str, dict[str, Tensor]] = {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            for key in sorted(file.keys()):
+                found = _KEY.fullmatch(key.removeprefix(_PREFIX))
+                if found is None:
+                    raise InvalidAdapter(f"{WEIGHTS} has {key}, which is not supported")
+                tensor = file.get_tensor(key)
+                digest.update(f"{key} {tensor.dtype} {[*tensor.shape]}\n".encode())
+                digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+                tensor = tensor.float()
+                if not tensor.isfinite().all():
+                    raise InvalidAdapter(f"{key} has numbers that are not finite")
+                parts.setdefault(found["module"], {})[found["part"]] = tensor
+    except (OSError, SafetensorError) as error:
+        raise InvalidAdapter(f"{WEIGHTS} cannot be read: {error}") from error
+    if not parts:
+        raise InvalidAdapter(f"{WEIGHTS} has no weights")
+    return {module: _pair(module, both, config) for module, both in parts.items()}, digest
+
+
+def _pair(module: str, parts: Mapping[str, Tensor], config: Mapping[str, Any]) -> Pair:
+    for part in ("A", "B"):
+        if part not in parts:
+            raise InvalidAdapter(f"{module} has no lora_{part}")
+    a, b = parts["A"], parts["B"]
+    rank = int(_of_module(config["rank_pattern"], module, config["r"]))
+    if a.ndim != 2 or b.ndim != 2 or len(a) != rank or b.shape[1] != rank:
+        raise InvalidAdapter(
+            f"{module}: lora_A is {[*a.shape]} and lora_B {[*b.shape]}, but the rank is {rank}"
+        )
+    alpha = _of_module(config["alpha_pattern"], module, config["lora_alpha"])
+    scale = alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
+    return Pair(a, b * scale)
+
+
+def _of_module(patterns: Mapping[str, float] | None, module: str, default: float) -> float:
+    """The value whose pattern matches first: a pattern matches the end of a module's name."""
+    for pattern, value in (patterns or {}).items():
+        if _compiled(rf"(.*\.)?({pattern})").fullmatch(module):
+            return value
+    return default

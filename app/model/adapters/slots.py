@@ -1,0 +1,157 @@
+"""Room for the adapters of one model: so many slots, in a bank for each product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from app.core.errors import InvalidAdapter, UnsupportedModel
+from app.model.adapters.peft import AdapterWeights, Pair, read_adapter
+from app.model.adapters.targets import (
+    AdaptedProduct,
+    Bank,
+    Product,
+    Target,
+    add_to_results,
+    find_targets,
+    rows_seen,
+)
+from app.model.attention import AttentionRoute
+
+_TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.01, torch.bfloat16: 0.05}
+"""Largest relative error of what a bank adds to a row."""
+
+_MOST_NAMED = 5
+"""Names of modules in an error."""
+
+
+class AdapterSlots:
+    """What is loaded. Only the engine's thread calls ``put``; ``read`` is for any."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        route: AttentionRoute,
+        *,
+        count: int,
+        rank: int,
+        make_bank: Callable[[PreTrainedModel, Sequence[Target]], Bank],
+    ) -> None:
+        """``model`` as it was loaded. ``count`` adapters of at most ``rank`` have room."""
+        self.count = count
+        self.rank = rank
+        self._model = model
+        self._route = route
+        self._make_bank = make_bank
+        self._targets = find_targets(model)
+        self.identities: dict[int, str] = {}
+        """Of the adapters that were loaded with the model, by slot."""
+        self._banks: dict[tuple[str, ...], Bank] = {}
+        """By the modules whose results they add to."""
+
+    @property
+    def modules(self) -> Mapping[str, Target]:
+        """What an adapter may be for."""
+        return self._targets
+
+    def beside(self, product: Product, names: Sequence[str]) -> Product:
+        """``product`` with what adapters add; modules of these ``names`` have its columns."""
+        return AdaptedProduct(product, self._bank(tuple(names)), self._route)
+
+    def attach(self, run: Callable[[], object]) -> None:
+        """Have the modules that no fused layer has taken in add what adapters bring.
+
+        ``run`` computes some step: modules that do not see each of its tokens, once, cannot be
+        adapted.
+        """
+        taken = {name for names in self._banks for name in names}
+        modules = dict(self._model.named_modules())
+        left = {name: modules[name] for name in self._targets if name not in taken}
+        with rows_seen(left) as seen:
+            run()
+        tokens = max([rows for calls in seen.values() for rows in calls], default=0)
+        for name, module in left.items():
+            if seen[name] == [tokens]:
+                add_to_results(module, self._bank((name,)), self._route)
+            else:
+                del self._targets[name]
+
+    def read(self, place: str) -> AdapterWeights:
+        """Read an adapter and check that it fits. Raises ``InvalidAdapter``."""
+        weights = read_adapter(place)
+        if weights.rank > self.rank:
+            raise InvalidAdapter(
+                f"its rank is {weights.rank} and there is room for {self.rank}; raise "
+                "max_adapter_rank"
+            )
+        for name, pair in weights.pairs.items():
+            self._check(name, pair)
+        wanted = [
+            name for name in self._targets if any(each.fullmatch(name) for each in weights.wanted)
+        ]
+        if missing := [name for name in wanted if name not in weights.pairs]:
+            raise InvalidAdapter(f"target_modules name {_some(missing)}, which have no weights")
+        return weights
+
+    def put(self, slot: int, weights: AdapterWeights) -> None:
+        """Fill a slot, 1 to ``count``, that no sequence in the engine has. What is added there is
+        compared with plain products; raises ``UnsupportedModel``."""
+        assert 1 <= slot <= self.count
+        compared: set[tuple[int, ...]] = set()
+        for names, bank in self._banks.items():
+            pairs = [weights.pairs.get(name) for name in names]
+            bank.put(slot, pairs)
+            shape = tuple(0 if pair is None else pair.b.numel() for pair in pairs)
+            if any(shape) and shape not in compared:
+                compared.add(shape)
+                self._compare(bank, slot, names, pairs)
+
+    def _bank(self, names: tuple[str, ...]) -> Bank:
+        bank = self._make_bank(self._model, [self._targets[name] for name in names])
+        self._banks[names] = bank
+        return bank
+
+    def _check(self, name: str, pair: Pair) -> None:
+        target = self._targets.get(name)
+        if target is None:
+            raise InvalidAdapter(
+                f"it adapts {name}, which this model does not have or which cannot be adapted; "
+                f"what can be is {_some([*self._targets])}"
+            )
+        shape = (pair.a.shape[1], pair.b.shape[0])
+        if shape != (target.depth, target.width):
+            raise InvalidAdapter(
+                f"{name}: lora_A takes {shape[0]} numbers and lora_B gives {shape[1]}, but the "
+                f"module takes {target.depth} and gives {target.width}"
+            )
+
+    @torch.inference_mode()
+    def _compare(
+        self, bank: Bank, slot: int, names: Sequence[str], pairs: Sequence[Pair | None]
+    ) -> None:
+        """What a bank adds, to a row with the adapter beside one without, with plain products."""
+        model, targets = self._model, [self._targets[name] for name in names]
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(2, targets[0].depth, generator=generator).to(model.dtype)
+        found = x.new_zeros(2, sum(target.width for target in targets)).to(model.device)
+        bank.add(x.to(model.device), found, bank.adapters([0, slot]))
+        expected = [_plain(x[1].float(), *each) for each in zip(pairs, targets, strict=True)]
+        row, wanted = found[1].float().cpu(), torch.cat(expected)
+        error = float((row - wanted).norm() / wanted.norm().clamp_min(1e-30))
+        if not error <= _TOLERANCE[model.dtype] or found[0].any():
+            raise UnsupportedModel(
+                f"what an adapter adds to {_some(names)} is not what plain products give "
+                f"(relative error {error:.2g})"
+            )
+
+
+def _plain(x: Tensor, pair: Pair | None, target: Target) -> Tensor:
+    return x.new_zeros(target.width) if pair is None else pair.b @ (pair.a @ x)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,106 @@
+"""Modules that an adapter can be for, and what adds to their results.
+
+A module qualifies if it multiplies every token of a step by one weight, once. Experts see some of
+the tokens, and the output layer those rows alone whose logits are wanted: they do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from app.model.adapters.peft import Pair
+from app.model.attention import AttentionRoute
+
+Product = Callable[[Tensor], Tensor]
+"""[T, K] -> [T, N]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A module's weight."""
+
+    depth: int
+    """Numbers of an input."""
+    width: int
+    """Numbers of a result."""
+
+
+class Bank(Protocol):
+    """What all loaded adapters add to one product, of whose columns modules have consecutive ones.
+
+    Whose the rows of a step are is said by its attention's ``adapters``, in a form that the banks
+    of its device take.
+    """
+
+    def put(self, slot: int, pairs: Sequence[Pair | None]) -> None:
+        """Fill a slot: a pair for each module, or None. What the slot held is gone."""
+
+    def add(self, x: Tensor, out: Tensor, adapters: Any) -> None:
+        """Add to ``out`` [T, N] what each token's adapter makes of ``x`` [T, K]."""
+
+    def adapters(self, slots: Sequence[int]) -> Any:
+        """What ``add`` takes where each row's slot is one of these."""
+
+
+def find_targets(model: PreTrainedModel) -> dict[str, Target]:
+    """By name. Of a model as it was loaded: later, layers may have been fused."""
+    output = model.get_output_embeddings()
+    return {
+        name: target
+        for name, module in model.named_modules()
+        if module is not output and ".experts." not in name and (target := _target(module))
+    }
+
+
+def _target(module: nn.Module) -> Target | None:
+    if isinstance(module, Conv1D):
+        return Target(*module.weight.shape)
+    depth, width = getattr(module, "in_features", None), getattr(module, "out_features", None)
+    return Target(depth, width) if isinstance(depth, int) and isinstance(width, int) else None
+
+
+def add_to_results(module: nn.Module, bank: Bank, route: AttentionRoute) -> None:
+    """Have what ``module`` gives be with ``bank``'s part from now on."""
+
+    def add(_: Any, inputs: tuple[Tensor, ...], out: Tensor) -> None:
+        attention: Any = route.target
+        x = inputs[0]
+        bank.add(x.reshape(-1, x.shape[-1]), out.view(-1, out.shape[-1]), attention.adapters)
+
+    module.register_forward_hook(add)
+
+
+class AdaptedProduct:
+    """A product of a fused layer, with ``bank``'s part."""
+
+    def __init__(self, product: Product, bank: Bank, route: AttentionRoute) -> None:
+        self._product, self._bank, self._route = product, bank, route
+
+    def __call__(self, x: Tensor) -> Tensor:
+        attention: Any = self._route.target
+        out = self._product(x)
+        self._bank.add(x, out, attention.adapters)
+        return out
+
+
+@contextmanager
+def rows_seen(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, list[int]]]:
+    """By name, how many rows each call of these modules has had so far."""
+    seen: dict[str, list[int]] = {name: [] for name in modules}
+
+    def note(name: str) -> Callable[[Any, tuple[Tensor, ...], Tensor], None]:
+        return lambda _, inputs, out: seen[name].append(inputs[0][..., 0].numel())
+
+    handles = [each.register_forward_hook(note(name)) for name, each in modules.items()]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,206 @@
+"""Weights of 8 and 4 bits: as rows of codes, and in panels of 64 outputs for the loops.
+
+What is multiplied is a *code* times the scale of its group of inputs, less the group's minimum::
+
+    weight [N, K]  ->  codes, scales [N, K / group], minima [N, K / group] or none
+
+    8 bits: a byte of an input, its value + 128          weight = (code - 128) * scale
+    4 bits: a byte of two inputs of 32, i and i + 16,    weight = (code - 8) * scale,
+            the first one in the lower half                       or code * scale - minimum
+
+which are the bytes of GGUF's Q8_0 (its sign bit turned), Q4_0, Q4_1 and, unpacked, its k-quants.
+A panel is cut into blocks of 32 inputs, which lie one behind the other as they are read::
+
+    panels [N / 64, K / 32, block bytes], a block of
+        words   [8 (8 bits) or 4 (4 bits), 64 outputs]   int32: four bytes of codes of one output
+        scales  [32 / group, 64 outputs]                 float16
+        minima  [64 outputs]                             float16, where there are any
+
+with groups of 16 the first half of the words before its scales, then the other half. So a weight
+that is stored so is never rounded again: its codes, scales and minima are only moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from app.model.cpu.kernels.panels import WIDTH
+
+BLOCK = 32
+"""Inputs of a block."""
+
+_ROWS_AT_ONCE = 4096
+"""Rows of a weight that are widened to float32 at a time."""
+
+
+class PanelKind(NamedTuple):
+    """How a weight is stored, see above."""
+
+    bits: int
+    group: int = BLOCK
+    """Inputs that share a scale: 32, or 16 with 8 bits."""
+    minima: bool = False
+    """Of 4 bits in groups of 32: a minimum a group."""
+
+    @property
+    def name(self) -> str:
+        """Of a weight so stored, for people."""
+        return f"int{self.bits} by {self.group}" + (" with minima" if self.minima else "")
+
+    @property
+    def block_bytes(self) -> int:
+        heads = BLOCK // self.group + self.minima
+        return WIDTH * (BLOCK * self.bits // 8 + 2 * heads)
+
+
+INT8 = PanelKind(8)
+"""Q8_0."""
+INT4 = PanelKind(4)
+"""Q4_0."""
+INT4_MINIMA = PanelKind(4, minima=True)
+"""Q4_1, Q4_K; AWQ and GPTQ, whose zero point times its scale is a minimum."""
+INT8_HALVES = PanelKind(8, group=16)
+"""Q6_K, whose 6 bits have a scale for 16 inputs."""
+KINDS = (INT8, INT4, INT4_MINIMA, INT8_HALVES)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedWeight:
+    """A weight [N, K] by rows; K is a multiple of 32."""
+
+    kind: PanelKind
+    codes: Tensor
+    """uint8, [N, K] or, of 4 bits, [N, K / 2]."""
+    scales: Tensor
+    """float16, [N, K / group]."""
+    minima: Tensor | None = None
+    """float16, [N, K / 32]."""
+
+    @property
+    def outputs(self) -> int:
+        return len(self.codes)
+
+    @property
+    def inputs(self) -> int:
+        return self.codes.shape[1] * 8 // self.kind.bits
+
+    @property
+    def nbytes(self) -> int:
+        return (
+            self.codes.nbytes
+            + self.scales.nbytes
+            + (0 if self.minima is None else self.minima.nbytes)
+        )
+
+
+def fits(inputs: int) -> bool:
+    """Whether a weight of so many inputs can be stored so."""
+    return inputs > 0 and inputs % BLOCK == 0
+
+
+def quantize(weight: Tensor, kind: PanelKind) -> QuantizedWeight:
+    """Round ``weight`` [N, K] by the rule of Q8_0 or Q4_0; ``kind`` is ``INT8`` or ``INT4``.
+
+    Scales are the largest value by 127, or the value of the largest size by -8, which becomes
+    exact; ties of rounding go to the even code.
+    """
+    assert kind in (INT8, INT4), "only these have a rule of their own"
+    parts = [_quantize(rows, kind) for rows in torch.split(weight, _ROWS_AT_ONCE)]
+    codes, scales = (torch.cat(part) for part in zip(*parts, strict=True))
+    return QuantizedWeight(kind, codes, scales)
+
+
+def _quantize(rows: Tensor, kind: PanelKind) -> tuple[Tensor, Tensor]:
+    groups = rows.detach().float().view(len(rows), -1, BLOCK)
+    middle = 1 << kind.bits - 1
+    if kind == INT8:
+        scales = groups.abs().amax(-1) / 127
+    else:
+        largest = groups.abs().argmax(-1, keepdim=True)
+        scales = groups.gather(-1, largest).squeeze(-1) / -middle
+    inverse = torch.where(scales == 0, 0, 1 / scales)
+    codes = (groups * inverse.unsqueeze(-1)).round_().add_(middle).clamp_(0, 2 * middle - 1)
+    codes = codes.to(torch.uint8)
+    if kind == INT4:
+        codes = codes[..., : BLOCK // 2] | codes[..., BLOCK // 2 :] << 4
+    return codes.flatten(1), scales.half()
+
+
+def dequantize(weight: QuantizedWeight, dtype: torch.dtype = torch.float32) -> Tensor:
+    """[N, K], worked out in float32 and rounded to ``dtype`` once."""
+    kind, count = weight.kind, weight.outputs
+    out = torch.empty(count, weight.inputs, dtype=dtype)
+    for first in range(0, count, _ROWS_AT_ONCE):
+        rows = slice(first, first + _ROWS_AT_ONCE)
+        codes = weight.codes[rows]
+        if kind.bits == 4:
+            halves = codes.view(len(codes), -1, BLOCK // 2)
+            codes = torch.cat([halves & 15, halves >> 4], dim=-1)
+        values = codes.float().view(len(codes), -1, kind.group)
+        scales = weight.scales[rows].float().unsqueeze(-1)
+        if weight.minima is None:
+            values.sub_(1 << kind.bits - 1).mul_(scales)
+        else:
+            values.mul_(scales).sub_(weight.minima[rows].float().unsqueeze(-1))
+        out[rows] = values.flatten(1)
+    return out
+
+
+def join(parts: list[QuantizedWeight]) -> QuantizedWeight:
+    """Weights of one kind, one below the other."""
+    kind = parts[0].kind
+    assert all(part.kind == kind for part in parts), "weights of one kind alone can be joined"
+    minima = [part.minima for part in parts if part.minima is not None]
+    return QuantizedWeight(
+        kind,
+        torch.cat([part.codes for part in parts]),
+        torch.cat([part.scales for part in parts]),
+        torch.cat(minima) if minima else None,
+    )
+
+
+def map_rows(choose: Callable[[Tensor], Tensor], weight: QuantizedWeight) -> QuantizedWeight:
+    """What ``choose``, which takes or orders rows, gives of each part."""
+    minima = None if weight.minima is None else choose(weight.minima)
+    return QuantizedWeight(weight.kind, choose(weight.codes), choose(weight.scales), minima)
+
+
+def pack(weight: QuantizedWeight) -> Tensor:
+    """Panels, uint8; N is filled up with scales of zero."""
+    kind, blocks = weight.kind, weight.inputs // BLOCK
+    more = -weight.outputs % WIDTH
+    panels = (weight.outputs + more) // WIDTH
+    halves = BLOCK // kind.group
+    words = F.pad(weight.codes, (0, 0, 0, more)).view(torch.int32)
+    words = words.view(panels, WIDTH, blocks, halves, -1).permute(0, 2, 3, 4, 1)
+    scales = F.pad(weight.scales, (0, 0, 0, more)).view(panels, WIDTH, blocks, halves, 1)
+    parts = [
+        words.contiguous().view(torch.uint8).flatten(3),
+        scales.permute(0, 2, 3, 4, 1).contiguous().view(torch.uint8).flatten(3),
+    ]
+    if weight.minima is not None:
+        minima = F.pad(weight.minima, (0, 0, 0, more)).view(panels, WIDTH, blocks, 1, 1)
+        parts.append(minima.permute(0, 2, 3, 4, 1).contiguous().view(torch.uint8).flatten(3))
+    return torch.cat(parts, dim=-1).flatten(2)
+
+
+def from_q8_0(blocks: Tensor) -> QuantizedWeight:
+    """GGUF's blocks [N, K / 32 * 34], uint8: a scale (float16) and 32 int8 each."""
+    rows = blocks.view(len(blocks), -1, 2 + BLOCK)
+    return QuantizedWeight(INT8, (rows[..., 2:] ^ 0x80).flatten(1), _scales(rows))
+
+
+def from_q4_0(blocks: Tensor) -> QuantizedWeight:
+    """GGUF's blocks [N, K / 32 * 18], uint8: a scale (float16) and 16 bytes of codes each."""
+    rows = blocks.view(len(blocks), -1, 2 + BLOCK // 2)
+    return QuantizedWeight(INT4, rows[..., 2:].flatten(1), _scales(rows))
+
+
+def _scales(rows: Tensor) -> Tensor:
+    return rows[..., :2].contiguous().view(torch.float16).squeeze(-1)

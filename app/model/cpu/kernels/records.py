@@ -1,0 +1,63 @@
+"""What the threads of a team read: records of numbers and addresses, since they run no Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from app.model.cpu.kernels.compiled import compiled
+from app.model.cpu.kernels.llvm import I8, of_integers, pointer
+
+Records = NDArray[Any]
+
+
+def _record(*names: str, floats: tuple[str, ...] = ()) -> np.dtype[Any]:
+    return np.dtype([(name, np.int64) for name in names] + [(name, np.float64) for name in floats])
+
+
+JOB = _record(
+    "run", "layers", "step", "rounded", "kind", "items", "layer", "rows", "blocks",
+    "x", "weight", "residual", "out", "pitch",
+)  # fmt: skip
+"""The function that does an item, the addresses of all layers, of the step and of memory for
+rounded rows, and the job: ``pitch`` is from row to row of ``out`` and ``residual``, in numbers."""
+WEIGHT = _record(
+    "multiply", "panels", "bias", "inputs", "outputs",
+    "units", "unit_bytes", "input_bytes", "units_at_once", "rounds",
+)  # fmt: skip
+"""A weight in panels: the address of its product (``panels.MULTIPLY``), its units in a panel, their
+bytes there and in a row of inputs, and whether that row is a rounded one (``rounded_rows``)."""
+WEIGHT_BYTES = WEIGHT.itemsize
+LAYER = _record(
+    "hidden", "intermediate", "heads", "kv_heads", "dim", "window",
+    "norm", "qkv", "qkv_parts", "q_norm", "k_norm", "out", "mlp_norm", "gate_up", "down",
+    floats=("eps", "mlp_eps", "head_eps", "scale"),
+)  # fmt: skip
+"""Sizes, and the addresses of norms and of weights' records; 0 for one that is not there. Of
+queries, keys and values there are as many records as kinds of panels, one behind the other."""
+STEP = _record(
+    "tokens", "hidden", "normed", "heads", "attended", "intermediate",
+    "cos", "sin", "rotary_dim", "slots", "spans", "span_count", "blocks", "block_size",
+    "pools", "pool_slots",
+)  # fmt: skip
+"""Sizes, and the addresses of what a step is computed with. ``rotary_dim`` is the width of ``cos``;
+``pools`` has the addresses of keys and values of each layer."""
+
+_numba: Any = numba
+memory: Any = _numba.carray
+"""numba's array over memory: ``memory(at(address), shape, dtype)``."""
+
+
+@of_integers(types.voidptr)
+def at(builder: Any, address: Any) -> Any:
+    return pointer(builder, address, I8)
+
+
+@compiled()
+def tensor(address: int, shape: Any) -> Any:
+    """The one at an address, its numbers as ``compiled.as_numpy`` has them."""
+    return memory(at(address), shape, np.uint16)

@@ -1,0 +1,74 @@
+"""Rows of activations rounded to 8 bits, a scale for each 32 inputs::
+
+    x [T, K]  ->  rounded [T, K / 32, 40 bytes]: scale (float32), the sums of the first and of the
+                  last 16 values (int16), values (32 int8) = x / scale, scale = largest / 127
+
+The sums are what ``quantized_products`` takes the codes' offset back with.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+
+from app.model.cpu.kernels.compiled import compiled
+from app.model.cpu.kernels.llvm import FLOAT, I8, I32, I64, declare, of_integers, pointer
+from app.model.cpu.kernels.panels import spread
+from app.model.cpu.kernels.quantized_panels import BLOCK
+
+SCALE, SUMS, VALUES = 0, 4, 8
+"""Where in the bytes of 32 inputs they are."""
+ROUNDED_BYTES = VALUES + BLOCK
+
+_LANES = 16
+_LEAST_SCALE = 2.0**-120
+"""Below it all values are zero: what they would be multiplied with is no float32."""
+
+_I16 = ir.IntType(16)
+_FLOATS = ir.VectorType(FLOAT, _LANES)
+_WORDS = ir.VectorType(I32, _LANES)
+_BYTES = ir.VectorType(I8, _LANES)
+
+
+@of_integers(types.void)
+def _round_block(builder: Any, x: Any, out: Any) -> None:
+    """32 bfloat16 at ``x``, rounded, to ``out``."""
+    parts = [_widened(builder, builder.add(x, I64(2 * _LANES * i))) for i in range(2)]
+    size = ir.Constant(_WORDS, [0x7FFFFFFF] * _LANES)
+    # As bits, sizes are in the order of whole numbers, and NaN is above them all: it stays.
+    sizes = [builder.and_(builder.bitcast(part, _WORDS), size) for part in parts]
+    larger = builder.select(builder.icmp_unsigned(">", *sizes), *sizes)
+    reduce = declare(builder, I32, [_WORDS], "llvm.vector.reduce.umax.v16i32")
+    scale = builder.fdiv(builder.bitcast(builder.call(reduce, [larger]), FLOAT), FLOAT(127.0))
+    normal = builder.fcmp_ordered(">", scale, FLOAT(_LEAST_SCALE))
+    inverse = builder.select(normal, builder.fdiv(FLOAT(1.0), scale), FLOAT(0.0))
+    factor = spread(builder, inverse, _FLOATS)
+    nearest = declare(builder, _FLOATS, [_FLOATS], "llvm.rint.v16f32")
+    add = declare(builder, I32, [_WORDS], "llvm.vector.reduce.add.v16i32")
+    totals = []
+    for i, part in enumerate(parts):
+        value = builder.call(nearest, [builder.fmul(part, factor)])
+        whole = builder.fptosi(value, _WORDS)
+        place = pointer(builder, builder.add(out, I64(VALUES + _LANES * i)), _BYTES)
+        builder.store(builder.trunc(whole, _BYTES), place, align=1)
+        totals.append(builder.call(add, [whole]))
+    low = builder.and_(totals[0], I32(0xFFFF))
+    both = builder.or_(low, builder.shl(totals[1], I32(16)))
+    builder.store(scale, pointer(builder, builder.add(out, I64(SCALE)), FLOAT), align=4)
+    builder.store(both, pointer(builder, builder.add(out, I64(SUMS)), I32), align=4)
+
+
+def _widened(builder: Any, place: Any) -> Any:
+    """16 bfloat16 at an address as float32."""
+    shorts = builder.load(pointer(builder, place, ir.VectorType(_I16, _LANES)), align=2)
+    wide = builder.shl(builder.zext(shorts, _WORDS), ir.Constant(_WORDS, [16] * _LANES))
+    return builder.bitcast(wide, _FLOATS)
+
+
+@compiled()
+def round_row(x: int, out: int, blocks: int) -> None:
+    """A row of bfloat16 at ``x``, rounded, to ``out``; 0.2 us for 768 inputs."""
+    for block in range(blocks):
+        _round_block(x + 2 * BLOCK * block, out + ROUNDED_BYTES * block)

@@ -1,0 +1,173 @@
+"""Weights of linear layers in panels, as the loops of ``kernels.jobs`` know them: by records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from app.model.architecture import is_plain_linear
+from app.model.cpu.kernels import (
+    panels,
+    products,
+    quantized_panels,
+    quantized_products,
+    records,
+)
+from app.model.cpu.kernels.quantized_panels import PanelKind
+from app.model.cpu.kernels.rounded_rows import ROUNDED_BYTES
+from app.model.cpu.packed_linear import PackedLinear
+from app.model.quantized import QuantizedLinear
+from app.model.stored_quantization import weight_bytes
+
+Linear = nn.Linear | QuantizedLinear
+
+
+class PanelWeights:
+    """The weights of linear layers that read the same input, side by side.
+
+    Neighbours of one kind become one weight with one record. Either all are quantised or none is.
+    """
+
+    def __init__(self, linears: Sequence[Linear]) -> None:
+        runs = [list(run) for _, run in groupby(linears, kind_of)]
+        self._start(len(runs))
+        for number, run in enumerate(runs):
+            self._put(number, run[0], _joined(run), _joined_bias(run), sum(map(_outputs, run)))
+
+    @classmethod
+    def interleaved(cls, gate: Linear, up: Linear) -> PanelWeights:
+        """One weight with a panel of ``gate`` before each one of ``up``; both are of one kind."""
+        made = cls.__new__(cls)
+        made._start(1)
+        data = torch.stack([_joined([part]) for part in (gate, up)], dim=1)
+        made._put(0, gate, data, _interleaved_biases(gate.bias, up.bias), gate.out_features)
+        return made
+
+    def _start(self, count: int) -> None:
+        self._records = np.zeros(count, dtype=records.WEIGHT)
+        self._kept: list[Tensor] = []
+        self._bytes: Counter[str] = Counter()
+
+    @property
+    def address(self) -> int:
+        """Of the first record."""
+        return self._records.ctypes.data
+
+    @property
+    def parts(self) -> int:
+        return len(self._records)
+
+    @property
+    def rounded_bytes(self) -> int:
+        """Of a rounded row of the input; 0 where rows are not rounded."""
+        record = self._records[0]
+        return int(record["units"] * record["input_bytes"] * record["rounds"])
+
+    @property
+    def bytes_by_type(self) -> dict[str, int]:
+        """Of the panels and biases."""
+        return dict(self._bytes)
+
+    def _put(
+        self, number: int, like: Linear, data: Tensor, bias: Tensor | None, outputs: int
+    ) -> None:
+        kind = kind_of(like)
+        record = self._records[number]
+        data = data.contiguous()
+        self._kept.append(data)
+        self._bytes["bfloat16" if kind is None else f"int{kind.bits}"] += data.nbytes
+        if bias is not None:
+            bias = bias.detach().bfloat16().contiguous()
+            self._kept.append(bias)
+            self._bytes["bfloat16"] += bias.nbytes
+        if kind is None:
+            unit, unit_bytes, input_bytes = 2, 4 * panels.WIDTH, 4
+            multiply = panels.entry()
+        else:
+            unit, unit_bytes, input_bytes = quantized_panels.BLOCK, kind.block_bytes, ROUNDED_BYTES
+            multiply = quantized_products.entry(kind)
+        values = {
+            "multiply": multiply,
+            "panels": data.data_ptr(),
+            "bias": 0 if bias is None else bias.data_ptr(),
+            "inputs": like.in_features,
+            "outputs": outputs,
+            "units": like.in_features // unit,
+            "unit_bytes": unit_bytes,
+            "input_bytes": input_bytes,
+            "units_at_once": products.INPUTS_AT_ONCE // unit,
+            "rounds": kind is not None,
+        }
+        for name, value in values.items():
+            record[name] = value
+
+
+def kind_of(linear: Linear) -> PanelKind | None:
+    """None: bfloat16."""
+    return linear.stored.kind if isinstance(linear, QuantizedLinear) else None
+
+
+def held_bytes(model: PreTrainedModel) -> dict[str, int]:
+    """Memory of all weights on the CPU by the name of their type, panels and packed ones, too."""
+    found = Counter(weight_bytes(model))
+    for module in model.modules():
+        held: Any = getattr(module, "weights", ())
+        for weights in held if isinstance(held, list) else ():
+            found.update(weights.bytes_by_type)
+        if isinstance(module, PackedLinear):
+            found["bfloat16"] += module.nbytes
+    return dict(found)
+
+
+def has_panels(module: nn.Module) -> bool:
+    """Whether the weight of ``module`` can be put into panels that run on this processor."""
+    if isinstance(module, QuantizedLinear):
+        return quantized_products.runs_here()
+    return (
+        is_plain_linear(module)
+        and module.weight.dtype == torch.bfloat16
+        and module.in_features % 2 == 0
+        and panels.runs_here()
+    )
+
+
+def _outputs(linear: Linear) -> int:
+    return linear.out_features
+
+
+def _joined(linears: Sequence[Linear]) -> Tensor:
+    """Panels of weights of one kind, one below the other."""
+    stored = [linear.stored for linear in linears if isinstance(linear, QuantizedLinear)]
+    if stored:
+        return quantized_panels.pack(quantized_panels.join(stored))
+    plain = [linear.weight.detach() for linear in linears if isinstance(linear, nn.Linear)]
+    return panels.pack(torch.cat(plain))
+
+
+def _joined_bias(linears: Sequence[Linear]) -> Tensor | None:
+    if all(linear.bias is None for linear in linears):
+        return None
+    biases: list[Tensor | None] = [linear.bias for linear in linears]
+    return torch.cat(
+        [
+            torch.zeros(linear.out_features, dtype=torch.bfloat16)
+            if bias is None
+            else bias.bfloat16()
+            for linear, bias in zip(linears, biases, strict=True)
+        ]
+    )
+
+
+def _interleaved_biases(gate: Tensor | None, up: Tensor | None) -> Tensor | None:
+    if gate is None or up is None:
+        return None
+    padding = (0, -len(gate) % panels.WIDTH)
+    rows = [nn.functional.pad(bias, padding).view(-1, panels.WIDTH) for bias in (gate, up)]
+    return torch.stack(rows, dim=1)

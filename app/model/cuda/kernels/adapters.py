@@ -1,0 +1,184 @@
+"""Products of low rank, for each row by the adapter of its token.
+
+A program has 16 rows. It reads whose they are, and for each adapter among them multiplies the rows
+with those of the others as zeros: nothing has to be sorted, and the launches are the same whatever
+adapters a step has. Programs whose rows have none end at once. Two kernels::
+
+    inner [shares, rows, modules * rank] = x [rows, depth]  a[slot] [modules, rank, depth]
+    out [rows, width] += inner  b[slot] [width, rank]
+
+Tiles, and the order of sums, follow from the weights alone, so a row does not depend on the others.
+The depth is cut in shares, whose sums the second kernel adds in order. Modules whose columns lie
+side by side in ``out`` share a launch.
+
+This module needs triton; nothing imports it on a machine without CUDA but its tests.
+"""
+
+# ruff: noqa: N803 (compile-time constants are written as constants)
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_ROWS = 16
+"""Tensor cores multiply no fewer."""
+_LEAST_RANK = 16
+_COLUMNS = 64
+_DEPTH_BYTES = 256
+"""Of a row that is loaded at a time."""
+_STAGES = 3
+"""Tiles on their way at a time."""
+_SHARED_BYTES = 90 << 10
+"""Shared memory that these may take: a program may have 99 KiB on every device since Ampere
+(compute capability 8.6)."""
+_SHARE = 1024
+"""Of the depth, for one program."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankTiles:
+    """How the products of one bank are cut up."""
+
+    depth: int
+    """Products added at a time."""
+    share: int
+    """Of the depth, for one program."""
+    shares: int
+    column_tiles: int
+    """Of the widest module."""
+
+    @staticmethod
+    def of(depth: int, width: int, rank: int, dtype: torch.dtype) -> RankTiles:
+        """``rank`` as padded, ``width`` that of the widest module."""
+        fitting = _SHARED_BYTES // (_STAGES * (_ROWS + rank) * dtype.itemsize)
+        most = min(_DEPTH_BYTES // dtype.itemsize, 1 << (fitting.bit_length() - 1))
+        tile = min(most, max(16, triton.next_power_of_2(depth)))
+        share = min(_SHARE, triton.cdiv(depth, tile) * tile)
+        return RankTiles(tile, share, triton.cdiv(depth, share), triton.cdiv(width, _COLUMNS))
+
+
+def padded_rank(rank: int) -> int:
+    """What the slots are made for."""
+    return max(_LEAST_RANK, 1 << (rank - 1).bit_length())
+
+
+@triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
+def shrink(
+    x: tl.tensor, a: tl.tensor, adapters: tl.tensor, inner: tl.tensor, rows: tl.tensor,
+    DEPTH: tl.constexpr, RANK: tl.constexpr, PARTS: tl.constexpr, SLOTS: tl.constexpr,
+    ROWS: tl.constexpr, TILE_DEPTH: tl.constexpr, SHARE: tl.constexpr, PRECISION: tl.constexpr,
+) -> None:  # fmt: skip
+    m = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    real = m < rows
+    which = tl.load(adapters + m, mask=real, other=0)
+    if tl.max(which, 0) > 0:
+        part = tl.program_id(1)
+        share = tl.program_id(2)
+        m64 = m.to(tl.int64)
+        r = tl.arange(0, RANK)
+        k = tl.arange(0, TILE_DEPTH)
+        low = share * SHARE
+        sums = tl.zeros([ROWS, RANK], tl.float32)
+        for slot in range(SLOTS):
+            mine = which == slot + 1
+            if tl.max(mine.to(tl.int32), 0) > 0:
+                weights = a + (slot * PARTS + part).to(tl.int64) * RANK * DEPTH
+                for step in range(SHARE // TILE_DEPTH):
+                    at = low + step * TILE_DEPTH + k
+                    inside = at < DEPTH
+                    left = tl.load(
+                        x + m64[:, None] * DEPTH + at[None, :],
+                        mask=mine[:, None] & inside[None, :],
+                        other=0.0,
+                    )
+                    right = tl.load(
+                        weights + r[None, :] * DEPTH + at[:, None],
+                        mask=inside[:, None],
+                        other=0.0,
+                    )
+                    sums = tl.dot(left, right, sums, input_precision=PRECISION)
+        to = inner + ((share * rows + m64[:, None]) * PARTS + part) * RANK + r[None, :]
+        tl.store(to, sums, mask=real[:, None])
+
+
+@triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
+def expand(
+    inner: tl.tensor, b: tl.tensor, adapters: tl.tensor, columns: tl.tensor, out: tl.tensor,
+    rows: tl.tensor,
+    WIDTH: tl.constexpr, RANK: tl.constexpr, PARTS: tl.constexpr, SLOTS: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, SHARES: tl.constexpr, PRECISION: tl.constexpr,
+) -> None:  # fmt: skip
+    part = tl.program_id(2)
+    first = tl.load(columns + part) + tl.program_id(1) * COLUMNS
+    end = tl.load(columns + part + 1)
+    m = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    which = tl.load(adapters + m, mask=m < rows, other=0)
+    if (tl.max(which, 0) > 0) & (first < end):
+        m64 = m.to(tl.int64)
+        r = tl.arange(0, RANK)
+        n = first + tl.arange(0, COLUMNS)
+        real = n < end
+        own = which > 0
+        summed = tl.zeros([ROWS, RANK], tl.float32)
+        for share in range(SHARES):
+            at = inner + ((share * rows + m64[:, None]) * PARTS + part) * RANK + r[None, :]
+            summed += tl.load(at, mask=own[:, None], other=0.0)
+        left = summed.to(b.dtype.element_ty)
+        sums = tl.zeros([ROWS, COLUMNS], tl.float32)
+        for slot in range(SLOTS):
+            mine = which == slot + 1
+            if tl.max(mine.to(tl.int32), 0) > 0:
+                right = tl.load(
+                    b + (slot * WIDTH + n[None, :]).to(tl.int64) * RANK + r[:, None],
+                    mask=real[None, :],
+                    other=0.0,
+                )
+                chosen = tl.where(mine[:, None], left, 0.0).to(b.dtype.element_ty)
+                sums = tl.dot(chosen, right, sums, input_precision=PRECISION)
+        to = out + m64[:, None] * WIDTH + n[None, :]
+        mask = own[:, None] & real[None, :]
+        added = tl.load(to, mask=mask, other=0.0).to(tl.float32) + sums
+        tl.store(to, added.to(out.dtype.element_ty), mask=mask)
+
+
+def add_low_rank(
+    x: Tensor,
+    a: Tensor,
+    b: Tensor,
+    columns: Tensor,
+    adapters: Tensor,
+    out: Tensor,
+    tiles: RankTiles,
+) -> None:
+    """Add to ``out`` [T, N], for each row with an adapter, its part of ``x`` [T, K].
+
+    ``a`` [slots, modules, rank, K] and ``b`` [slots, N, rank]; ``columns`` [modules + 1], int32,
+    says which columns are whose, and ``adapters`` [T], int32, whose slot a row has: 1 is the
+    first, 0 none. Sums are float32.
+    """
+    rows = len(x)
+    slots, parts, rank, depth = a.shape
+    assert x.is_contiguous()
+    assert out.is_contiguous()
+    if rows == 0:
+        return
+    inner = x.new_empty(tiles.shares * rows * parts * rank, dtype=torch.float32)
+    # Tensor cores round float32 to 10 bits unless told not to.
+    precision = "ieee" if x.dtype == torch.float32 else "tf32"
+    row_tiles = triton.cdiv(rows, _ROWS)
+    shrink[(row_tiles, parts, tiles.shares)](
+        x, a, adapters, inner, rows,
+        DEPTH=depth, RANK=rank, PARTS=parts, SLOTS=slots,
+        ROWS=_ROWS, TILE_DEPTH=tiles.depth, SHARE=tiles.share, PRECISION=precision,
+        num_warps=4, num_stages=_STAGES,
+    )  # fmt: skip
+    expand[(row_tiles, tiles.column_tiles, parts)](
+        inner, b, adapters, columns, out, rows,
+        WIDTH=b.shape[1], RANK=rank, PARTS=parts, SLOTS=slots,
+        ROWS=_ROWS, COLUMNS=_COLUMNS, SHARES=tiles.shares, PRECISION=precision,
+        num_warps=4, num_stages=_STAGES,
+    )  # fmt: skip

@@ -1,0 +1,185 @@
+"""Checkpoints in the formats of GPTQ and AWQ, read into weights of our own kinds: for the CPU.
+
+Both hold a linear layer as ``qweight``, ``qzeros`` and ``scales`` by groups of inputs::
+
+    weight = (code - zero) * scale
+
+packed in words of 32 bits: GPTQ's codes along the inputs [K bits / 32, N], AWQ's along the outputs
+[K, N bits / 32] in an order of its own; zeros of both along the outputs [groups, N bits / 32].
+Codes are moved and never rounded; a zero times its scale is a minimum, rounded to 16 bits: off by
+a hundredth of a step at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file
+from transformers.utils.hub import get_checkpoint_shard_files
+
+from app.core.errors import UnsupportedModel
+from app.model.cpu.kernels.quantized_panels import (
+    BLOCK,
+    INT4,
+    INT4_MINIMA,
+    INT8,
+    QuantizedWeight,
+    fits,
+)
+
+METHODS = frozenset({"gptq", "awq"})
+_AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+"""The output that each of a word's codes is of."""
+_CODES = ".qweight"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a checkpoint is packed."""
+
+    awq: bool
+    bits: int
+    group: int
+    """Inputs that share a scale; -1: all of them."""
+    zeros_less_one: bool
+    """Zeros are stored less 1: GPTQ's first format."""
+
+
+def layout_of(stored: Mapping[str, Any]) -> Layout:
+    """From what ``config.json`` says. Raises ``UnsupportedModel`` for what is not read here."""
+    method = stored["quant_method"]
+    bits = stored.get("bits", stored.get("w_bit"))
+    group = stored.get("group_size", stored.get("q_group_size"))
+    awq = method == "awq"
+    form = stored.get("version" if awq else "checkpoint_format") or ("gemm" if awq else "gptq")
+    known = ("gemm",) if awq else ("gptq", "gptq_v2")
+    problem = ""
+    if bits != 4 and (awq or bits != 8):
+        problem = f"{bits} bits"
+    elif not isinstance(group, int) or (group != -1 and (group <= 0 or group % BLOCK)):
+        problem = f"groups of {group} inputs"
+    elif str(form).lower() not in known:
+        problem = f"the format {form}"
+    elif stored.get("dynamic"):
+        problem = "a layout for each layer (dynamic)"
+    if problem:
+        raise UnsupportedModel(
+            f"the weights are quantised by {method} with {problem}; on the CPU 4 bits of awq "
+            f"(gemm), 4 and 8 of gptq run, in groups of a multiple of {BLOCK} inputs"
+        )
+    return Layout(awq, bits, group, zeros_less_one=not awq and str(form).lower() == "gptq")
+
+
+def read_weights(model: str, layout: Layout) -> dict[str, QuantizedWeight]:
+    """All quantised weights of a folder or a Hub name, by the names of their modules.
+
+    Raises ``UnsupportedModel`` for an act-order that scatters groups, and for incomplete layers.
+    """
+    weights = {}
+    with _Tensors(model) as tensors:
+        for name in sorted(tensors.names):
+            if name.endswith(_CODES):
+                module = name.removesuffix(_CODES)
+                parts = {
+                    part: tensors.read(f"{module}.{part}")
+                    for part in ("qweight", "qzeros", "scales", "g_idx")
+                }
+                weights[module] = _weight(module, parts, layout)
+    if not weights:
+        raise UnsupportedModel(f"{model} says it is quantised and has no quantised weights")
+    return weights
+
+
+class _Tensors:
+    """The tensors of a checkpoint's safetensors, whatever file they are in."""
+
+    def __init__(self, model: str) -> None:
+        self._open = ExitStack()
+        self._owners: dict[str, Any] = {}
+        for path in _files(model):
+            file: Any = self._open.enter_context(safe_open(path, framework="pt"))
+            self._owners.update(dict.fromkeys(file.keys(), file))
+
+    @property
+    def names(self) -> Iterator[str]:
+        return iter(self._owners)
+
+    def read(self, name: str) -> Tensor | None:
+        owner = self._owners.get(name)
+        return None if owner is None else owner.get_tensor(name)
+
+    def __enter__(self) -> _Tensors:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+
+def _files(model: str) -> list[str]:
+    if Path(model).is_dir():
+        return sorted(map(str, Path(model).glob("*.safetensors")))
+    optional: Any = {"_raise_exceptions_for_missing_entries": False}
+    index = cached_file(model, SAFE_WEIGHTS_INDEX_NAME, **optional)
+    if index is None:
+        return [str(cached_file(model, SAFE_WEIGHTS_NAME))]
+    shards, _ = get_checkpoint_shard_files(model, index)
+    return list(map(str, shards))
+
+
+def _weight(module: str, parts: Mapping[str, Tensor | None], layout: Layout) -> QuantizedWeight:
+    packed, zeros, scales = parts["qweight"], parts["qzeros"], parts["scales"]
+    if packed is None or zeros is None or scales is None:
+        raise UnsupportedModel(f"{module} lacks its qzeros or its scales")
+    codes = _unpacked(packed, layout.bits, along=1 if layout.awq else 0, awq=layout.awq)
+    offsets = _unpacked(zeros, layout.bits, along=1, awq=layout.awq)
+    if layout.zeros_less_one:
+        offsets = offsets + 1 & (1 << layout.bits) - 1
+    inputs, groups = len(codes), len(scales)
+    group = inputs if layout.group == -1 else layout.group
+    if not fits(inputs) or groups != -(-inputs // group) or offsets.shape != scales.shape:
+        raise UnsupportedModel(
+            f"{module} has {groups} groups of {group} for {inputs} inputs, which do not fit"
+        )
+    _check_order(module, parts["g_idx"], inputs, group)
+    middle = 1 << layout.bits - 1
+    times = group // BLOCK
+    spread = scales.half().t().repeat_interleave(times, dim=1)[:, : inputs // BLOCK].contiguous()
+    minima = None
+    if not bool((offsets == middle).all()):
+        if layout.bits == 8:
+            raise UnsupportedModel(
+                f"{module} has 8 bits with zero points, which is not served; 4 bits with them are"
+            )
+        products = (offsets * scales.float()).half().t()
+        minima = products.repeat_interleave(times, dim=1)[:, : inputs // BLOCK].contiguous()
+    rows = codes.t()
+    if layout.bits == 8:
+        return QuantizedWeight(INT8, rows.contiguous(), spread)
+    halves = rows.reshape(len(rows), -1, 2, BLOCK // 2)
+    packed_rows = (halves[:, :, 0] | halves[:, :, 1] << 4).flatten(1)
+    return QuantizedWeight(INT4 if minima is None else INT4_MINIMA, packed_rows, spread, minima)
+
+
+def _unpacked(words: Tensor, bits: int, *, along: int, awq: bool) -> Tensor:
+    """uint8 [rows, columns] of words of 32 bits, each of several codes along a dimension."""
+    count = 32 // bits
+    order = torch.tensor(_AWQ_ORDER if awq else range(count)).argsort()
+    parts = [words >> bits * int(place) & (1 << bits) - 1 for place in order]
+    return torch.stack(parts, dim=along + 1).to(torch.uint8).flatten(along, along + 1)
+
+
+def _check_order(module: str, order: Tensor | None, inputs: int, group: int) -> None:
+    if order is not None and not torch.equal(
+        order.long(), torch.arange(inputs).div(group, rounding_mode="floor")
+    ):
+        raise UnsupportedModel(
+            f"{module} has its inputs in groups by act-order (desc_act), which panels do not fit: "
+            "they take neighbours; use a checkpoint without it"
+        )

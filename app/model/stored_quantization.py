@@ -1,0 +1,210 @@
+"""Checkpoints whose weights are stored in 8 or 4 bits: what runs each kind, and what that takes.
+
+transformers reads every kind here. Where it lacks a package, a kernel or the hardware it makes
+weights of 16 bits, two to four times as large, and warns at most; some it leaves as they are and
+makes larger in the first pass. Here all of that is refused, unless ``dequantize`` asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.utils import import_utils
+
+from app.core.errors import UnsupportedModel
+
+
+@dataclass(frozen=True, slots=True)
+class _Package:
+    requirement: str
+    """As pip takes it."""
+    is_there: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How transformers runs one kind of checkpoint with its weights as they are stored."""
+
+    packages: tuple[_Package, ...]
+    capability: tuple[int, int] | None
+    """The least compute capability of a GPU that runs it; None: any."""
+    on_cpu: bool
+    config: str | None
+    """transformers' configuration that takes ``dequantize``; None: it cannot be dequantised."""
+
+
+_KERNELS = _Package(
+    f"kernels>={import_utils.KERNELS_MIN_VERSION},<{import_utils.KERNELS_MAX_VERSION}",
+    import_utils.is_kernels_available,
+)
+_GPTQMODEL = _Package("gptqmodel>=1.4.3", import_utils.is_gptqmodel_available)
+
+_KINDS: Mapping[str, _Kind] = {
+    "fp8": _Kind((_KERNELS,), (8, 9), False, "FineGrainedFP8Config"),
+    "mxfp4": _Kind((_KERNELS,), (7, 5), False, "Mxfp4Config"),
+    "compressed-tensors": _Kind(
+        (_Package("compressed-tensors>=0.15.0", import_utils.is_compressed_tensors_available),),
+        (8, 9),
+        False,
+        "CompressedTensorsConfig",
+    ),
+    "awq": _Kind((_GPTQMODEL,), None, False, None),
+    "gptq": _Kind(
+        (_GPTQMODEL, _Package("optimum>=1.24.0", import_utils.is_optimum_available)),
+        None,
+        False,
+        None,
+    ),
+    "bitsandbytes": _Kind(
+        (_Package("bitsandbytes>=0.46.1", import_utils.is_bitsandbytes_available),),
+        None,
+        True,
+        None,
+    ),
+    "torchao": _Kind(
+        (_Package("torchao>=0.15.0", import_utils.is_torchao_available),), None, True, None
+    ),
+}
+"""By ``quant_method``. Packages and capabilities: transformers' quantizers, 5.17 and 5.23."""
+
+
+def loading_options(
+    settings: PretrainedConfig, device: torch.device, *, dequantize: bool
+) -> dict[str, Any]:
+    """What ``from_pretrained`` is to be told of stored quantisation; empty where there is none.
+
+    With ``dequantize`` the weights become those of the model's type, where the kind allows it.
+    Raises ``UnsupportedModel``, with what to install or to set, where they would not stay as they
+    are stored.
+    """
+    stored = stored_quantization(settings)
+    if stored is None:
+        return {}
+    method = str(stored["quant_method"])
+    kind = _KINDS.get(method)
+    if kind is None:
+        raise UnsupportedModel(
+            f"the weights are quantised by {method}, which is not supported; what is: "
+            f"{', '.join(_KINDS)}"
+        )
+    if dequantize:
+        return _dequantizing(method, kind)
+    way_out = _way_out(kind)
+    if device.type == "cpu" and not kind.on_cpu:
+        raise UnsupportedModel(
+            f"the weights are quantised by {method}, for which there are no kernels on the CPU"
+            f"{way_out}"
+        )
+    missing = [package.requirement for package in kind.packages if not package.is_there()]
+    if missing:
+        quoted = " ".join([f"'{requirement}'" for requirement in missing])
+        raise UnsupportedModel(
+            f"the weights are quantised by {method}; to run them: pip install {quoted}{way_out}"
+        )
+    if device.type == "cuda" and kind.capability is not None:
+        found = torch.cuda.get_device_capability(device)
+        if found < kind.capability:
+            raise UnsupportedModel(
+                f"the weights are quantised by {method}, which takes a GPU of compute capability "
+                "{}.{}; this one has {}.{}".format(*kind.capability, *found)
+                + way_out
+            )
+    if method == "compressed-tensors":
+        return {"quantization_config": _as_stored_in_fp8(stored, way_out)}
+    return {}
+
+
+def stored_quantization(settings: PretrainedConfig) -> Mapping[str, Any] | None:
+    """What a checkpoint's configuration says of its quantisation; None: its weights are plain."""
+    for config in (settings, settings.get_text_config()):
+        stored = getattr(config, "quantization_config", None)
+        if stored is not None:
+            found: Mapping[str, Any] = stored if isinstance(stored, dict) else stored.to_dict()
+            if found.get("load_in_8bit") or found.get("load_in_4bit"):
+                return {**found, "quant_method": "bitsandbytes"}
+            return {"quant_method": "an unnamed method", **found}
+    return None
+
+
+def require_as_stored(model: PreTrainedModel) -> None:
+    """Refuse a model of a quantised checkpoint that transformers has dequantised unasked.
+
+    It takes the description from such a model's configuration.
+    """
+    config = getattr(model.config, "quantization_config", None)
+    if config is None or getattr(config, "dequantize", False):
+        raise UnsupportedModel(
+            "transformers has no way to run this model's quantised weights here and made them "
+            "larger; set dequantize if that is what you want"
+        )
+
+
+def require_no_growth(model: PreTrainedModel, loaded_bytes: int) -> None:
+    """Refuse a model whose weights take more than ``loaded_bytes`` now that it has run.
+
+    What transformers has no kernels for it may leave as stored until the first pass.
+    """
+    now = sum(weight_bytes(model).values())
+    if now > loaded_bytes and stored_quantization(model.config) is not None:
+        raise UnsupportedModel(
+            f"the model's quantised weights grew from {loaded_bytes} to {now} bytes as it ran; set "
+            "dequantize to make them larger at load"
+        )
+
+
+def weight_bytes(model: PreTrainedModel) -> dict[str, int]:
+    """Memory of parameters and buffers, by the name of their type; what is shared counts once."""
+    found: dict[str, int] = {}
+    seen: set[int] = set()
+    for weight in (*model.parameters(), *model.buffers()):
+        for tensor in _parts(weight):
+            if tensor.data_ptr() not in seen:
+                seen.add(tensor.data_ptr())
+                name = str(tensor.dtype).removeprefix("torch.")
+                found[name] = found.get(name, 0) + tensor.nbytes
+    return found
+
+
+def _parts(tensor: Any) -> Iterator[Tensor]:
+    """What a tensor subclass (those of torchao) is made of; a plain tensor is its own part."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        yield tensor
+        return
+    names, _ = tensor.__tensor_flatten__()
+    for name in names:
+        yield from _parts(getattr(tensor, name))
+
+
+def _dequantizing(method: str, kind: _Kind) -> dict[str, Any]:
+    if kind.config is None:
+        raise UnsupportedModel(
+            f"dequantize is set, but weights quantised by {method} cannot be dequantised at load"
+        )
+    return {"quantization_config": getattr(transformers, kind.config)(dequantize=True)}
+
+
+def _way_out(kind: _Kind) -> str:
+    if kind.config is None:
+        return ""
+    return "; or set dequantize (LEAPJSON_DEQUANTIZE=true) to serve it with weights of 16 bits"
+
+
+def _as_stored_in_fp8(stored: Mapping[str, Any], way_out: str) -> Any:
+    """The configuration that keeps weights of 8-bit floats as they are: it has kernels for no
+    other."""
+    groups = stored.get("config_groups") or {}
+    weights = [group.get("weights") or {} for group in groups.values()]
+    types = {f"{each.get('num_bits')}-bit {each.get('type')}" for each in weights}
+    if types != {"8-bit float"}:
+        raise UnsupportedModel(
+            "of compressed-tensors, weights of 8-bit floats run as they are stored; these are "
+            f"{', '.join(sorted(types)) or 'not described'}{way_out}"
+        )
+    config: Any = transformers.CompressedTensorsConfig
+    return config(use_optimized_inference=True)

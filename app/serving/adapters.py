@@ -1,0 +1,186 @@
+"""The adapters that a server has: found by name, loaded and unloaded while it serves.
+
+    loaded ── unload: its name is gone ──▶ leaving ── its last answer ends ──▶ its slot is free
+
+No answer is lost to an unload: whoever has begun with an adapter ends with it. What is loaded goes
+to the model between two steps, and is named only once it is there: a load that fails changes
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from app.core.adapters import Adapter
+from app.core.errors import InvalidAdapter, InvalidRequest, UnknownModel
+from app.serving.worker import EngineWorker
+
+NAME = r"^[A-Za-z0-9_.-]{1,64}$"
+"""What an adapter may be called."""
+
+
+class Slots(Protocol):
+    """Where the model keeps adapters."""
+
+    @property
+    def count(self) -> int:
+        """How many there are, numbered from 1."""
+
+    def read(self, place: str) -> Any:
+        """Weights, with their ``identity``, which fit into a slot; on any thread.
+
+        Raises ``InvalidAdapter``.
+        """
+
+    def put(self, slot: int, weights: Any) -> None:
+        """Fill a slot that no answer uses; on the engine's thread, between two steps."""
+
+
+class Adapters:
+    """Its methods run on the event loop's thread."""
+
+    def __init__(
+        self,
+        slots: Slots | None,
+        worker: EngineWorker,
+        *,
+        loaded: Sequence[Adapter] = (),
+        folder: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``slots`` None: there are none. ``folder``: what lies in it may be loaded by request;
+        None: nothing may."""
+        self._slots = slots
+        self._worker = worker
+        self._folder = None if folder is None else Path(folder).resolve()
+        self._clock = clock
+        self._loaded = {adapter.name: adapter for adapter in loaded}
+        self._loads = len(loaded)
+        self._answers: dict[Adapter, int] = {}
+        """Requests that use it, by adapter, of those that some do."""
+        self._leaving: dict[Adapter, asyncio.Future[None]] = {}
+        """Unloaded, and still in use."""
+        self._changing = asyncio.Lock()
+
+    @property
+    def loaded(self) -> Sequence[Adapter]:
+        """Those that requests may name, in the order in which they came."""
+        return tuple(self._loaded.values())
+
+    def find(self, name: str) -> Adapter | None:
+        return self._loaded.get(name)
+
+    def hold(self, adapter: Adapter | None) -> Callable[[], None]:
+        """Keep an adapter where it is until what is returned has been called.
+
+        Raises ``UnknownModel`` where it has been unloaded since it was found.
+        """
+        if adapter is None:
+            return _nothing
+        if self._loaded.get(adapter.name) != adapter:
+            raise UnknownModel(f"the adapter {adapter.name!r} was just unloaded", param="model")
+        self._answers[adapter] = self._answers.get(adapter, 0) + 1
+        held = [adapter]
+
+        def release() -> None:
+            if held:
+                self._release(held.pop())
+
+        return release
+
+    async def load(self, name: str, place: str) -> Adapter:
+        """Load a folder, given from the root or from the one that adapters are loaded from.
+
+        Raises ``InvalidRequest`` where none may be loaded or the name is taken, ``InvalidAdapter``
+        for what cannot be used or has no room.
+        """
+        folder = self._allowed(place)
+        assert self._slots is not None
+        async with self._changing:
+            if name in self._loaded:
+                raise InvalidRequest(
+                    f"an adapter {name!r} is loaded; unload it first", param="lora_name"
+                )
+            slot = self._free_slot()
+            try:
+                weights = await asyncio.to_thread(self._slots.read, str(folder))
+            except InvalidAdapter as error:
+                raise InvalidAdapter(f"{place}: {error}", param="lora_path") from error
+            await self._worker.between_steps(functools.partial(self._slots.put, slot, weights))
+            adapter = Adapter(
+                name=name,
+                slot=slot,
+                number=self._loads,
+                root=place,
+                identity=weights.identity,
+                created=int(self._clock()),
+            )
+            self._loads += 1
+            self._loaded[name] = adapter
+            return adapter
+
+    async def unload(self, adapter: Adapter) -> None:
+        """Take an adapter out of the list, and wait until its last answer has ended.
+
+        Raises ``InvalidRequest`` where adapters are not loaded by request. Who stops waiting
+        changes nothing: its slot becomes free all the same.
+        """
+        if self._folder is None:
+            raise _not_allowed()
+        del self._loaded[adapter.name]
+        if adapter in self._answers:
+            ended = self._leaving[adapter] = asyncio.get_running_loop().create_future()
+            await asyncio.shield(ended)
+
+    def _allowed(self, place: str) -> Path:
+        """The folder, which lies in that of adapters once links are followed."""
+        if self._folder is None or self._slots is None:
+            raise _not_allowed()
+        try:
+            found = (self._folder / place).resolve()
+        except (OSError, ValueError, RuntimeError):  # a NUL, or links in a circle
+            found = Path()
+        if not found.is_relative_to(self._folder) or not found.is_dir():
+            raise InvalidAdapter(
+                f"{place!r} is no folder inside the one that adapters are loaded from",
+                param="lora_path",
+            )
+        return found
+
+    def _free_slot(self) -> int:
+        assert self._slots is not None
+        taken = {each.slot for each in (*self._loaded.values(), *self._leaving)}
+        free = [slot for slot in range(1, self._slots.count + 1) if slot not in taken]
+        if not free:
+            leaving = f", {len(self._leaving)} of them until their answers end"
+            raise InvalidAdapter(
+                f"all {self._slots.count} places for adapters are taken"
+                f"{leaving if self._leaving else ''}; unload one, or raise max_adapters",
+                param="lora_name",
+            )
+        return free[0]
+
+    def _release(self, adapter: Adapter) -> None:
+        self._answers[adapter] -= 1
+        if self._answers[adapter]:
+            return
+        del self._answers[adapter]
+        ended = self._leaving.pop(adapter, None)
+        if ended is not None and not ended.done():
+            ended.set_result(None)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _not_allowed() -> InvalidRequest:
+    return InvalidRequest(
+        "this server loads no adapters by request; set LEAPJSON_ADAPTER_FOLDER to the folder that "
+        "they may be loaded from"
+    )
