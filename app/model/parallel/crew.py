@@ -76,7 +76,7 @@ class _Member:
         """Tell it to: after the steps it has been sent, or whatever it does."""
         with contextlib.suppress(OSError):
             if at_once:
-                self.life.shutdown(socket.SHUT_WR)
+                self.life.shutdown(socket.SHUT_WR)  # reading goes on, to its end
             else:
                 self.steps.sendall(END)
 
@@ -96,6 +96,7 @@ class _Member:
             while part := self.life.recv(4096):
                 said += part
         status = self.process.wait()
+        self.life.close()
         if said:
             return said.decode(errors="replace")
         if status < 0:

@@ -1,0 +1,151 @@
+"""Two processes that share a model, over gloo: what they answer, and how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.constraint import Choice, Compiler, JsonObject, JsonSchema, Regex
+from app.constraint.constraint import CompiledConstraint
+from app.core.errors import DeviceFailed, UnsupportedModel
+from app.engine import Engine, EngineConfig
+from app.model.composition import load_runner
+from app.model.architecture import layer_count
+from app.model.loading import read_config
+from app.model.runner import TorchRunner
+from tests.e2e.schemas import random_schema
+from tests.e2e.test_exactness import random_requests
+from tests.engine.harness import TOKENIZER, VOCABULARY, Recorder, answers_of, request
+from tests.model.tiny import runner_config, save_config
+
+SHAPE = {"vocab_size": VOCABULARY.size, "max_position_embeddings": 1024}
+KINDS = ("qwen3", "gemma3 with a window", "llama")
+TOKENS = 160
+"""In the cache: so few that answers are preempted."""
+
+
+def load(folder: str, ranks: int) -> TorchRunner:
+    layers = layer_count(read_config(folder))
+    return load_runner(
+        runner_config(
+            folder,
+            kv_cache_bytes=TOKENS * layers * 2 * 2 * 8 * 4 // ranks,
+            vocab_size=VOCABULARY.size,
+            tensor_parallel=ranks,
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def constraints() -> list[CompiledConstraint]:
+    compiler = Compiler(VOCABULARY)
+    rng = random.Random(1)
+    return [
+        *[compiler.compile(JsonSchema(random_schema(rng))) for _ in range(6)],
+        compiler.compile(JsonObject()),
+        compiler.compile(Regex("(name|na){1,3}[0-9]{2}")),
+        compiler.compile(Choice(["name", "names", "no"])),
+    ]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def folder(request: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_config(tmp_path_factory.mktemp("model"), request.param, **SHAPE)
+
+
+@pytest.fixture(scope="module")
+def shared(folder: str) -> Iterator[TorchRunner]:
+    runner = load(folder, 2)
+    yield runner
+    runner.close()
+    assert not ranks_alive()
+
+
+def ranks_alive() -> list[int]:
+    """Processes started by this one."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == os.getpid() and b"parallel.rank" in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+    return found
+
+
+def test_two_processes_answer_token_for_token_as_one(
+    folder: str, shared: TorchRunner, constraints: list[CompiledConstraint]
+) -> None:
+    alone = load(folder, 1)
+    assert shared.cache_groups == alone.cache_groups
+    config = EngineConfig(max_batch_tokens=60, max_running=8, max_prefill_tokens=16)
+    seen, observers = [], [Recorder(), Recorder()]
+    for runner, observer in zip((alone, shared), observers, strict=True):
+        engine = Engine(runner, VOCABULARY, TOKENIZER, config, observer)
+        requests = random_requests(random.Random(3), constraints, 16)
+        fitting = [
+            each
+            for each in requests
+            if len(each.prompt) + each.max_tokens <= engine.max_sequence_tokens
+        ]
+        assert len(fitting) > 7
+        seen.append(answers_of(engine, fitting))
+    assert {name: answer.tokens for name, answer in seen[0].items()} == {
+        name: answer.tokens for name, answer in seen[1].items()
+    }
+    used = [answer.usage for answer in seen[1].values() if answer.usage is not None]
+    assert sum(usage.leapt_tokens for usage in used) > 0
+    assert sum(usage.drafted_tokens for usage in used) > 0
+    assert sum(stats.preemptions for stats in observers[1].steps) > 0
+
+
+def test_a_rank_that_is_killed_fails_the_step_and_is_named(
+    folder: str, shared: TorchRunner
+) -> None:
+    if read_config(folder).model_type != "llama":
+        return  # one kind is enough; the last, as nothing runs after it
+    engine = Engine(shared, VOCABULARY, TOKENIZER, EngineConfig())
+    told: list[str] = []
+    lost = threading.Event()
+    shared.watch(lambda why: (told.append(why), lost.set()))  # type: ignore[func-returns-value]
+    (rank,) = ranks_alive()
+    os.kill(rank, signal.SIGKILL)
+    assert lost.wait(10)
+    assert told == ["rank 1 of 2: it was killed by SIGKILL"]
+    engine.add(request("r", "say: "))
+    with pytest.raises(DeviceFailed, match="rank 1 of 2: it was killed by SIGKILL"):
+        engine.step()
+
+
+def test_what_a_rank_cannot_load_is_said_once_and_ends_all(tmp_path: Path) -> None:
+    folder = save_config(tmp_path, "llama")
+    config = runner_config(folder, tensor_parallel=2, random_weights=False)  # there are none
+    with pytest.raises(UnsupportedModel, match="cannot load"):
+        load_runner(config)
+    assert not ranks_alive()
+    assert not [each for each in threading.enumerate() if each.name == "rank-1"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"tensor_parallel": 3}, "num_attention_heads is 4"),
+        ({"tensor_parallel": 2, "batch_invariant": True}, "no batch-invariant mode"),
+        ({"tensor_parallel": 2, "quantize": "int8"}, "rounded at load"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused_before_anything_is_started(
+    changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(UnsupportedModel, match=said):
+        load_runner(runner_config(save_config(tmp_path, "llama"), **changes))
+    assert time.monotonic() - began < 1
