@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import signal
 import threading
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.constraint import Choice, Compiler, JsonObject, JsonSchema, Regex
 from app.constraint.constraint import CompiledConstraint
-from app.core.errors import DeviceFailed, UnsupportedModel
+from app.core.errors import DeviceFailed
 from app.engine import Engine, EngineConfig
-from app.model.composition import load_runner
 from app.model.architecture import layer_count
+from app.model.composition import load_runner
 from app.model.loading import read_config
 from app.model.runner import TorchRunner
 from tests.e2e.schemas import random_schema
 from tests.e2e.test_exactness import random_requests
 from tests.engine.harness import TOKENIZER, VOCABULARY, Recorder, answers_of, request
+from tests.model.parallel.processes import ranks_alive
 from tests.model.tiny import runner_config, save_config
 
 SHAPE = {"vocab_size": VOCABULARY.size, "max_position_embeddings": 1024}
@@ -70,17 +68,6 @@ def shared(folder: str) -> Iterator[TorchRunner]:
     assert not ranks_alive()
 
 
-def ranks_alive() -> list[int]:
-    """Processes started by this one."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == os.getpid() and b"parallel.rank" in (folder / "cmdline").read_bytes():
-                found.append(int(folder.name))
-    return found
-
-
 def test_two_processes_answer_token_for_token_as_one(
     folder: str, shared: TorchRunner, constraints: list[CompiledConstraint]
 ) -> None:
@@ -122,30 +109,5 @@ def test_a_rank_that_is_killed_fails_the_step_and_is_named(
     assert told == ["rank 1 of 2: it was killed by SIGKILL"]
     engine.add(request("r", "say: "))
     with pytest.raises(DeviceFailed, match="rank 1 of 2: it was killed by SIGKILL"):
-        engine.step()
-
-
-def test_what_a_rank_cannot_load_is_said_once_and_ends_all(tmp_path: Path) -> None:
-    folder = save_config(tmp_path, "llama")
-    config = runner_config(folder, tensor_parallel=2, random_weights=False)  # there are none
-    with pytest.raises(UnsupportedModel, match="cannot load"):
-        load_runner(config)
-    assert not ranks_alive()
-    assert not [each for each in threading.enumerate() if each.name == "rank-1"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"tensor_parallel": 3}, "num_attention_heads is 4"),
-        ({"tensor_parallel": 2, "batch_invariant": True}, "no batch-invariant mode"),
-        ({"tensor_parallel": 2, "quantize": "int8"}, "rounded at load"),
-    ],
-)
-def test_what_cannot_be_shared_is_refused_before_anything_is_started(
-    changes: dict[str, Any], said: str, tmp_path: Path
-) -> None:
-    began = time.monotonic()
-    with pytest.raises(UnsupportedModel, match=said):
-        load_runner(runner_config(save_config(tmp_path, "llama"), **changes))
-    assert time.monotonic() - began < 1
+        for _ in range(5):
+            engine.step()

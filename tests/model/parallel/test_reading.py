@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.distributed.configuration_utils import DistributedConfig
 
 from app.model.parallel.shares import share
-from tests.model.parallel.threads import ThreadGroup, _Board
+from tests.model.parallel.threads import ThreadGroup, lone_rank
 from tests.model.tiny import save_kind, varied_model
 
 pytestmark = pytest.mark.skipif(
@@ -31,7 +31,7 @@ def rank_alone(rank: int, size: int) -> Iterator[ThreadGroup]:
     """A rank that is told of others, and exchanges nothing with them."""
     dist.init_process_group("fake", rank=rank, world_size=size, store=FakeStore())
     try:
-        yield ThreadGroup(rank, size, _Board(size))
+        yield lone_rank(rank, size)
     finally:
         dist.destroy_process_group()
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 T = TypeVar("T")
+_Lock = type(threading.Lock())
 
 
 class _Board:
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, turns: AbstractContextManager[object]) -> None:
+        self.turns = turns
+        """Held while a rank computes."""
         self.barrier = threading.Barrier(size, timeout=30)
         self.places: list[Tensor] = [torch.empty(0)] * size
 
@@ -46,20 +50,35 @@ class ThreadGroup:
     def _all(self, tensor: Tensor) -> list[Tensor]:
         board = self._board
         board.places[self.rank] = tensor.clone()
-        board.barrier.wait()
-        found = list(board.places)
-        board.barrier.wait()
+        with ExitStack() as stack:
+            if isinstance(board.turns, _Lock):
+                board.turns.release()
+                stack.callback(board.turns.acquire)
+            board.barrier.wait()
+            found = list(board.places)
+            board.barrier.wait()
         assert all(each.shape == tensor.shape for each in found), "ranks differ in what they send"
         return found
 
 
-def on_all_ranks(size: int, run: Callable[[ThreadGroup], T]) -> list[T]:
-    """What ``run`` returns in each of ``size`` ranks; raises what one of them raises."""
-    board = _Board(size)
+def lone_rank(rank: int, size: int) -> ThreadGroup:
+    """One that can exchange nothing."""
+    return ThreadGroup(rank, size, _Board(size, nullcontext()))
+
+
+def on_all_ranks(
+    size: int, run: Callable[[ThreadGroup], T], *, one_at_a_time: bool = False
+) -> list[T]:
+    """What ``run`` returns in each of ``size`` ranks; raises what one of them raises.
+
+    With ``one_at_a_time`` ranks take turns where they exchange something.
+    """
+    board = _Board(size, threading.Lock() if one_at_a_time else nullcontext())
 
     def rank(number: int) -> T:
         try:
-            return run(ThreadGroup(number, size, board))
+            with board.turns:
+                return run(ThreadGroup(number, size, board))
         except BaseException:
             board.barrier.abort()
             raise
