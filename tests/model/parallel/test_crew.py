@@ -21,7 +21,7 @@ from app.model.loading import read_config
 from app.model.runner import TorchRunner
 from tests.e2e.schemas import random_schema
 from tests.e2e.test_exactness import random_requests
-from tests.engine.harness import TOKENIZER, VOCABULARY, Recorder, answers_of, request
+from tests.engine.harness import TOKENIZER, VOCABULARY, Recorder, answers_of, drain, request
 from tests.model.parallel.processes import ranks_alive
 from tests.model.tiny import runner_config, save_config
 
@@ -109,5 +109,4 @@ def test_a_rank_that_is_killed_fails_the_step_and_is_named(
     assert told == ["rank 1 of 2: it was killed by SIGKILL"]
     engine.add(request("r", "say: "))
     with pytest.raises(DeviceFailed, match="rank 1 of 2: it was killed by SIGKILL"):
-        for _ in range(5):
-            engine.step()
+        drain(engine)
