@@ -187,6 +187,7 @@ def planner(max_graph_tokens: int) -> CudaSteps:
     shape = LayerShape(kv_heads=8, key_dim=128, value_dim=128, group=4, dtype=torch.bfloat16)
     keys = torch.empty(TableRunner.block_size, 8, 128, dtype=torch.bfloat16)
     storage = KvStorage(
+        device=torch.device("cpu"),
         block_size=TableRunner.block_size,
         groups=(CacheGroup(layers=(0,), num_blocks=1 << 15),),
         keys={0: keys},

@@ -1,14 +1,16 @@
 """Which models can be run exactly as one ragged step, and what must be set right in them first.
 
 A model qualifies when every layer is causal attention, full or within a sliding window, that goes
-through transformers' ``AttentionInterface``. What a configuration says is checked here, before
-any weight is read; what only shows in a forward pass is found by ``attention.probe_layers`` and
+through transformers' ``AttentionInterface``, a recurrent mixer that ``recurrent`` knows, or both,
+or has neither and works token by token. What a configuration says is checked here, before any
+weight is read; what only shows in a forward pass is found by ``attention.probe_layers`` and
 ``self_check``.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection
 from typing import Any, TypeGuard
 
 import torch
@@ -18,7 +20,15 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from app.core.errors import UnsupportedModel
 
-SUPPORTED_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
+_BY_TOKEN = frozenset({"mlp", "moe"})
+"""Layers without attention or state."""
+SUPPORTED_LAYER_TYPES = _BY_TOKEN | {
+    "full_attention",
+    "sliding_attention",
+    "linear_attention",  # Mamba's, too
+    "conv",
+    "hybrid",  # attention and a mixer
+}
 
 _POSITION_LIMITS = (
     "max_position_embeddings",
@@ -31,9 +41,8 @@ _POSITION_LIMITS = (
 def check_config(config: PretrainedConfig) -> None:
     """Refuse what cannot be served, as far as the configuration tells.
 
-    Raises ``UnsupportedModel`` for encoder-decoders, for layers that are not full or sliding
-    attention (state space, linear or chunked attention, convolutions), and for layer lists in
-    the older spellings of hybrid models.
+    Raises ``UnsupportedModel`` for encoder-decoders, and for layers of an unknown type (chunked or
+    sparse attention).
     """
     if getattr(config, "is_encoder_decoder", False):
         raise UnsupportedModel(f"{config.model_type} is an encoder-decoder; serve a causal LM")
@@ -42,27 +51,47 @@ def check_config(config: PretrainedConfig) -> None:
     unknown = sorted(set(layer_types) - SUPPORTED_LAYER_TYPES)
     if unknown:
         raise UnsupportedModel(
-            f"{text.model_type} has layers of type {', '.join(unknown)}; only full_attention and "
-            "sliding_attention can be run over the paged cache"
+            f"{text.model_type} has layers of type {', '.join(unknown)}; only "
+            f"{', '.join(sorted(SUPPORTED_LAYER_TYPES))} can be run"
         )
-    for name in ("layers_block_type", "hybrid_override_pattern", "attn_layer_period"):
-        if getattr(text, name, None):
-            raise UnsupportedModel(
-                f"{text.model_type} mixes attention with other layers ({name} is set); "
-                "hybrid models are not supported"
-            )
     if getattr(text, "attention_chunk_size", None) and not layer_types:
         raise UnsupportedModel(f"{text.model_type} uses chunked attention, which is not supported")
 
 
+def takes_positions(model: PreTrainedModel) -> bool:
+    """Whether the forward is told them; one that makes up its own fails the self-check."""
+    return "position_ids" in inspect.signature(model.forward).parameters
+
+
 def check_forward(model: PreTrainedModel) -> None:
     """Refuse a model whose forward cannot be told which rows need logits."""
-    parameters = inspect.signature(model.forward).parameters
-    missing = [name for name in ("position_ids", "logits_to_keep") if name not in parameters]
+    if "logits_to_keep" not in inspect.signature(model.forward).parameters:
+        raise UnsupportedModel(f"{type(model).__name__}.forward does not take logits_to_keep")
+
+
+def check_layers(model: PreTrainedModel, routed: Collection[int]) -> None:
+    """Refuse a model with a layer that is neither routed, by its index, nor works token by token.
+
+    Raises ``UnsupportedModel`` with the name of its class.
+    """
+    text = model.config.get_text_config()
+    types = getattr(text, "layer_types", None) or ()
+    by_token = {layer for layer, kind in enumerate(types) if kind in _BY_TOKEN}
+    missing = [n for n in range(layer_count(model.config)) if n not in by_token | {*routed}]
     if missing:
         raise UnsupportedModel(
-            f"{type(model).__name__}.forward does not take {' and '.join(missing)}"
+            f"{len(missing)} of {layer_count(model.config)} layers of {type(model).__name__} "
+            f"(layer {missing[0]}{_class_of_layer(model, missing[0])}) do not run through "
+            "transformers' attention interface, nor are they recurrent in a known way; all must"
         )
+
+
+def _class_of_layer(model: PreTrainedModel, layer: int) -> str:
+    count = layer_count(model.config)
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            return f", a {type(module[layer]).__name__}"
+    return ""
 
 
 def position_limit(config: PretrainedConfig) -> int | None:

@@ -11,6 +11,7 @@ Shapes: T tokens of all spans together, Hq query heads, Hk key heads, G = Hq / H
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 import weakref
 from dataclasses import dataclass
@@ -21,8 +22,9 @@ from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 
 from app.core.errors import UnsupportedModel
-from app.model.architecture import layer_count
+from app.model.architecture import check_layers, takes_positions
 from app.model.kv_storage import LayerShape
+from app.model.recurrent import RecurrentRoute
 
 if TYPE_CHECKING:
     from app.model.latent import LatentHeads, LatentLayer
@@ -58,7 +60,8 @@ class AttentionRoute:
 
     def __init__(self) -> None:
         self.name = f"leapjson_paged_{uuid.uuid4().hex}"
-        self.target: LayerAttention | None = None
+        self._target: LayerAttention | None = None
+        self._shared_calls = 0
         self.options: dict[int, AttentionOptions] = {}
         """By layer, what its last forward pass asked for."""
         self.latents: dict[int, LatentLayer] = {}
@@ -72,6 +75,16 @@ class AttentionRoute:
             return owner._attend(*args, **kwargs), None
 
         AttentionInterface.register(self.name, attend)
+
+    @property
+    def target(self) -> LayerAttention | None:
+        return self._target
+
+    @target.setter
+    def target(self, target: LayerAttention | None) -> None:
+        """Set for each forward pass anew."""
+        self._target = target
+        self._shared_calls = 0
 
     def _attend(
         self,
@@ -91,6 +104,11 @@ class AttentionRoute:
             raise UnsupportedModel(f"{type(module).__name__} builds an attention mask of its own")
         assert self.target is not None, "no step has begun"
         layer = module.layer_idx
+        if layer < 0:
+            # One attention in several layers (Zamba 2), which does not know in which it runs: they
+            # are -1, -2 and so on, in their order.
+            layer -= self._shared_calls
+            self._shared_calls += 1
         latent = self.latents.get(layer)
         options = AttentionOptions(
             scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
@@ -130,20 +148,19 @@ class _ShapeProbe:
         return query.new_zeros(query.shape[1], query.shape[0], value.shape[2])
 
 
-def probe_layers(model: PreTrainedModel, route: AttentionRoute) -> dict[int, LayerShape]:
+def probe_layers(
+    model: PreTrainedModel, route: AttentionRoute, recurrent: RecurrentRoute | None = None
+) -> dict[int, LayerShape]:
     """Shapes of keys and values by layer, from one forward pass over two tokens.
 
-    Configurations name these dimensions in too many ways to read them there. Raises
-    ``UnsupportedModel`` unless every layer's attention came by ``route``.
+    Those of states are noted by ``recurrent``. Configurations name these dimensions in too many
+    ways to read them there. Raises ``UnsupportedModel`` unless every layer came by one of the
+    routes, or by both.
     """
     probe = _ShapeProbe()
-    run_two_tokens(model, route, probe)
-    expected = layer_count(model.config)
-    if len(probe.shapes) != expected:
-        raise UnsupportedModel(
-            f"{len(probe.shapes)} of {expected} layers of {type(model).__name__} run through "
-            "transformers' attention interface; all must"
-        )
+    with contextlib.nullcontext() if recurrent is None else recurrent.probing():
+        run_two_tokens(model, route, probe)
+    check_layers(model, {*probe.shapes, *(() if recurrent is None else recurrent.shapes)})
     return probe.shapes
 
 
@@ -155,6 +172,11 @@ def run_two_tokens(model: PreTrainedModel, route: AttentionRoute, probe: LayerAt
     try:
         positions = torch.arange(2, device=model.device).unsqueeze(0)
         ids = positions + 1  # 0 may be padding, which is embedded as zeros
-        model(input_ids=ids, position_ids=positions, use_cache=False, logits_to_keep=1)
+        model(
+            input_ids=ids,
+            use_cache=False,
+            logits_to_keep=1,
+            **({"position_ids": positions} if takes_positions(model) else {}),
+        )
     finally:
         route.target = None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from app.model.architecture import takes_positions
 from app.model.attention import AttentionRoute, LayerAttention
 from app.model.inputs import Ints, StepArrays
+from app.model.recurrent import RecurrentRoute, StepScan
 
 
 class StepAttention(LayerAttention, Protocol):
@@ -17,24 +20,42 @@ class StepAttention(LayerAttention, Protocol):
         """Set the step that the following calls of ``attend`` belong to."""
 
 
+@dataclass(frozen=True, slots=True)
+class StepStates:
+    """The route into a model's recurrent layers, and the scan at its end."""
+
+    route: RecurrentRoute
+    scan: StepScan
+
+
 class RaggedForward:
-    """A model, the route into its layers, and the attention at the route's end."""
+    """A model, the routes into its layers, and the attention and scan at their ends."""
 
     def __init__(
-        self, model: PreTrainedModel, route: AttentionRoute, attention: StepAttention
+        self,
+        model: PreTrainedModel,
+        route: AttentionRoute,
+        attention: StepAttention,
+        states: StepStates | None = None,
     ) -> None:
+        """``states`` None: the model has no recurrent layer."""
         self._model = model
         self._route = route
-        self._attention = attention
-        self._device = model.device
+        self.attention = attention
+        self._states = states
+        self.device = model.device
+        self._takes_positions = takes_positions(model)
 
     @torch.inference_mode()
     def run(self, step: StepArrays) -> Tensor:
         """Logits of ``step.logits_rows``: [R, width], in the model's dtype, on its device.
 
-        Writes keys and values of all the step's tokens. On CUDA it returns before they are done.
+        Writes keys and values of all the step's tokens, and the states its spans save. On CUDA it
+        returns before they are done.
         """
-        self._attention.begin(step)
+        self.attention.begin(step)
+        if self._states is not None:
+            self._states.scan.begin(step)
         return self.compute(
             self._to_device(step.token_ids).unsqueeze(0),
             self._to_device(step.positions).unsqueeze(0),
@@ -46,18 +67,23 @@ class RaggedForward:
 
         ``logits_rows`` 0 gives logits for all T rows.
         """
-        self._route.target = self._attention
+        states = self._states
+        self._route.target = self.attention
+        if states is not None:
+            states.route.target = states.scan
         try:
             out = self._model(
                 input_ids=token_ids,
-                position_ids=positions,
                 use_cache=False,
                 logits_to_keep=logits_rows,
+                **({"position_ids": positions} if self._takes_positions else {}),
             )
         finally:
             self._route.target = None
+            if states is not None:
+                states.route.target = None
         logits: Tensor = out.logits[0]
         return logits
 
     def _to_device(self, values: Ints) -> Tensor:
-        return torch.from_numpy(values).to(self._device, non_blocking=True)
+        return torch.from_numpy(values).to(self.device, non_blocking=True)

@@ -40,6 +40,23 @@ class SpanLayout:
 
 
 @dataclass(frozen=True, slots=True)
+class StateArrays:
+    """Where the recurrent states of a step's S spans are read and saved; N saves in all."""
+
+    rows: Ints
+    """Shape [S + 1]: each span's first row, and the row after the last span."""
+    reads: Ints
+    """Shape [S]: slot of the states before each span."""
+    save_starts: Ints
+    """Shape [S + 1]: span s has the saves from ``save_starts[s]`` to ``save_starts[s + 1]``."""
+    save_rows: Ints
+    """Shape [N], ascending within a span: states are saved when the rows before this one are done,
+    which is the row after the last token in them."""
+    save_slots: Ints
+    """Shape [N]: where they go."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepArrays:
     """One ragged batch in host memory; T tokens, R rows that need logits."""
 
@@ -56,6 +73,17 @@ class StepArrays:
     """Shape [T]: the row of the step before whose draw is the token here; -1: it is known."""
     adapters: Ints | None = None
     """Shape [T]: the slot of each token's adapter, 0 for the base model; None: all are 0."""
+    states: StateArrays | None = None
+    """None: no span reads a state or has one saved."""
+
+    @property
+    def state_arrays(self) -> StateArrays:
+        """``states``, or what says that all spans begin a sequence and save nothing."""
+        if self.states is not None:
+            return self.states
+        none = np.zeros(len(self.spans) + 1, dtype=np.int64)
+        rows = np.array([*(span.row for span in self.spans), len(self.token_ids)], dtype=np.int64)
+        return StateArrays(rows, none[:-1], none, none[:0], none[:0])
 
 
 def lay_out(plan: StepPlan, block_size: int) -> StepArrays:
@@ -79,6 +107,7 @@ def lay_out(plan: StepPlan, block_size: int) -> StepArrays:
     adapters = [span.adapter for span in spans]
     parts = list(map(slice, table_starts.tolist(), table_ends.tolist()))
     blocks = zip(*[[table[part] for part in parts] for table in tables], strict=True)
+    own_blocks = blocks if tables else [()] * len(spans)
     return StepArrays(
         token_ids=np.array([*chain.from_iterable([s.tokens for s in spans])], dtype=np.int64),
         positions=positions,
@@ -86,9 +115,26 @@ def lay_out(plan: StepPlan, block_size: int) -> StepArrays:
         logits_rows=np.array(
             [first_rows[row.span] + row.offset for row in plan.rows], dtype=np.int64
         ),
-        spans=tuple(map(SpanLayout, first_rows, lengths.tolist(), starts.tolist(), blocks)),
+        spans=tuple(map(SpanLayout, first_rows, lengths.tolist(), starts.tolist(), own_blocks)),
         drawn_rows=drawn_rows,
         adapters=np.repeat(np.array(adapters), lengths) if any(adapters) else None,
+        states=_states(spans, np.append(rows, total)),
+    )
+
+
+def _states(spans: Sequence[Span], rows: Ints) -> StateArrays | None:
+    if not any(span.state or span.saves for span in spans):
+        return None
+    starts = np.zeros(len(spans) + 1, dtype=np.int64)
+    np.cumsum([len(span.saves) for span in spans], out=starts[1:])
+    saves = np.array([*chain.from_iterable([span.saves for span in spans])], dtype=np.int64)
+    done, slots = saves.reshape(-1, 2).T
+    return StateArrays(
+        rows=rows,
+        reads=np.array([span.state for span in spans], dtype=np.int64),
+        save_starts=starts,
+        save_rows=done + np.repeat(rows[:-1], np.diff(starts)),
+        save_slots=np.ascontiguousarray(slots),
     )
 
 

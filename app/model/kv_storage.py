@@ -71,7 +71,9 @@ class KvStorage:
     """
 
     block_size: int
+    device: torch.device
     groups: tuple[CacheGroup, ...]
+    """None where the model has no attention."""
     keys: Mapping[int, Tensor]
     values: Mapping[int, Tensor]
 
@@ -129,13 +131,15 @@ def allocate_groups(
         slots = (group.num_blocks + 1) * block_size
         for layer in group.layers:
             shape = shapes[layer]
-            keys[layer] = _zeros((slots, shape.kv_heads, shape.key_dim), shape.dtype, device)
+            keys[layer] = zeros((slots, shape.kv_heads, shape.key_dim), shape.dtype, device)
             if shape.latent:
                 values[layer] = keys[layer][..., : shape.value_dim]
             else:
                 size = (slots, shape.kv_heads, shape.value_dim)
-                values[layer] = _zeros(size, shape.dtype, device)
-    return KvStorage(block_size=block_size, groups=tuple(groups), keys=keys, values=values)
+                values[layer] = zeros(size, shape.dtype, device)
+    return KvStorage(
+        block_size=block_size, device=device, groups=tuple(groups), keys=keys, values=values
+    )
 
 
 def groups_within(
@@ -149,8 +153,10 @@ def groups_within(
     sequence of ``use.asked`` tokens would not fit then do windows get fewer, and fewer short
     sequences run at a time. Where all layers have a window, all get the same number, too.
 
-    Raises ``UnsupportedModel`` where not even one block fits.
+    Raises ``UnsupportedModel`` where not even one block fits. A model without attention has none.
     """
+    if not shapes:
+        return ()
     layers = _by_window(shapes, use.asked or use.limit)
     costs = {
         window: block_size * sum([shapes[layer].token_bytes for layer in group])
@@ -210,7 +216,8 @@ def _by_window(
     return {window: tuple(found[window]) for window in order}
 
 
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros that on the CPU take memory only as they are first used."""
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     # torch writes its zeros, which takes a second for every few gigabytes; numpy asks the

@@ -19,6 +19,7 @@ from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage
 from app.model.sampling import Sampler
+from app.model.state_storage import StateStorage
 
 if TYPE_CHECKING:
     from app.model.cuda.compilations import KernelCompilations
@@ -85,6 +86,7 @@ class TorchRunner:
         sampler: Sampler,
         storage: KvStorage,
         adapters: AdapterSlots | None,
+        states: StateStorage | None = None,
         description: RunnerDescription,
         compilations: KernelCompilations | None,
         leader: Leader | None = None,
@@ -98,7 +100,7 @@ class TorchRunner:
         self.description = description
         self.block_size = storage.block_size
         self.cache_groups = storage.groups
-        self.states: StateSlots | None = None
+        self.states: StateSlots | None = None if states is None else states.slots
         self.max_model_len = description.max_model_len
         self._launched: Tensor | None = None
         self._drawn: StepResult | DeviceDraws = StepResult(())

@@ -3,17 +3,20 @@
 Models fail silently when one of their layers keeps a state of its own, sees its neighbours in
 the batch, or treats positions in its own way. So every model is tried once before it is served:
 a second chunk of a prompt, an extension by five tokens, a decode, and a prompt that starts on
-another sequence's blocks, all in one step, against transformers' own eager attention.
+another sequence's blocks, all in one step, against transformers' own eager attention. Where there
+are recurrent layers, drafts come before that: some that are taken and some that are refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from app.core.cache import StateSlots
 from app.core.errors import UnsupportedModel
 from app.core.step import LogitsRow, Span, StepPlan
 from app.model.forward import RaggedForward
@@ -28,26 +31,30 @@ _TOLERANCE_AT_MOST = 0.5
 
 @dataclass(frozen=True, slots=True)
 class CheckCase:
-    """Four sequences, the two steps that compute them, and the rows to compare.
+    """Four sequences, the steps that compute them, and the rows to compare.
 
-    The first step computes the heads of three sequences; the second one all that remains.
+    The first step computes the heads of three sequences; the last one all that remains.
     """
 
     sequences: tuple[tuple[int, ...], ...]
-    steps: tuple[StepPlan, StepPlan]
+    steps: tuple[StepPlan, ...]
     compared: tuple[tuple[int, int], ...]
-    """Sequence and position of each row of the second step."""
-
-    @property
-    def blocks(self) -> int:
-        tables = [span.block_tables[0] for span in self.steps[1].spans]
-        return 1 + max(int(block) for table in tables for block in table)
+    """Sequence and position of each row of the last step."""
+    blocks: int
+    """Of each cache group."""
 
 
-def make_case(vocab_size: int, block_size: int, groups: int = 1) -> CheckCase:
+CHECKED_SLOTS = StateSlots(count=10, interval=1)
+"""Slots for the states of a case."""
+
+
+def make_case(
+    vocab_size: int, block_size: int, groups: int = 1, *, states: bool = False
+) -> CheckCase:
     """A case of about 30 tokens for a block size of 4, and 50 for one of 16.
 
-    Each of the cache's ``groups`` has block tables of its own.
+    Each of the cache's ``groups`` has block tables of its own. With ``states`` there is a step more
+    between the two, of drafts (see ``_drafts``), and what follows starts from states saved there.
     """
     size = block_size
     generator = torch.Generator().manual_seed(0)
@@ -56,7 +63,7 @@ def make_case(vocab_size: int, block_size: int, groups: int = 1) -> CheckCase:
     extended, drawn = tuple(drawn[: size + 9]), drawn[size + 9 :]
     decoded, shared = tuple(drawn[:4]), extended[:size] + tuple(drawn[4:8])
     sequences = (chunked, extended, decoded, shared)
-    computed = (size + 1, size + 4, 3, size)
+    computed = (size + 3 if states else size + 1, size + 4, 3, size)
 
     own = iter(range(64))
     tables: list[tuple[int, ...]] = [
@@ -70,7 +77,9 @@ def make_case(vocab_size: int, block_size: int, groups: int = 1) -> CheckCase:
     ]
     heads = [
         Span(tokens=sequence[:done], start=0, block_tables=table)
-        for sequence, done, table in zip(sequences[:3], computed, by_group, strict=False)
+        for sequence, done, table in zip(
+            sequences[:3], (size + 1, size + 4, 1 if states else 3), by_group, strict=False
+        )
     ]
     tails = [
         Span(tokens=sequence[done:], start=done, block_tables=table)
@@ -78,11 +87,43 @@ def make_case(vocab_size: int, block_size: int, groups: int = 1) -> CheckCase:
     ]
     offsets = [(0, len(tails[0].tokens) - 1), *((1, i) for i in range(5)), (2, 0), (3, 3)]
     rows = [LogitsRow(span, at) for span, at in offsets]
+    between = [StepPlan(_drafts(sequences, heads, tails, vocab_size), [])] if states else []
     return CheckCase(
         sequences=sequences,
-        steps=(StepPlan(spans=heads, rows=[]), StepPlan(spans=tails, rows=rows)),
+        steps=(StepPlan(spans=heads, rows=[]), *between, StepPlan(spans=tails, rows=rows)),
         compared=tuple((span, computed[span] + at) for span, at in offsets),
+        blocks=count,
     )
+
+
+def _drafts(
+    sequences: Sequence[Sequence[int]], heads: list[Span], tails: list[Span], vocab_size: int
+) -> list[Span]:
+    """Spans between heads and tails, and what states all of them read and save.
+
+    Two of the first sequence's four drafts are refused: it goes on from the state after the second.
+    Three wrong tokens of the second one are dropped, as by a leap: it goes on from where it was
+    before. Those of the third one are taken. The last one starts from a checkpoint of the second.
+    """
+    first, second, third = heads
+    size = tails[3].start
+    first.saves = [(size + 1, 1)]
+    second.saves = [(size, 5), (size + 4, 2)]
+    third.saves = [(1, 3)]
+    for tail, read, save in zip(tails, (7, 2, 3, 5), (1, 2, 3, 4), strict=True):
+        tail.state, tail.saves = read, [(len(tail.tokens), save)]
+    taken = sequences[0][size + 1 : size + 3]
+    refused = [(token + 1) % vocab_size for token in sequences[0][size + 3 : size + 5]]
+    dropped = [(token + 1) % vocab_size for token in sequences[1][size + 4 : size + 7]]
+    parts: list[tuple[Span, Sequence[int], int, list[tuple[int, int]]]] = [
+        (first, (*taken, *refused), 1, [(1, 6), (2, 7), (4, 1)]),
+        (second, dropped, 2, [(3, 9)]),
+        (third, sequences[2][1:3], 3, [(1, 8), (2, 3)]),
+    ]
+    return [
+        Span(tokens, len(head.tokens), head.block_tables, state=state, saves=saves)
+        for head, tokens, state, saves in parts
+    ]
 
 
 @torch.inference_mode()

@@ -98,7 +98,7 @@ def attention_over(
         dict.fromkeys(storage.keys, heads.layer),
         max_model_len=MOST_CONTEXT,
         batch_invariant=batch_invariant,
-        device=None if next(iter(storage.keys.values())).is_cuda else A_HOPPER,
+        device=None if storage.device.type == "cuda" else A_HOPPER,
     )
 
 

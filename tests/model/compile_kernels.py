@@ -91,7 +91,9 @@ def compile_all(name: str, capability: int, *, batch_invariant: bool, everything
     )
     group = CacheGroup(layers=(0,), num_blocks=1, window=900 if everything else None)
     attention = TritonAttention(
-        KvStorage(block_size=16, groups=(group,), keys={0: keys}, values={0: values}),
+        KvStorage(
+            block_size=16, device=keys.device, groups=(group,), keys={0: keys}, values={0: values}
+        ),
         {0: shape},
         max_model_len=4096,
         batch_invariant=batch_invariant,

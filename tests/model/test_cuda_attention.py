@@ -87,6 +87,7 @@ def make_storage(
         return torch.randn((blocks + 1) * BLOCK, shape.kv_heads, dim).to(shape.dtype)
 
     return KvStorage(
+        device=DEVICE,
         block_size=BLOCK,
         groups=(CacheGroup(layers=tuple(shapes), num_blocks=blocks, window=window),),
         keys={layer: normal(shape, shape.key_dim) for layer, shape in shapes.items()},
@@ -239,6 +240,7 @@ def test_layers_of_two_cache_groups_have_slots_and_tables_of_their_own() -> None
     tables = [[3, 4], [0, 6]]
     alone = [on_device(make_storage({0: shape}, 8, window)) for window in windows]
     both = KvStorage(
+        device=DEVICE,
         block_size=BLOCK,
         groups=tuple(
             CacheGroup(layers=(i,), num_blocks=8, window=window) for i, window in enumerate(windows)

@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from app.core.cache import StateSlots
 from app.core.errors import UnsupportedModel
 from app.core.step import LogitsRow, Span, StepPlan
 from app.model.attention import AttentionOptions, AttentionRoute, probe_layers
@@ -30,15 +31,18 @@ from app.model.cuda.graphs import (
     choose_bucket,
     make_buckets,
 )
+from app.model.cuda.scan import TritonScan
 from app.model.cuda.step_buffers import DeviceStep, DeviceWave
 from app.model.cuda.tiles import Device
 from app.model.cuda.trial_steps import TrialSteps
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
-from app.model.kv_storage import LayerShape
+from app.model.kv_storage import LayerShape, allocate_groups
+from app.model.state_storage import StateShape, allocate_states
 from tests.model.test_cuda_attention import BLOCK, make_storage
 from tests.model.tiny import eager_model, save_config
 
+CPU = torch.device("cpu")
 SMALL = Device(multiprocessors=1, shared_bytes=99 << 10, capability=8)
 MAX_MODEL_LEN = 96
 BLOCKS = 40
@@ -218,6 +222,69 @@ class OneLayer:
         out = self._attention.attend(0, query, key, value, AttentionOptions(0.1, None, None, None))
         logits = (out.flatten(1) @ self._out)[logits_rows]
         return logits + 1e-3 * torch.randn(logits.shape) if self._differs else logits
+
+
+class RecurrentLayer:
+    """A forward pass of a tiny layer with a convolution and a delta rule, over states alone."""
+
+    def __init__(self, scan: TritonScan) -> None:
+        torch.manual_seed(0)
+        self._scan = scan
+        self._embed, self._filter = torch.randn(64, 48), torch.randn(48, 4)
+        self._out = torch.randn(16, 12)
+
+    def compute(self, token_ids: Tensor, positions: Tensor, logits_rows: Tensor) -> Tensor:
+        x = self._scan.convolve(0, self._embed[token_ids[0]], self._filter, None, "silu")
+        query, key, value = x.view(-1, 3, 2, 8).unbind(1)
+        decay, rate = -x[:, :2].abs(), x[:, 2:4].sigmoid()
+        out = self._scan.delta_rule(0, query, key, value, decay, rate, normalize=True)
+        return (out.flatten(1) @ self._out)[logits_rows]
+
+
+def recurrent_layer(capture: Capture, tokens: int = 4) -> CudaSteps:
+    slots = StateSlots(12, 64)
+    states = allocate_states({0: StateShape((3, 48), torch.float32, (2, 8, 8))}, slots, CPU)
+    attention = TritonAttention(
+        allocate_groups({}, [], block_size=BLOCK, device=CPU),
+        {},
+        max_model_len=40,
+        recurrent=True,
+        device=SMALL,
+    )
+    forward: Any = RecurrentLayer(TritonScan(states, attention))
+    return CudaSteps(
+        forward,
+        attention,
+        max_graph_tokens=tokens,
+        max_model_len=40,
+        states=states,
+        capture=lambda: capture,
+    )
+
+
+def test_graphs_of_a_model_with_states_alone_pass_the_comparison() -> None:
+    steps = recurrent_layer(Launches, 16)
+    steps.prepare()
+    assert steps.count == len(make_buckets(16))
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ("reads", "not what the same launches give"),
+        ("rows", "not what the same launches give"),
+        ("save_slots", "in the states it saves"),
+        ("save_rows", "in the states it saves"),
+    ],
+)
+def test_a_graph_that_reads_or_saves_other_states_is_refused(part: str, message: str) -> None:
+    def breaks(step: DeviceStep) -> DeviceStep:
+        states: Any = step.states
+        return replace(step, states=replace(states, **{part: getattr(states, part).clone()}))
+
+    steps = recurrent_layer(broken_in(0, breaks), 8)
+    with pytest.raises(UnsupportedModel, match=rf"a step of 8 tokens .* CUDA graph, .*{message}"):
+        steps.prepare()
 
 
 def one_layer(capture: Capture, tokens: int = 4, *, differs: bool = False) -> CudaSteps:

@@ -131,18 +131,6 @@ def save(folder: Path, class_name: str, **settings: object) -> str:
     return str(folder)
 
 
-def test_a_hybrid_model_is_refused_by_its_layer_types(tmp_path: Path) -> None:
-    model = save(tmp_path, "Qwen3NextConfig", num_hidden_layers=4)
-    with pytest.raises(UnsupportedModel, match="layers of type linear_attention"):
-        load_runner(runner_config(model))
-
-
-def test_a_hybrid_model_without_layer_types_is_refused(tmp_path: Path) -> None:
-    model = save(tmp_path, "JambaConfig", num_hidden_layers=4)
-    with pytest.raises(UnsupportedModel, match=r"hybrid|layers of type"):
-        load_runner(runner_config(model))
-
-
 def test_chunked_attention_is_refused(tmp_path: Path) -> None:
     model = save(tmp_path, "Llama4TextConfig", num_hidden_layers=4)
     with pytest.raises(UnsupportedModel, match="chunked"):
@@ -161,7 +149,10 @@ def test_a_model_that_does_not_route_its_attention_is_refused(tmp_path: Path) ->
         load_runner(runner_config(model))
 
 
-def test_a_model_without_attention_is_refused(tmp_path: Path) -> None:
-    model = save(tmp_path, "MambaConfig", vocab_size=96, hidden_size=32, num_hidden_layers=2)
-    with pytest.raises(UnsupportedModel):
+def test_recurrent_layers_of_an_unknown_way_are_refused_by_name(tmp_path: Path) -> None:
+    sizes = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "head_dim": 8}
+    model = save(
+        tmp_path, "RecurrentGemmaConfig", **sizes, num_attention_heads=4, num_hidden_layers=3
+    )
+    with pytest.raises(UnsupportedModel, match=r"Recurrent|state|logits_to_keep"):
         load_runner(runner_config(model))

@@ -80,6 +80,8 @@ class CpuAttention:
         """Set the step that the following calls of ``attend`` belong to."""
         self.slots = step.slots
         self.adapters = adapter_rows(step.adapters)
+        if not step.slots:  # the model has no attention
+            return
         short = [span for span in step.spans if span.length <= self._longest]
         self.short = _short_spans(short, len(step.slots))
         self._long = [span for span in step.spans if span.length > self._longest]

@@ -68,6 +68,8 @@ class PanelLinear(nn.Module):
         self.out_features = linear.out_features
         self.team = workers
         self.weights = [PanelWeights([linear])]
+        self.weight = torch.empty(0, dtype=torch.bfloat16)
+        """Some models ask for its dtype."""
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.contiguous()

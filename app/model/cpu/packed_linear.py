@@ -43,6 +43,8 @@ class PackedLinear(nn.Module):
         self.out_features = linear.out_features
         self._bias = linear.bias
         self.nbytes = linear.weight.nbytes
+        self.weight = linear.weight.new_empty(0)
+        """Some models ask for its dtype."""
         self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), None)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -23,7 +23,13 @@ from app.model.cuda.kernels.attention import (
     paged_attention,
     store_keys_and_values,
 )
-from app.model.cuda.step_buffers import DeviceStep, Layout, ListSizes, StepBuffers
+from app.model.cuda.step_buffers import (
+    DeviceStep,
+    Layout,
+    ListSizes,
+    StateSizes,
+    StepBuffers,
+)
 from app.model.cuda.tiles import (
     Device,
     Heads,
@@ -83,17 +89,20 @@ class TritonAttention:
         max_model_len: int,
         batch_invariant: bool = False,
         has_adapters: bool = False,
+        recurrent: bool = False,
         device: Device | None = None,
         partial_tokens: int | None = None,
     ) -> None:
         """Raises ``UnsupportedModel`` where the heads' tiles do not fit into the GPU.
 
-        ``has_adapters``: steps say whose each token is. ``device`` None asks the GPU;
-        ``partial_tokens`` None is what ``_PARTIAL_BYTES`` hold.
+        ``has_adapters``: steps say whose each token is; ``recurrent``: they bring the places of
+        states along. ``device`` None asks the GPU; ``partial_tokens`` None is what
+        ``_PARTIAL_BYTES`` hold.
         """
         self.storage = storage
         self.has_adapters = has_adapters
-        self._device = next(iter(storage.keys.values())).device
+        self._recurrent = recurrent
+        self._device = storage.device
         limits = device or this_device(self._device)
         self._limits = limits
         kinds: dict[Kind, int] = {}
@@ -114,9 +123,12 @@ class TritonAttention:
             )
         self.kinds = tuple(kinds)
 
-        floats = max(each.q_heads * each.value_dim for each in self._layers.values())
-        q_heads = max(each.q_heads for each in self._layers.values())
-        for_a_tile = max(kind.long_tokens * most_chunks(kind, max_model_len) for kind in kinds)
+        layers = self._layers.values()
+        floats = max([each.q_heads * each.value_dim for each in layers], default=1)
+        q_heads = max([each.q_heads for each in layers], default=1)
+        for_a_tile = max(
+            [kind.long_tokens * most_chunks(kind, max_model_len) for kind in kinds], default=1
+        )
         if partial_tokens is None:
             partial_tokens = min(
                 _PARTIAL_BYTES // (4 * (floats + 2 * q_heads)), _MOST_PARTIAL_TOKENS
@@ -156,6 +168,7 @@ class TritonAttention:
             lists=[ListSizes.of(work) for work in works],
             tables=sum(len(table) for span in step.spans for table in span.blocks),
             adapters=self.has_adapters,
+            states=self.state_sizes(len(step.spans), len(step.state_arrays.save_rows)),
         )
         device_step = self._buffers.device_step(layout, [work.waves for work in works])
         self._buffers.load(layout, step, works, self.spare_slots)
@@ -169,6 +182,10 @@ class TritonAttention:
         """By kind of layer; ``padding`` are rows behind the step's."""
         spans = SpanNumbers.of(step)
         return [list_work(kind, spans, padding, self.partial_tokens) for kind in self.kinds]
+
+    def state_sizes(self, spans: int, saves: int) -> StateSizes | None:
+        """Room for the places of states of so many spans, where the model has recurrent layers."""
+        return StateSizes(spans, saves) if self._recurrent else None
 
     @property
     def spare_slots(self) -> list[int]:

@@ -33,6 +33,7 @@ from app.model.cuda.work import Kind, Work, most_chunks
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays
 from app.model.self_check import row_errors
+from app.model.state_storage import StateStorage
 
 _SIZES = (1, 2, 4, *range(8, 32, 8), *range(32, 64, 16), *range(64, 128, 16), *range(128, 256, 32),
           *range(256, 512, 64), *range(512, 1024, 128), *range(1024, 4097, 256))  # fmt: skip
@@ -152,17 +153,20 @@ class CudaSteps:
         *,
         max_graph_tokens: int,
         max_model_len: int,
+        states: StateStorage | None = None,
         capture: Callable[[], Capture] = GraphCapture,
         must_capture: bool = False,
     ) -> None:
         """``max_graph_tokens`` 0: no graphs. ``prepare`` comes before the first ``run``.
 
-        ``must_capture`` where others replay the same graphs: all have them or none.
+        ``states`` are those of the model's recurrent layers. ``must_capture`` where others replay
+        the same graphs: all have them or none.
         """
         self._forward = forward
         self.attention = attention
         self._storage = attention.storage
-        self._device = next(iter(self._storage.keys.values())).device
+        self._states = states
+        self._device = self._storage.device
         self._buckets = make_buckets(max_graph_tokens)
         self._max_model_len = max_model_len
         self._make_capture = capture
@@ -274,6 +278,7 @@ class CudaSteps:
             ],
             tables=min(bucket.tokens * sequence_blocks * groups, _MOST_TABLE_BLOCKS),
             adapters=self.attention.has_adapters,
+            states=self.attention.state_sizes(bucket.tokens, bucket.tokens),
         )
 
     def _nothing(self) -> StepArrays:
@@ -293,6 +298,7 @@ class CudaSteps:
             lists=[ListSizes(_WARM_TOKENS, _WARM_TOKENS, 1)] * len(self.attention.kinds),
             tables=1,
             adapters=self.attention.has_adapters,
+            states=self.attention.state_sizes(_WARM_TOKENS, 1),
         )
         nothing = self._nothing()
         buffers = StepBuffers(self._device, layout.end)
@@ -319,7 +325,7 @@ class CudaSteps:
 
     def _check_replays(self) -> None:
         """Raises ``UnsupportedModel`` where a replay is not the step that it should be."""
-        trials = TrialSteps(self._storage, self._max_model_len)
+        trials = TrialSteps(self._storage, self._max_model_len, self._states)
         with trials.noise_in_cache():
             for bucket in (*self._captured, *reversed(self._captured)):
                 step, works = trials.step_that(
@@ -330,22 +336,25 @@ class CudaSteps:
     def _check_replay(self, bucket: Bucket, step: StepArrays, works: list[Work]) -> None:
         captured = self._captured[bucket]
         launched = self._tried(captured, step, works, captured.launch)
+        saved = self._saved(step)
         middle = float(np.median(_row_errors(launched, self._run_eagerly(step, None))))
         replayed = self._tried(captured, step, works, captured.graph.replay)
+        differing = _differing(self._saved(step), saved)
         shape = f"a step of {bucket.tokens} tokens and {bucket.rows} rows of logits"
-        tolerance = _TOLERANCE[next(iter(self._storage.keys.values())).dtype]
+        tolerance = _TOLERANCE[self._logits.dtype]
         errors = _row_errors(replayed, launched)
         _log.debug("%s: replayed %.2g, without padding %.2g", shape, errors.max(), middle)
-        if not errors.max() <= tolerance:  # so written that NaN fails too
+        if not max(errors.max(), differing) <= tolerance:  # so written that NaN fails too
             again = self._tried(captured, step, works, captured.launch)
             if not torch.equal(again, launched):
                 tolerance = max(tolerance, _TOLERANCE_IN_DOUBT)
-        if not errors.max() <= tolerance:
-            raise UnsupportedModel(
-                f"{shape}, replayed from its CUDA graph, is not what the same launches give "
-                f"(relative error {errors.max():.2g}, allowed {tolerance:.2g}); "
-                "turn cuda_graphs off"
-            )
+        for what, error in (("", errors.max()), (" in the states it saves", differing)):
+            if not error <= tolerance:
+                raise UnsupportedModel(
+                    f"{shape}, replayed from its CUDA graph, is not what the same launches give"
+                    f"{what} (relative error {error:.2g}, allowed {tolerance:.2g}); "
+                    "turn cuda_graphs off"
+                )
         if not middle <= _PADDING_TOLERANCE:
             raise UnsupportedModel(
                 f"{shape} is not what it is without padding (relative error of the middle row "
@@ -372,6 +381,27 @@ class CudaSteps:
             slots = torch.from_numpy(step.slots[group]).to(self._device)
             for tensors in (self._storage.keys, self._storage.values):
                 tensors[layer].index_fill_(0, slots, 0)
+        for states, slots in self._states_saved(step):
+            states.index_fill_(0, slots, 0)
+
+    def _saved(self, step: StepArrays) -> list[Tensor]:
+        """What a step has saved of recurrent states, layer by layer."""
+        return [states.index_select(0, slots) for states, slots in self._states_saved(step)]
+
+    def _states_saved(self, step: StepArrays) -> list[tuple[Tensor, Tensor]]:
+        """Each tensor of states, and the slots that a step saves to."""
+        if self._states is None:
+            return []
+        slots = torch.from_numpy(step.state_arrays.save_slots).to(self._device)
+        tensors = (*self._states.conv.values(), *self._states.scan.values())
+        return [(tensor, slots) for tensor in tensors]
+
+
+def _differing(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    """The largest relative difference between tensors; NaN where there is one."""
+    pairs = [(a.float(), b.float()) for a, b in zip(found, expected, strict=True) if a.numel()]
+    errors = [(a - b).norm() / b.norm().clamp_min(1e-30) for a, b in pairs]
+    return float(torch.stack(errors).max()) if errors else 0.0
 
 
 def _row_errors(logits: Tensor, expected: Tensor) -> NDArray[np.float32]:

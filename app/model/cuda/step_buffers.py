@@ -3,8 +3,11 @@
 A layout cuts the buffer into parts; each begins at a multiple of 16 bytes, as kernels are compiled
 for pointers that do::
 
-    ids     | positions | slots by group | logits rows | drawn rows | adapters | lists | tables
-    N int64   N int64     N int64 each     R int64       N int32      N int32    int32   int32
+    ids   | positions | slots by group | logits rows | drawn rows | adapters
+    N int64 N int64     N int64 each     R int64       N int32      N int32
+
+    | states | lists by kind | tables
+      int32    int32           int32
 
 A captured graph has a layout of its own, for the most that it takes; a step that runs as it is has
 one of just its size. Of the tables, the last part, only what is used is copied. Host buffers take
@@ -26,7 +29,7 @@ from torch import Tensor
 
 from app.model.cuda.kernels.attention import COUNTS, ITEM, MERGE, take_drawn
 from app.model.cuda.work import Int32s, Wave, Work
-from app.model.inputs import StepArrays
+from app.model.inputs import Ints, StateArrays, StepArrays
 
 _TURNS = 3
 """Host buffers: one is filled while the device may still copy the two before."""
@@ -63,6 +66,14 @@ class ListSizes:
         return Wave(slice(0, self.short), slice(0, self.long), slice(0, self.merges))
 
 
+@dataclass(frozen=True, slots=True)
+class StateSizes:
+    """How many places of recurrent states there is room for."""
+
+    spans: int
+    saves: int
+
+
 class Layout:
     """Where the parts of a step lie in a buffer, counted in int32s."""
 
@@ -75,10 +86,12 @@ class Layout:
         tables: int,
         *,
         adapters: bool = False,
+        states: StateSizes | None = None,
     ) -> None:
         """``groups`` of the cache; ``tables``: blocks of all spans and groups together.
 
-        Whose the tokens are has a part only where there may be ``adapters``.
+        Whose the tokens are has a part only where there may be ``adapters``, places of states only
+        where there are recurrent layers.
         """
         self.tokens = tokens
         self.rows = rows
@@ -90,6 +103,16 @@ class Layout:
         self.logits_rows = self._part(2 * rows)
         self.drawn_rows = self._part(tokens)
         self.adapters = self._part(tokens if adapters else 0)
+        self.states = None
+        if states is not None:
+            self.states = (
+                self._part(states.spans + 1),
+                self._part(states.spans),
+                self._part(states.spans + 1),
+                self._part(states.saves),
+                self._part(states.saves),
+                self._part(tokens),
+            )
         self.kinds = [
             (
                 self._part(size.waves * COUNTS),
@@ -120,6 +143,27 @@ class DeviceWave:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceStates:
+    """``inputs.StateArrays`` on the device, int32: S spans, N saves. Spans past the last are empty.
+
+    A token of padding is a span that reads the empty state and saves nothing.
+    """
+
+    rows: Tensor
+    """Shape [S + 1]."""
+    reads: Tensor
+    """Shape [S]."""
+    save_starts: Tensor
+    """Shape [S + 1]."""
+    save_rows: Tensor
+    """Shape [N]."""
+    save_slots: Tensor
+    """Shape [N]."""
+    row_spans: Tensor
+    """Shape [T]: the span of each token."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceStep:
     """A step as the model and the kernels read it: views of the buffer; N tokens, R rows."""
 
@@ -138,6 +182,8 @@ class DeviceStep:
     waves: Sequence[Sequence[DeviceWave]]
     """By kind of layer."""
     tables: Tensor
+    states: DeviceStates | None
+    """None: the model has no recurrent layer."""
 
 
 class StepBuffers:
@@ -186,6 +232,9 @@ class StepBuffers:
             adapters=ints[layout.adapters],
             waves=[device_waves(*each) for each in zip(layout.kinds, waves, strict=True)],
             tables=ints[layout.tables],
+            states=None
+            if layout.states is None
+            else DeviceStates(*[ints[part] for part in layout.states]),
         )
 
     def load(
@@ -213,6 +262,11 @@ class StepBuffers:
         _fill(ints[layout.drawn_rows], step.drawn_rows, -1)
         if layout.adapters.stop > layout.adapters.start:
             _fill(ints[layout.adapters], _NONE if step.adapters is None else step.adapters, 0)
+        if layout.states is not None:
+            padding = layout.tokens - len(step.token_ids)
+            places = _places_of_states(step.state_arrays, padding)
+            for part, numbers in zip(layout.states, places, strict=True):
+                _fill(ints[part], numbers, int(numbers[-1]) if len(numbers) else 0)
         for parts, work in zip(layout.kinds, works, strict=True):
             lists = (work.counts, work.short, work.long, work.merges)
             for part, values in zip(parts, lists, strict=True):
@@ -257,6 +311,20 @@ def _lines(part: Tensor, which: slice, width: int) -> Tensor | None:
 def _fill(part: NDArray[Any], values: NDArray[Any], rest: int) -> None:
     part[: len(values)] = values
     part[len(values) :] = rest
+
+
+def _places_of_states(states: StateArrays, padding: int) -> tuple[Ints, ...]:
+    """What ``DeviceStates`` holds, each to be filled up with its last number."""
+    tokens, saves = states.rows[-1], states.save_starts[-1]
+    lengths = np.append(np.diff(states.rows), np.ones(padding, dtype=np.int64))
+    return (
+        np.append(states.rows, np.arange(tokens + 1, tokens + padding + 1)),
+        np.append(states.reads, np.zeros(padding, dtype=np.int64)),
+        np.append(states.save_starts, np.full(padding, saves)),
+        states.save_rows,
+        states.save_slots,
+        np.repeat(np.arange(len(lengths)), lengths),
+    )
 
 
 def _fill_tables(ints: Int32s, part: slice, step: StepArrays) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from app.core.step import LogitsRow, Span, StepPlan
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage
+from app.model.state_storage import StateStorage
 
 T = TypeVar("T")
 
@@ -19,6 +20,8 @@ _MOST_BLOCKS = 4096
 _CONTEXTS = (5000, 1200, 200)
 """Positions at most: enough for keys in many chunks, in a few, in one."""
 _MOST_IN_LEAP = 20
+_MOST_SAVES = 3
+"""Of recurrent states, in one span."""
 _FIRST_CHUNKS = 0.2
 """Share of spans that have nothing before them."""
 _IDS = 64
@@ -28,21 +31,29 @@ _IDS = 64
 class TrialSteps:
     """Decodes, leaps and chunks of prompts in any mix, on blocks of their own."""
 
-    def __init__(self, storage: KvStorage, max_model_len: int) -> None:
+    def __init__(
+        self, storage: KvStorage, max_model_len: int, states: StateStorage | None = None
+    ) -> None:
+        """``states`` None: the model has no recurrent layer."""
         self._storage = storage
+        self._states = states
         self._blocks = [min(group.num_blocks, _MOST_BLOCKS) for group in storage.groups]
         self._max_model_len = max_model_len
         self._dice = np.random.default_rng(0)
 
     @contextmanager
     def noise_in_cache(self) -> Iterator[None]:
-        """Keys and values that tell one block from another; zeros again at the end."""
+        """Keys, values and states that tell one place from another; zeros again at the end."""
         group_of = self._storage.group_of
         parts = [
             tensor[: self._blocks[group_of[layer]] * self._storage.block_size]
             for tensors in (self._storage.keys, self._storage.values)
             for layer, tensor in tensors.items()
         ]
+        if self._states is not None:
+            slots = slice(1, self._states.slots.count)
+            parts += [each[slots] for each in (*self._states.conv.values(),
+                                               *self._states.scan.values())]  # fmt: skip
         for part in parts:
             part.normal_()
         yield
@@ -66,12 +77,13 @@ class TrialSteps:
         """So many tokens, or as many as the cache has blocks for; and so many rows of logits."""
         longest = min(longest, self._max_model_len)
         size = self._storage.block_size
+        slots = self._slots()
         halves = [np.array_split(self._dice.permutation(count), 2) for count in self._blocks]
         free = [half.tolist() for half, _ in halves]
         spans: list[Span] = []
         while tokens > 0:
             # One block more may be touched where a span begins inside one.
-            room = (min(map(len, free)) - 1) * size
+            room = min([(len(own) - 1) * size for own in free], default=tokens)
             length = min(self._length(tokens), room, longest)
             if length < 1:
                 break
@@ -81,11 +93,26 @@ class TrialSteps:
                 [*self._dice.choice(read, start // size), *(own.pop() for _ in range(written))]
                 for own, (_, read) in zip(free, halves, strict=True)
             ]
-            spans.append(Span(self._dice.integers(_IDS, size=length).tolist(), start, tables))
+            ids = self._dice.integers(_IDS, size=length).tolist()
+            state = 0 if not start or not slots else slots.pop()
+            spans.append(Span(ids, start, tables, None, state, self._saves(length, slots)))
             tokens -= length
         if not spans:  # the cache has one block
             spans = [Span([0], 0, [[0]] * len(free))]
         return lay_out(StepPlan(spans, self._rows(spans, rows)), size)
+
+    def _slots(self) -> list[int]:
+        """In any order, those for recurrent states; each is read or saved to once in a step."""
+        if self._states is None:
+            return []
+        slots: list[int] = (1 + self._dice.permutation(self._states.slots.count - 1)).tolist()
+        return slots
+
+    def _saves(self, length: int, slots: list[int]) -> list[tuple[int, int]]:
+        """After some of so many tokens, to ``slots``, which are taken."""
+        count = min(int(self._dice.integers(_MOST_SAVES + 1)), length, len(slots) // 2)
+        done = 1 + self._dice.permutation(length)[:count]
+        return [(at, slots.pop()) for at in sorted(done.tolist())]
 
     def _length(self, most: int) -> int:
         """Of the next span, where so many tokens are left."""

@@ -1,20 +1,27 @@
 """A laid-out step as one array of integers, and back.
 
-    header | token ids | positions | drawn rows | adapters | slots by group | rows | spans | blocks
-       6        T           T            T        T or none      G x T        R     (3 + G) x S
+    header   lengths of all parts but the last
+    tokens   ids, positions, drawn rows, adapters or nothing: T each; slots, T for each cache group
+    rows     of logits
+    states   the five of ``StateArrays``, or nothing
+    spans    row, length and start of each, and its blocks by group
+    blocks   of all spans, one after the other
 
 Source of the layout: what ``StepArrays`` holds, nothing else.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields
 from itertools import chain, pairwise
 
 import numpy as np
 
-from app.model.inputs import Ints, SpanLayout, StepArrays
+from app.model.inputs import Ints, SpanLayout, StateArrays, StepArrays
 
-_HEADER = 6
+_STATES = tuple([field.name for field in fields(StateArrays)])
+_FIXED = 6 + len(_STATES)
+"""Parts that every message has, beside the slots of each cache group."""
 _NONE: Ints = np.empty(0, dtype=np.int64)
 
 
@@ -23,49 +30,49 @@ def pack(step: StepArrays, drawn: int) -> Ints:
 
     Costs some 20 us for a step of few spans (a copy of what it holds).
     """
-    spans = step.spans
-    groups = len(step.slots)
-    adapters = _NONE if step.adapters is None else step.adapters
-    header = (len(step.token_ids), len(adapters), groups, len(step.logits_rows), len(spans), drawn)
+    states = step.states
     lines = [
         (span.row, span.length, span.start, *[len(blocks) for blocks in span.blocks])
-        for span in spans
+        for span in step.spans
     ]
-    return np.concatenate(
-        [
-            np.array(header, dtype=np.int64),
-            step.token_ids,
-            step.positions,
-            step.drawn_rows,
-            adapters,
-            *step.slots,
-            step.logits_rows,
-            np.array(lines, dtype=np.int64).reshape(-1),
-            *chain.from_iterable([span.blocks for span in spans]),
-        ]
-    )
+    parts = [
+        step.token_ids,
+        step.positions,
+        step.drawn_rows,
+        _NONE if step.adapters is None else step.adapters,
+        step.logits_rows,
+        *[_NONE if states is None else getattr(states, name) for name in _STATES],
+        np.array(lines, dtype=np.int64).reshape(-1),
+        *step.slots,
+    ]
+    header = np.array([drawn, len(step.slots), *map(len, parts)], dtype=np.int64)
+    blocks = chain.from_iterable([span.blocks for span in step.spans])
+    return np.concatenate([header, *parts, *blocks])
 
 
 def unpack(message: Ints) -> tuple[StepArrays, int]:
     """What ``pack`` was given; its arrays are parts of ``message``."""
-    tokens, adapters, groups, rows, spans, drawn = message[:_HEADER].tolist()
-    lengths = [tokens] * 3 + [adapters] + [tokens] * groups + [rows, spans * (3 + groups)]
-    ends = np.cumsum([_HEADER, *lengths]).tolist()
+    drawn, groups = message[:2].tolist()
+    header = 2 + _FIXED + groups
+    ends = np.cumsum([header, *message[2:header]]).tolist()
     parts = [message[start:end] for start, end in pairwise(ends)]
-    lines = parts[-1].reshape(spans, 3 + groups)
-    bounds = (np.cumsum(lines[:, 3:].reshape(-1)) + ends[-1]).tolist()
+    ids, positions, drawn_rows, adapters, logits_rows, *rest = parts
+    states, lines, slots = rest[: len(_STATES)], rest[len(_STATES)], rest[len(_STATES) + 1 :]
+    spans = lines.reshape(-1, 3 + groups)
+    bounds = (np.cumsum(spans[:, 3:].reshape(-1)) + ends[-1]).tolist()
     tables = iter([message[start:end] for start, end in pairwise([ends[-1], *bounds])])
     step = StepArrays(
-        token_ids=parts[0],
-        positions=parts[1],
-        drawn_rows=parts[2],
-        adapters=parts[3] if adapters else None,
-        slots=tuple(parts[4 : 4 + groups]),
-        logits_rows=parts[4 + groups],
+        token_ids=ids,
+        positions=positions,
+        drawn_rows=drawn_rows,
+        adapters=adapters if len(adapters) else None,
+        logits_rows=logits_rows,
+        states=StateArrays(*states) if len(states[0]) else None,
+        slots=tuple(slots),
         spans=tuple(
             [
                 SpanLayout(row, length, start, tuple([next(tables) for _ in range(groups)]))
-                for row, length, start in lines[:, :3].tolist()
+                for row, length, start in spans[:, :3].tolist()
             ]
         ),
     )

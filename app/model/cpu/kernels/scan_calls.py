@@ -1,0 +1,171 @@
+"""Calls of ``scans``: every span and some of its heads is an item, shared out among threads.
+
+A call is a record of numbers and addresses, and an item is done by a function that is known by its
+address alone: the loop that shares items out, which takes numba seconds to compile, is compiled
+once for all scans.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+
+from app.model.cpu.kernels import scans
+from app.model.cpu.kernels.compiled import compiled
+from app.model.cpu.kernels.llvm import I8, I64, VOID, of_integers, pointer
+
+CALL = np.dtype(
+    [
+        (name, np.int64)
+        for name in (
+            "spans", "rows", "reads", "save_starts", "save_rows", "save_slots",
+            "chunks", "tokens", "slots", "states", "heads", "sources", "height", "width",
+            "extra", "x", "a", "b", "c", "d", "out",
+        )
+    ]
+)  # fmt: skip
+"""Sizes, and the addresses of what a step reads and saves (see ``scans``), of the states
+[slots, heads, height, width], and of what is particular to a scan. ``heads`` are shared out."""
+
+_numba: Any = numba
+_memory: Any = _numba.carray
+_f32: Any = np.float32
+_i64: Any = np.int64
+
+
+@of_integers(types.voidptr)
+def _at(builder: Any, address: Any) -> Any:
+    return pointer(builder, address, I8)
+
+
+@of_integers(types.void)
+def _run(builder: Any, function: Any, call: Any, item: Any) -> None:
+    kind = ir.FunctionType(VOID, [I64, I64])
+    builder.call(pointer(builder, function, kind), [call, item])
+
+
+@compiled(parallel=True)
+def share(function: int, call: int, items: int, parallel: bool) -> None:
+    """Have the function at an address do all items of a call; ``parallel``: by numba's threads."""
+    if parallel:
+        for item in numba.prange(items):
+            _run(function, call, item)
+    else:
+        for item in range(items):
+            _run(function, call, item)
+
+
+@compiled()
+def _span(call: Any, item: int) -> Any:
+    """What every scan is told of its item: first and last row, slot, saves, and heads."""
+    s, chunk = item % call.spans, item // call.spans
+    rows = _memory(_at(call.rows), (call.spans + 1,), _i64)
+    starts = _memory(_at(call.save_starts), (call.spans + 1,), _i64)
+    saves = starts[call.spans]
+    return (
+        rows[s], rows[s + 1], _memory(_at(call.reads), (call.spans,), _i64)[s],
+        _memory(_at(call.save_rows), (saves,), _i64),
+        _memory(_at(call.save_slots), (saves,), _i64), starts[s], starts[s + 1],
+        call.heads * chunk // call.chunks, call.heads * (chunk + 1) // call.chunks,
+    )  # fmt: skip
+
+
+def _delta_rule(number: Any) -> Callable[[int, int], None]:
+    def run(call_at: int, item: int) -> None:
+        call = _memory(_at(call_at), (1,), CALL)[0]
+        first, end, read, save_rows, save_slots, save, last, head, end_head = _span(call, item)
+        keys = (call.tokens, call.sources, call.height)
+        values = (call.tokens, call.heads, call.width)
+        by_channel = call.extra >= 2
+        scans.delta_item(
+            _memory(_at(call.x), keys, number),
+            _memory(_at(call.a), keys, number),
+            _memory(_at(call.b), values, number),
+            _memory(_at(call.c), (call.tokens, call.heads, call.height if by_channel else 1), _f32),
+            _memory(_at(call.d), (call.tokens, call.heads), _f32),
+            call.extra % 2 == 1,
+            _memory(_at(call.states), (call.slots, call.heads, call.height, call.width), _f32),
+            first, end, read, save_rows, save_slots, save, last, head, end_head,
+            _memory(_at(call.out), values, number),
+        )  # fmt: skip
+
+    return run
+
+
+def _mamba2(number: Any) -> Callable[[int, int], None]:
+    def run(call_at: int, item: int) -> None:
+        call = _memory(_at(call_at), (1,), CALL)[0]
+        first, end, read, save_rows, save_slots, save, last, head, end_head = _span(call, item)
+        values = (call.tokens, call.heads, call.height)
+        groups = (call.tokens, call.sources, call.width)
+        scans.mamba2_item(
+            _memory(_at(call.x), values, number),
+            _memory(_at(call.a), (call.tokens, call.heads), _f32),
+            _memory(_at(call.b), (call.heads,), _f32),
+            _memory(_at(call.c), groups, number),
+            _memory(_at(call.d), groups, number),
+            _memory(_at(call.extra), (call.heads,), _f32),
+            _memory(_at(call.states), (call.slots, call.heads, call.height, call.width), _f32),
+            first, end, read, save_rows, save_slots, save, last, head, end_head,
+            _memory(_at(call.out), values, _f32),
+        )  # fmt: skip
+
+    return run
+
+
+def _mamba1(number: Any) -> Callable[[int, int], None]:
+    def run(call_at: int, item: int) -> None:
+        call = _memory(_at(call_at), (1,), CALL)[0]
+        first, end, read, save_rows, save_slots, save, last, head, end_head = _span(call, item)
+        scans.mamba1_item(
+            _memory(_at(call.x), (call.tokens, call.heads), number),
+            _memory(_at(call.a), (call.tokens, call.heads), _f32),
+            _memory(_at(call.b), (call.heads, call.width), _f32),
+            _memory(_at(call.c), (call.tokens, call.width), number),
+            _memory(_at(call.d), (call.tokens, call.width), number),
+            _memory(_at(call.states), (call.slots, call.heads, call.width), _f32),
+            first, end, read, save_rows, save_slots, save, last, head, end_head,
+            _memory(_at(call.out), (call.tokens, call.heads), _f32),
+        )  # fmt: skip
+
+    return run
+
+
+def _convolve(number: Any) -> Callable[[int, int], None]:
+    def run(call_at: int, item: int) -> None:
+        call = _memory(_at(call_at), (1,), CALL)[0]
+        first, end, read, save_rows, save_slots, save, last, head, end_head = _span(call, item)
+        scans.convolve_item(
+            _memory(_at(call.x), (call.tokens, call.heads), number),
+            _memory(_at(call.a), (call.height + 1, call.heads), _f32),
+            _memory(_at(call.b), (call.heads,), _f32),
+            call.extra == 1,
+            _memory(_at(call.states), (call.slots, call.height, call.heads), number),
+            first, end, read, save_rows, save_slots, save, last, head, end_head,
+            _memory(_at(call.out), (call.tokens, call.heads), number),
+        )  # fmt: skip
+
+    return run
+
+
+_SCANS = {"delta_rule": _delta_rule, "mamba2": _mamba2, "mamba1": _mamba1, "convolve": _convolve}
+
+
+@functools.cache
+def compiled_scan(scan: str, number: Any) -> Any:
+    """The function that does an item, with its ``address``; compiled on the first call.
+
+    ``number`` is what ``compiled.as_numpy`` makes of what the model computes with.
+    """
+    function = _SCANS[scan](number)
+    signature = "void(int64, int64)"
+    try:
+        return _numba.cfunc(signature, cache=True, error_model="numpy")(function)
+    except RuntimeError:  # there is no folder to keep it in
+        return _numba.cfunc(signature, error_model="numpy")(function)

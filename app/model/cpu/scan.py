@@ -1,0 +1,154 @@
+"""Recurrent layers of a step on the CPU, by compiled loops over all spans (``kernels.scans``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers.activations import ACT2FN
+
+from app.model.cpu.kernels.compiled import as_numpy, spreading
+from app.model.cpu.kernels.scan_calls import CALL, compiled_scan, share
+from app.model.inputs import StateArrays, StepArrays
+from app.model.state_storage import StateStorage
+
+_SPREAD_WORK = 1 << 18
+"""Numbers of states, times tokens, from which other threads are woken: some 0.1 ms of one."""
+_SILU = ("silu", "swish")
+
+
+class CpuScan:
+    """Advances states in their slots. Used by one thread."""
+
+    def __init__(self, storage: StateStorage) -> None:
+        self.storage = storage
+        self._call = np.zeros(1, dtype=CALL)
+        self._states: StateArrays | None = None
+        self._filters: dict[int, tuple[Tensor, Tensor]] = {}
+        """By layer, the convolution's weight [K, C] and bias [C], float32."""
+
+    def begin(self, step: StepArrays) -> None:
+        """Set the step that the following calls belong to."""
+        states = self._states = step.state_arrays
+        self._call["tokens"] = len(step.token_ids)
+        self._call["spans"] = len(states.reads)
+        for name in ("rows", "reads", "save_starts", "save_rows", "save_slots"):
+            self._call[name] = getattr(states, name).ctypes.data
+
+    def convolve(
+        self, layer: int, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None
+    ) -> Tensor:
+        if layer not in self._filters:
+            offset = torch.zeros(len(weight)) if bias is None else bias.detach().float()
+            self._filters[layer] = (weight.detach().float().t().contiguous(), offset)
+        factors, offset = self._filters[layer]
+        silu = activation in _SILU
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        states = self.storage.conv[layer]
+        self._run(
+            "convolve", states, (x, factors, offset), out,
+            heads=x.shape[1], height=states.shape[1], extra=int(silu), work=weight.numel(),
+        )  # fmt: skip
+        if activation is None or silu:
+            return out
+        activated: Tensor = ACT2FN[activation](out)
+        return activated
+
+    def delta_rule(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        decay: Tensor,
+        rate: Tensor,
+        *,
+        normalize: bool,
+    ) -> Tensor:
+        numbers = _alike(query, key, value)
+        states = self.storage.scan[layer]
+        _, heads, height, width = states.shape
+        out = torch.empty_like(numbers[2])
+        self._run(
+            "delta_rule", states, (*numbers, _floats(decay), _floats(rate)), out,
+            heads=heads, sources=key.shape[1], height=height, width=width,
+            extra=int(normalize) + 2 * (decay.ndim - 2), work=states[0].numel(),
+        )  # fmt: skip
+        return out.to(value.dtype)
+
+    def mamba2(
+        self,
+        layer: int,
+        x: Tensor,
+        dt: Tensor,
+        decay: Tensor,
+        write: Tensor,
+        read: Tensor,
+        skip: Tensor | None,
+    ) -> Tensor:
+        states = self.storage.scan[layer]
+        _, heads, height, width = states.shape
+        x, write, read = _alike(x, write, read)
+        kept = torch.zeros(heads) if skip is None else _floats(skip)
+        out = torch.empty(x.shape)
+        self._run(
+            "mamba2", states, (x, _floats(dt), _floats(decay), write, read), out,
+            heads=heads, sources=write.shape[1], height=height, width=width,
+            extra=kept.data_ptr(), work=states[0].numel(),
+        )  # fmt: skip
+        return out
+
+    def mamba1(
+        self, layer: int, x: Tensor, dt: Tensor, decay: Tensor, write: Tensor, read: Tensor
+    ) -> Tensor:
+        states = self.storage.scan[layer]
+        x, write, read = _alike(x, write, read)
+        out = torch.empty(x.shape)
+        self._run(
+            "mamba1", states, (x, _floats(dt), _floats(decay), write, read), out,
+            heads=x.shape[1], width=states.shape[2], work=states[0].numel(),
+        )  # fmt: skip
+        return out
+
+    def _run(
+        self,
+        scan: str,
+        states: Tensor,
+        parts: tuple[Tensor, ...],
+        out: Tensor,
+        *,
+        work: int,
+        heads: int,
+        sources: int = 0,
+        height: int = 0,
+        width: int = 0,
+        extra: int = 0,
+    ) -> None:
+        """``work`` are numbers touched for a token: what other threads are woken for."""
+        call = self._call
+        spans, tokens = int(call["spans"][0]), int(call["tokens"][0])
+        for name, part in zip("xabcd", parts, strict=False):
+            call[name] = part.data_ptr()
+        call["out"] = out.data_ptr()
+        call["states"], call["slots"] = states.data_ptr(), len(states)
+        call["heads"], call["sources"] = heads, sources
+        call["height"], call["width"], call["extra"] = height, width, extra
+        number: Any = as_numpy(parts[0]).dtype.type
+        function = compiled_scan(scan, number).address
+        with spreading(tokens * work > _SPREAD_WORK) as threads:
+            chunks = min(threads, heads)
+            call["chunks"] = chunks
+            share(function, call.ctypes.data, spans * chunks, chunks > 1)
+
+
+def _alike(*parts: Tensor) -> tuple[Tensor, ...]:
+    """Without gaps, and of one dtype: their own if they have the same."""
+    same = all(part.dtype == parts[0].dtype for part in parts)
+    return tuple([part.contiguous() if same else _floats(part) for part in parts])
+
+
+def _floats(part: Tensor) -> Tensor:
+    return part.detach().to(torch.float32).contiguous()

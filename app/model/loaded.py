@@ -1,0 +1,87 @@
+"""A model as it was loaded, the ways into its layers, and what runs at their ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from transformers import PreTrainedModel
+
+from app.model.attention import AttentionRoute, probe_layers
+from app.model.config import ModelConfig
+from app.model.cpu.attention import CpuAttention
+from app.model.cpu.scan import CpuScan
+from app.model.forward import RaggedForward, StepStates
+from app.model.kv_storage import KvStorage, LayerShape
+from app.model.latent import keep_latents
+from app.model.loading import load_model
+from app.model.parallel.group import Group
+from app.model.recurrent import RecurrentRoute
+from app.model.state_storage import StateStorage
+
+if TYPE_CHECKING:
+    from app.model.cuda.attention import TritonAttention
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """What caches are made for, and what a forward pass over any of them is made of."""
+
+    model: PreTrainedModel
+    route: AttentionRoute
+    recurrent: RecurrentRoute
+    shapes: dict[int, LayerShape]
+    """By layer with attention. Shapes of states: ``recurrent.shapes``."""
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def forward_over(
+        self,
+        storage: KvStorage,
+        states: StateStorage | None,
+        max_model_len: int,
+        config: ModelConfig,
+    ) -> RaggedForward:
+        """A pass over keys and values in ``storage``, and over ``states`` of recurrent layers."""
+        has_states = states is not None and bool(self.recurrent.shapes)
+        attention = self._attention(storage, max_model_len, config, recurrent=has_states)
+        if states is None or not has_states:
+            return RaggedForward(self.model, self.route, attention)
+        if isinstance(attention, CpuAttention):
+            scan = StepStates(self.recurrent, CpuScan(states))
+        else:  # imported where it is needed, as the attention is
+            from app.model.cuda.scan import TritonScan
+
+            scan = StepStates(self.recurrent, TritonScan(states, attention))
+        return RaggedForward(self.model, self.route, attention, scan)
+
+    def _attention(
+        self, storage: KvStorage, max_model_len: int, config: ModelConfig, *, recurrent: bool
+    ) -> CpuAttention | TritonAttention:
+        if self.device.type == "cpu":
+            return CpuAttention(storage, batch_invariant=config.batch_invariant)
+        # Imported where it is needed: triton is there with CUDA builds of torch only.
+        from app.model.cuda.attention import TritonAttention
+
+        return TritonAttention(
+            storage,
+            self.shapes,
+            max_model_len=max_model_len,
+            recurrent=recurrent,
+            batch_invariant=config.batch_invariant,
+            has_adapters=config.adapters is not None,
+        )
+
+
+def load(
+    config: ModelConfig, device: torch.device, dtype: torch.dtype, group: Group | None = None
+) -> LoadedModel:
+    """With a ``group`` this rank's share. Raises ``UnsupportedModel`` for what cannot be loaded, or
+    has layers of another kind."""
+    model = load_model(config, device, dtype, group)
+    route, recurrent = AttentionRoute(), RecurrentRoute(model)
+    shapes = keep_latents(model, route, probe_layers(model, route, recurrent))
+    return LoadedModel(model, route, recurrent, shapes)

@@ -1,0 +1,109 @@
+"""Makes a loaded model quick, and checks that it still says what it said.
+
+What is expected comes from the model as it was loaded, so the self-check covers all that is done
+to its weights and layers here: rounding, packing, fusing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from app.model.adapters.loading import fill_slots
+from app.model.adapters.slots import AdapterSlots
+from app.model.config import ModelConfig
+from app.model.cpu.layers import can_fuse, fuse, require_invariance
+from app.model.cpu.packed_linear import can_pack, pack_linears
+from app.model.inputs import lay_out
+from app.model.kv_storage import allocate
+from app.model.loaded import LoadedModel
+from app.model.quantized import ROUNDING, check_rounding, kinds_of, quantize_linears
+from app.model.self_check import (
+    CHECKED_SLOTS,
+    CheckCase,
+    check_invariance,
+    check_ragged_step,
+    make_case,
+    rounding_noise,
+    whole_logits,
+)
+from app.model.state_storage import allocate_states
+
+_BLOCK_SIZE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What was done to a model."""
+
+    packed_linears: int = 0
+    fused_layers: int = 0
+    quantized: str = ""
+
+
+def prepare(loaded: LoadedModel, config: ModelConfig, adapters: AdapterSlots | None) -> Prepared:
+    """Pack, fuse or round weights where that pays or is asked for; load the adapters named.
+
+    Raises ``UnsupportedModel`` where the model then fails the self-check.
+    """
+    model = loaded.model
+    block_size = min(config.block_size, _BLOCK_SIZE)
+    case = make_case(
+        model.config.get_text_config().vocab_size,
+        block_size,
+        len({shape.window for shape in loaded.shapes.values()}),
+        states=bool(loaded.recurrent.shapes),
+    )
+    expected, noise = whole_logits(model, case, "eager"), None
+    if config.quantize is not None:
+        noise = ROUNDING * rounding_noise(model, case, expected)
+        quantize_linears(model, config.quantize)
+        expected = check_rounding(model, case, expected, config.quantize)
+    prepared, noise = _fuse_or_pack(loaded, config, adapters, case, expected, noise)
+    if config.batch_invariant and loaded.device.type == "cpu":
+        require_invariance(model)
+    model.set_attn_implementation(loaded.route.name)
+    storage = allocate(
+        loaded.shapes, num_blocks=case.blocks, block_size=block_size, device=loaded.device
+    )
+    states = allocate_states(loaded.recurrent.shapes, CHECKED_SLOTS, loaded.device)
+    forward = loaded.forward_over(storage, states, case.blocks * block_size, config)
+    check_ragged_step(model, forward, case, block_size, expected, noise)
+    if adapters is not None and config.adapters is not None:
+        adapters.attach(lambda: forward.run(lay_out(case.steps[0], block_size)))
+        fill_slots(adapters, config.adapters)
+    if config.batch_invariant:
+        check_invariance(forward, case, block_size)
+    return prepared
+
+
+def _fuse_or_pack(
+    loaded: LoadedModel,
+    config: ModelConfig,
+    adapters: AdapterSlots | None,
+    case: CheckCase,
+    expected: Tensor,
+    noise: float | None,
+) -> tuple[Prepared, float | None]:
+    """Also returns the noise to allow for; None: layers are as they were loaded."""
+    model, route = loaded.model, loaded.route
+    if loaded.device.type == "cuda":
+        # Imported where it is needed: triton is there with CUDA builds of torch only.
+        from app.model.cuda.layers import fuse as fuse_on_device
+
+        noise = rounding_noise(model, case, expected)
+        fused = fuse_on_device(
+            model, route, batch_invariant=config.batch_invariant, adapters=adapters
+        )
+        torch.cuda.empty_cache()  # what was joined lies beside its parts until they are given back
+        return Prepared(fused_layers=fused), noise
+    if config.pack_linears and can_fuse(model):
+        noise = rounding_noise(model, case, expected) if noise is None else noise
+        quantized = kinds_of(model)
+        packed = fuse(model, route, layers=adapters is None)
+        return Prepared(packed_linears=packed, quantized=quantized), noise
+    if config.pack_linears and can_pack(model.dtype, model.device):
+        return Prepared(packed_linears=pack_linears(model)), noise
+    return Prepared(), noise

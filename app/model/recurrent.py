@@ -1,0 +1,328 @@
+"""Layers that read a state, not keys: linear attention, Mamba, short convolutions.
+
+Their projections, norms and gates work token by token. Two functions in them look along the
+sequence: a causal convolution and a scan. transformers' mixers call both by names that their module
+has, the same in every kind of model, so ``RecurrentRoute`` gives each mixer a copy of its own
+``forward`` in which these names mean the current ``LayerScan``: a probe that only notes shapes, or
+that of ``cpu``. Without one they are transformers' own, so the plain model stays what it was.
+
+Shapes: T tokens of all spans together, C channels, H heads (Hk of keys, G groups of heads).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from app.core.errors import UnsupportedModel
+from app.model.inputs import StepArrays
+from app.model.state_storage import StateShape
+
+
+class LayerScan(Protocol):
+    """What a recurrent layer does along its sequences, each in its state of this step."""
+
+    def convolve(
+        self, layer: int, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None
+    ) -> Tensor:
+        """Causal convolution of each channel alone: x [T, C], weight [C, K] -> [T, C]."""
+
+    def delta_rule(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        decay: Tensor,
+        rate: Tensor,
+        *,
+        normalize: bool,
+    ) -> Tensor:
+        """Gated delta rule: query, key [T, Hk, K], value [T, H, V], rate [T, H] -> [T, H, V].
+
+        ``decay``, the logarithm of what is left of the state [H, K, V], is [T, H] or, for each
+        channel of the keys, [T, H, K]. ``normalize`` divides queries and keys by their norms.
+        Queries are scaled by ``K ** -0.5`` here. In the dtype of ``value``.
+        Source: Yang, Kautz and Hatamizadeh 2024, Gated Delta Networks.
+        """
+
+    def mamba2(
+        self,
+        layer: int,
+        x: Tensor,
+        dt: Tensor,
+        decay: Tensor,
+        write: Tensor,
+        read: Tensor,
+        skip: Tensor | None,
+    ) -> Tensor:
+        """Mamba 2 (state space duality): x [T, H, P], dt [T, H] -> [T, H, P], float32.
+
+        ``decay`` (A) and ``skip`` (D) are [H], ``write`` (B) and ``read`` (C) [T, G, N], the state
+        [H, P, N]. Bias, softplus and limits are in ``dt`` already. Source: Dao and Gu 2024.
+        """
+
+    def mamba1(
+        self, layer: int, x: Tensor, dt: Tensor, decay: Tensor, write: Tensor, read: Tensor
+    ) -> Tensor:
+        """Mamba's selective scan: x, dt [T, C], decay (A) [C, N] -> [T, C], float32.
+
+        ``write`` (B) and ``read`` (C) are [T, N], the state [C, N]. Source: Gu and Dao 2023.
+        """
+
+
+class StepScan(LayerScan, Protocol):
+    def begin(self, step: StepArrays) -> None:
+        """Set the step that the following calls belong to."""
+
+
+class RecurrentRoute:
+    """The way from a model's recurrent layers to a ``LayerScan``; one for each model."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        """Gives every mixer of ``model`` its own forward. Raises ``UnsupportedModel`` where a layer
+        has two."""
+        self.target: LayerScan | None = None
+        self.mixers: dict[int, str] = {}
+        """By layer, the class of its mixer."""
+        self.shapes: dict[int, StateShape] = {}
+        """By layer, once ``probing`` has seen a forward pass."""
+        for module in model.modules():
+            plain = inspect.unwrap(type(module).forward)
+            if _CONVOLUTION in _names(plain):
+                self._install(module, plain)
+
+    @contextlib.contextmanager
+    def probing(self) -> Iterator[None]:
+        """Note the shapes of all states in a forward pass, which computes nothing else."""
+        probe = StateProbe()
+        self.target = probe
+        try:
+            yield
+        finally:
+            self.target = None
+        self.shapes = probe.shapes
+
+    def _install(self, mixer: Any, plain: Any) -> None:
+        layer = mixer.layer_idx
+        if layer in self.mixers:
+            raise UnsupportedModel(f"layer {layer} has two recurrent mixers")
+        self.mixers[layer] = type(mixer).__name__
+        own = dict(plain.__globals__)
+        for name in _REPLACED.keys() & _names(plain):
+            own[name] = _REPLACED[name](self, layer, own[name])
+        forward = types.FunctionType(
+            plain.__code__, own, plain.__name__, plain.__defaults__, plain.__closure__
+        )
+        forward.__kwdefaults__ = plain.__kwdefaults__
+        mixer.forward = types.MethodType(forward, mixer)
+        read_by_mixer = getattr(mixer, "dt_proj", None)
+        if type(read_by_mixer) is nn.Linear:
+            read_by_mixer.__class__ = _PlainLinear
+
+
+class _PlainLinear(nn.Linear):
+    """A linear whose weight its mixer multiplies itself: of a class that nothing repacks."""
+
+
+def _names(function: Any) -> frozenset[str]:
+    code = getattr(function, "__code__", None)
+    return frozenset(() if code is None else code.co_names)
+
+
+def _convolution(route: RecurrentRoute, layer: int, original: Any) -> Any:
+    def convolve(
+        hidden_states: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        activation: str | None = None,
+        **more: Any,
+    ) -> Tensor:
+        """[1, C, T] -> the same."""
+        if route.target is None:
+            out: Tensor = original(hidden_states, weight, bias, activation=activation, **more)
+            return out
+        x = hidden_states[0].transpose(0, 1)
+        return route.target.convolve(layer, x, weight, bias, activation).transpose(0, 1)[None]
+
+    return convolve
+
+
+def _delta_rule(route: RecurrentRoute, layer: int, original: Any) -> Any:
+    def scan(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        g: Tensor,
+        beta: Tensor,
+        use_qk_l2norm_in_kernel: bool = False,
+        **more: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        if route.target is None:
+            out: tuple[Tensor, Tensor | None] = original(
+                query,
+                key,
+                value,
+                g=g,
+                beta=beta,
+                use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
+                **more,
+            )
+            return out
+        found = route.target.delta_rule(
+            layer, query[0], key[0], value[0], g[0], beta[0], normalize=use_qk_l2norm_in_kernel
+        )
+        return found[None], None
+
+    return scan
+
+
+def _mamba2(route: RecurrentRoute, layer: int, original: Any) -> Any:
+    def scan(
+        hidden_states: Tensor,
+        dt: Tensor,
+        A: Tensor,  # noqa: N803
+        B: Tensor,  # noqa: N803
+        C: Tensor,  # noqa: N803
+        chunk_size: int,
+        D: Tensor | None = None,  # noqa: N803
+        z: Tensor | None = None,
+        dt_bias: Tensor | None = None,
+        dt_softplus: bool = False,
+        dt_limit: tuple[float, float] = (0.0, float("inf")),
+        **more: Any,
+    ) -> Any:
+        if route.target is None:
+            return original(
+                hidden_states,
+                dt,
+                A,
+                B,
+                C,
+                chunk_size,
+                D=D,
+                z=z,
+                dt_bias=dt_bias,
+                dt_softplus=dt_softplus,
+                dt_limit=dt_limit,
+                **more,
+            )
+        if z is not None:
+            raise UnsupportedModel(f"layer {layer} has its scan apply a gate")
+        dt = dt if dt_bias is None else dt + dt_bias.to(dt.dtype)
+        dt = (F.softplus(dt) if dt_softplus else dt).clamp(dt_limit[0], dt_limit[1])
+        return route.target.mamba2(layer, hidden_states[0], dt[0], A, B[0], C[0], D)[None]
+
+    return scan
+
+
+def _mamba1(route: RecurrentRoute, layer: int, original: Any) -> Any:
+    def scan(
+        hidden_states: Tensor,
+        dt: Tensor,
+        A: Tensor,  # noqa: N803
+        B: Tensor,  # noqa: N803
+        C: Tensor,  # noqa: N803
+        D: Tensor | None = None,  # noqa: N803
+        z: Tensor | None = None,
+        delta_bias: Tensor | None = None,
+        delta_softplus: bool = False,
+        **more: Any,
+    ) -> Any:
+        """All but ``A`` and ``D`` are [1, channels, T]."""
+        if route.target is None:
+            return original(
+                hidden_states,
+                dt,
+                A,
+                B,
+                C,
+                D=D,
+                z=z,
+                delta_bias=delta_bias,
+                delta_softplus=delta_softplus,
+                **more,
+            )
+        dt = dt if delta_bias is None else dt + delta_bias.to(dt.dtype)[:, None]
+        dt = F.softplus(dt) if delta_softplus else dt
+        flat = [part[0].transpose(0, 1) for part in (hidden_states, dt, B, C)]
+        out = route.target.mamba1(layer, flat[0], flat[1], A, flat[2], flat[3])
+        out = out.to(hidden_states.dtype).transpose(0, 1)[None]
+        out = out if D is None else out + hidden_states * D[:, None]
+        return out if z is None else out * F.silu(z)
+
+    return scan
+
+
+_CONVOLUTION = "causal_conv1d_fn"
+_REPLACED: dict[str, Callable[[RecurrentRoute, int, Any], Any]] = {
+    _CONVOLUTION: _convolution,
+    "torch_chunk_gated_delta_rule": _delta_rule,
+    "chunk_kimi_delta_attention": _delta_rule,
+    "mamba2_chunk_scan": _mamba2,
+    "mamba_selective_scan": _mamba1,
+}
+"""By the name that mixers call it: what to call in its place."""
+
+
+class StateProbe:
+    """Computes nothing; notes the shapes of every layer's states."""
+
+    def __init__(self) -> None:
+        self.shapes: dict[int, StateShape] = {}
+
+    def convolve(
+        self, layer: int, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None
+    ) -> Tensor:
+        if layer in self.shapes:
+            raise UnsupportedModel(f"layer {layer} runs its convolution twice in one forward pass")
+        kept = weight.shape[1] - 1
+        self.shapes[layer] = StateShape((kept, x.shape[1]), x.dtype, None)
+        return x.new_zeros(x.shape)
+
+    def delta_rule(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        decay: Tensor,
+        rate: Tensor,
+        *,
+        normalize: bool,
+    ) -> Tensor:
+        self._note(layer, value.shape[1], key.shape[2], value.shape[2])
+        return value.new_zeros(value.shape)
+
+    def mamba2(
+        self,
+        layer: int,
+        x: Tensor,
+        dt: Tensor,
+        decay: Tensor,
+        write: Tensor,
+        read: Tensor,
+        skip: Tensor | None,
+    ) -> Tensor:
+        self._note(layer, x.shape[1], x.shape[2], write.shape[2])
+        return torch.zeros_like(x, dtype=torch.float32)
+
+    def mamba1(
+        self, layer: int, x: Tensor, dt: Tensor, decay: Tensor, write: Tensor, read: Tensor
+    ) -> Tensor:
+        self._note(layer, *decay.shape)
+        return torch.zeros_like(x, dtype=torch.float32)
+
+    def _note(self, layer: int, *shape: int) -> None:
+        shapes = self.shapes
+        if shapes[layer].scan is not None:
+            raise UnsupportedModel(f"layer {layer} runs its scan twice in one forward pass")
+        shapes[layer] = StateShape(shapes[layer].conv, shapes[layer].conv_dtype, shape)

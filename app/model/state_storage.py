@@ -1,0 +1,119 @@
+"""The memory that holds recurrent states: per layer a tensor of slots for each kind of state.
+
+    slot   0             1 ............................ count     count
+           | empty state | states of sequences, checkpoints |  spare slot  |
+
+A slot holds one sequence's states after one position, in all recurrent layers. The engine hands out
+slots 1 to ``count - 1``. The spare slot behind them takes what the padding of a CUDA graph writes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from app.core.cache import StateSlots
+from app.core.errors import UnsupportedModel
+from app.model.kv_storage import LayerShape, zeros
+
+SLOTS_OF_A_SEQUENCE = 4
+"""A sequence that leaps keeps its newest state and some to go back to."""
+_LEAST_SLOTS = 2 + SLOTS_OF_A_SEQUENCE
+"""The empty and the spare one, and those of one sequence."""
+_WITHOUT_KEYS = 2048
+"""Tokens between checkpoints of a long prompt where no layer has keys to compare their cost with:
+some tens of checkpoints for the longest contexts of today's models."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateShape:
+    """States of one sequence in one layer, as a forward pass asked for them."""
+
+    conv: tuple[int, int]
+    """Kernel width - 1, and channels: the last inputs of its convolution."""
+    conv_dtype: torch.dtype
+    scan: tuple[int, ...] | None
+    """State of its scan, always float32; None: it has a convolution alone."""
+
+    @property
+    def nbytes(self) -> int:
+        scan = 0 if self.scan is None else 4 * math.prod(self.scan)
+        return math.prod(self.conv) * self.conv_dtype.itemsize + scan
+
+
+@dataclass(frozen=True, slots=True)
+class StateStorage:
+    """States of every recurrent layer, by layer index."""
+
+    slots: StateSlots
+    conv: Mapping[int, Tensor]
+    """[slots, K - 1, C], oldest input first."""
+    scan: Mapping[int, Tensor]
+    """[slots, ...], float32; layers that have a scan."""
+
+    @property
+    def spare_slot(self) -> int:
+        return self.slots.count
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all of it."""
+        return sum([part.nbytes for part in (*self.conv.values(), *self.scan.values())])
+
+
+def slot_bytes(shapes: Mapping[int, StateShape]) -> int:
+    """Memory of one slot."""
+    return sum([shape.nbytes for shape in shapes.values()])
+
+
+def allocate_states(
+    shapes: Mapping[int, StateShape], slots: StateSlots, device: torch.device
+) -> StateStorage:
+    """Zeroed storage. On the CPU the system commits pages only as they are first used."""
+    count = slots.count + 1
+    return StateStorage(
+        slots=slots,
+        conv={n: zeros((count, *s.conv), s.conv_dtype, device) for n, s in shapes.items()},
+        scan={
+            n: zeros((count, *s.scan), torch.float32, device)
+            for n, s in shapes.items()
+            if s.scan is not None
+        },
+    )
+
+
+def slots_within(
+    budget: int,
+    states: Mapping[int, StateShape],
+    keys: Mapping[int, LayerShape],
+    block_size: int,
+    running: int,
+) -> StateSlots:
+    """Slots out of ``budget`` bytes that states share with the blocks of keys and values.
+
+    First those of ``running`` sequences, or of as many as half of the budget holds; of what is
+    left a quarter for checkpoints, but no more than there will be blocks. Blocks get the rest.
+
+    Raises ``UnsupportedModel`` where half of the budget does not hold one sequence.
+    """
+    size = slot_bytes(states)
+    token = sum([shape.token_bytes for shape in keys.values()])
+    held = min(running * SLOTS_OF_A_SEQUENCE, budget // (2 * size) - 2)
+    if held < SLOTS_OF_A_SEQUENCE:
+        raise UnsupportedModel(
+            f"{budget} bytes of cache have no room for recurrent states beside keys and values: "
+            f"those of one sequence take {_LEAST_SLOTS * size}; "
+            f"set kv_cache_bytes to {2 * _LEAST_SLOTS * size} or more"
+        )
+    left = budget - (held + 2) * size
+    checkpoints = left // 4 // size
+    if token:
+        checkpoints = min(checkpoints, left // (token * block_size))
+    interval = -(-size // token) if token else _WITHOUT_KEYS
+    return StateSlots(
+        count=1 + held + checkpoints, interval=-(-interval // block_size) * block_size
+    )
