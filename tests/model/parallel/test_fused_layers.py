@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
@@ -32,11 +33,12 @@ def test_fused_layers_of_two_ranks_give_the_logits_of_transformers(
     def run(group: ThreadGroup) -> list[Tensor]:
         with torch.inference_mode():
             model, forward, attention = fused(
-                folder, torch.float32, change=lambda model: share(model, group)
+                folder, torch.float32, change=lambda model: share(cast(Any, model), group)
             )
             layers = [m for m in model.modules() if isinstance(m, FusedLayer)]
             assert len(layers) == SIZES["num_hidden_layers"]
-            assert any(isinstance(m, Summed) for m in layers[0]._out._modules)  # type: ignore[attr-defined]
+            product: Any = layers[0]._out
+            assert isinstance(product._modules[0], Summed)
             groups = len(attention.storage.groups)
             return run_in_random_batches(forward, groups, texts, random.Random(1))
 

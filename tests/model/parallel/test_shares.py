@@ -14,6 +14,7 @@ from app.core.errors import UnsupportedModel
 from app.model.parallel.modules import Gathered, SharedEmbedding, Split, Summed
 from app.model.parallel.plan import check_plan
 from app.model.parallel.shares import part_of, share
+from tests.model.hybrid import lively_model
 from tests.model.parallel.threads import ThreadGroup, on_all_ranks
 from tests.model.tiny import CONFIGS, VOCAB, save_kind, varied_model
 
@@ -80,6 +81,34 @@ def test_two_ranks_give_the_logits_of_one(name: str, tmp_path: Path) -> None:
     weights = sum(parameter.numel() for parameter in whole.parameters())
     mine = sum(parameter.numel() for parameter in models[0].parameters())
     assert mine < 0.8 * weights
+
+
+HYBRIDS = (
+    "qwen3_next",
+    "qwen3_5_text",
+    "qwen3_5_moe_text",
+    "olmo_hybrid",
+    "kimi_linear",
+    "nemotron_h",
+    "granitemoehybrid",
+    "jamba",
+    "lfm2_moe",
+)
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_two_ranks_give_the_logits_of_one_with_recurrent_layers(name: str) -> None:
+    ids, rows = torch.arange(3, 33).unsqueeze(0), torch.tensor([0, 7, 29])
+    expected = logits_of(lively_model(name), ids, rows)
+    models = [lively_model(name) for _ in range(2)]
+    check_plan(models[0].config, 2)
+
+    def run(group: ThreadGroup) -> Tensor:
+        share(models[group.rank], group)
+        return logits_of(models[group.rank], ids, rows)
+
+    for found in on_all_ranks(2, run):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
