@@ -28,6 +28,11 @@ from tests.model.tiny import runner_config, save_config
 
 SHAPE = {"vocab_size": VOCABULARY.size, "max_position_embeddings": 1024}
 RECURRENT = "qwen3_5_text"
+SMALL_STATES = {
+    "linear_num_value_heads": 2,
+    "linear_key_head_dim": 4,
+    "linear_value_head_dim": 4,
+}
 KINDS = ("qwen3", "gemma3 with a window", RECURRENT, "llama")
 TOKENS = 160
 """In the cache: so few that answers are preempted."""
@@ -37,7 +42,7 @@ def load(folder: str, ranks: int) -> TorchRunner:
     settings = read_config(folder)
     size = TOKENS * layer_count(settings) * 2 * 2 * 8 * 4 // ranks
     if settings.model_type == RECURRENT:
-        size = 160_000 // ranks
+        size = 44_000 // ranks
     return load_runner(
         runner_config(
             folder,
@@ -66,7 +71,7 @@ def folder(request: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("model")
     if request.param != RECURRENT:
         return save_config(folder, request.param, **SHAPE)
-    lively_model(RECURRENT, **SHAPE).save_pretrained(folder)
+    lively_model(RECURRENT, **SHAPE, **SMALL_STATES).save_pretrained(folder)
     return str(folder)
 
 
