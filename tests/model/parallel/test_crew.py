@@ -42,7 +42,7 @@ def load(folder: str, ranks: int) -> TorchRunner:
     settings = read_config(folder)
     size = TOKENS * layer_count(settings) * 2 * 2 * 8 * 4 // ranks
     if settings.model_type == RECURRENT:
-        size = 44_000 // ranks
+        size = 100_000 // ranks
     return load_runner(
         runner_config(
             folder,

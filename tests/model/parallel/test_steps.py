@@ -1,4 +1,4 @@
-"""Rank 0 leads a step, the others follow: with what is on the host, and what is on devices alone."""
+"""Rank 0 leads a step, the others follow: with what the host has, and what devices alone have."""
 
 from __future__ import annotations
 
