@@ -53,7 +53,7 @@ from app.http.config import ApiConfig
 from app.http.models import ServedModel
 from app.model import kv_storage
 from app.model.composition import load_runner
-from app.model.config import DTypeName, ModelConfig
+from app.model.config import DTypeName, ModelConfig, QuantizeName
 from app.model.cpu.sampling import CpuSampler
 from app.model.inputs import lay_out
 from app.model.loading import eos_token_ids
@@ -455,6 +455,7 @@ def prepare(options: argparse.Namespace, model: Path, clock: Clock) -> Runner:
             model=str(model),
             random_weights=options.model is None,
             dtype=options.dtype,
+            quantize=options.quantize,
             threads=options.threads,
             vocab_size=vocab_size,
             kv_cache_bytes=6 << 30,
@@ -473,6 +474,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--temperature", type=float, default=1.0)
     dtypes: list[DTypeName] = ["auto", "float32", "bfloat16"]
     parser.add_argument("--dtype", choices=dtypes, default="auto")
+    parser.add_argument("--quantize", choices=get_args(QuantizeName))
     parser.add_argument("--threads", type=int)
     parser.add_argument("--cpu-time", action="store_true")
     parser.add_argument("--model", type=Path, help="a folder with weights; else random ones")

@@ -104,22 +104,22 @@ class StateKeeper:
             saved.append(KeptState(position, self._pool.take(), planned))
 
     def go_back(self, sequence: Sequence, valid: int) -> int:
-        """Go to the last state kept that is not behind ``valid``, with the blocks; where that is.
+        """Go to the last state that is not behind ``valid``, with the blocks; where that is.
 
-        Where none is kept any more it is the last checkpoint of what the sequence computed, or its
-        start.
+        It is one that is kept or a checkpoint of what the sequence computed, else its start.
         """
         kept, table, blocks = sequence.states, sequence.blocks, self._blocks
+        size = blocks.block_size
         while True:
             kept.cut(self._pool, valid)
-            if not kept.states:
-                for index in range(min(valid // blocks.block_size, len(table.chain)), 0, -1):
-                    prefix = table.chain[index - 1]
-                    if prefix.checkpoint:
-                        kept.start(self._pool, prefix, index * blocks.block_size)
-                        break
+            whole = min(valid // size, len(table.chain))
+            for index in range(whole, kept.end // size, -1):
+                prefix = table.chain[index - 1]
+                if prefix.checkpoint:
+                    kept.hold(self._pool, prefix, index * size)
+                    break
             position = kept.end
-            if position >= len(table.chain) * blocks.block_size:
+            if position >= len(table.chain) * size:
                 return position
             valid = blocks.truncate(table, position)
             if valid == position:

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from app.core.cache import LEAST_SLOTS, SLOTS_EACH, StateSlots
+from app.core.cache import LEAST_SLOTS, StateSlots
 from app.kv.pool import BlockPool
 from app.kv.prefix import Prefix, PrefixIndex
 
@@ -162,9 +162,13 @@ class KeptStates:
         assert not self.states
         self.last = position
         if prefix is not None:
-            assert prefix.checkpoint, "nobody can start where there is no checkpoint"
-            pool.share(prefix.checkpoint)
-            self.states.append(KeptState(position, prefix.checkpoint))
+            self.hold(pool, prefix, position)
+
+    def hold(self, pool: StatePool, prefix: Prefix, position: int) -> None:
+        """Keep the checkpoint of ``prefix``, behind all that is kept already."""
+        assert prefix.checkpoint, "nobody can start where there is no checkpoint"
+        pool.share(prefix.checkpoint)
+        self.states.append(KeptState(position, prefix.checkpoint))
 
     def due(self, start: int, end: int, interval: int) -> list[int]:
         """Block borders behind ``start``, up to ``end``, to save a checkpoint at: those that were
@@ -199,22 +203,26 @@ class KeptStates:
             pool.release(self.states.pop().slot)
 
     def thin(self, pool: StatePool, computed: int, floor: int) -> None:
-        """Of what is committed keep the last, the one before, and two that lie further back.
-
-        Nothing falls back behind ``floor``. With few slots free only the last is kept.
+        """Of what is committed keep the last, the one before, and two that lie further back
+        (``SLOTS_EACH``). Nothing falls back behind ``floor``. With few slots free only the last
+        is kept.
         """
-        committed = sum([state.position <= computed for state in self.states])
+        states = self.states
+        committed = len(states)
+        while committed and states[committed - 1].position > computed:
+            committed -= 1
         if committed < 2:
             return
-        past = self.states[:committed]
         border = computed // ANCHOR_TOKENS * ANCHOR_TOKENS
-        chosen = [past[-1]]
-        if pool.has_spare:
-            chosen.append(past[-2])
-            for least in (border, border - ANCHOR_TOKENS):
-                chosen.append(_last(past, max(least, floor)) or past[-1])
-        assert len(chosen) <= SLOTS_EACH
-        self._keep([*chosen, *self.states[committed:]], pool)
+        anchors = [max(border - ANCHOR_TOKENS, floor), max(border, floor)]
+        keeps_more = pool.has_spare
+        for index in range(committed - 1, -1, -1):
+            chosen = index == committed - 1 or (keeps_more and index == committed - 2)
+            while keeps_more and anchors and states[index].position <= anchors[-1]:
+                anchors.pop()
+                chosen = True
+            if not chosen:
+                pool.release(states.pop(index).slot)
 
     def keep_least(self, pool: StatePool, computed: int) -> None:
         """Keep what the next span reads and what is computed, and nothing else."""

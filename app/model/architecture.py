@@ -9,8 +9,7 @@ weight is read; what only shows in a forward pass is found by ``attention.probe_
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, TypeGuard
 
 import torch
@@ -25,10 +24,21 @@ _BY_TOKEN = frozenset({"mlp", "moe"})
 SUPPORTED_LAYER_TYPES = _BY_TOKEN | {
     "full_attention",
     "sliding_attention",
+    "chunked_attention",
+    "indexed_attention",
     "linear_attention",  # Mamba's, too
     "conv",
     "hybrid",  # attention and a mixer
 }
+
+_NOT_CAUSAL = {
+    "diffusion_gemma": "writes blocks of text by diffusion",
+    "gemma4_assistant": "drafts for another model, whose keys and values it reads",
+    "gemma4_unified_assistant": "drafts for another model, whose keys and values it reads",
+    "paligemma": "reads its prompt in both directions",
+    "xlnet": "reads its text in an order of its own",
+}
+"""Kinds whose forward pass alone would look as if it were causal."""
 
 _POSITION_LIMITS = (
     "max_position_embeddings",
@@ -46,7 +56,11 @@ def check_config(config: PretrainedConfig) -> None:
     """
     if getattr(config, "is_encoder_decoder", False):
         raise UnsupportedModel(f"{config.model_type} is an encoder-decoder; serve a causal LM")
+    if config.model_type in _NOT_CAUSAL:
+        raise UnsupportedModel(f"{config.model_type} {_NOT_CAUSAL[config.model_type]}")
     text = config.get_text_config()
+    if getattr(text, "use_bidirectional_attention", None) in (True, "all"):
+        raise UnsupportedModel(f"{text.model_type} reads its text in both directions")
     layer_types = getattr(text, "layer_types", None) or ()
     unknown = sorted(set(layer_types) - SUPPORTED_LAYER_TYPES)
     if unknown:
@@ -54,19 +68,6 @@ def check_config(config: PretrainedConfig) -> None:
             f"{text.model_type} has layers of type {', '.join(unknown)}; only "
             f"{', '.join(sorted(SUPPORTED_LAYER_TYPES))} can be run"
         )
-    if getattr(text, "attention_chunk_size", None) and not layer_types:
-        raise UnsupportedModel(f"{text.model_type} uses chunked attention, which is not supported")
-
-
-def takes_positions(model: PreTrainedModel) -> bool:
-    """Whether the forward is told them; one that makes up its own fails the self-check."""
-    return "position_ids" in inspect.signature(model.forward).parameters
-
-
-def check_forward(model: PreTrainedModel) -> None:
-    """Refuse a model whose forward cannot be told which rows need logits."""
-    if "logits_to_keep" not in inspect.signature(model.forward).parameters:
-        raise UnsupportedModel(f"{type(model).__name__}.forward does not take logits_to_keep")
 
 
 def check_layers(model: PreTrainedModel, routed: Collection[int]) -> None:
@@ -94,14 +95,34 @@ def _class_of_layer(model: PreTrainedModel, layer: int) -> str:
     return ""
 
 
-def position_limit(config: PretrainedConfig) -> int | None:
-    """Positions the model was made for, or None where its configuration names no limit."""
+def chunk_sizes(config: PretrainedConfig) -> Mapping[int, int]:
+    """By layer with chunked attention, the positions of a chunk."""
     text = config.get_text_config()
-    for name in _POSITION_LIMITS:
-        limit = getattr(text, name, None)
-        if isinstance(limit, int) and limit > 0:
-            return limit
-    return None
+    types = getattr(text, "layer_types", None) or ()
+    size = getattr(text, "attention_chunk_size", None)
+    return {layer: size for layer, kind in enumerate(types) if kind == "chunked_attention" and size}
+
+
+def picked_keys(config: PretrainedConfig) -> int | None:
+    """Keys that such a layer reads of a sequence; None: the model has none."""
+    text = config.get_text_config()
+    blocks = getattr(text, "index_topk_blocks", None)
+    if blocks:
+        return int(blocks * text.index_block_size)
+    types = getattr(text, "layer_types", None) or ()
+    return getattr(text, "index_topk", None) if "indexed_attention" in types else None
+
+
+def position_limit(config: PretrainedConfig) -> int | None:
+    """Positions the model was made for, or None where its configuration names no limit.
+
+    With sparse attention no more than the keys that it picks; see ``sparse``.
+    """
+    text = config.get_text_config()
+    limits = [getattr(text, name, None) for name in _POSITION_LIMITS]
+    named = [limit for limit in limits if isinstance(limit, int) and limit > 0][:1]
+    picked = picked_keys(config)
+    return min([*named, *([] if picked is None else [picked])], default=None)
 
 
 def layer_count(config: PretrainedConfig) -> int:
@@ -118,13 +139,13 @@ def remove_batch_effects(model: PreTrainedModel, max_model_len: int | None) -> N
 
     Rotary embeddings that choose their frequencies by the longest position in the batch
     (``longrope``, ``dynamic``) are frozen to one choice for the process: the long factors where
-    sequences may pass the original context, the short ones otherwise. GPT-2's warning about
-    padding reads the token ids back from the device at every step; without a pad token it does
-    not. Raises ``UnsupportedModel`` for such embeddings kept by layer type.
+    sequences may pass the original context, the short ones otherwise. A warning about padding
+    (GPT-2's) reads the token ids back from the device at every step; there is none to warn of.
+    Raises ``UnsupportedModel`` for such embeddings kept by layer type.
     """
-    model.config.pad_token_id = None
-    model.config.get_text_config().pad_token_id = None
     for module in model.modules():
+        if isinstance(module, PreTrainedModel):
+            vars(module)["warn_if_padding_and_no_attention_mask"] = _warn_of_nothing
         rope_type = getattr(module, "rope_type", None)
         if isinstance(rope_type, dict):
             if any(_follows_batch(kind) for kind in rope_type.values()):
@@ -133,6 +154,10 @@ def remove_batch_effects(model: PreTrainedModel, max_model_len: int | None) -> N
                 )
         elif isinstance(rope_type, str) and _follows_batch(rope_type):
             _freeze_rope(module, rope_type, max_model_len)
+
+
+def _warn_of_nothing(*_: Any) -> None:
+    pass
 
 
 def _follows_batch(rope_type: Any) -> bool:

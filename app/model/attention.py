@@ -14,7 +14,8 @@ from __future__ import annotations
 import contextlib
 import uuid
 import weakref
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -22,8 +23,9 @@ from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 
 from app.core.errors import UnsupportedModel
-from app.model.architecture import check_layers, takes_positions
+from app.model.architecture import check_layers, chunk_sizes
 from app.model.kv_storage import LayerShape
+from app.model.model_call import logits_of, text_alone
 from app.model.recurrent import RecurrentRoute
 
 if TYPE_CHECKING:
@@ -43,6 +45,11 @@ class AttentionOptions:
     """Shape [Hq]: a score that takes part in the softmax and has no value; None: no sink."""
     latent: LatentHeads | None = None
     """Key and value are entries of a latent cache, which the query has to be brought to."""
+    chunked: bool = False
+    """The window does not slide: keys of the same ``window`` positions, from 0 on, are seen."""
+    slopes: Tensor | None = None
+    """Shape [Hq], float32: how much a key's score falls with each position that it is back (ALiBi;
+    Press et al., 2022); None: it does not."""
 
 
 class LayerAttention(Protocol):
@@ -61,11 +68,14 @@ class AttentionRoute:
     def __init__(self) -> None:
         self.name = f"leapjson_paged_{uuid.uuid4().hex}"
         self._target: LayerAttention | None = None
-        self._shared_calls = 0
+        self._seen: set[int] = set()
+        self._further_calls = 0
         self.options: dict[int, AttentionOptions] = {}
         """By layer, what its last forward pass asked for."""
         self.latents: dict[int, LatentLayer] = {}
         """Layers whose cache is in latent form; see ``latent``."""
+        self.chunks: Mapping[int, int] = {}
+        """By layer with chunked attention, the positions of a chunk."""
         # transformers keeps the function for ever; a weak reference lets the cache be freed.
         route = weakref.ref(self)
 
@@ -84,7 +94,8 @@ class AttentionRoute:
     def target(self, target: LayerAttention | None) -> None:
         """Set for each forward pass anew."""
         self._target = target
-        self._shared_calls = 0
+        self._seen.clear()
+        self._further_calls = 0
 
     def _attend(
         self,
@@ -100,30 +111,45 @@ class AttentionRoute:
         position_bias: Tensor | None = None,
         **_: Any,
     ) -> Tensor:
-        if attention_mask is not None or position_bias is not None:
+        masked = attention_mask is not None and attention_mask.numel() > 0
+        if masked or position_bias is not None:
             raise UnsupportedModel(f"{type(module).__name__} builds an attention mask of its own")
-        assert self.target is not None, "no step has begun"
-        layer = module.layer_idx
-        if layer < 0:
-            # One attention in several layers (Zamba 2), which does not know in which it runs: they
-            # are -1, -2 and so on, in their order.
-            layer -= self._shared_calls
-            self._shared_calls += 1
-        latent = self.latents.get(layer)
+        chunk = self.chunks.get(module.layer_idx)
         options = AttentionOptions(
             scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
-            window=sliding_window or None,
+            window=chunk or sliding_window or None,
             softcap=softcap or None,
             sinks=s_aux,
-            latent=None if latent is None else latent.heads,
+            chunked=chunk is not None,
         )
-        self.options[layer] = options
-        new_key, new_value = key[0], value[0]
+        return self.attend(module.layer_idx, query[0], key[0], value[0], options)
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
+    ) -> Tensor:
+        """Query [Hq, T, D], key [Hk, T, D], value [Hk, T, Dv] -> [1, T, Hq, Dv], by the target."""
+        assert self.target is not None, "no step has begun"
+        layer = self._place(layer)
+        latent = self.latents.get(layer)
         if latent is not None:
-            new_key = latent.take_entries(new_key)
-            new_value = new_key[..., : latent.heads.rank]
-        out = self.target.attend(layer, query[0], new_key, new_value, options)
-        return out.unsqueeze(0)
+            options = replace(options, latent=latent.heads)
+            key = latent.take_entries(key)
+            value = key[..., : latent.heads.rank]
+        self.options[layer] = options
+        return self.target.attend(layer, query, key, value, options).unsqueeze(0)
+
+    def _place(self, layer: int) -> int:
+        """Where keys and values of this call are kept: a place of its own for each in a pass.
+
+        That is the layer, but for a layer's second call (DiffLlama), and for one attention in
+        several layers (Zamba 2), which does not know in which it runs and says -1: these are -1,
+        -2 and so on, in their order.
+        """
+        if layer >= 0 and layer not in self._seen:
+            self._seen.add(layer)
+            return layer
+        self._further_calls += 1
+        return -self._further_calls
 
 
 class _ShapeProbe:
@@ -135,8 +161,6 @@ class _ShapeProbe:
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
     ) -> Tensor:
-        if layer in self.shapes:
-            raise UnsupportedModel(f"layer {layer} runs attention twice in one forward pass")
         self.shapes[layer] = LayerShape(
             kv_heads=key.shape[0],
             key_dim=key.shape[2],
@@ -158,6 +182,7 @@ def probe_layers(
     routes, or by both.
     """
     probe = _ShapeProbe()
+    route.chunks = chunk_sizes(model.config)
     with contextlib.nullcontext() if recurrent is None else recurrent.probing():
         run_two_tokens(model, route, probe)
     check_layers(model, {*probe.shapes, *(() if recurrent is None else recurrent.shapes)})
@@ -172,11 +197,7 @@ def run_two_tokens(model: PreTrainedModel, route: AttentionRoute, probe: LayerAt
     try:
         positions = torch.arange(2, device=model.device).unsqueeze(0)
         ids = positions + 1  # 0 may be padding, which is embedded as zeros
-        model(
-            input_ids=ids,
-            use_cache=False,
-            logits_to_keep=1,
-            **({"position_ids": positions} if takes_positions(model) else {}),
-        )
+        with text_alone(model):
+            logits_of(model, ids, positions, torch.tensor([1], device=model.device))
     finally:
         route.target = None

@@ -44,6 +44,7 @@ from app.model.sampling import Sampler
 from app.model.self_check import CHECKED_SLOTS
 from app.model.state_storage import StateStorage, allocate_states, slots_within
 from app.model.stored_quantization import require_no_growth, weight_bytes
+from app.model.stored_weights import run_as_stored, stored_parameters
 
 if TYPE_CHECKING:
     from app.model.cuda.compilations import KernelCompilations
@@ -100,13 +101,14 @@ def _load(
     describe(device, ranks)
     forbid_rounded_sums(device)
     require_quantizable(config, device)
-    dtype = choose_dtype("bfloat16" if config.quantize else config.dtype, device)
+    in_panels = config.quantize is not None or run_as_stored(config, device)
+    dtype = choose_dtype("bfloat16" if in_panels else config.dtype, device)
     budget = _memory_budget(config, device)
     loaded = load(config, device, dtype, group)
     model = loaded.model
     compilations = _count_compilations(device)
-    parameters = model.num_parameters()
-    adapters = make_slots(model, loaded.route, config.adapters)
+    parameters = model.num_parameters() + stored_parameters(model)
+    adapters = make_slots(model, loaded.route, config)
     loaded_bytes = weight_bytes(model)
     prepared = prepare(loaded, config, adapters)
     require_no_growth(model, sum(loaded_bytes.values()))

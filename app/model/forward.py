@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from app.model.architecture import takes_positions
 from app.model.attention import AttentionRoute, LayerAttention
 from app.model.inputs import Ints, StepArrays
+from app.model.model_call import logits_of
 from app.model.recurrent import RecurrentRoute, StepScan
 
 
@@ -44,7 +44,6 @@ class RaggedForward:
         self.attention = attention
         self._states = states
         self.device = model.device
-        self._takes_positions = takes_positions(model)
 
     @torch.inference_mode()
     def run(self, step: StepArrays) -> Tensor:
@@ -72,18 +71,11 @@ class RaggedForward:
         if states is not None:
             states.route.target = states.scan
         try:
-            out = self._model(
-                input_ids=token_ids,
-                use_cache=False,
-                logits_to_keep=logits_rows,
-                **({"position_ids": positions} if self._takes_positions else {}),
-            )
+            return logits_of(self._model, token_ids, positions, logits_rows)
         finally:
             self._route.target = None
             if states is not None:
                 states.route.target = None
-        logits: Tensor = out.logits[0]
-        return logits
 
     def _to_device(self, values: Ints) -> Tensor:
         return torch.from_numpy(values).to(self.device, non_blocking=True)

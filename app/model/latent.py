@@ -26,6 +26,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from app.model.architecture import is_plain_linear
 from app.model.attention import AttentionOptions, AttentionRoute, run_two_tokens
 from app.model.kv_storage import LayerShape
 
@@ -80,13 +81,12 @@ class LatentLayer:
 class LatentProjection(nn.Module):
     """In the place of ``kv_b_proj``: notes the latents and computes nothing.
 
-    Without a target at the route's end it is the projection that it replaces.
+    Without a target at the route's end it is the projection that it replaces. It is no linear layer
+    that an adapter could be added to: its result is not looked at.
     """
 
     def __init__(self, linear: nn.Linear, route: AttentionRoute, layer: LatentLayer) -> None:
         super().__init__()
-        self.in_features = linear.in_features
-        self.out_features = linear.out_features
         self.weight = linear.weight
         self._route = route
         self._layer = layer
@@ -96,7 +96,7 @@ class LatentProjection(nn.Module):
         if self._route.target is None:
             return F.linear(x, self.weight)
         self._layer.latents = x
-        return self._nothing.expand(*x.shape[:-1], self.out_features)
+        return self._nothing.expand(*x.shape[:-1], len(self.weight))
 
 
 def keep_latents(
@@ -109,8 +109,8 @@ def keep_latents(
     """
     owners: dict[int, Any] = {}
     for module in model.modules():
-        number = getattr(module, "layer_idx", None)
-        if isinstance(number, int) and _is_plain(getattr(module, "kv_b_proj", None)):
+        number, projection = (getattr(module, name, None) for name in ("layer_idx", "kv_b_proj"))
+        if isinstance(number, int) and isinstance(projection, nn.Module) and _is_known(projection):
             owners[number] = module
     if not owners:
         return dict(shapes)
@@ -141,9 +141,9 @@ def keep_latents(
     return found
 
 
-def _is_plain(projection: Any) -> bool:
-    """Of another class it may be quantised, and of its weight nobody knows how it is meant."""
-    return type(projection) is nn.Linear and projection.bias is None
+def _is_known(projection: nn.Module) -> bool:
+    """What a quantised weight means, its own module alone knows."""
+    return is_plain_linear(projection) and projection.bias is None
 
 
 class _Probe:

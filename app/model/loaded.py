@@ -16,8 +16,10 @@ from app.model.forward import RaggedForward, StepStates
 from app.model.kv_storage import KvStorage, LayerShape
 from app.model.latent import keep_latents
 from app.model.loading import load_model
+from app.model.own_attention import route_own_attention
 from app.model.parallel.group import Group
 from app.model.recurrent import RecurrentRoute
+from app.model.sparse import run_densely
 from app.model.state_storage import StateStorage
 
 if TYPE_CHECKING:
@@ -83,5 +85,7 @@ def load(
     has layers of another kind."""
     model = load_model(config, device, dtype, group)
     route, recurrent = AttentionRoute(), RecurrentRoute(model)
+    run_densely(model, route)
+    route_own_attention(model, route)
     shapes = keep_latents(model, route, probe_layers(model, route, recurrent))
     return LoadedModel(model, route, recurrent, shapes)

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from transformers import (
     AutoConfig,
-    AutoModelForCausalLM,
     GenerationConfig,
     PretrainedConfig,
     PreTrainedModel,
@@ -24,8 +23,9 @@ from transformers.utils.import_utils import is_accelerate_available
 from app.core.errors import UnsupportedModel
 from app.core.model_name import is_gguf
 from app.model import gptq_awq
-from app.model.architecture import check_config, check_forward, remove_batch_effects
+from app.model.architecture import check_config, remove_batch_effects
 from app.model.assembly import assemble
+from app.model.composite import auto_class, keep_language_part, language_config
 from app.model.config import ModelConfig
 from app.model.device import warn_of_overflow
 from app.model.gguf.configuration import configuration
@@ -58,7 +58,7 @@ def load_model(
     With a ``group`` it is this rank's share of the model. On a GPU stored weights are read for it
     alone; weights that are made up are made whole first.
     """
-    settings = read_config(config.model)
+    settings = language_config(read_config(config.model))
     check_config(settings)
     warn_of_overflow(dtype, made_in=settings.get_text_config().dtype)
     try:
@@ -66,13 +66,14 @@ def load_model(
             model = _with_random_weights(settings, dtype, device)
         elif is_gguf(config.model):
             with _quietly():
-                model = load_gguf(open_gguf(config.model), settings, dtype)
+                file = open_gguf(config.model)
+                model = load_gguf(file, settings, dtype, dequantize=config.dequantize)
         elif device.type == "cpu" and not config.dequantize and _is_packed(settings):
             model = _with_packed_weights(config.model, settings, dtype)
         else:
             options = loading_options(settings, device, dequantize=config.dequantize)
             placement = _placement(device, group)
-            model = _with_stored_weights(config.model, dtype, {**placement, **options})
+            model = _with_stored_weights(config.model, settings, dtype, {**placement, **options})
             if stored_quantization(settings) is not None and not config.dequantize:
                 require_as_stored(model)
     except torch.OutOfMemoryError as error:
@@ -81,11 +82,11 @@ def load_model(
         ) from error
     except _LOAD_ERRORS as error:
         raise UnsupportedModel(f"cannot load {config.model}: {error}") from error
-    check_forward(model)
+    model.requires_grad_(False).eval()
     remove_batch_effects(model, config.max_model_len)
+    keep_language_part(model)
     if group is not None:
         share(model, group)
-    model.requires_grad_(False).eval()
     if model.device != device:  # some quantised models refuse to be moved, even to where they are
         model.to(device)  # type: ignore[arg-type]
     return model
@@ -124,13 +125,16 @@ def eos_token_ids(model: str) -> frozenset[int]:
 
 
 def _with_stored_weights(
-    model: str, dtype: torch.dtype, options: Mapping[str, Any]
+    model: str,
+    settings: PretrainedConfig,
+    dtype: torch.dtype,
+    options: Mapping[str, Any],
 ) -> PreTrainedModel:
-    auto: Any = AutoModelForCausalLM
     loaded: PreTrainedModel
     with _quietly():
-        loaded, report = auto.from_pretrained(
+        loaded, report = auto_class(settings).from_pretrained(
             model,
+            config=settings,
             dtype=dtype,
             use_safetensors=True,
             trust_remote_code=False,
@@ -210,7 +214,7 @@ def _with_random_weights(
     devices = [] if device.type == "cpu" else [torch.cuda.current_device()]
     with torch.random.fork_rng(devices=devices), device:
         torch.manual_seed(_RANDOM_SEED)
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(
+        model: PreTrainedModel = auto_class(settings).from_config(
             settings, dtype=dtype, attn_implementation="eager", trust_remote_code=False
         )
     return model

@@ -19,7 +19,13 @@ from app.model.cpu.packed_linear import can_pack, pack_linears
 from app.model.inputs import lay_out
 from app.model.kv_storage import allocate
 from app.model.loaded import LoadedModel
-from app.model.quantized import ROUNDING, check_rounding, kinds_of, quantize_linears
+from app.model.quantized import (
+    ROUNDING,
+    check_rounding,
+    is_quantized,
+    kinds_of,
+    quantize_linears,
+)
 from app.model.self_check import (
     CHECKED_SLOTS,
     CheckCase,
@@ -100,7 +106,9 @@ def _fuse_or_pack(
         torch.cuda.empty_cache()  # what was joined lies beside its parts until they are given back
         return Prepared(fused_layers=fused), noise
     if config.pack_linears and can_fuse(model):
-        noise = rounding_noise(model, case, expected) if noise is None else noise
+        if noise is None:
+            noise = rounding_noise(model, case, expected)
+            noise *= ROUNDING if is_quantized(model) else 1
         quantized = kinds_of(model)
         packed = fuse(model, route, layers=adapters is None)
         return Prepared(packed_linears=packed, quantized=quantized), noise

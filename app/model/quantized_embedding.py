@@ -18,7 +18,8 @@ class QuantizedEmbedding(nn.Module):
         self.embedding_dim = stored.inputs
         self.stored = stored
         self._dtype = dtype
-        self._scale = None if scale is None else torch.tensor(scale).to(dtype)
+        cpu = torch.device("cpu")  # modules are exchanged where all others are on none
+        self._scale = None if scale is None else torch.tensor(scale, device=cpu).to(dtype)
 
     @classmethod
     def in_place_of(

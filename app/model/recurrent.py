@@ -48,7 +48,7 @@ class LayerScan(Protocol):
     ) -> Tensor:
         """Gated delta rule: query, key [T, Hk, K], value [T, H, V], rate [T, H] -> [T, H, V].
 
-        ``decay``, the logarithm of what is left of the state [H, K, V], is [T, H] or, for each
+        ``decay``, the logarithm of what is left of the state [H, V, K], is [T, H] or, for each
         channel of the keys, [T, H, K]. ``normalize`` divides queries and keys by their norms.
         Queries are scaled by ``K ** -0.5`` here. In the dtype of ``value``.
         Source: Yang, Kautz and Hatamizadeh 2024, Gated Delta Networks.
@@ -299,7 +299,7 @@ class StateProbe:
         *,
         normalize: bool,
     ) -> Tensor:
-        self._note(layer, value.shape[1], key.shape[2], value.shape[2])
+        self._note(layer, value.shape[1], value.shape[2], key.shape[2])
         return value.new_zeros(value.shape)
 
     def mamba2(

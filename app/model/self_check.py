@@ -21,6 +21,7 @@ from app.core.errors import UnsupportedModel
 from app.core.step import LogitsRow, Span, StepPlan
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
+from app.model.model_call import logits_of, takes_positions
 
 _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
 """Largest relative error of a row of logits; rounding alone stays well below."""
@@ -139,7 +140,7 @@ def whole_logits(model: PreTrainedModel, case: CheckCase, attention: str) -> Ten
         places = [i for i, (owner, _) in enumerate(case.compared) if owner == index]
         positions = torch.tensor([case.compared[i][1] for i in places], device=model.device)
         ids = torch.tensor([sequence], device=model.device)
-        logits = model(input_ids=ids, use_cache=False, logits_to_keep=positions).logits[0]
+        logits = logits_of(model, ids, None, positions)
         for place, row in zip(places, logits.float(), strict=True):
             rows[place] = row
     return torch.stack(rows)
@@ -171,8 +172,12 @@ def check_ragged_step(
         raise UnsupportedModel(
             "a ragged step over the paged cache does not give the logits of this model's own "
             f"attention (relative error {error:.2g}, allowed {tolerance:.2g}); "
-            "it cannot be served exactly"
+            f"it cannot be served exactly{_likely_cause(model)}"
         )
+
+
+def _likely_cause(model: PreTrainedModel) -> str:
+    return "" if takes_positions(model) else ": it takes no position_ids and counts for itself"
 
 
 def check_invariance(forward: RaggedForward, case: CheckCase, block_size: int) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
@@ -43,6 +43,8 @@ class Backend:
     adapters: Sequence[Adapter] = ()
     """Those that were loaded with the model."""
     kernel_compilations: Callable[[], int] = lambda: 0
+    weight_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Memory of the model's weights, by the name of their type."""
     """How many GPU kernels were compiled while serving."""
     compile_arguments: tuple[Any, ...] = ()
     """What ``compile_target`` gets after each specification."""
@@ -100,6 +102,7 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
         adapter_slots=slots,
         adapters=[] if slots is None else _loaded(settings, slots.identities),
         kernel_compilations=lambda: runner.kernel_compilations,
+        weight_bytes=description.weight_bytes,
         compile_arguments=(settings.constraint_limits(),),
         watch=runner.watch,
         close=runner.close,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from app.server.backend import Backend
 from app.serving.admission import Admission
 from app.serving.compiling.cache import ConstraintCache
@@ -25,6 +27,9 @@ def readings(
                 lambda: engine.num_waiting),
         Reading("kv_cache_usage_ratio", "Share of cache blocks that answers hold, 0 to 1.",
                 lambda: engine.kv_usage),
+        Reading("state_slots_usage_ratio",
+                "Share of the slots for recurrent states that answers hold, 0 to 1.",
+                lambda: engine.state_usage),
         Reading("num_requests_compiling", "Requests that wait for their schema's compilation.",
                 lambda: cache.waiting),
         Reading("schema_cache_bytes", "Memory of the compiled schemas, as last measured.",
@@ -52,4 +57,9 @@ def readings(
         Reading("kernel_compilations_total",
                 "GPU kernels compiled while serving: everybody waited. Should be 0.",
                 backend.kernel_compilations),
+        *[
+            Reading("model_weight_bytes", "Memory of the model's weights, by their type.",
+                    partial(float, size), {"dtype": dtype})
+            for dtype, size in backend.weight_bytes.items()
+        ],
     ]  # fmt: skip

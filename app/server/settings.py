@@ -229,7 +229,7 @@ class Settings(BaseSettings):
     def _are_named(cls, adapters: tuple[str, ...]) -> tuple[str, ...]:
         names = [each.partition("=")[0] for each in adapters]
         for each, name in zip(adapters, names, strict=True):
-            if not re.fullmatch(NAME, name) or not each.removeprefix(f"{name}="):
+            if not re.fullmatch(NAME, name) or not each.partition("=")[2]:
                 raise ValueError(f"{each!r} is not of the form name=folder")
             if names.count(name) > 1:
                 raise ValueError(f"two adapters are named {name!r}")

@@ -143,9 +143,10 @@ class Adapters:
             raise _not_allowed()
         try:
             found = (self._folder / place).resolve()
-        except (OSError, ValueError, RuntimeError):  # a NUL, or links in a circle
-            found = Path()
-        if not found.is_relative_to(self._folder) or not found.is_dir():
+            inside = found.is_relative_to(self._folder) and found.is_dir()
+        except (OSError, ValueError, RuntimeError):  # a NUL, a long name, links in a circle
+            inside = False
+        if not inside:
             raise InvalidAdapter(
                 f"{place!r} is no folder inside the one that adapters are loaded from",
                 param="lora_path",

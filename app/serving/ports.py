@@ -39,3 +39,8 @@ class Engine(Protocol):
     @property
     def kv_usage(self) -> float:
         """Share of cache blocks that live sequences hold, 0 to 1. Any thread may read it."""
+
+    @property
+    def state_usage(self) -> float:
+        """Share of the slots for recurrent states that they hold, 0 to 1; 0 for a model without.
+        Any thread may read it."""

@@ -10,8 +10,8 @@ import platform
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate
 from operator import attrgetter
@@ -132,6 +132,8 @@ class Reading:
     name: str
     help: str
     read: Callable[[], float]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Readings of one name have the same names of labels, and the same help."""
 
 
 class _Readings(Collector):
@@ -139,10 +141,15 @@ class _Readings(Collector):
         self._readings = tuple(readings)
 
     def collect(self) -> Iterable[Metric]:
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
         for reading in self._readings:
-            grows = reading.name.endswith("_total")
-            family = CounterMetricFamily if grows else GaugeMetricFamily
-            yield family(PREFIX + reading.name, reading.help, value=reading.read())
+            if reading.name not in families:
+                grows = reading.name.endswith("_total")
+                kind = CounterMetricFamily if grows else GaugeMetricFamily
+                name = PREFIX + reading.name
+                families[reading.name] = kind(name, reading.help, labels=[*reading.labels])
+            families[reading.name].add_metric([*reading.labels.values()], reading.read())
+        yield from families.values()
 
 
 class _Gaps(Collector):

@@ -8,12 +8,14 @@ vocabularies are transformers' own conversion.
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from app.core.errors import UnsupportedModel
+from app.core.model_name import require_gguf_reader
 
 _GPT2 = frozenset({"gpt-2", "gpt2"})
 _NFC = frozenset({"qwen2", "qwen35", "deepseek-r1-qwen"})
@@ -23,19 +25,15 @@ _LIKE_LLAMA_3 = frozenset(
 """Kinds whose words are looked up before they are merged, and whose texts begin with a beginning of
 sequence where the file does not say, as llama.cpp has it."""
 _CONTROL, _USER_DEFINED = 3, 4
-_BROKEN = (OSError, ValueError, KeyError, IndexError, OverflowError)
+_BROKEN = (OSError, ValueError, KeyError, IndexError, OverflowError, struct.error)
 
 
 def gguf_tokenizer(path: str) -> PreTrainedTokenizerBase:
     """Raises ``UnsupportedModel`` for a kind of tokenizer that is not known here."""
-    try:
-        from transformers.integrations.gguf import convert_gguf_tokenizer, get_gguf_tokenizer
-        from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
-    except ImportError as error:
-        raise UnsupportedModel(
-            "this version of transformers does not read the tokenizers of GGUF files; install "
-            "transformers>=5.23"
-        ) from error
+    require_gguf_reader()
+    from transformers.integrations.gguf import convert_gguf_tokenizer, get_gguf_tokenizer
+    from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+
     try:
         architecture, described, settings = get_gguf_tokenizer(path)
         if described.get("tokenizer_type") == "gpt2":

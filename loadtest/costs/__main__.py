@@ -9,6 +9,8 @@
     context  prefill, first token and decoding against the length of the prompt
     sampler  drawing tokens, without a model
     linears  a step of the runner alone, with weights as loaded and packed
+    weights  the same with weights of 16, 8 and 4 bits, and the bytes it reads; random models
+    accuracy what weights of 8 and 4 bits change of what the demo model, or a folder's, says
     masks    bytes that the table of masks on a GPU saves, counted on the CPU
 
 Steps are those of the engine in this process; first tokens are those of a server that is started.
@@ -29,17 +31,21 @@ from pathlib import Path
 
 from app.server.interpreter import settle_collector
 from loadtest.costs import batch, context, schema_size
+from loadtest.costs.accuracy import accuracy_table
 from loadtest.costs.asking import Client
 from loadtest.costs.linears import linears_table
 from loadtest.costs.mask_table import mask_table
 from loadtest.costs.sampler import sampler_table
 from loadtest.costs.stepping import Stepper, Words, has_weights, model_config
+from loadtest.costs.weights import SHAPES, weights_table
 from loadtest.model_folder import write_llama_160m
 from loadtest.server import running_server
 from tools import datasets
 
 ASKED_FOR = ("batch", "schema", "context")
-TABLES = (*ASKED_FOR, "sampler", "linears", "masks")
+ALONE = frozenset({"sampler", "masks", "weights", "accuracy"})
+"""These load what they measure themselves."""
+TABLES = (*ASKED_FOR, "linears", *sorted(ALONE))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -49,7 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         show("Sampler", sampler_table(3 if options.quick else 40, options.threads))
     if "masks" in wanted:
         show("Masks on a GPU", mask_table(options.vocabulary, 4 if options.quick else 160))
-    if wanted <= {"sampler", "masks"}:
+    if "accuracy" in wanted:
+        show("Accuracy", accuracy_table(options.model_folder, 1 if options.quick else 20))
+    if "weights" in wanted:
+        with tempfile.TemporaryDirectory() as name:
+            show("Weights of 16, 8 and 4 bits", weights_of(options, Path(name)))
+    if wanted <= ALONE:
         return
     with tempfile.TemporaryDirectory() as name:
         folder: Path = options.model_folder or Path(name) / "llama-160m"
@@ -122,6 +133,17 @@ def schema_extent(options: argparse.Namespace) -> schema_size.Extent:
     return schema_size.Extent(options.properties, values=(100, 1_000, 10_000), repeats=5)
 
 
+def weights_of(options: argparse.Namespace, folder: Path) -> str:
+    return weights_table(
+        folder,
+        options.size,
+        options.tokenizer,
+        steps=2 if options.quick else 20,
+        threads=options.threads,
+        processor_time=options.cpu_time,
+    )
+
+
 def show(title: str, text: str) -> None:
     print(f"\n## {title}\n\n{text}", flush=True)
 
@@ -141,6 +163,14 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--properties", type=int, nargs="+", default=[1, 10, 100, 1_000, 5_000])
     add("--context", type=int, nargs="+", default=[128, 512, 1_024, 1_900])
     add("--threads", type=int, help="of the model; torch's default if none")
+    add(
+        "--size",
+        nargs="+",
+        default=["160M", *SHAPES],
+        choices=["160M", *SHAPES],
+        help="of the weights",
+    )
+    add("--cpu-time", action="store_true", help="of the weights: one thread's processor time")
     add("--quick", action="store_true", help="a try: what it prints is no figure")
     options = parser.parse_args(arguments)
     if unknown := set(options.table) - set(TABLES):

@@ -26,6 +26,8 @@ VOCABULARY = ByteVocabulary()
 TOKENIZER = ByteTokenizer(VOCABULARY)
 OVERLAP = False
 """Whether steps overlap; set by the fixture ``order``."""
+STATES: StateSlots | None = None
+"""Slots for states where a test does not say; set by the fixture ``layers``."""
 GREEDY = SamplingParams(temperature=0.0)
 
 
@@ -91,7 +93,7 @@ def make_engine(
         num_blocks=num_blocks,
         block_size=block_size,
         groups=groups,
-        states=states,
+        states=states or STATES,
     )
     return Engine(runner, VOCABULARY, TOKENIZER, config, observer)
 

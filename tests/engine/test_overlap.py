@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from app.core.cache import StateSlots
 from app.core.request import SamplingParams
 from app.core.step import Draw, PendingDraws, StepPlan, StepResult
 from app.engine import Engine, EngineConfig
@@ -21,6 +22,7 @@ from tests.engine.harness import (
     drain,
     random_ends,
     random_request,
+    random_states,
     request,
     step,
     templates,
@@ -44,9 +46,10 @@ def overlapped(
     *,
     blocks: int = 256,
     block_size: int = 4,
+    states: StateSlots | None = None,
     observer: Recorder | None = None,
 ) -> tuple[Engine, QueuedRunner]:
-    runner = QueuedRunner(model, num_blocks=blocks, block_size=block_size)
+    runner = QueuedRunner(model, num_blocks=blocks, block_size=block_size, states=states)
     config = replace(config or EngineConfig(), overlap=True)
     return Engine(runner, VOCABULARY, TOKENIZER, config, observer), runner
 
@@ -175,7 +178,8 @@ def test_under_pressure_and_with_aborts_answers_are_those_of_plain_decoding(seed
     size = rng.choice([1, 2, 4])
     longest = max(len(one.prompt) + one.max_tokens for one in requests)
     blocks = -(-longest // size) + rng.choice([0, 2, 20])
-    engine, _ = overlapped(model, config, blocks=blocks, block_size=size)
+    states = random_states(rng, size) if seed % 2 else None
+    engine, _ = overlapped(model, config, blocks=blocks, block_size=size, states=states)
     coming, aborted = list(requests), set[str]()
     texts = dict.fromkeys([one.request_id for one in requests], b"")
     ends = dict[str, str]()
@@ -203,12 +207,15 @@ def test_under_pressure_and_with_aborts_answers_are_those_of_plain_decoding(seed
             assert ends[one.request_id] == plain.finish_reason
         else:
             assert one.request_id in aborted
-    assert engine._scheduler.blocks.usage == 0.0
+    assert engine.kv_usage == engine.state_usage == 0.0
 
 
-def test_an_answer_preempted_in_flight_keeps_the_token_that_was_drawn() -> None:
+@pytest.mark.parametrize("states", [None, StateSlots(40, 8)])
+def test_an_answer_preempted_in_flight_keeps_the_token_that_was_drawn(
+    states: StateSlots | None,
+) -> None:
     recorder = Recorder()
-    engine, _ = overlapped(blocks=12, observer=recorder)
+    engine, _ = overlapped(blocks=12, states=states, observer=recorder)
     requests = [request(f"{i}", f"prompt {i}", max_tokens=28, sampling=HOT) for i in range(3)]
     answers = answers_of(engine, requests)
     assert sum(stats.preemptions for stats in recorder.steps) > 0

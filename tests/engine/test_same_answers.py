@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from app.core.cache import StateSlots
 from app.core.events import TokenChunk
 from app.core.request import EngineRequest, SamplingParams, ThinkingBudget
 from app.engine import EngineConfig
@@ -27,6 +28,7 @@ from tests.engine.harness import (
     random_ends,
     random_layers,
     random_request,
+    random_states,
     request,
     step,
     templates,
@@ -124,7 +126,9 @@ def test_an_answer_that_falls_back_behind_its_windows_starts_again_and_stays_the
         request(f"r{index}", "p" * rng.randint(1, 30), allowed=language, max_tokens=20)
         for index in range(8)
     ]
-    engine = make_engine(model=model, block_size=1, groups=[Group(200), Group(200, 2)])
+    states = random_states(rng, 1) if seed % 2 else None
+    groups = [Group(200), Group(200, 2)]
+    engine = make_engine(model=model, block_size=1, groups=groups, states=states)
     for name, answer in answers_of(engine, requests).items():
         asked = next(each for each in requests if each.request_id == name)
         assert answer.tokens == naive_answer(asked, model, VOCABULARY, TOKENIZER).tokens
@@ -136,7 +140,8 @@ def test_requests_that_arrive_while_others_run_change_nothing(seed: int) -> None
     rng = random.Random(seed)
     model = ScriptedModel(VOCABULARY)
     requests = [random_request(rng, index) for index in range(8)]
-    engine = make_engine(model=model, num_blocks=60)
+    states = random_states(rng, 4) if seed % 2 else None
+    engine = make_engine(model=model, num_blocks=60, states=states)
     texts: dict[str, bytes] = {}
     coming = list(requests)
     while coming or engine.has_work:
@@ -211,11 +216,12 @@ def test_masks_after_a_draft_know_where_the_answer_would_stand() -> None:
     assert drafted > 30
 
 
-def test_a_preempted_request_resumes_with_the_same_tokens() -> None:
+@pytest.mark.parametrize("states", [None, StateSlots(12, 16)])
+def test_a_preempted_request_resumes_with_the_same_tokens(states: StateSlots | None) -> None:
     model = ScriptedModel(VOCABULARY, eos=-100.0)
     recorder = Recorder()
     requests = [request(f"{i}", f"prompt {i}", max_tokens=30, sampling=HOT) for i in range(4)]
-    engine = make_engine(model=model, num_blocks=16, observer=recorder)
+    engine = make_engine(model=model, num_blocks=16, states=states, observer=recorder)
     answers = answers_of(engine, requests)
     assert sum(step.preemptions for step in recorder.steps) > 0
     for one in requests:
@@ -228,7 +234,8 @@ def test_aborting_some_changes_nothing_for_the_others(seed: int) -> None:
     rng = random.Random(seed)
     model = ScriptedModel(VOCABULARY)
     requests = [random_request(rng, index) for index in range(10)]
-    engine = make_engine(random_config(rng), model=model, num_blocks=120)
+    states = random_states(rng, 4) if seed % 2 else None
+    engine = make_engine(random_config(rng), model=model, num_blocks=120, states=states)
     for one in requests:
         engine.add(one)
     texts = dict.fromkeys((one.request_id for one in requests), b"")
@@ -246,7 +253,10 @@ def test_aborting_some_changes_nothing_for_the_others(seed: int) -> None:
             assert texts[one.request_id] == naive_answer(one, model, VOCABULARY, TOKENIZER).text
 
 
-def test_a_leap_that_drops_tokens_of_a_shared_block_leaves_it_to_the_other() -> None:
+@pytest.mark.parametrize("states", [None, StateSlots(40, 4)])
+def test_a_leap_that_drops_tokens_of_a_shared_block_leaves_it_to_the_other(
+    states: StateSlots | None,
+) -> None:
     """Both read the block [p p x n]; then "me" is forced in one answer: [p p x name]."""
     model = ScriptedModel(VOCABULARY, by_bytes=True, eos=-100.0)
     language = constraint("xname1", "xnabb", "xnor", "y")
@@ -259,7 +269,7 @@ def test_a_leap_that_drops_tokens_of_a_shared_block_leaves_it_to_the_other() -> 
         == b"xname1"
     )
     sharing = request("shares", [*leaping.prompt, *b"xnz"], max_tokens=8, sampling=HOT)
-    engine = make_engine(model=model)
+    engine = make_engine(model=model, states=states)
     engine.add(leaping)
     sequence = engine._sequences["leaps"]
     while sequence.computed < 4:

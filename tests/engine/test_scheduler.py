@@ -6,7 +6,8 @@ from collections.abc import Sequence as Seq
 
 import pytest
 
-from app.core.cache import window_blocks
+from app.core.cache import StateSlots, window_blocks
+from app.core.constraint import ConstraintState
 from app.core.events import AnswerToken
 from app.core.request import EngineRequest
 from app.engine.config import EngineConfig
@@ -30,6 +31,7 @@ class Bench:
         prefill_tokens: int = 64,
         batch_tokens: int = 512,
         windows: Seq[Group] = (),
+        states: StateSlots | None = None,
     ) -> None:
         """``windows``: groups of the cache beside that of ``blocks`` blocks."""
         config = EngineConfig(
@@ -38,13 +40,21 @@ class Bench:
             max_batch_tokens=batch_tokens,
         )
         groups = [Group(blocks), *windows]
-        manager = BlockManager(groups, BLOCK, step_tokens=batch_tokens)
+        manager = BlockManager(groups, BLOCK, step_tokens=batch_tokens, states=states)
         self.scheduler = Scheduler(config, manager)
         self.sequences: dict[str, Sequence] = {}
 
-    def add(self, name: str, tokens: Seq[int], tenant: str = "", *, max_tokens: int = 10) -> None:
+    def add(
+        self,
+        name: str,
+        tokens: Seq[int],
+        tenant: str = "",
+        *,
+        max_tokens: int = 10,
+        state: ConstraintState | None = None,
+    ) -> None:
         request = EngineRequest(name, tuple(tokens), max_tokens, tenant=tenant)
-        sequence = Sequence(request, None, len(self.sequences))
+        sequence = Sequence(request, state, len(self.sequences))
         self.sequences[name] = sequence
         self.scheduler.add(sequence)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from app.model.cuda.attention import TritonAttention, heads_of
 from app.model.cuda.tiles import Device, long_tile, short_tile
 from app.model.inputs import lay_out
 from app.model.kv_storage import CacheGroup, KvStorage, LayerShape
+from app.model.latent import LatentHeads
 
 GPUS = {
     80: Device(108, 163 << 10, 8),
@@ -39,6 +41,9 @@ SHAPES = {
     "Gemma 3": LayerShape(2, 256, 256, 2, BF16),
     "latent attention": LayerShape(2, 192, 128, 1, BF16),
     "very large": LayerShape(1, 512, 512, 8, BF16),
+    "DeepSeek V3": LayerShape(1, 576, 512, 128, BF16, latent=True),
+    "DeepSeek V2 Lite": LayerShape(1, 576, 512, 16, BF16, latent=True),
+    "MiniCPM 3": LayerShape(1, 288, 256, 40, BF16, latent=True),
 }
 
 
@@ -108,6 +113,11 @@ def compile_all(name: str, capability: int, *, batch_invariant: bool, everything
     query = torch.zeros(q_heads, 201, shape.key_dim, dtype=BF16)
     key = torch.zeros(shape.kv_heads, 201, shape.key_dim, dtype=BF16)
     value = torch.zeros(shape.kv_heads, 201, shape.value_dim, dtype=BF16)
+    if shape.latent:
+        rank, rotary = shape.value_dim, shape.key_dim - shape.value_dim
+        weight = torch.zeros(q_heads, 128, rank, dtype=BF16)
+        options = replace(options, latent=LatentHeads(weight, weight.transpose(1, 2)))
+        query = query[..., : 128 + rotary]
     attention.attend(0, query, key, value, options)
     for (module, kernel), original in real.items():
         setattr(module, kernel, original)

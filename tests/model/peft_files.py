@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def save_adapter(
     rank: int = 4,
     seed: int = 0,
     size: float = 0.3,
-    changes: dict[str, Tensor | None] | None = None,
+    changes: Mapping[str, Tensor | None] | None = None,
     **config: Any,
 ) -> Path:
     """Random weights for the modules that end so, with ``changes`` by name; None leaves one out."""

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.core.errors import UnsupportedModel
 from app.core.step import Draw, LogitsRow, Span, StepPlan
 from app.model.composition import load_runner
 from app.model.config import AdaptersConfig
+from app.model.cpu.kernels import panels
+from tests.model.hybrid import hybrid_runner, lively_model
 from tests.model.peft_files import ATTENTION, MLP, merge, save_adapter
 from tests.model.test_ragged_step import EVERY_LOGPROB, expected_logprobs, logprobs
 from tests.model.tiny import CONFIGS, VOCAB, PagedSequence, eager_model, runner_config, save_config
@@ -81,6 +84,57 @@ def test_each_sequence_of_a_batch_runs_with_its_own_adapter(name: str, tmp_path:
             compared += 1
     assert compared == sum(length for length, _ in TEXTS)
     assert np.abs(expected[0][-1] - expected_logprobs(models[0], sequences[0].tokens)[-1]).max() > 1
+
+
+def logprobs_alone(runner: Any, text: list[int], adapter: int) -> Any:
+    """Of every position, [T, V], the text being the only one."""
+    blocks = [list(range(-(-len(text) // runner.block_size)))]
+    span = Span(text, 0, blocks * len(runner.cache_groups), adapter=adapter)
+    runner.launch(StepPlan([span], [LogitsRow(0, at) for at in range(len(text))]))
+    drawn = runner.sample([Draw(EVERY_LOGPROB, 0)] * len(text)).wait()
+    return np.stack([logprobs(token) for token in drawn.tokens])
+
+
+def test_layers_with_a_state_are_adapted_like_others(tmp_path: Path) -> None:
+    model = lively_model("qwen3_5_text")
+    endings = ("in_proj_qkv", "in_proj_z", "out_proj", "q_proj", "o_proj")
+    adapter = save_adapter(tmp_path / "adapter", model, endings, size=0.1)
+    config = AdaptersConfig(named={"one": str(adapter)}, count=1, rank=4)
+    runner = hybrid_runner(tmp_path / "model", model, adapters=config)
+    text = list(range(20, 40))
+    plain, merged = expected_logprobs(model, text), expected_logprobs(merge(model, adapter), text)
+    np.testing.assert_allclose(logprobs_alone(runner, text, 0), plain, atol=2e-4)
+    np.testing.assert_allclose(logprobs_alone(runner, text, 1), merged, atol=2e-4)
+    assert np.abs(plain - merged).max() > 0.5
+
+
+@pytest.mark.parametrize("quantize", [None, "int8"])
+def test_in_bfloat16_a_row_does_not_depend_on_the_adapters_beside_it(
+    quantize: str | None, tmp_path: Path
+) -> None:
+    changes = {"dtype": "bfloat16", "quantize": quantize}
+    if not panels.runs_here():
+        pytest.skip("takes AVX512-BF16")
+    runner, models = served(tmp_path, "llama", **changes)
+    text = list(range(20, 32))
+    alone = [logprobs_alone(runner, text, slot) for slot in (0, 1, 2)]
+    spans = [Span(text, 0, [[4 * slot, 4 * slot + 1, 4 * slot + 2]], adapter=slot)
+             for slot in (2, 0, 1)]  # fmt: skip
+    runner.launch(StepPlan(spans, [LogitsRow(i, at) for i in range(3) for at in range(len(text))]))
+    drawn = runner.sample([Draw(EVERY_LOGPROB, 0)] * 3 * len(text)).wait()
+    found = np.stack([logprobs(token) for token in drawn.tokens]).reshape(3, len(text), VOCAB)
+    for index, slot in enumerate((2, 0, 1)):
+        np.testing.assert_array_equal(found[index], alone[slot])
+        exact = expected_logprobs(models[slot], text)
+        assert np.abs(found[index] - exact).mean() < 0.2
+
+
+def test_a_projection_whose_weight_is_taken_apart_is_not_adapted(tmp_path: Path) -> None:
+    model = save_config(tmp_path / "model", "deepseek with latent attention")
+    adapter = save_adapter(tmp_path / "adapter", eager_model(model), ("kv_b_proj",))
+    config = AdaptersConfig(named={"one": str(adapter)}, rank=4)
+    with pytest.raises(UnsupportedModel, match=r"it adapts model.layers.0.self_attn.kv_b_proj"):
+        load_runner(runner_config(model, adapters=config))
 
 
 def test_names_are_those_of_the_models_that_are_tried() -> None:

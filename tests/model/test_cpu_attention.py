@@ -15,6 +15,7 @@ from app.model.kv_storage import KvStorage, LayerShape, allocate
 
 BLOCK_SIZE = 4
 SINKS = torch.tensor([1.0, -1.0, 0.5, 2.0])
+SLOPES = torch.tensor([0.5, 0.25, 0.125, 0.0625])
 
 OPTIONS = {
     "plain": AttentionOptions(0.3, None, None, None),
@@ -22,6 +23,9 @@ OPTIONS = {
     "softcap": AttentionOptions(0.3, None, 2.0, None),
     "sinks": AttentionOptions(0.3, None, None, SINKS),
     "everything": AttentionOptions(0.3, 6, 2.0, SINKS),
+    "chunked": AttentionOptions(0.3, 6, None, None, chunked=True),
+    "slopes": AttentionOptions(0.3, None, None, None, slopes=SLOPES),
+    "slopes in a window": AttentionOptions(0.3, 6, None, SINKS, slopes=SLOPES),
 }
 
 BATCH = [(1, 0), (1, 30), (1, 7), (1, 8), (5, 3), (5, 12), (2, 0), (20, 9), (20, 0), (1, 31)]
@@ -39,6 +43,9 @@ def naive(
         for offset in range(span.length):
             position = span.start + offset
             first = 0 if options.window is None else max(0, position - options.window + 1)
+            if options.chunked:
+                assert options.window is not None
+                first = position // options.window * options.window
             seen = range(first, position + 1)
             slots = [
                 int(span.blocks[0][p // BLOCK_SIZE]) * BLOCK_SIZE + p % BLOCK_SIZE for p in seen
@@ -48,6 +55,8 @@ def naive(
                 scores = keys @ query[head, span.row + offset].double() * options.scale
                 if options.softcap is not None:
                     scores = torch.tanh(scores / options.softcap) * options.softcap
+                if options.slopes is not None:
+                    scores -= options.slopes[head] * torch.tensor([position - p for p in seen])
                 if options.sinks is not None:
                     scores = torch.cat([scores, options.sinks[head : head + 1].double()])
                 weights = scores.softmax(0)[: len(slots)]

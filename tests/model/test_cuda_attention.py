@@ -31,7 +31,8 @@ from app.model.cuda.graphs import CudaSteps
 from app.model.cuda.tiles import Device, Heads, long_tile
 from app.model.cuda.trial_steps import TrialSteps
 from app.model.inputs import StepArrays, lay_out
-from app.model.kv_storage import CacheGroup, KvStorage, LayerShape
+from app.model.kv_storage import CacheGroup, KvStorage, LayerShape, allocate_groups
+from app.model.latent import LatentHeads
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CPU = torch.device("cpu")
@@ -43,6 +44,8 @@ SHAPES = {
     "odd dimensions": LayerShape(2, 24, 12, 1, torch.float32),
     "a group of seven": LayerShape(1, 16, 16, 7, torch.float32),
     "a group of thirty-two": LayerShape(1, 16, 16, 32, torch.float32),
+    "latents": LayerShape(1, 28, 20, 6, torch.float32, latent=True),
+    "latents of forty heads": LayerShape(1, 576, 512, 40, torch.float32, latent=True),
 }
 
 BATCH = [(9, 20), (5, 10), (1, 7), (1, 40), (3, 0), (30, 3)]
@@ -52,6 +55,7 @@ FAR = [(1, 700), (3, 530), (30, 1010)]
 """The same for spans whose keys are several chunks, the last one of its own long tiles' size."""
 
 SINKS = torch.tensor([1.0, -1.0, 0.5, 2.0, 0.0, 3.0])
+SLOPES = torch.rand(6, generator=torch.Generator().manual_seed(1))
 
 OPTIONS = {
     "plain": AttentionOptions(0.3, None, None, None),
@@ -59,6 +63,8 @@ OPTIONS = {
     "softcap": AttentionOptions(0.3, None, 2.0, None),
     "sinks": AttentionOptions(0.3, None, None, SINKS),
     "everything": AttentionOptions(0.3, 300, 3.0, SINKS),
+    "chunked": AttentionOptions(0.3, 9, None, None, chunked=True),
+    "slopes": AttentionOptions(0.3, None, None, None, slopes=SLOPES),
 }
 
 
@@ -83,24 +89,22 @@ def make_storage(
 ) -> KvStorage:
     """One group of layers, with keys and values at random."""
 
-    def normal(shape: LayerShape, dim: int) -> Tensor:
-        return torch.randn((blocks + 1) * BLOCK, shape.kv_heads, dim).to(shape.dtype)
-
-    return KvStorage(
-        device=DEVICE,
-        block_size=BLOCK,
-        groups=(CacheGroup(layers=tuple(shapes), num_blocks=blocks, window=window),),
-        keys={layer: normal(shape, shape.key_dim) for layer, shape in shapes.items()},
-        values={layer: normal(shape, shape.value_dim) for layer, shape in shapes.items()},
-    )
+    groups = (CacheGroup(layers=tuple(shapes), num_blocks=blocks, window=window),)
+    storage = allocate_groups(shapes, groups, block_size=BLOCK, device=CPU)
+    for tensor in (*storage.keys.values(), *storage.values.values()):
+        tensor.normal_()
+    return storage
 
 
 def on_device(storage: KvStorage) -> KvStorage:
-    return replace(
-        storage,
-        keys={layer: each.clone().to(DEVICE) for layer, each in storage.keys.items()},
-        values={layer: each.clone().to(DEVICE) for layer, each in storage.values.items()},
-    )
+    keys = {layer: each.clone().to(DEVICE) for layer, each in storage.keys.items()}
+    values = {
+        layer: keys[layer][..., : each.shape[2]]
+        if storage.is_latent(layer)
+        else each.clone().to(DEVICE)
+        for layer, each in storage.values.items()
+    }
+    return replace(storage, device=DEVICE, keys=keys, values=values)
 
 
 def new_heads(shape: LayerShape, tokens: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -120,7 +124,10 @@ def new_heads(shape: LayerShape, tokens: int) -> tuple[Tensor, Tensor, Tensor]:
         ("grouped heads", "plain", FAR, False),
         ("grouped heads", "everything", FAR, False),
         ("grouped heads", "everything", FAR, True),
-        *((shape, "plain", BATCH, False) for shape in SHAPES if shape != "grouped heads"),
+        ("grouped heads", "chunked", FAR, True),
+        ("odd dimensions", "plain", BATCH, False),
+        ("a group of seven", "plain", BATCH, False),
+        ("a group of thirty-two", "plain", BATCH, False),
         ("odd dimensions", "window", FAR, False),
         ("odd dimensions", "plain", BATCH, True),
     ],
@@ -155,6 +162,53 @@ def test_the_kernels_give_what_the_cpu_attention_gives(
     torch.testing.assert_close(found.cpu(), expected, atol=2e-5, rtol=1e-4)
     for ours, theirs in ((copy.keys, storage.keys), (copy.values, storage.values)):
         torch.testing.assert_close(ours[0].cpu(), theirs[0])
+
+
+def latent_heads(shape: LayerShape, nope: int = 5, value_dim: int = 7) -> LatentHeads:
+    count, rank = shape.group, shape.value_dim
+    return LatentHeads(
+        torch.randn(count, nope, rank) / rank**0.5, torch.randn(count, rank, value_dim)
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "option", "batch"),
+    [
+        *(("latents", option, BATCH) for option in OPTIONS),
+        ("latents", "everything", FAR),
+        ("latents of forty heads", "plain", [(2, 3), (1, 300), (9, 20)]),
+    ],
+)
+def test_the_kernels_read_latents_as_the_cpu_attention_does(
+    shape: str, option: str, batch: Sequence[tuple[int, int]]
+) -> None:
+    torch.manual_seed(0)
+    layer, options = SHAPES[shape], OPTIONS[option]
+    heads = latent_heads(layer)
+    step = make_step(batch, random.Random(0), options.window)
+    blocks = 1 + sum(len(span.blocks[0]) for span in step.spans)
+    storage = make_storage({0: layer}, blocks, options.window)
+    copy = on_device(storage)
+    tokens = len(step.token_ids)
+    query = torch.randn(layer.group, tokens, 5 + layer.key_dim - layer.value_dim)
+    entries = torch.randn(1, tokens, layer.key_dim)
+    cpu = CpuAttention(storage)
+    cpu.begin(step)
+    latents = entries[..., : layer.value_dim]
+    expected = cpu.attend(0, query, entries, latents, replace(options, latent=heads))
+
+    large = Device(multiprocessors=1, shared_bytes=227 << 10, capability=9)
+    device = TritonAttention(copy, {0: layer}, max_model_len=2048, device=large, partial_tokens=1)
+    device.begin(step)
+    there = LatentHeads(heads.keys.to(DEVICE), heads.values.to(DEVICE))
+    sinks = None if options.sinks is None else options.sinks.to(DEVICE)
+    entries = entries.to(DEVICE)
+    found = device.attend(
+        0, query.to(DEVICE), entries, entries[..., : layer.value_dim],
+        replace(options, latent=there, sinks=sinks),
+    )  # fmt: skip
+    torch.testing.assert_close(found.cpu(), expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(copy.keys[0].cpu(), storage.keys[0])
 
 
 def attention_of(
@@ -296,7 +350,7 @@ def test_no_step_launches_a_kind_of_kernel_that_was_not_there_after_loading(
     ):
         for name in names:
             monkeypatch.setattr(module, name, Launches(getattr(module, name), seen))
-    layers = {0: SHAPES["grouped heads"], 1: SHAPES["odd dimensions"]}
+    layers = {0: SHAPES["grouped heads"], 1: SHAPES["odd dimensions"], 2: SHAPES["latents"]}
     storage = make_storage(layers, 2000)
     attention = TritonAttention(storage, layers, max_model_len=20_000, device=SMALL)
     dice = random.Random(0)
@@ -328,7 +382,7 @@ def test_no_step_launches_a_kind_of_kernel_that_was_not_there_after_loading(
     assert wave.counts is not None
     shifted = torch.zeros(9, dtype=torch.int32)[1:5]
     attention.begin_on_device(
-        replace(attention.step, waves=[[replace(wave, counts=shifted)]] * len(layers))
+        replace(attention.step, waves=[[replace(wave, counts=shifted)]] * len(attention.kinds))
     )
     compute(torch.zeros(1, 5), torch.zeros(1, 5), torch.zeros(1))
     assert seen > after_loading, "an unaligned list would be a kind of its own"
@@ -340,6 +394,9 @@ COMPILED = (
     "Llama 3/100",
     "Gemma 3/89/everything",
     "very large/89",
+    "DeepSeek V3/80",
+    "DeepSeek V3/90/everything",
+    "DeepSeek V3/100",
 )
 """Shape of the heads, capability of the GPU, and what else is asked for."""
 

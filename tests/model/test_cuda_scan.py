@@ -8,25 +8,40 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from app.core.cache import StateSlots
 from app.core.step import Span, StepPlan
+from app.model.cpu.sampling import CpuSampler
 from app.model.cpu.scan import CpuScan
+from app.model.cuda.attention import TritonAttention
+from app.model.cuda.graphs import CudaSteps
 from app.model.cuda.scan import TritonScan
 from app.model.cuda.step_buffers import Layout, StateSizes, StepBuffers
+from app.model.cuda.tiles import Device
+from app.model.forward import RaggedForward, StepStates
 from app.model.inputs import StepArrays, lay_out
+from app.model.kv_storage import allocate
+from app.model.loaded import load
+from app.model.runner import TorchRunner
 from app.model.state_storage import StateShape, StateStorage, allocate_states
-from tests.model.interpreter import rounding_as_a_gpu_does
+from tests.model.hybrid import lively_model
+from tests.model.interpreter import hasten, rounding_as_a_gpu_does
+from tests.model.test_recurrent import Company
+from tests.model.tiny import VOCAB, runner_config
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CPU = torch.device("cpu")
 SLOTS = 30
+if DEVICE.type == "cpu":
+    hasten()
 
 
 def random_step(dice: random.Random, lengths: tuple[int, ...]) -> StepArrays:
@@ -127,13 +142,13 @@ def convolution(rows: int, *, biased: bool, activation: str | None, dtype: torch
 F32, BF16 = torch.float32, torch.bfloat16
 KINDS: dict[str, tuple[Callable[..., Call], dict[str, Any], tuple[int, ...] | None]] = {
     "delta rule": (
-        delta_rule, {"by_channel": False, "normalize": True, "dtype": F32}, (4, 20, 24)
+        delta_rule, {"by_channel": False, "normalize": True, "dtype": F32}, (4, 24, 20)
     ),
     "delta rule, decay by channel": (
-        delta_rule, {"by_channel": True, "normalize": False, "dtype": F32}, (4, 20, 24)
+        delta_rule, {"by_channel": True, "normalize": False, "dtype": F32}, (4, 24, 20)
     ),
     "delta rule in bfloat16": (
-        delta_rule, {"by_channel": False, "normalize": True, "dtype": BF16}, (4, 20, 24)
+        delta_rule, {"by_channel": False, "normalize": True, "dtype": BF16}, (4, 24, 20)
     ),
     "mamba 2": (mamba2, {"skips": True, "dtype": F32}, (4, 12, 20)),
     "mamba 2 in bfloat16": (mamba2, {"skips": False, "dtype": BF16}, (4, 12, 20)),
@@ -187,3 +202,59 @@ def test_the_kernels_compile_for_gpus_that_are_not_here() -> None:
     assert len(compiled) == 3 * 6
     assert {each["gpu"] for each in compiled} == {80, 90, 100}
     assert max(each["shared"] for each in compiled) <= 48 << 10
+
+
+class ReplayedLaunches:
+    """A graph that is none: a replay is the launches."""
+
+    def __init__(self, launch: Callable[[], None]) -> None:
+        self.replay = launch
+
+
+def device_runner(folder: Path, model: PreTrainedModel) -> TorchRunner:
+    """A runner with the attention and scans of a GPU; steps of one or two tokens are replayed."""
+    model.save_pretrained(folder)
+    config = runner_config(str(folder), random_weights=False)
+    loaded = load(config, CPU, torch.float32)
+    model = loaded.model
+    storage = allocate(loaded.shapes, num_blocks=40, block_size=4, device=CPU)
+    states = allocate_states(loaded.recurrent.shapes, StateSlots(40, 16), CPU)
+    limits = Device(multiprocessors=1, shared_bytes=99 << 10, capability=8)
+    attention = TritonAttention(
+        storage, loaded.shapes, max_model_len=80, recurrent=True, device=limits
+    )
+    route = StepStates(loaded.recurrent, TritonScan(states, attention))
+    forward = RaggedForward(model, loaded.route, attention, route)
+    steps = CudaSteps(
+        forward,
+        attention,
+        max_graph_tokens=2,
+        max_model_len=80,
+        states=states,
+        capture=lambda: ReplayedLaunches,
+    )
+    steps.prepare()
+    description: Any = SimpleNamespace(max_model_len=80)
+    sampler = CpuSampler(VOCAB)
+    sampler.warm_up(torch.float32)
+    return TorchRunner(
+        forward=forward,
+        graphs=steps,
+        sampler=sampler,
+        storage=storage,
+        states=states,
+        adapters=None,
+        compilations=None,
+        description=description,
+    )
+
+
+@pytest.mark.parametrize("kind", ["qwen3_5_text", "falcon_h1"])
+def test_models_with_states_give_the_logits_of_the_whole_text(kind: str, tmp_path: Path) -> None:
+    model = lively_model(kind)
+    runner = device_runner(tmp_path, model)
+    company = Company(runner, model, kind)
+    for length in (13, 3, 6):
+        company.add([company.dice.randrange(VOCAB) for _ in range(length)])
+    company.finish()
+    assert company.compared > 5

@@ -111,6 +111,6 @@ def test_a_device_that_fails_while_a_model_is_tried_out_is_a_model_that_cannot_b
     def prepare(*arguments: Any) -> None:
         raise OutOfResources("out of resource: shared memory, Required: 197632")
 
-    monkeypatch.setattr(composition, "_prepare", prepare)
+    monkeypatch.setattr(composition, "prepare", prepare)
     with pytest.raises(UnsupportedModel, match=r"served here: a kernel .* 197632"):
         tiny_runner(tmp_path, "llama")

@@ -74,3 +74,33 @@ def test_a_plan_may_sample_nothing() -> None:
 def test_a_block_table_must_cover_its_span() -> None:
     with pytest.raises(AssertionError):
         lay_out(StepPlan([Span([1, 2], 3, [[0]])], []), block_size=4)
+
+
+def test_states_are_read_and_saved_where_the_spans_say() -> None:
+    spans = [
+        Span([1, 2, 3], 4, [[0, 1]], state=5, saves=[(1, 6), (3, 5)]),
+        Span([4], 0, [[2]]),
+        Span([5, 6], 8, [[3, 4, 5]], state=5, saves=[(2, 7)]),
+    ]
+    states = lay_out(StepPlan(spans, []), block_size=4).states
+    assert states is not None
+    assert states.rows.tolist() == [0, 3, 4, 6]
+    assert states.reads.tolist() == [5, 0, 5]
+    assert states.save_starts.tolist() == [0, 2, 2, 3]
+    assert states.save_rows.tolist() == [1, 3, 6]
+    assert states.save_slots.tolist() == [6, 5, 7]
+
+
+def test_a_step_that_keeps_no_state_has_no_arrays_for_them() -> None:
+    step = lay_out(StepPlan([Span([1, 2], 0, [[0]]), Span([3], 0, [[1]])], []), block_size=4)
+    assert step.states is None
+    assert step.state_arrays.rows.tolist() == [0, 2, 3]
+    assert step.state_arrays.reads.tolist() == [0, 0]
+    assert step.state_arrays.save_starts.tolist() == [0, 0, 0]
+
+
+def test_a_model_without_attention_has_no_block_tables() -> None:
+    step = lay_out(StepPlan([Span([1, 2], 7, [], state=1)], []), block_size=4)
+    assert step.slots == ()
+    assert step.positions.tolist() == [7, 8]
+    assert [span.blocks for span in step.spans] == [()]

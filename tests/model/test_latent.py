@@ -22,6 +22,7 @@ from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import LayerShape, allocate
 from app.model.latent import LatentHeads, LatentProjection, keep_latents
+from app.model.loaded import load
 from app.model.self_check import worst_error
 from tests.model.tiny import VOCAB, eager_model, run_in_random_batches, runner_config
 
@@ -105,6 +106,41 @@ def test_random_batches_give_the_logits_of_plain_eager_attention(kind: str, tmp_
     dice = random.Random(kind)
     texts = texts_of(dice)
     found = run_in_random_batches(forward, 1, texts, dice)
+    plain = eager_model(folder)
+    for text, rows in zip(texts, found, strict=True):
+        torch.testing.assert_close(rows, plain_logits(plain, text), atol=2e-4, rtol=1e-4)
+
+
+def test_layers_of_a_hybrid_model_keep_latents_beside_those_with_states(tmp_path: Path) -> None:
+    hybrid = {
+        "linear_head_dim": 8,
+        "linear_num_heads": 2,
+        "num_hidden_layers": 3,
+        "layer_types": ["linear_attention", "full_attention", "full_attention"],
+    }
+    transformers.KimiLinearConfig(**(TINY | hybrid)).save_pretrained(tmp_path)
+    config = runner_config(str(tmp_path), kv_cache_bytes=1 << 23)
+    loaded = load(config, torch.device("cpu"), torch.float32)
+    assert {layer: shape.latent for layer, shape in loaded.shapes.items()} == {1: True, 2: True}
+    assert loaded.recurrent.shapes.keys() == {0}
+    load_runner(config)  # checks itself
+
+
+def test_the_kernels_of_a_gpu_read_them_too(tmp_path: Path) -> None:
+    from app.model.cuda.attention import TritonAttention
+    from app.model.cuda.tiles import Device
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    folder = save(tmp_path, "DeepSeek V3", num_hidden_layers=1)
+    model: Any = eager_model(folder)
+    route = AttentionRoute()
+    shapes = keep_latents(model.to(device), route, probe_layers(model, route))
+    storage = allocate(shapes, num_blocks=30, block_size=4, device=device)
+    small = Device(multiprocessors=1, shared_bytes=99 << 10, capability=8)
+    attention = TritonAttention(storage, shapes, max_model_len=128, device=small)
+    dice = random.Random(2)
+    texts = [[dice.randrange(VOCAB) for _ in range(length)] for length in (21, 3)]
+    found = run_in_random_batches(RaggedForward(model, route, attention), 1, texts, dice, blocks=30)
     plain = eager_model(folder)
     for text, rows in zip(texts, found, strict=True):
         torch.testing.assert_close(rows, plain_logits(plain, text), atol=2e-4, rtol=1e-4)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +13,19 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
+from app.core.errors import UnsupportedModel
 from app.core.request import SamplingParams
 from app.core.step import Draw, LogitsRow, Span, StepPlan
+from app.model.attention import AttentionRoute, probe_layers
+from app.model.cpu.attention import CpuAttention
+from app.model.cpu.scan import CpuScan
+from app.model.forward import RaggedForward, StepStates
+from app.model.inputs import StepArrays
+from app.model.kv_storage import allocate
+from app.model.recurrent import RecurrentRoute
 from app.model.runner import TorchRunner
+from app.model.self_check import CHECKED_SLOTS, check_ragged_step, make_case, whole_logits
+from app.model.state_storage import allocate_states
 from tests.model.hybrid import KINDS, Slots, StatefulSequence, hybrid_runner, lively_model
 from tests.model.tiny import VOCAB
 
@@ -139,3 +151,62 @@ def test_from_the_empty_state_the_same_span_says_something_else(tmp_path: Path) 
     [lost] = run(runner, [Span(text[16:], 16, table)], [LogitsRow(0, 3)])
     np.testing.assert_allclose(right, expected, atol=2e-4)
     assert np.abs(lost - expected).max() > 0.05
+
+
+class LosesTheState(CpuScan):
+    def begin(self, step: StepArrays) -> None:
+        super().begin(with_states(step, reads=np.zeros_like(step.state_arrays.reads)))
+
+
+class SavesOnlyAtTheEnd(CpuScan):
+    """What it should save inside a span is what the span ends with."""
+
+    def begin(self, step: StepArrays) -> None:
+        states = step.state_arrays
+        ends = np.repeat(states.rows[1:], np.diff(states.save_starts))
+        super().begin(with_states(step, save_rows=ends))
+
+
+class MixesUpSpans(CpuScan):
+    def begin(self, step: StepArrays) -> None:
+        super().begin(with_states(step, reads=np.roll(step.state_arrays.reads, 1)))
+
+
+def with_states(step: StepArrays, **changes: Any) -> StepArrays:
+    return dataclasses.replace(step, states=dataclasses.replace(step.state_arrays, **changes))
+
+
+def check(kind: str, scan: type[CpuScan]) -> None:
+    model: Any = lively_model(kind)
+    route, recurrent = AttentionRoute(), RecurrentRoute(model)
+    shapes = probe_layers(model, route, recurrent)
+    case = make_case(VOCAB, BLOCK, len(shapes) and 1, states=True)
+    expected = whole_logits(model, case, "eager")
+    model.set_attn_implementation(route.name)
+    cpu = torch.device("cpu")
+    storage = allocate(shapes, num_blocks=case.blocks, block_size=BLOCK, device=cpu)
+    states = allocate_states(recurrent.shapes, CHECKED_SLOTS, cpu)
+    scans = StepStates(recurrent, scan(states))
+    forward = RaggedForward(model, route, CpuAttention(storage), scans)
+    check_ragged_step(model, forward, case, BLOCK, expected)
+
+
+@pytest.mark.parametrize("kind", ["qwen3_5_text", "mamba2", "lfm2"])
+def test_the_self_check_notices_what_is_done_wrong_with_states(kind: str) -> None:
+    check(kind, CpuScan)
+    for broken in (LosesTheState, SavesOnlyAtTheEnd, MixesUpSpans):
+        with pytest.raises(UnsupportedModel, match="relative error"):
+            check(kind, broken)
+
+
+@pytest.mark.parametrize("kind", ["jamba", "mamba"])
+def test_weights_that_a_mixer_reads_itself_are_not_packed(kind: str, tmp_path: Path) -> None:
+    model: Any = lively_model(kind)
+    hybrid_runner(tmp_path, model.bfloat16(), dtype="bfloat16")
+
+
+def test_a_model_without_attention_has_slots_and_no_blocks(tmp_path: Path) -> None:
+    runner = hybrid_runner(tmp_path, lively_model("mamba2"), max_model_len=None)
+    assert runner.cache_groups == ()
+    assert runner.states is not None
+    assert runner.max_model_len == 512

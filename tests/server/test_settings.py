@@ -132,3 +132,34 @@ def test_a_local_folder_is_served_under_its_name(tmp_path: Path) -> None:
     folder.mkdir()
     assert Settings(model=str(folder)).served_model == "tiny-llama"
     assert Settings(model=str(folder), served_model_name="x").served_model == "x"
+
+
+def test_adapters_are_named_and_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    def room(**settings: object) -> tuple[int, int] | None:
+        made = Settings(**settings)  # type: ignore[arg-type]
+        layer = made.model_layer(100, made.engine_layer(spare_tokens=16)).adapters
+        return None if layer is None else (layer.count, layer.rank)
+
+    assert room() is None
+    assert room(adapter_folder="/adapters") == (8, 32)
+    monkeypatch.setenv("LEAPJSON_ADAPTERS", "legal=/a/legal, chat=org/name=1")
+    assert Settings().named_adapters == {"legal": "/a/legal", "chat": "org/name=1"}
+    assert room() == (2, 32)
+    assert room(adapter_folder="/adapters", max_adapter_rank=64) == (8, 64)
+    assert room(max_adapters=5) == (5, 32)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"adapters": ["legal"]}, "not of the form name=folder"),
+        ({"adapters": ["a:b=/x"]}, "not of the form name=folder"),
+        ({"adapters": ["a="]}, "not of the form name=folder"),
+        ({"adapters": ["a=/x,a=/y"]}, "two adapters are named 'a'"),
+        ({"adapters": ["a=/x,b=/y"], "max_adapters": 1}, "less than the adapters that are named"),
+    ],
+    ids=str,
+)
+def test_adapters_that_cannot_be_named_are_refused(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        Settings(**settings)  # type: ignore[arg-type]

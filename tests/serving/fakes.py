@@ -99,6 +99,10 @@ class FakeEngine:
     def kv_usage(self) -> float:
         return 0.0
 
+    @property
+    def state_usage(self) -> float:
+        return 0.0
+
     def step(self) -> Iterator[StepOutput]:
         if self.crash is not None:
             raise self.crash

@@ -3,6 +3,7 @@ from __future__ import annotations
 import platform
 import re
 from dataclasses import replace
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
@@ -124,6 +125,21 @@ def test_a_reading_is_taken_when_it_is_asked_for() -> None:
     level[0] = 3.0
     values = samples(metrics)
     assert (values["num_requests_running"], values["schema_cache_hits_total"]) == (3, 6)
+
+
+def test_readings_of_one_name_are_one_family_with_a_series_for_each_label() -> None:
+    metrics = Metrics()
+    sizes = {"int4": 5.0, "bfloat16": 7.0}
+    metrics.watch(
+        [
+            Reading("model_weight_bytes", "Memory.", partial(float, size), {"dtype": dtype})
+            for dtype, size in sizes.items()
+        ]
+    )
+    text = metrics.render()[0].decode()
+    assert text.count("# TYPE leapjson_model_weight_bytes gauge") == 1
+    found = dict(re.findall(r'leapjson_model_weight_bytes\{dtype="(.*)"\} (.*)', text))
+    assert {dtype: float(size) for dtype, size in found.items()} == sizes
 
 
 def test_two_instances_share_nothing() -> None:

@@ -11,17 +11,25 @@ from app.core.errors import InvalidAdapter, UnsupportedModel
 from app.model.adapters.slots import AdapterSlots
 from app.model.adapters.targets import Bank, Target
 from app.model.attention import AttentionRoute
-from app.model.config import AdaptersConfig
+from app.model.config import AdaptersConfig, ModelConfig
 
 _log = logging.getLogger(__name__)
 
 
 def make_slots(
-    model: PreTrainedModel, route: AttentionRoute, config: AdaptersConfig | None
+    model: PreTrainedModel, route: AttentionRoute, config: ModelConfig
 ) -> AdapterSlots | None:
-    """``model`` as it was loaded, with no layer fused. None: no adapters are wanted."""
-    if config is None:
+    """``model`` as it was loaded, with no layer fused. None: no adapters are wanted.
+
+    Raises ``UnsupportedModel`` where they cannot be had.
+    """
+    room = config.adapters
+    if room is None:
         return None
+    if config.batch_invariant and model.device.type == "cpu":
+        raise UnsupportedModel(
+            "batch_invariant and adapters cannot be had together on the CPU; leave one out"
+        )
 
     def make_bank(model: PreTrainedModel, targets: Sequence[Target]) -> Bank:
         if model.device.type == "cpu":
@@ -33,13 +41,13 @@ def make_slots(
 
         return CudaBank(
             targets,
-            count=config.count,
-            rank=config.rank,
+            count=room.count,
+            rank=room.rank,
             dtype=model.dtype,
             device=model.device,
         )
 
-    return AdapterSlots(model, route, count=config.count, rank=config.rank, make_bank=make_bank)
+    return AdapterSlots(model, route, count=room.count, rank=room.rank, make_bank=make_bank)
 
 
 def fill_slots(slots: AdapterSlots, config: AdaptersConfig) -> None:

@@ -17,6 +17,7 @@ from transformers.pytorch_utils import Conv1D
 
 from app.model.adapters.peft import Pair
 from app.model.attention import AttentionRoute
+from app.model.latent import LatentProjection
 
 Product = Callable[[Tensor], Tensor]
 """[T, K] -> [T, N]."""
@@ -60,6 +61,8 @@ def find_targets(model: PreTrainedModel) -> dict[str, Target]:
 
 
 def _target(module: nn.Module) -> Target | None:
+    if isinstance(module, LatentProjection):  # its weight is taken apart, and multiplied elsewhere
+        return None
     if isinstance(module, Conv1D):
         return Target(*module.weight.shape)
     depth, width = getattr(module, "in_features", None), getattr(module, "out_features", None)

@@ -35,7 +35,7 @@ _SHORT_TOKENS_OF_LATENTS = 4
 _SPREAD_WORK = 1 << 20
 """Products of a query with keys from which other threads are woken: some 0.2 ms of one."""
 
-_NO_SINKS = np.empty(0, dtype=np.float32)
+_NO_HEADS = np.empty(0, dtype=np.float32)
 _NO_BLOCKS = np.empty(0, dtype=np.int64)
 
 
@@ -55,6 +55,8 @@ class _LongSpan:
     blocks: Tensor
     mask: Tensor
     """What is added to the scores: [tokens, positions]."""
+    distances: Tensor | None
+    """How far back each key is, for slopes: [tokens, positions]."""
 
 
 class CpuAttention:
@@ -74,7 +76,7 @@ class CpuAttention:
         self.adapters: AdapterRows = ()
         """Whose the step's rows are; see ``app.model.adapters.cpu``."""
         self._long: list[SpanLayout] = []
-        self._long_by_window: dict[tuple[int, int | None], list[_LongSpan]] = {}
+        self._long_by_window: dict[tuple[int, int | None, bool], list[_LongSpan]] = {}
 
     def begin(self, step: StepArrays) -> None:
         """Set the step that the following calls of ``attend`` belong to."""
@@ -86,6 +88,11 @@ class CpuAttention:
         self.short = _short_spans(short, len(step.slots))
         self._long = [span for span in step.spans if span.length > self._longest]
         self._long_by_window.clear()
+
+    @property
+    def has_long(self) -> bool:
+        """Whether the step has spans that ``attend_long`` attends for."""
+        return bool(self._long)
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
@@ -119,8 +126,8 @@ class CpuAttention:
                 _by_token(query), as_numpy(keys), as_numpy(values),
                 spans, self.short.blocks[group], self.storage.block_size,
                 min(threads, keys.shape[1]), threads > 1,
-                options.scale, options.window or 0, options.softcap or 0.0,
-                _NO_SINKS if options.sinks is None else options.sinks.float().numpy(),
+                options.scale, options.window or 0, options.chunked, options.softcap or 0.0,
+                _by_head(options.sinks), _by_head(options.slopes),
                 as_numpy(out),
             )  # fmt: skip
 
@@ -143,7 +150,7 @@ class CpuAttention:
             if not self._long:
                 return heads.results(sums)
             out[rows] = heads.results(sums)
-        for span in self._long_spans(query.dtype, group, options.window):
+        for span in self._long_spans(query.dtype, group, options):
             asked, found = query[:, span.rows], self._gather(entries, span.blocks)[0, 0]
             attend = (
                 attend_expanded
@@ -158,7 +165,7 @@ class CpuAttention:
     ) -> None:
         """Fill the long spans' rows of ``out`` [T, Hq, Dv]; keys and values are written already."""
         group = self.storage.group_of[layer]
-        for span in self._long_spans(query.dtype, group, options.window):
+        for span in self._long_spans(query.dtype, group, options):
             out[span.rows] = _attend_long(
                 span,
                 query[:, span.rows],
@@ -173,14 +180,21 @@ class CpuAttention:
         found = pool.view(-1, self.storage.block_size * heads * dim).index_select(0, blocks)
         return found.view(-1, heads, dim).transpose(0, 1).unsqueeze(1)
 
-    def _long_spans(self, dtype: torch.dtype, group: int, window: int | None) -> list[_LongSpan]:
-        """Made by the first layer of each group and width of window, and kept for the others."""
-        spans = self._long_by_window.get((group, window))
+    def _long_spans(
+        self, dtype: torch.dtype, group: int, options: AttentionOptions
+    ) -> list[_LongSpan]:
+        """Made by the first layer of each group and kind of window, and kept for the others."""
+        key = group, options.window, options.chunked
+        spans = self._long_by_window.get(key)
         if spans is None:
             size = self.storage.block_size
-            spans = [_long_span(span, group, window, size, dtype) for span in self._long]
-            self._long_by_window[group, window] = spans
+            spans = [_long_span(span, group, options, size, dtype) for span in self._long]
+            self._long_by_window[key] = spans
         return spans
+
+
+def _by_head(values: Tensor | None) -> kernels.Floats:
+    return _NO_HEADS if values is None else as_numpy(values.float())
 
 
 def _by_token(rows: Tensor) -> kernels.Rows:
@@ -208,20 +222,24 @@ def _short_spans(spans: list[SpanLayout], groups: int) -> ShortSpans:
 
 
 def _long_span(
-    span: SpanLayout, group: int, window: int | None, block_size: int, dtype: torch.dtype
+    span: SpanLayout, group: int, options: AttentionOptions, block_size: int, dtype: torch.dtype
 ) -> _LongSpan:
+    window = options.window
     skipped = 0 if window is None else max(0, span.start - window + 1) // block_size
     asking = np.arange(span.start, span.end)[:, None]
     asked = np.arange(skipped * block_size, len(span.blocks[group]) * block_size)[None]
     hidden = asked > asking
     if window is not None:
-        hidden |= asking - asked >= window
-    mask = torch.zeros(hidden.shape, dtype=dtype)
+        chunked = options.chunked
+        hidden |= asking // window != asked // window if chunked else asking - asked >= window
+    # Of as many bits as the model, if slopes are not added to it: positions do not fit into them.
+    mask = torch.zeros(hidden.shape, dtype=torch.float32 if options.slopes is not None else dtype)
     mask.masked_fill_(torch.from_numpy(hidden), float("-inf"))
     return _LongSpan(
         rows=slice(span.row, span.row + span.length),
         blocks=torch.from_numpy(span.blocks[group][skipped:]),
         mask=mask,
+        distances=None if options.slopes is None else torch.from_numpy(asking - asked),
     )
 
 
@@ -235,7 +253,11 @@ def _attend_long(
     rows = query.view(key.shape[0], -1, *query.shape[1:])
     repeats = rows.shape[1]
     key, value = key.expand(-1, repeats, -1, -1), value.expand(-1, repeats, -1, -1)
-    if options.softcap is None and options.sinks is None:
+    if options.slopes is not None:
+        assert span.distances is not None
+        falls = options.slopes.view(*rows.shape[:2], 1, 1) * span.distances
+        out = _attend_exactly(rows, key, value, span.mask - falls, options)
+    elif options.softcap is None and options.sinks is None:
         out = F.scaled_dot_product_attention(
             rows, key, value, attn_mask=span.mask, scale=options.scale
         )
@@ -255,6 +277,6 @@ def _attend_exactly(
     if options.sinks is None:
         weights = scores.softmax(-1)
     else:
-        sinks = options.sinks.float().view(*query.shape[:2], 1, 1).expand(-1, -1, len(mask), 1)
+        sinks = options.sinks.float().view(*query.shape[:2], 1, 1).expand(-1, -1, query.shape[2], 1)
         weights = torch.cat([scores, sinks], dim=-1).softmax(-1)[..., :-1]
     return weights.to(value.dtype) @ value

@@ -95,7 +95,7 @@ class FusedLayer(nn.Module):
     """Same result as ``layer``, whose weights it replaces by panels."""
 
     def __init__(
-        self, layer: Any, route: AttentionRoute, workers: CpuTeam, workspace: _Workspace
+        self, layer: Any, route: AttentionRoute, workers: CpuTeam, workspace: Workspace
     ) -> None:
         super().__init__()
         self.attention_type = getattr(layer, "attention_type", None)
@@ -152,18 +152,22 @@ class FusedLayer(nn.Module):
         """[1, T, H] -> the same tensor, with this layer's results in it."""
         attention = self._route.target
         assert isinstance(attention, CpuAttention), "no step has begun"
-        workspace = self._workspace
         if self._number == 0:
             hidden_states = hidden_states.contiguous()
-            workspace.begin(hidden_states, position_embeddings, attention)
+            self._workspace.begin(hidden_states, position_embeddings, attention)
+        self.run(attention)
+        return hidden_states
+
+    def run(self, attention: CpuAttention) -> None:
+        """This layer, over the workspace, which has begun the step."""
+        workspace = self._workspace
         workspace.select(attention, self._number)
         jobs.first_half(*self._team.shared, self._number)
         attention.attend_long(self._number, workspace.queries, self._options, workspace.attended)
         jobs.second_half(*self._team.shared, self._number)
-        return hidden_states
 
 
-class _Workspace:
+class Workspace:
     """Memory for a step's intermediate values; all layers use it, one after the other."""
 
     def __init__(self, workers: CpuTeam) -> None:
@@ -266,17 +270,20 @@ def fuse(model: PreTrainedModel, route: AttentionRoute, *, layers: bool = True) 
     Without ``layers`` the linear layers alone. Returns how many of these there were in what was
     replaced. ``route`` must have seen a pass.
     """
+    # Imported here, as it stands on this module.
+    from app.model.cpu.whole_pass import put_whole_pass
+
     fused = sum(map(_is_plain, model.modules())) if layers else 0
     workers = CpuTeam(torch.get_num_threads(), fused)
+    workspace = Workspace(workers)
     replaced = 0
     if fused == len(route.options):
-        workspace = _Workspace(workers)
         replaced += _LAYER_LINEARS * replace_modules(
             model, _is_plain, lambda layer: FusedLayer(layer, route, workers, workspace)
         )
-    return replaced + replace_modules(
-        model, has_panels, lambda linear: PanelLinear(linear, workers)
-    )
+    replaced += replace_modules(model, has_panels, lambda linear: PanelLinear(linear, workers))
+    put_whole_pass(model, route, workers, workspace)
+    return replaced
 
 
 def require_invariance(model: PreTrainedModel) -> None:

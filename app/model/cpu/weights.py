@@ -24,6 +24,7 @@ from app.model.cpu.kernels.quantized_panels import PanelKind
 from app.model.cpu.kernels.rounded_rows import ROUNDED_BYTES
 from app.model.cpu.packed_linear import PackedLinear
 from app.model.quantized import QuantizedLinear
+from app.model.quantized_embedding import QuantizedEmbedding
 from app.model.stored_quantization import weight_bytes
 
 Linear = nn.Linear | QuantizedLinear
@@ -123,6 +124,8 @@ def held_bytes(model: PreTrainedModel) -> dict[str, int]:
             found.update(weights.bytes_by_type)
         if isinstance(module, PackedLinear):
             found["bfloat16"] += module.nbytes
+        if isinstance(module, QuantizedEmbedding):
+            found[f"int{module.stored.kind.bits}"] += module.stored.nbytes
     return dict(found)
 
 

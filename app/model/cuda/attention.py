@@ -34,6 +34,7 @@ from app.model.cuda.tiles import (
     Device,
     Heads,
     TileShape,
+    heads_together,
     long_tile,
     power_of_2,
     short_tile,
@@ -65,6 +66,9 @@ class _LayerLaunches:
 
     kind: int
     q_heads: int
+    readers: int
+    """Groups of query heads, each with programs of its own: those of a key head, or a part of those
+    that share latents."""
     value_dim: int
     short: Constants
     long: Constants
@@ -114,8 +118,8 @@ class TritonAttention:
             kind = Kind(
                 cache_group=storage.group_of[layer],
                 window=storage.groups[storage.group_of[layer]].window,
-                short_tokens=0 if batch_invariant else max(1, short.rows // shape.group),
-                long_tokens=max(1, long.rows // shape.group),
+                short_tokens=0 if batch_invariant else max(1, short.rows // heads.group),
+                long_tokens=max(1, long.rows // heads.group),
             )
             number = kinds.setdefault(kind, len(kinds))
             self._layers[layer] = _launches(
@@ -200,7 +204,10 @@ class TritonAttention:
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
     ) -> Tensor:
         self._store(layer, key, value)
-        return self.attend_stored(layer, query, options)
+        if options.latent is None:
+            return self.attend_stored(layer, query, options)
+        sums = self.attend_stored(layer, options.latent.absorb(query), options)
+        return options.latent.results(sums)
 
     def attend_stored(self, layer: int, query: Tensor, options: AttentionOptions) -> Tensor:
         """Query [Hq, T, D] -> [T, Hq, Dv]; the step's keys and values are in the cache already.
@@ -213,8 +220,11 @@ class TritonAttention:
         heads, tokens, _ = query.shape
         out = query.new_empty(tokens, heads, launches.value_dim)
         sinks = query if options.sinks is None else options.sinks
+        slopes = query if options.slopes is None else options.slopes
         flags = {
             "WINDOWED": options.window is not None,
+            "CHUNKED": options.chunked,
+            "SLOPES": options.slopes is not None,
             "CAPPED": options.softcap is not None,
             "SINKS": options.sinks is not None,
         }
@@ -227,9 +237,9 @@ class TritonAttention:
                 if items is None:
                     continue
                 _launch(
-                    paged_attention, (min(len(items), programs), values.shape[1]),
+                    paged_attention, (min(len(items), programs), launches.readers),
                     query, keys, values, out, *partial,
-                    items, wave.counts, step.tables, sinks,
+                    items, wave.counts, step.tables, sinks, slopes,
                     options.scale, options.softcap or 0.0, options.window or 0,
                     _stride(query, 0), _stride(query, 1),
                     LIST=number, **constants, **flags,
@@ -257,12 +267,18 @@ class TritonAttention:
 
 
 def heads_of(shape: LayerShape) -> Heads:
+    value_pad = _pad(shape.value_dim)
     return Heads(
-        group=shape.group,
-        key_pad=max(16, power_of_2(shape.key_dim)),
-        value_pad=max(16, power_of_2(shape.value_dim)),
+        group=heads_together(shape.group, value_pad) if shape.latent else shape.group,
+        key_pad=_pad(shape.key_dim - shape.value_dim if shape.latent else shape.key_dim),
+        value_pad=value_pad,
         item_bytes=shape.dtype.itemsize,
+        latent=shape.latent,
     )
+
+
+def _pad(dim: int) -> int:
+    return max(16, power_of_2(dim))
 
 
 def _launches(
@@ -274,17 +290,20 @@ def _launches(
     multiprocessors: int,
 ) -> _LayerLaunches:
     heads = heads_of(shape)
+    q_heads = shape.kv_heads * shape.group
+    readers = q_heads // heads.group
     dims = {
-        "KV_HEADS": shape.kv_heads,
         "KEY_DIM": shape.key_dim,
         "VALUE_DIM": shape.value_dim,
-        "KEY_PAD": heads.key_pad,
         "VALUE_PAD": heads.value_pad,
+        "LATENT": shape.latent,
     }
 
     def tile(tile: TileShape) -> Constants:
         return dims | {
-            "GROUP": shape.group,
+            "KV_HEADS": readers,
+            "KEY_PAD": heads.key_pad,
+            "GROUP": heads.group,
             "BLOCK": block_size,
             "UNIT": _unit(shape.key_dim),
             "TILE_ROWS": tile.rows,
@@ -297,24 +316,27 @@ def _launches(
 
     return _LayerLaunches(
         kind=kind,
-        q_heads=shape.kv_heads * shape.group,
+        q_heads=q_heads,
+        readers=readers,
         value_dim=shape.value_dim,
         short=tile(short),
         long=tile(long),
         merge={
-            "HEADS": shape.kv_heads * shape.group,
+            "HEADS": q_heads,
             "VALUE_DIM": shape.value_dim,
             "VALUE_PAD": heads.value_pad,
             "CHUNKS": max(8, min(32, 4096 // heads.value_pad)),
         },
         store=dims
         | {
+            "KV_HEADS": shape.kv_heads,
+            "KEY_PAD": _pad(shape.key_dim),
             "KEY_UNIT": _unit(shape.key_dim),
             "VALUE_UNIT": _unit(shape.value_dim),
             "num_warps": 1,
         },
-        short_programs=max(1, _SHORT_PROGRAMS * multiprocessors // shape.kv_heads),
-        long_programs=max(1, _LONG_PROGRAMS * multiprocessors // shape.kv_heads),
+        short_programs=max(1, _SHORT_PROGRAMS * multiprocessors // readers),
+        long_programs=max(1, _LONG_PROGRAMS * multiprocessors // readers),
     )
 
 

@@ -81,7 +81,7 @@ class TritonScan:
         normalize: bool,
     ) -> Tensor:
         places, states = self._places, self.storage.scan[layer]
-        _, heads, keys, values = states.shape
+        _, heads, values, keys = states.shape
         query, key, value, decay, rate = map(_rows, (query, key, value, decay, rate))
         out = value.new_empty(value.shape)
         keys_pad = power_of_2(keys)

@@ -40,6 +40,13 @@ class Heads:
     """Dimensions of a key, up to the next power of two."""
     value_pad: int
     item_bytes: int
+    latent: bool = False
+    """A key begins with its value; ``key_pad`` counts the dimensions behind it. ``group`` are the
+    query heads that are worked on together, of all that share the one key head."""
+
+    @property
+    def query_pad(self) -> int:
+        return self.key_pad + (self.value_pad if self.latent else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,7 @@ class TileShape:
     def shared_bytes(self, heads: Heads, capability: int) -> int:
         """At most what the compiled kernel uses; a test holds it against the compiler's word."""
         whole = self.keys * (heads.key_pad + heads.value_pad) * heads.item_bytes
-        queries = self.rows * heads.key_pad * heads.item_bytes
+        queries = self.rows * heads.query_pad * heads.item_bytes
         if capability >= 9 and self.rows >= 64 and heads.item_bytes == 2:
             return self.stages * whole + queries + _RESERVED
         weights = self.rows * self.keys * heads.item_bytes
@@ -92,6 +99,16 @@ def long_tile(heads: Heads, device: Device, *, batch_invariant: bool) -> TileSha
     least = max(_LEAST_ROWS, power_of_2(heads.group))
     rows = [max(most >> i, least) for i in range(4)]
     return _first_fitting(rows, 64, heads, device)
+
+
+def heads_together(query_heads: int, value_pad: int) -> int:
+    """The most query heads that divide all, and whose unfinished sums for a token fit a tile."""
+    fits = [
+        count
+        for count in range(1, query_heads + 1)
+        if query_heads % count == 0 and power_of_2(count) * value_pad <= _SUMS
+    ]
+    return max(fits, default=1)
 
 
 def power_of_2(value: int) -> int:

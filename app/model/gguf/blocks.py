@@ -21,8 +21,6 @@ from app.model.cpu.kernels.quantized_panels import (
     from_q8_0,
 )
 
-FLOATS = frozenset({0, 1, 30})
-"""ggml's numbers for F32, F16 and BF16."""
 _K = 256
 """Inputs of a block of the k-quants."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from app.core.errors import UnsupportedModel
-from app.core.model_name import is_gguf
+from app.core.model_name import is_gguf, require_gguf_reader
 
 _SPELLED_ENDS = frozenset(
     {
@@ -25,9 +26,11 @@ _SPELLED_ENDS = frozenset(
 )
 """Special tokens that end an answer though a file may not say so, as llama.cpp has them: a file
 names one end of sequence, and chat models have several."""
+FLOATS = frozenset({0, 1, 30})
+"""ggml's numbers for F32, F16 and BF16."""
 _CONTROL = 3
 """The type of special tokens in ``tokenizer.ggml.token_type``."""
-_BROKEN = (OSError, ValueError, KeyError, OverflowError, IndexError)
+_BROKEN = (OSError, ValueError, KeyError, OverflowError, IndexError, struct.error)
 
 
 def file_on_disk(model: str) -> str:
@@ -65,6 +68,10 @@ class GgufFile:
         return str(self.metadata["general.architecture"])
 
     @property
+    def is_quantized(self) -> bool:
+        return any(tensor.ggml_type not in FLOATS for tensor in self.tensors.values())
+
+    @property
     def tokens(self) -> list[str]:
         tokens: list[str] = self.metadata.get("tokenizer.ggml.tokens", [])
         return tokens
@@ -87,6 +94,7 @@ _NAMED_ENDS = ("eos", "eot", "eom")
 def open_gguf(path: str) -> GgufFile:
     """Reads the metadata. Raises ``UnsupportedModel`` for what is no whole GGUF file, or has
     tensors of a type that transformers does not know."""
+    require_gguf_reader()
     try:
         from transformers.integrations.gguf import (
             GgufHeader,

@@ -12,16 +12,21 @@ from transformers import PretrainedConfig, PreTrainedModel
 from app.core.errors import UnsupportedModel
 from app.model.assembly import assemble, empty_model
 from app.model.cpu.kernels.quantized_panels import QuantizedWeight, map_rows
-from app.model.gguf.blocks import FLOATS, NAMES, READERS
-from app.model.gguf.file import GgufFile
+from app.model.cpu.kernels.quantized_panels import dequantize as widened
+from app.model.gguf.blocks import NAMES, READERS
+from app.model.gguf.file import FLOATS, GgufFile
 from app.model.gguf.names import ROPE_FACTORS, Place, place_of
 
 _EMBEDDING, _OUTPUT = "model.embed_tokens", "lm_head"
 
 
-def load_gguf(file: GgufFile, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
-    """On the CPU. ``config`` is ``configuration(file)``; it is changed where a quantised
-    embedding is the output layer too, which transformers cannot tie.
+def load_gguf(
+    file: GgufFile, config: PretrainedConfig, dtype: torch.dtype, *, dequantize: bool
+) -> PreTrainedModel:
+    """On the CPU; with ``dequantize`` its weights become those of ``dtype``.
+
+    ``config`` is ``configuration(file)``; it is changed where a quantised embedding is the output
+    layer too, which transformers cannot tie.
 
     Raises ``UnsupportedModel`` for tensors of unknown names or types, and missing ones.
     """
@@ -42,7 +47,11 @@ def load_gguf(file: GgufFile, config: PretrainedConfig, dtype: torch.dtype) -> P
             plain[place.parameter] = order(value)
         elif tensor.ggml_type in READERS and place.parameter.endswith(".weight"):
             weight = READERS[tensor.ggml_type](tensor[...])
-            stored[place.parameter.removesuffix(".weight")] = map_rows(order, weight)
+            weight = map_rows(order, weight)
+            if dequantize:
+                plain[place.parameter] = widened(weight, dtype)
+            else:
+                stored[place.parameter.removesuffix(".weight")] = weight
         else:
             raise UnsupportedModel(
                 f"{file.path} has {name} in a type that is not served (number {tensor.ggml_type} "

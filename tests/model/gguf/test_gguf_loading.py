@@ -14,11 +14,14 @@ pytest.importorskip("gguf")
 from transformers import AutoModelForCausalLM
 
 from app.core.errors import UnsupportedModel
+from app.core.model_name import reads_gguf
 from app.model.loading import eos_token_ids, load_model, read_config
 from app.model.quantized import QuantizedLinear
 from app.model.quantized_embedding import QuantizedEmbedding
 from tests.model.gguf.files import Kind, all_as, as_q4_k_m, tiny_model, write_gguf
 from tests.model.tiny import VOCAB, runner_config
+
+pytestmark = pytest.mark.skipif(not reads_gguf(), reason="needs a recent transformers")
 
 CPU = torch.device("cpu")
 IDS = torch.randint(0, VOCAB, (1, 20), generator=torch.Generator().manual_seed(2))

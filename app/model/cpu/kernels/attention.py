@@ -165,17 +165,26 @@ def _softmax(scores: Floats, softcap: float, sink: float) -> None:
 
 
 @compiled()
+def _first_seen(position: int, window: int, chunked: bool) -> int:
+    """The first key that a query at ``position`` sees."""
+    if window == 0:
+        return 0
+    return position - position % window if chunked else max(0, position - window + 1)
+
+
+@compiled()
 def attend_item(
     query: Rows, keys: Rows, values: Rows, blocks: Ints, size: int,
     row: int, length: int, start: int, head: int, heads: int,
-    scale: float, window: int, softcap: float, sinks: Floats, out: Rows,
+    scale: float, window: int, chunked: bool, softcap: float, sinks: Floats, slopes: Floats,
+    out: Rows,
 ) -> None:  # fmt: skip
     """One span and ``heads`` key heads from ``head`` on."""
     repeats = query.shape[1] // keys.shape[1]
     group = repeats * length  # rows of a key head: its query heads, each with every token
     rows = heads * group
     end = start + length
-    first = max(0, start - window + 1) if window > 0 else 0
+    first = _first_seen(start, window, chunked)
     wide = np.empty((rows, query.shape[2]), dtype=np.float32)
     scores = np.empty((rows, end), dtype=np.float32)
     sums = np.empty((rows, out.shape[2]), dtype=np.float32)
@@ -186,7 +195,11 @@ def attend_item(
     _scores(wide, keys, blocks, size, first, end, head, group, scores)
     for r in range(rows):
         own_end = start + r % length + 1
-        own_first = max(0, own_end - window) if window > 0 else 0
+        own_first = _first_seen(own_end - 1, window, chunked)
+        if len(slopes):
+            slope = slopes[head * repeats + r // length]
+            for position in range(own_first, own_end):
+                scores[r, position] -= slope * _f32(own_end - 1 - position)
         sink = _f32(-np.inf)
         if len(sinks):
             sink = sinks[head * repeats + r // length]
@@ -204,13 +217,15 @@ def attend_item(
 def attend(
     query: Rows, keys: Rows, values: Rows, spans: Ints, blocks: Ints, size: int,
     chunks: int, parallel: bool,
-    scale: float, window: int, softcap: float, sinks: Floats, out: Rows,
+    scale: float, window: int, chunked: bool, softcap: float, sinks: Floats, slopes: Floats,
+    out: Rows,
 ) -> None:  # fmt: skip
     """Attend for the spans [n, 4]: row, tokens, first position, and where its ``blocks`` begin.
 
     ``query`` [T, Hq, D] over the pools ``keys`` and ``values`` [slots, Hk, D] into ``out``
-    [T, Hq, Dv]. ``window`` and ``softcap`` 0 and ``sinks`` of no length stand for none. The key
-    heads are cut into ``chunks``; ``parallel`` shares the items out among numba's threads.
+    [T, Hq, Dv]. ``window`` and ``softcap`` 0 and ``sinks`` and ``slopes`` of no length stand for
+    none. The key heads are cut into ``chunks``; ``parallel`` shares the items out among numba's
+    threads.
     """
     total = keys.shape[1]
     count = len(spans)
@@ -222,12 +237,12 @@ def attend(
             row, length, start, begin = spans[number]
             attend_item(
                 query, keys, values, blocks[begin:], size, row, length, start, head, heads,
-                scale, window, softcap, sinks, out,
+                scale, window, chunked, softcap, sinks, slopes, out,
             )  # fmt: skip
     else:
         for number in range(count):
             row, length, start, begin = spans[number]
             attend_item(
                 query, keys, values, blocks[begin:], size, row, length, start, 0, total,
-                scale, window, softcap, sinks, out,
+                scale, window, chunked, softcap, sinks, slopes, out,
             )  # fmt: skip

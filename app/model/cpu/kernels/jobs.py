@@ -119,7 +119,7 @@ def _attend(step: Any, layer: Any, number: int, chunks: int, item: int) -> None:
         tensor(pools[1], pool),
         memory(at(step.blocks + 8 * begin), (count,), np.int64),
         step.block_size, row, length, start, head, keys * (chunk + 1) // chunks - head,
-        layer.scale, layer.window, 0.0, _NO_SINKS,
+        layer.scale, layer.window, False, 0.0, _NO_SINKS, _NO_SINKS,
         tensor(step.attended, (step.tokens, queries, dim)),
     )  # fmt: skip
 
@@ -244,3 +244,18 @@ def second_half(board: team.Board, jobs: Records, number: int) -> None:
         board, jobs, PRODUCT, step.tokens, step.intermediate,
         layer.down, 1, step.hidden, step.hidden, layer.hidden,
     )  # fmt: skip
+
+
+@compiled()
+def layers(board: team.Board, jobs: Records, count: int) -> None:
+    """All layers of a step without long spans, whose cache is one group."""
+    for number in range(count):
+        first_half(board, jobs, number)
+        second_half(board, jobs, number)
+
+
+@compiled()
+def norm_rows(hidden: Any, rows: Any, weight: Any, eps: float, out: Any) -> None:
+    """RMSNorm of some ``rows`` of ``hidden`` [T, H], into ``out`` [R, H]."""
+    for i in range(len(rows)):
+        _rms_norm(hidden[rows[i]], weight, eps, out[i])

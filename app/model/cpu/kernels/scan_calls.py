@@ -80,14 +80,14 @@ def _delta_rule(number: Any) -> Callable[[int, int], None]:
     def run(call_at: int, item: int) -> None:
         call = _memory(_at(call_at), (1,), CALL)[0]
         first, end, read, save_rows, save_slots, save, last, head, end_head = _span(call, item)
-        keys = (call.tokens, call.sources, call.height)
-        values = (call.tokens, call.heads, call.width)
+        keys = (call.tokens, call.sources, call.width)
+        values = (call.tokens, call.heads, call.height)
         by_channel = call.extra >= 2
         scans.delta_item(
             _memory(_at(call.x), keys, number),
             _memory(_at(call.a), keys, number),
             _memory(_at(call.b), values, number),
-            _memory(_at(call.c), (call.tokens, call.heads, call.height if by_channel else 1), _f32),
+            _memory(_at(call.c), (call.tokens, call.heads, call.width if by_channel else 1), _f32),
             _memory(_at(call.d), (call.tokens, call.heads), _f32),
             call.extra % 2 == 1,
             _memory(_at(call.states), (call.slots, call.heads, call.height, call.width), _f32),

@@ -22,10 +22,10 @@ _f32: Any = np.float32
 _ZERO = _f32(0.0)
 _ONE = _f32(1.0)
 _LEAST_NORM = _f32(1e-6)
-_COLUMNS = 32
+_ROWS = 32
 _TOKENS = 64
-"""Columns of a delta rule's state, and the tokens they are advanced through before the next columns
-are: with 128 rows the columns stay in the first cache, keys and queries in the second."""
+"""Rows of a delta rule's state, and the tokens they are advanced through before the next rows are:
+with 128 columns the rows stay in the first cache, keys and queries in the second."""
 
 
 @compiled(reassociate=True)
@@ -47,114 +47,101 @@ def _exp(x: Any) -> Any:
 
 
 @compiled(reassociate=True)
-def _recall(state: Floats, key: Floats, query: Floats, known: Floats, read: Floats) -> None:
-    """``known = key state``, ``read = query state``; four rows of the state at a time."""
-    count, columns = state.shape
-    known[:] = _ZERO
-    read[:] = _ZERO
-    whole = count // 4 * 4
-    for i in range(0, whole, 4):
-        k0, k1, k2, k3 = key[i], key[i + 1], key[i + 2], key[i + 3]
-        q0, q1, q2, q3 = query[i], query[i + 1], query[i + 2], query[i + 3]
-        for j in range(columns):
-            a, b, c, d = state[i, j], state[i + 1, j], state[i + 2, j], state[i + 3, j]
-            known[j] += (k0 * a + k1 * b) + (k2 * c + k3 * d)
-            read[j] += (q0 * a + q1 * b) + (q2 * c + q3 * d)
-    for i in range(whole, count):
-        for j in range(columns):
-            known[j] += key[i] * state[i, j]
-            read[j] += query[i] * state[i, j]
+def _advance(
+    before: Floats, state: Floats, moved: bool,
+    kept: Floats, key: Floats, faded_key: Floats, faded_query: Floats,
+    shared: Any, rate: Any, value: Rows, out: Rows,
+) -> None:  # fmt: skip
+    """One token of the delta rule, for some rows of a head's state; see ``delta_item``.
 
-
-@compiled(reassociate=True)
-def _learn(state: Floats, kept: Any, key: Floats, new: Floats) -> None:
-    """``state = kept * state + key new``."""
-    count, columns = state.shape
-    for i in range(count):
-        k = key[i]
-        for j in range(columns):
-            state[i, j] = kept * state[i, j] + k * new[j]
-
-
-@compiled(reassociate=True)
-def _fade(state: Floats, decay: Rows) -> None:
-    """Each row of the state by the exponential of its ``decay``."""
-    count, columns = state.shape
-    for i in range(count):
-        kept = _exp(widen(decay[i]))
-        for j in range(columns):
-            state[i, j] *= kept
+    ``moved``: the state is read from ``before``; else that is ``state`` itself.
+    """
+    count = state.shape[1]
+    for row in range(len(state)):
+        own = state[row]
+        if moved:
+            old = before[row]
+            for i in range(count):
+                own[i] = old[i]
+        known = read = _ZERO
+        for i in range(count):
+            known += faded_key[i] * own[i]
+            read += faded_query[i] * own[i]
+        new = rate * (widen(value[row]) - known)
+        out[row] = narrow(read + shared * new, out[row])
+        for i in range(count):
+            own[i] = kept[i] * own[i] + new * key[i]
 
 
 @compiled(reassociate=True)
 def delta_item(
-    query: Rows, key: Rows, value: Rows, decay: Rows, rate: Rows, normalize: bool,
+    query: Rows, key: Rows, value: Rows, decay: Floats, rate: Floats, normalize: bool,
     states: Floats, first_row: int, end_row: int, read_slot: int,
     save_rows: Ints, save_slots: Ints, save: int, last_save: int,
     first_head: int, end_head: int, out: Rows,
 ) -> None:  # fmt: skip
     """Gated delta rule of one span, for some heads; see ``recurrent.LayerScan``.
 
-    With S the state, k, q, v, b and d a token's key, query, value, rate and decay::
+    With S the state [V, K], and k, q, v, b and d a token's key, query, value, rate and decay, the
+    last one for each column of S or for all::
 
-        u = b (v - d k S)        out = d q S + (q k) u        S = d S + k u
+        u = b (v - S (d k))        out = S (d q) + (q k) u        S = d S + u k
+
+    A row of S is advanced on its own: it is read and written once for a token.
     """
-    _, heads, rows, columns = states.shape
+    _, heads, values, size = states.shape
     group = heads // key.shape[1]
-    by_channel = decay.shape[2] > 1
-    parts = (columns + _COLUMNS - 1) // _COLUMNS
     tile = min(_TOKENS, end_row - first_row)
-    keys = np.empty((tile, rows), dtype=np.float32)
-    queries = np.empty((tile, rows), dtype=np.float32)
+    kept = np.empty((tile, size), dtype=np.float32)
+    keys = np.empty((tile, size), dtype=np.float32)
+    faded_keys = np.empty((tile, size), dtype=np.float32)
+    faded_queries = np.empty((tile, size), dtype=np.float32)
     products = np.empty(tile, dtype=np.float32)
-    state = np.zeros((parts, rows, _COLUMNS), dtype=np.float32)
-    known = np.empty(_COLUMNS, dtype=np.float32)
-    result = np.empty(_COLUMNS, dtype=np.float32)
-    scale = _ONE / np.sqrt(_f32(rows))
+    state = np.empty((values, size), dtype=np.float32)
+    scale = _ONE / np.sqrt(_f32(size))
     for head in range(first_head, end_head):
-        for part in range(parts):
-            begin = part * _COLUMNS
-            width = min(_COLUMNS, columns - begin)
-            state[part, :, :width] = states[read_slot, head, :, begin : begin + width]
         next_save = save
         for first in range(first_row, end_row, tile):
             end = min(first + tile, end_row)
             for row in range(first, end):
+                t = row - first
                 own_key, own_query = key[row, head // group], query[row, head // group]
                 k_factor = _unit_factor(own_key, normalize)
                 q_factor = _unit_factor(own_query, normalize) * scale
-                wide_key, wide_query, total = keys[row - first], queries[row - first], _ZERO
-                for i in range(rows):
+                own_decay, total = decay[row, head], _ZERO
+                if len(own_decay) == 1:
+                    kept[t] = _exp(own_decay[0])
+                else:
+                    for i in range(size):
+                        kept[t, i] = _exp(own_decay[i])
+                for i in range(size):
                     k, q = widen(own_key[i]) * k_factor, widen(own_query[i]) * q_factor
-                    wide_key[i], wide_query[i] = k, q
+                    keys[t, i] = k
+                    faded_keys[t, i], faded_queries[t, i] = k * kept[t, i], q * kept[t, i]
                     total += k * q
-                products[row - first] = total
+                products[t] = total
             place = next_save
-            for part in range(parts):
-                begin = part * _COLUMNS
-                width = min(_COLUMNS, columns - begin)
-                own_state = state[part]
+            for begin in range(0, values, _ROWS):
+                part = slice(begin, min(begin + _ROWS, values))
                 place = next_save
                 for row in range(first, end):
-                    kept = _ONE
-                    if by_channel:
-                        _fade(own_state, decay[row, head])
-                    else:
-                        kept = _exp(widen(decay[row, head, 0]))
-                    wide_key = keys[row - first]
-                    _recall(own_state, wide_key, queries[row - first], known, result)
-                    b, shared = widen(rate[row, head]), products[row - first]
-                    own_value = value[row, head, begin : begin + width]
-                    own_out = out[row, head, begin : begin + width]
-                    for j in range(width):
-                        new = b * (widen(own_value[j]) - kept * known[j])
-                        known[j] = new
-                        own_out[j] = narrow(kept * result[j] + shared * new, own_out[j])
-                    _learn(own_state, kept, wide_key, known)
-                    if place < last_save and save_rows[place] == row + 1:
-                        states[save_slots[place], head, :, begin : begin + width] = own_state[
-                            :, :width
-                        ]
+                    t = row - first
+                    before = after = state[part]
+                    moved = row == first_row
+                    if moved:
+                        before = states[read_slot, head, part]
+                    saved = place < last_save and save_rows[place] == row + 1
+                    if saved and row + 1 == end_row:
+                        # A decode goes from slot to slot, often the same one.
+                        after = states[save_slots[place], head, part]
+                        moved = not moved or save_slots[place] != read_slot
+                    _advance(
+                        before, after, moved, kept[t], keys[t], faded_keys[t], faded_queries[t],
+                        products[t], rate[row, head], value[row, head, part], out[row, head, part],
+                    )  # fmt: skip
+                    if saved:
+                        if row + 1 < end_row:
+                            states[save_slots[place], head, part] = after
                         place += 1
             next_save = place
 

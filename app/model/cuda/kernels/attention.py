@@ -20,6 +20,11 @@ memory, so one launch serves every step, and a CUDA graph may replay it. The key
 worked through at absolute multiples of ``TILE_KEYS``, so a row's sums do not depend on the rows
 beside it.
 
+Where latents are kept (``LATENT``, see ``app.model.latent``), ``keys`` alone is read: a value is
+the first VALUE_DIM dimensions of its key, and scores are the sum of two products, of those and of
+the KEY_DIM - VALUE_DIM behind them (KEY_PAD wide). All query heads share the one key head; they
+are worked through GROUP at a time, and KV_HEADS says how many times.
+
 Integers that vary from step to step or from model to model are ``do_not_specialize``: Triton would
 compile a variant where one happens to be 1, or a multiple of 16. Pointers have to be aligned to 16
 bytes for the same reason; ``launching`` sees to it.
@@ -46,14 +51,15 @@ COUNTS = 4
 def paged_attention(
     query: tl.tensor, keys: tl.tensor, values: tl.tensor, out: tl.tensor,
     partial_out: tl.tensor, partial_max: tl.tensor, partial_sum: tl.tensor,
-    items: tl.tensor, counts: tl.tensor, tables: tl.tensor, sinks: tl.tensor,
+    items: tl.tensor, counts: tl.tensor, tables: tl.tensor, sinks: tl.tensor, slopes: tl.tensor,
     scale: tl.tensor, softcap: tl.tensor, window: tl.tensor,
     query_head_stride: tl.tensor, query_row_stride: tl.tensor,
     LIST: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr,
     KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
     KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
     TILE_ROWS: tl.constexpr, TILE_KEYS: tl.constexpr,
-    WINDOWED: tl.constexpr, CAPPED: tl.constexpr, SINKS: tl.constexpr, PRECISION: tl.constexpr,
+    WINDOWED: tl.constexpr, CHUNKED: tl.constexpr, CAPPED: tl.constexpr, SINKS: tl.constexpr,
+    SLOPES: tl.constexpr, PRECISION: tl.constexpr, LATENT: tl.constexpr,
 ) -> None:  # fmt: skip
     kv_head = tl.program_id(1)
     count = tl.load(counts + LIST)
@@ -78,14 +84,24 @@ def paged_attention(
         position = first + token
         # One comparison for what is real, exists and lies before: the last key a row sees.
         last = tl.where(real, tl.minimum(position, high - 1), -1)
-        q = tl.load(
+        asked = (
             query
             + head[:, None].to(tl.int64) * query_head_stride
             + (row + token)[:, None].to(tl.int64) * query_row_stride
-            + d[None, :],
-            mask=real[:, None] & (d < KEY_DIM)[None, :],
+        )
+        first_dim = 0
+        if LATENT:
+            first_dim = VALUE_DIM
+            latent_q = tl.load(
+                asked + e[None, :], mask=real[:, None] & (e < VALUE_DIM)[None, :], other=0.0
+            )
+        q = tl.load(
+            asked + first_dim + d[None, :],
+            mask=real[:, None] & (first_dim + d < KEY_DIM)[None, :],
             other=0.0,
         )
+        if SLOPES:
+            slope = tl.load(slopes + head, mask=real, other=0.0) * 1.4426950408889634
         highest = tl.full([TILE_ROWS], float("-inf"), tl.float32)
         total = tl.zeros([TILE_ROWS], tl.float32)
         sums = tl.zeros([TILE_ROWS, VALUE_PAD], tl.float32)
@@ -100,24 +116,39 @@ def paged_attention(
             # Blocks before ``low`` may be another sequence's by now.
             exists = (key_position >= low) & (key_position < high)
             slot = block.to(tl.int64) * BLOCK + key_position % BLOCK
-            slot = slot * KV_HEADS + kv_head
+            if not LATENT:
+                slot = slot * KV_HEADS + kv_head
             later = key_position + TILE_KEYS
             block = tl.load(table + later // BLOCK, mask=later < high, other=0)
             k = tl.load(
-                keys + slot[None, :] * KEY_DIM + d[:, None],
-                mask=exists[None, :] & (d < KEY_DIM)[:, None],
+                keys + slot[None, :] * KEY_DIM + first_dim + d[:, None],
+                mask=exists[None, :] & (first_dim + d < KEY_DIM)[:, None],
                 other=0.0,
             )
+            scores = tl.dot(q, k, input_precision=PRECISION)
+            if LATENT:
+                v = tl.load(
+                    keys + slot[:, None] * KEY_DIM + e[None, :],
+                    mask=exists[:, None] & (e < VALUE_DIM)[None, :],
+                    other=0.0,
+                )
+                scores = tl.dot(latent_q, tl.trans(v), scores, input_precision=PRECISION)
             # Scores are powers of two: scale and softcap carry the logarithm of e.
-            scores = tl.dot(q, k, input_precision=PRECISION) * (scale * 1.4426950408889634)
+            scores = scores * (scale * 1.4426950408889634)
             if CAPPED:
                 cap = softcap * 1.4426950408889634
                 decay = tl.exp2(-2.885390081777927 * tl.abs(scores / cap))
                 tanh = (1.0 - decay) / (1.0 + decay)
                 scores = tl.where(scores < 0.0, -tanh, tanh) * cap
+            if SLOPES:
+                back = (position[:, None] - key_position[None, :]).to(tl.float32)
+                scores = scores - slope[:, None] * back
             seen = key_position[None, :] <= last[:, None]
             if WINDOWED:
-                near = position[:, None] - key_position[None, :] < window
+                if CHUNKED:
+                    near = key_position[None, :] >= (position // window * window)[:, None]
+                else:
+                    near = position[:, None] - key_position[None, :] < window
                 seen = seen & near & exists[None, :]
             scores = tl.where(seen, scores, float("-inf"))
             new_highest = tl.maximum(highest, tl.max(scores, 1))
@@ -126,11 +157,12 @@ def paged_attention(
             shrink = tl.exp2(highest - base)
             total = total * shrink + tl.sum(weights, 1)
             highest = new_highest
-            v = tl.load(
-                values + slot[:, None] * VALUE_DIM + e[None, :],
-                mask=exists[:, None] & (e < VALUE_DIM)[None, :],
-                other=0.0,
-            )
+            if not LATENT:
+                v = tl.load(
+                    values + slot[:, None] * VALUE_DIM + e[None, :],
+                    mask=exists[:, None] & (e < VALUE_DIM)[None, :],
+                    other=0.0,
+                )
             sums = tl.dot(weights.to(v.dtype), v, sums * shrink[:, None], input_precision=PRECISION)
 
         kept = real[:, None] & (e < VALUE_DIM)[None, :]
@@ -226,9 +258,12 @@ def store_keys_and_values(
     value_head_stride: tl.tensor, value_row_stride: tl.tensor,
     KV_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
     KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr,
-    KEY_UNIT: tl.constexpr, VALUE_UNIT: tl.constexpr,
+    KEY_UNIT: tl.constexpr, VALUE_UNIT: tl.constexpr, LATENT: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One token and head a program: ``key`` and ``value`` [Hk, T, D] into slots [slots, Hk, D]."""
+    """One token and head a program: ``key`` and ``value`` [Hk, T, D] into slots [slots, Hk, D].
+
+    Latents are keys and values at once (``LATENT``): ``value`` and ``values`` are left alone.
+    """
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1).to(tl.int64)
     key_head_stride = tl.multiple_of(key_head_stride, KEY_UNIT)
@@ -242,12 +277,13 @@ def store_keys_and_values(
         key + head * key_head_stride + token * key_row_stride + d, mask=d < KEY_DIM, other=0.0
     )
     tl.store(keys + place * KEY_DIM + d, k, mask=d < KEY_DIM)
-    v = tl.load(
-        value + head * value_head_stride + token * value_row_stride + e,
-        mask=e < VALUE_DIM,
-        other=0.0,
-    )
-    tl.store(values + place * VALUE_DIM + e, v, mask=e < VALUE_DIM)
+    if not LATENT:
+        v = tl.load(
+            value + head * value_head_stride + token * value_row_stride + e,
+            mask=e < VALUE_DIM,
+            other=0.0,
+        )
+        tl.store(values + place * VALUE_DIM + e, v, mask=e < VALUE_DIM)
 
 
 @triton.jit(do_not_specialize=["tokens"])  # type: ignore[untyped-decorator]

@@ -41,7 +41,7 @@ def delta_rule(
 ) -> None:  # fmt: skip
     """Gated delta rule; see ``recurrent.LayerScan``. Grid: spans, heads, blocks of values.
 
-    ``*_row`` is from one row to the next, in elements. ``states`` [slots, H, K, V]; ``out``
+    ``*_row`` is from one row to the next, in elements. ``states`` [slots, H, V, K]; ``out``
     [T, H, V] without gaps.
     """
     span, head = tl.program_id(0), tl.program_id(1)
@@ -50,7 +50,7 @@ def delta_rule(
     v = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     real_k, real_v = k < KEYS, v < VALUES
     real = real_k[:, None] & real_v[None, :]
-    at = (head * KEYS + k)[:, None] * VALUES + v[None, :]
+    at = (head * VALUES + v)[None, :] * KEYS + k[:, None]
     size: tl.constexpr = HEADS * KEYS * VALUES
     if row < end:
         slot = tl.load(reads + span).to(tl.int64)

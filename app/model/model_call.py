@@ -1,0 +1,84 @@
+"""Calling a model's forward with what it takes.
+
+Not every forward takes ``position_ids``: some models have no positions but in their attention. Not
+every one takes ``logits_to_keep``: there the rows are picked where they enter the output embedding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from app.core.errors import UnsupportedModel
+
+_WANTS_MORE = (AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError)
+
+
+def logits_of(
+    model: PreTrainedModel, token_ids: Tensor, positions: Tensor | None, rows: Tensor | int
+) -> Tensor:
+    """Logits of one row of tokens, without a cache: [R, width].
+
+    ``token_ids`` and ``positions`` are [1, T]; without positions the model makes up its own.
+    ``rows`` [R] are those of T to compute logits for; 0: all.
+    """
+    arguments: dict[str, Any] = {"input_ids": token_ids, "use_cache": False}
+    if positions is not None and takes_positions(model):
+        arguments["position_ids"] = positions
+    if _takes(type(model), "logits_to_keep"):
+        return _logits(model, arguments | {"logits_to_keep": rows})
+    if isinstance(rows, int):
+        return _logits(model, arguments)
+    head: Any = model.get_output_embeddings()
+    if head is None:
+        raise UnsupportedModel(f"{type(model).__name__} has no output embedding: it writes no text")
+    hook = head.register_forward_pre_hook(lambda _, inputs: (inputs[0][:, rows], *inputs[1:]))
+    try:
+        return _logits(model, arguments)
+    finally:
+        hook.remove()
+
+
+@contextlib.contextmanager
+def text_alone(model: PreTrainedModel) -> Iterator[None]:
+    """Around a model's first passes: one that fails for want of something else is refused."""
+    try:
+        yield
+    except _WANTS_MORE as error:
+        raise UnsupportedModel(
+            f"{type(model).__name__} does not run on text alone: {error}"
+        ) from error
+
+
+def takes_positions(model: PreTrainedModel) -> bool:
+    """Whether the model, or a part of it that it hands unknown arguments to, takes positions."""
+    kind = type(model)
+    if _takes(kind, "position_ids"):
+        return True
+    parts = [part for part in model.children() if isinstance(part, PreTrainedModel)]
+    return _takes_others(kind) and any(map(takes_positions, parts))
+
+
+def _logits(model: PreTrainedModel, arguments: dict[str, Any]) -> Tensor:
+    logits: Tensor = model(**arguments).logits[0]
+    return logits
+
+
+@lru_cache
+def _parameters(forward: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(forward).parameters
+
+
+def _takes(kind: type[PreTrainedModel], name: str) -> bool:
+    return name in _parameters(kind.forward)
+
+
+def _takes_others(kind: type[PreTrainedModel]) -> bool:
+    each = _parameters(kind.forward).values()
+    return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in each)

@@ -1,0 +1,85 @@
+"""Where a sequence goes back to: no model, plans and commits alone."""
+
+from __future__ import annotations
+
+from app.core.cache import StateSlots
+from app.core.events import AnswerToken
+from app.engine.batch import Portion
+from app.engine.sequence import Sequence
+from tests.engine.harness import constraint
+from tests.engine.test_scheduler import Bench
+
+ENDLESS = constraint("a" * 40)
+"""Its answers may be taken back."""
+
+
+def leaping(slots: int, interval: int, prompt: int, steps: int) -> tuple[Bench, Sequence]:
+    """An answer that grew by a token in each of ``steps``, with a prompt of so many tokens."""
+    bench = Bench(states=StateSlots(slots, interval))
+    bench.add("leaps", [5] * prompt, max_tokens=40, state=ENDLESS.start())
+    bench.sequences["leaps"].finishes_in_budget = False
+    for _ in range(steps):
+        bench.step(grow=1)
+    return bench, bench.sequences["leaps"]
+
+
+def take_back(bench: Bench, sequence: Sequence, kept: int) -> None:
+    """Compute the next span; of its tokens and those before ``kept`` ones stay, and 9 9 9 come."""
+    batch = bench.scheduler.survey(None)
+    assert batch is not None
+    list(bench.scheduler.schedule(batch))
+    bench.scheduler.plan(batch, None)
+    portion: Portion = batch.portions[sequence]
+    dropped = len(sequence.tokens) - kept
+    del sequence.tokens[kept:]
+    del sequence._leapt[len(sequence._leapt) - dropped :]
+    for _ in range(3):
+        sequence.append(AnswerToken(9, b"9", "sampled"))
+    bench.scheduler.commit(portion, kept)
+    bench.scheduler.check_integrity()
+
+
+def kept(sequence: Sequence) -> list[int]:
+    return [state.position for state in sequence.states]
+
+
+def test_a_sequence_goes_back_to_the_last_state_that_is_right() -> None:
+    bench, sequence = leaping(slots=40, interval=1000, prompt=6, steps=12)
+    assert kept(sequence) == [8, 16, 17]
+    assert sequence.computed == 17
+    take_back(bench, sequence, kept=16)
+    assert sequence.computed == 16
+    take_back(bench, sequence, kept=14)
+    assert sequence.computed == 8
+    assert kept(sequence) == [8]
+
+
+def test_where_none_is_kept_any_more_it_goes_back_to_its_prompts_checkpoint() -> None:
+    bench, sequence = leaping(slots=40, interval=1000, prompt=6, steps=20)
+    take_back(bench, sequence, kept=7)
+    assert kept(sequence) == [4]
+    assert sequence.computed == 4
+    bench.step(grow=1)
+    bench.end("leaps")
+    assert bench.scheduler.blocks.usage == 0.0
+
+
+def test_and_else_to_its_start() -> None:
+    bench, sequence = leaping(slots=3, interval=1000, prompt=3, steps=20)
+    take_back(bench, sequence, kept=20)
+    assert kept(sequence) == []
+    assert sequence.computed == 0
+
+
+def test_it_goes_back_behind_a_block_that_another_sequence_shares() -> None:
+    bench, sequence = leaping(slots=40, interval=4, prompt=3, steps=6)
+    assert sequence.computed == 8
+    bench.add("shares", [*sequence.tokens[:8], 6, 6])
+    assert bench.step() == ["shares"]
+    other = bench.sequences["shares"]
+    assert other.cached_tokens == 8
+    assert 7 in kept(sequence)
+    take_back(bench, sequence, kept=7)
+    assert sequence.computed == 4
+    assert kept(sequence) == [3, 4]
+    assert [*sequence.blocks.views()[0]][1:] != [*other.blocks.views()[0]][1:2]

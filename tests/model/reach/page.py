@@ -1,0 +1,93 @@
+"""``docs/models.md``: the outcomes as a page, and what that page says of a kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import transformers
+
+from tests.model.reach.trial import Outcome
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "models.md"
+_LONGEST_REASON = 200
+_ROW = re.compile(r"^\| `(?P<kind>[^`]+)` \|.*\|$", re.MULTILINE)
+
+_TEXT = """\
+# Which models run
+
+Written by `python -m tests.model.reach`, not by hand. Every kind of model that transformers {version} has for causal language, and
+for text beside images and sound, made small and random, in float32 on the CPU: loaded as a server loads it, with its
+self-check, then three texts in random chunks and random company against transformers' own eager attention, row by row.
+What is refused is refused when it is loaded, with the reason in this list. Encoder-decoders are no causal language models.
+
+**{running} of {kinds} kinds run ({share:.0f}%), {refused} are refused; {encoder_decoders} more are encoder-decoders.**
+
+The error is the largest relative error of a row of logits. Weights are random: what holds here is that the numbers are those
+of transformers, not that a model is any good.
+
+## They run
+
+| kind | loaded as | error below |
+|---|---|---|
+{runs}
+
+## They are refused
+
+| kind | reason |
+|---|---|
+{refusals}
+
+## Encoder-decoders
+
+| kind | |
+|---|---|
+{others}
+"""  # noqa: E501
+
+
+def row(outcome: Outcome) -> str:
+    """The kind's row of its table."""
+    if outcome.refusal is None:
+        return f"| `{outcome.kind}` | {outcome.model} | {outcome.bound} |"
+    if outcome.is_encoder_decoder:
+        return f"| `{outcome.kind}` | refused |"
+    reason = outcome.refusal.replace("|", "/")
+    if len(reason) > _LONGEST_REASON:
+        reason = reason[:_LONGEST_REASON].rsplit(" ", 1)[0] + " ..."
+    return f"| `{outcome.kind}` | {reason} |"
+
+
+def written(outcomes: Iterable[Outcome]) -> str:
+    """The whole page."""
+    each = sorted(outcomes, key=lambda outcome: outcome.kind)
+    others = [outcome for outcome in each if outcome.is_encoder_decoder]
+    runs = [outcome for outcome in each if outcome.refusal is None]
+    refused = [o for o in each if o.refusal is not None and not o.is_encoder_decoder]
+    kinds = len(runs) + len(refused)
+    return _TEXT.format(
+        version=transformers.__version__,
+        running=len(runs),
+        kinds=kinds,
+        refused=len(refused),
+        share=100 * len(runs) / max(kinds, 1),
+        encoder_decoders=len(others),
+        runs=_rows(runs),
+        refusals=_rows(refused),
+        others=_rows(others),
+    )
+
+
+def rows_of(text: str) -> Mapping[str, str]:
+    """What a page says, by kind."""
+    return {found["kind"]: found[0] for found in _ROW.finditer(text)}
+
+
+def is_of_this_version(text: str) -> bool:
+    """Whether the page was written with the transformers that is installed."""
+    return f"transformers {transformers.__version__} has" in text
+
+
+def _rows(outcomes: Sequence[Outcome]) -> str:
+    return "\n".join(map(row, outcomes))

@@ -1,0 +1,39 @@
+"""The kinds of models that people use most run, or are refused, as docs/models.md says."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.model.reach.kinds import POPULAR, every_kind
+from tests.model.reach.page import PAGE, is_of_this_version, row, rows_of, written
+from tests.model.reach.trial import Outcome, attempt
+
+ON_PAGE = rows_of(PAGE.read_text())
+
+
+@pytest.mark.parametrize("kind", POPULAR)
+def test_a_popular_kind_does_what_its_page_says(kind: str) -> None:
+    assert row(attempt(kind)) == ON_PAGE[kind]
+
+
+def test_the_page_has_every_kind_of_the_transformers_that_wrote_it() -> None:
+    if not is_of_this_version(PAGE.read_text()):
+        pytest.skip("the page was written with another transformers")
+    assert sorted(ON_PAGE) == every_kind()
+
+
+def test_a_page_counts_what_runs_and_leaves_encoder_decoders_out() -> None:
+    outcomes = [
+        Outcome("b", model="B", error=3e-6),
+        Outcome("a", model="A", error=2e-4),
+        Outcome("d", refusal="d is an encoder-decoder; serve a causal LM"),
+        Outcome("c", refusal="no | such"),
+    ]
+    page = written(outcomes)
+    assert "**2 of 3 kinds run (67%), 1 are refused; 1 more are encoder-decoders.**" in page
+    assert rows_of(page) == {
+        "a": "| `a` | A | 1e-3 |",
+        "b": "| `b` | B | 1e-5 |",
+        "c": "| `c` | no / such |",
+        "d": "| `d` | refused |",
+    }
