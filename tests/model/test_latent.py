@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
 
 from app.core.step import Span, StepPlan
+from app.model.adapters.targets import find_targets
 from app.model.attention import AttentionOptions, AttentionRoute, probe_layers
 from app.model.composition import load_runner
 from app.model.cpu import latent as cpu_latent
@@ -279,6 +280,15 @@ def test_outside_of_a_step_the_model_computes_what_it_always_did(tmp_path: Path)
     assert any(isinstance(module, LatentProjection) for module in model.modules())
     model.set_attn_implementation("eager")
     assert torch.equal(plain_logits(model, text), before)
+
+
+def test_an_adapter_cannot_be_added_to_what_computes_nothing(tmp_path: Path) -> None:
+    model = eager_model(save(tmp_path, "DeepSeek V3"))
+    assert any(name.endswith("kv_b_proj") for name in find_targets(model))
+    forward_of(model)
+    left = find_targets(model)
+    assert not any(name.endswith("kv_b_proj") for name in left)
+    assert any(name.endswith("kv_a_proj_with_mqa") for name in left)
 
 
 @pytest.mark.parametrize(
