@@ -35,6 +35,7 @@ IMPORTED_BY: Mapping[str, Sequence[str]] = {
         "model/test_cuda_layers.py",
         "model/test_cuda_products.py",
         "model/test_cuda_sampling.py",
+        "model/parallel/test_fused_layers.py",
     ],
 }
 collect_ignore = [

@@ -6,6 +6,8 @@ largest steps and by replays of all graphs.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -29,6 +31,11 @@ from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
 from app.model.kv_storage import CacheUse, allocate, allocate_groups, groups_within
 from app.model.loaded import LoadedModel, load
+from app.model.loading import read_config
+from app.model.parallel.crew import Crew, Job
+from app.model.parallel.group import Group
+from app.model.parallel.joining import check_sharing, join
+from app.model.parallel.steps import Follower, Leader
 from app.model.preparation import prepare
 from app.model.quantized import require_quantizable
 from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
@@ -53,23 +60,51 @@ def load_runner(config: ModelConfig) -> TorchRunner:
 
     Raises ``UnsupportedModel``, saying what is wrong, where it cannot be loaded or served.
     """
+    with _refusing(config):
+        if config.tensor_parallel == 1:
+            return _load(config)
+        check_sharing(config, read_config(config.model))
+        crew = Crew(config)
+        with crew.loading():
+            group = join(config, 0, crew.store)
+            runner = _load(config, group, Leader(crew, group))
+            group.least(0)  # returns when all ranks have loaded
+        return runner
+
+
+def load_follower(job: Job) -> Follower:
+    """The share of a model that a rank has, beside ``load_runner`` in rank 0."""
+    with _refusing(job.config):
+        group = join(job.config, job.rank, job.store)
+        runner = _load(job.config, group)
+        group.least(0)
+        return Follower(runner.compute, group)
+
+
+@contextlib.contextmanager
+def _refusing(config: ModelConfig) -> Iterator[None]:
     try:
         with naming_failures():
-            return _load(config)
+            yield
     except DeviceFailed as error:
         raise UnsupportedModel(f"{config.model} cannot be served here: {error}") from error
 
 
-def _load(config: ModelConfig) -> TorchRunner:
-    torch.set_num_threads(config.threads or min(torch.get_num_threads(), granted_cores()))
+def _load(
+    config: ModelConfig, group: Group | None = None, leader: Leader | None = None
+) -> TorchRunner:
+    """All ranks of a group go through the same calls in the same order."""
+    ranks = 1 if group is None else group.size
+    cores = max(1, granted_cores() // ranks)
+    torch.set_num_threads(config.threads or min(torch.get_num_threads(), cores))
     device = choose_device(config.device)
-    describe(device)
+    describe(device, ranks)
     forbid_rounded_sums(device)
     require_quantizable(config, device)
     in_panels = config.quantize is not None or run_as_stored(config, device)
     dtype = choose_dtype("bfloat16" if in_panels else config.dtype, device)
     budget = _memory_budget(config, device)
-    loaded = load(config, device, dtype)
+    loaded = load(config, device, dtype, group)
     model = loaded.model
     compilations = _count_compilations(device)
     parameters = model.num_parameters() + stored_parameters(model)
@@ -84,7 +119,7 @@ def _load(config: ModelConfig) -> TorchRunner:
         own = _CPU_CACHE_BYTES * (2 if loaded.recurrent.shapes else 1)
         cache_bytes = config.kv_cache_bytes or own
     else:
-        cache_bytes = _rehearsed(budget, config, loaded, sampler, vocab_size)
+        cache_bytes = _rehearsed(budget, config, loaded, sampler, vocab_size, group)
         budget.settle()
     states = _states_within(cache_bytes, config, loaded)
     if states is not None:
@@ -111,6 +146,7 @@ def _load(config: ModelConfig) -> TorchRunner:
         states=states,
         adapters=adapters,
         compilations=compilations,
+        leader=leader,
         description=RunnerDescription(
             architecture=type(model).__name__,
             device=device.type,
@@ -126,6 +162,7 @@ def _load(config: ModelConfig) -> TorchRunner:
             window_tokens=tuple([g.num_blocks * config.block_size for g in groups[1:]]),
             max_model_len=max_model_len,
             spare_tokens=spare_tokens(device),
+            tensor_parallel=ranks,
         ),
     )
 
@@ -169,6 +206,7 @@ def _graphs(
         max_graph_tokens=most,
         max_model_len=max_model_len,
         states=states,
+        must_capture=config.tensor_parallel > 1,
     )
     steps.prepare()
     return steps
@@ -199,6 +237,7 @@ def _rehearsed(
     loaded: LoadedModel,
     sampler: Sampler,
     vocab_size: int,
+    group: Group | None,
 ) -> int:
     """Bytes for the cache, found out over a small one that is gone afterwards."""
     size, shapes = config.block_size, loaded.shapes
@@ -207,7 +246,7 @@ def _rehearsed(
     options = loaded.route.options
     whole = [n for n, asked in options.items() if asked.window is None] or [*shapes]
     token_bytes = sum(shapes[layer].token_bytes for layer in whole)
-    most = budget.most_tokens(token_bytes) if token_bytes else _BOUNDLESS_LEN
+    most = _agreed(budget.most_tokens(token_bytes), group) if token_bytes else _BOUNDLESS_LEN
     limit = position_limit(loaded.model.config)
     context = min(config.max_model_len or limit or most, most)
     forward = loaded.forward_over(storage, states, context, config)
@@ -218,11 +257,16 @@ def _rehearsed(
         block_size=size,
         blocks=[group.num_blocks for group in storage.groups],
     )
-    return budget.cache_bytes(
+    left = budget.cache_bytes(
         rehearsal_bytes=storage.nbytes + states.nbytes,
         run_steps=lambda: rehearse(forward, sampler, steps, size),
         capture=lambda: _graphs(forward, states, config, context),
     )
+    return _agreed(left, group)
+
+
+def _agreed(number: int, group: Group | None) -> int:
+    return number if group is None else group.least(number)
 
 
 def _vocab_size(loaded: LoadedModel, asked: int | None) -> int:

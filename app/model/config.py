@@ -68,6 +68,8 @@ class ModelConfig:
     sequence is cut into steps. Slower; refused where it cannot be had."""
     cuda_graphs: bool = True
     """Replay small steps from CUDA graphs; no effect on the CPU."""
+    tensor_parallel: int = 1
+    """Processes that share the layers, each on a device of its own."""
     adapters: AdaptersConfig | None = None
     """None: none can be loaded, and nothing is kept ready for them."""
     max_graph_tokens: int = 1024

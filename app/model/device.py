@@ -53,8 +53,8 @@ def choose_dtype(name: DTypeName, device: torch.device) -> torch.dtype:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
 
 
-def describe(device: torch.device) -> None:
-    """Log which GPU is used, and that the others are not."""
+def describe(device: torch.device, ranks: int = 1) -> None:
+    """Log which GPU is used, and that others are not; ``ranks`` processes use one each."""
     if device.type != "cuda":
         return
     capability = torch.cuda.get_device_capability(device)
@@ -66,12 +66,15 @@ def describe(device: torch.device) -> None:
             "be slow, or fail to compile",
             _spelled(_BFLOAT16_CAPABILITY),
         )
-    if count > 1:
+    if ranks > 1:
+        _log.info("%d of %d GPUs share the model", ranks, count)
+    elif count > 1:
         _log.warning(
-            "%d GPUs are visible and one is used, number %s: a server runs on one. Start a server "
-            "for each, with CUDA_VISIBLE_DEVICES, or let this one see no other",
+            "%d GPUs are visible and one is used, number %s. Start a server for each, with "
+            "CUDA_VISIBLE_DEVICES, or have them share a model: set tensor_parallel to %d",
             count,
             device.index,
+            count,
         )
 
 

@@ -17,6 +17,7 @@ from app.model.kv_storage import KvStorage, LayerShape
 from app.model.latent import keep_latents
 from app.model.loading import load_model
 from app.model.own_attention import route_own_attention
+from app.model.parallel.group import Group
 from app.model.recurrent import RecurrentRoute
 from app.model.sparse import run_densely
 from app.model.state_storage import StateStorage
@@ -77,9 +78,12 @@ class LoadedModel:
         )
 
 
-def load(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> LoadedModel:
-    """Raises ``UnsupportedModel`` for what cannot be loaded, or has layers of another kind."""
-    model = load_model(config, device, dtype)
+def load(
+    config: ModelConfig, device: torch.device, dtype: torch.dtype, group: Group | None = None
+) -> LoadedModel:
+    """With a ``group`` this rank's share. Raises ``UnsupportedModel`` for what cannot be loaded, or
+    has layers of another kind."""
+    model = load_model(config, device, dtype, group)
     route, recurrent = AttentionRoute(), RecurrentRoute(model)
     run_densely(model, route)
     route_own_attention(model, route)

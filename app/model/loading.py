@@ -16,6 +16,7 @@ from transformers import (
     PretrainedConfig,
     PreTrainedModel,
 )
+from transformers.distributed.configuration_utils import DistributedConfig
 from transformers.utils import logging as transformers_logging
 from transformers.utils.import_utils import is_accelerate_available
 
@@ -35,6 +36,8 @@ from app.model.language_part import (
     language_config,
     names_of_language_part,
 )
+from app.model.parallel.group import Group
+from app.model.parallel.shares import share
 from app.model.stored_quantization import (
     loading_options,
     require_as_stored,
@@ -47,13 +50,18 @@ _RANDOM_SEED = 0
 _LOAD_ERRORS = (OSError, ValueError, ImportError, KeyError, RuntimeError)
 
 
-def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
+def load_model(
+    config: ModelConfig, device: torch.device, dtype: torch.dtype, group: Group | None = None
+) -> PreTrainedModel:
     """Read or make up the weights and put the model on ``device``, ready for inference.
 
     Reads safetensors and GGUF and never runs code that comes with a model. Host memory: on the CPU
     the weights are pages of their files where they are stored in ``dtype``, else one copy of them;
     on a GPU they go to the device one by one (see ``_placement``). Raises ``UnsupportedModel`` for
     what cannot be loaded, lacks weights or cannot be served exactly.
+
+    With a ``group`` it is this rank's share of the model. On a GPU stored weights are read for it
+    alone; weights that are made up are made whole first.
     """
     whole = read_config(config.model)
     settings = language_config(whole)
@@ -72,7 +80,8 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
             options = loading_options(settings, device, dequantize=config.dequantize)
             if renamed := names_of_language_part(settings, whole):
                 options = {**options, "key_mapping": renamed}
-            model = _with_stored_weights(config.model, settings, dtype, device, options)
+            placement = _placement(device, group)
+            model = _with_stored_weights(config.model, settings, dtype, {**placement, **options})
             if stored_quantization(settings) is not None and not config.dequantize:
                 require_as_stored(model)
     except torch.OutOfMemoryError as error:
@@ -84,6 +93,8 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
     model.requires_grad_(False).eval()
     remove_batch_effects(model, config.max_model_len)
     keep_language_part(model)
+    if group is not None:
+        share(model, group)
     if model.device != device:  # some quantised models refuse to be moved, even to where they are
         model.to(device)  # type: ignore[arg-type]
     return model
@@ -125,7 +136,6 @@ def _with_stored_weights(
     model: str,
     settings: PretrainedConfig,
     dtype: torch.dtype,
-    device: torch.device,
     options: Mapping[str, Any],
 ) -> PreTrainedModel:
     loaded: PreTrainedModel
@@ -138,7 +148,6 @@ def _with_stored_weights(
             trust_remote_code=False,
             attn_implementation="eager",
             output_loading_info=True,
-            **_placement(device),
             **options,
         )
     missing = sorted(report["missing_keys"])
@@ -168,7 +177,7 @@ def _with_packed_weights(
         return assemble(plain, weights, dtype, folder=model)
 
 
-def _placement(device: torch.device) -> dict[str, Any]:
+def _placement(device: torch.device, group: Group | None) -> dict[str, Any]:
     """What tells transformers to read each weight to ``device``, a few at a time.
 
     It takes the package accelerate, though nothing of it is used. Without it the weights are on
@@ -176,6 +185,8 @@ def _placement(device: torch.device) -> dict[str, Any]:
     """
     if device.type == "cpu":
         return {}
+    if group is not None:
+        return {"distributed_config": DistributedConfig(tp_size=group.size)}
     if is_accelerate_available():
         return {"device_map": {"": device}}
     _log.warning(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from app.model.cuda.compilations import KernelCompilations
     from app.model.cuda.graphs import CudaSteps
     from app.model.cuda.sampling import DeviceDraws
+    from app.model.parallel.steps import Leader
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class RunnerDescription:
     """Kinds of quantised weights that run by our own kernels, and how many layers each has."""
     window_tokens: tuple[int, ...] = ()
     """Tokens that the cache's other groups hold: layers with a sliding window."""
+    tensor_parallel: int = 1
+    """Processes that share the layers. Parameters are then those of one of them."""
 
     @property
     def arithmetic(self) -> str:
@@ -62,8 +66,8 @@ class RunnerDescription:
             self.dtype,
             self.packed_linears,
         )
-        parts = (*parts, self.fused_layers, self.batch_invariant, self.quantized)
-        return " ".join(map(str, parts)).rstrip()
+        kinds = (self.fused_layers, self.batch_invariant, self.tensor_parallel, self.quantized)
+        return " ".join(map(str, (*parts, *kinds))).rstrip()
 
 
 class TorchRunner:
@@ -85,10 +89,12 @@ class TorchRunner:
         states: StateStorage | None = None,
         description: RunnerDescription,
         compilations: KernelCompilations | None,
+        leader: Leader | None = None,
     ) -> None:
         self._forward = forward
         self._graphs = graphs
         self._compilations = compilations
+        self._leader = leader
         self._sampler = sampler
         self.adapters = adapters
         self.description = description
@@ -108,15 +114,23 @@ class TorchRunner:
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> None:
         assert self._launched is None, "launch twice without sample between"
-        with naming_failures():
+        with self._naming_failures():
             step = lay_out(plan, self.block_size)
             if self._graphs is None:
                 _put_drawn(step, self._drawn.wait())  # drawn at once
-                self._launched = self._forward.run(step)
+                ids = None
             else:
                 drawn = self._drawn
                 ids = None if isinstance(drawn, StepResult) else drawn.ids
-                self._launched = self._graphs.run(step, ids)
+            if self._leader is not None:
+                self._leader.lead(step, ids)
+            self._launched = self.compute(step, ids)
+
+    def compute(self, step: StepArrays, drawn: Tensor | None) -> Tensor:
+        """The logits of a laid-out step; ``drawn`` as in ``CudaSteps.run``."""
+        if self._graphs is None:
+            return self._forward.run(step)
+        return self._graphs.run(step, drawn)
 
     @torch.inference_mode()
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
@@ -127,6 +141,24 @@ class TorchRunner:
         with naming_failures():
             self._drawn = self._sampler.sample(logits, draws)
             return _Watched(self._drawn)
+
+    def watch(self, on_loss: Callable[[str], None]) -> None:
+        """Call ``on_loss`` once, from any thread, when no more steps can be run though none said
+        so: a process that shares the model is gone."""
+        if self._leader is not None:
+            self._leader.watch(on_loss)
+
+    def close(self) -> None:
+        """End what else runs for this model. No steps are run afterwards."""
+        if self._leader is not None:
+            self._leader.close()
+
+    @contextlib.contextmanager
+    def _naming_failures(self) -> Iterator[None]:
+        with naming_failures(), contextlib.ExitStack() as stack:
+            if self._leader is not None:
+                stack.enter_context(self._leader.naming_losses())
+            yield
 
 
 def _put_drawn(step: StepArrays, drawn: StepResult) -> None:

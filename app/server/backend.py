@@ -50,6 +50,11 @@ class Backend:
     """What ``compile_target`` gets after each specification."""
     warm_up: ConstraintSpec | None = None
     """What a new compile worker compiles first."""
+    watch: Callable[[Callable[[str], None]], None] = lambda on_loss: None
+    """Calls what it is given once, from any thread, with the reason, when the engine's steps cannot
+    end any more although none may say so."""
+    close: Callable[[], None] = lambda: None
+    """Ends what else runs for the model; called when no step runs or will."""
     switch_seconds: float = SERIAL_SECONDS
     """See ``app.server.interpreter``."""
 
@@ -99,6 +104,8 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
         kernel_compilations=lambda: runner.kernel_compilations,
         weight_bytes=description.weight_bytes,
         compile_arguments=(settings.constraint_limits(),),
+        watch=runner.watch,
+        close=runner.close,
         warm_up=everyday_schema(),
         switch_seconds=OVERLAPPED_SECONDS if device.type == "cuda" else SERIAL_SECONDS,
     )

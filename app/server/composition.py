@@ -143,6 +143,7 @@ def assemble(
                 warm(await constraints.get(_as_asked_for(preload.spec, settings)))
                 logger.info("preloaded", extra={"type": preload.name})
             worker.start()
+            backend.watch(worker.lose)
             closing.push_async_callback(worker.stop)
             yield
 

@@ -68,6 +68,7 @@ def serve(
     status = 1 if server.failed else 0
     if server.failed or assembly.worker.alive:
         _leave_at_once(status)
+    backend.close()
     return status
 
 

@@ -75,6 +75,8 @@ class Settings(BaseSettings):
     """Round the weights of linear layers to 8 or 4 bits at load, on the CPU."""
     random_weights: bool = False
     """Random weights for a folder that has only a config: benchmarks."""
+    tensor_parallel: Count = 1
+    """Devices that share one model, a process for each. See docs/operations.md."""
     cpu_threads: Count | None = None
     """CPU threads of a forward pass; by default the cores it may use."""
     max_model_len: Count | None = None
@@ -306,6 +308,7 @@ class Settings(BaseSettings):
             dequantize=self.dequantize,
             quantize=self.quantize,
             random_weights=self.random_weights,
+            tensor_parallel=self.tensor_parallel,
             threads=self.cpu_threads,
             batch_invariant=self.batch_invariant,
             adapters=self._adapters_config(),

@@ -150,6 +150,8 @@ class EngineWorker:
         self._inboxes: dict[str, Inbox] = {}
         self._submitting: set[asyncio.Future[None]] = set()
         self._dead = False
+        self._mourning = threading.Lock()
+        self._mourned = False
 
     @property
     def alive(self) -> bool:
@@ -176,14 +178,15 @@ class EngineWorker:
     async def stop(self) -> None:
         """Fail what is left and end the thread after the step it is in.
 
-        One that hangs is left behind once ``stall_seconds`` have passed since its last step.
+        One that hangs is left behind once ``stall_seconds`` have passed since its last step; at
+        once, if the engine was ``lost``.
         """
         self.cut_off()
         self._commands.put(None)
         if self._thread is not None:
-            left = max(0.0, self._stall_seconds - self.step_age)
+            left = 0.0 if self._dead else max(0.0, self._stall_seconds - self.step_age)
             await asyncio.to_thread(self._thread.join, left)
-            if self._thread.is_alive():
+            if self._thread.is_alive() and not self._dead:
                 logger.critical("the engine hangs in a step, and is left behind")
 
     async def submit(self, requests: Sequence[EngineRequest], inbox: Inbox) -> None:
@@ -241,6 +244,13 @@ class EngineWorker:
         else:
             self._fail_all(lambda: ShutDown(CUT_OFF, retry_after=RETRY_SECONDS))
 
+    def lose(self, why: str) -> None:
+        """End every request with ``EngineDied``: no step will end any more. Any thread may call it.
+
+        ``why`` says nothing of a request.
+        """
+        self._mourn(f": {why}")
+
     def _fail_all(self, error: Callable[[], LeapjsonError]) -> None:
         inboxes = {id(inbox): inbox for inbox in self._inboxes.values()}
         self.abort(list(self._inboxes))
@@ -256,7 +266,13 @@ class EngineWorker:
         except BaseException as error:
             # By default the log leaves out what exceptions say; this one says nothing of a request.
             why = f": {error}" if isinstance(error, DeviceFailed) else ""
-            logger.critical("the engine died%s", why, exc_info=True)
+            self._mourn(why, error)
+
+    def _mourn(self, why: str, error: BaseException | None = None) -> None:
+        with self._mourning:
+            first, self._mourned = not self._mourned, True
+        if first:
+            logger.critical("the engine died%s", why, exc_info=error)
             self._on_loop(self._die)
 
     def _deliver(self, added: _Added, output: StepOutput, began: float) -> None:

@@ -30,7 +30,11 @@ from tests.server.backend import backend
 from tests.serving.fakes import FakeEngine
 
 DOCKERFILE = (K8S.parent / "Dockerfile").read_text(encoding="utf-8")
-COMPONENTS = {"cpu": ("base", "components/cpu"), "gpu": ("base", "components/gpu")}
+COMPONENTS = {
+    "cpu": ("base", "components/cpu"),
+    "gpu": ("base", "components/gpu"),
+    "gpus": ("base", "components/gpu", "components/gpus"),
+}
 PORT = 8000
 
 
@@ -119,6 +123,19 @@ def test_probes_ask_what_they_are_for_at_paths_that_exist(
     assert sum(path.startswith(prefixes) for path in routes) > 5
 
 
+def test_a_pod_with_several_gpus_uses_them_all_and_has_shared_memory() -> None:
+    (patch,) = documents(K8S / "components/gpus/deployment.yaml")
+    pod = pod_of(patch)
+    (container,) = pod["containers"]
+    ranks = literals("leapjson", "components/gpus")["LEAPJSON_TENSOR_PARALLEL"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == ranks
+    assert container["resources"]["requests"]["nvidia.com/gpu"] == ranks
+    (mount,) = container["volumeMounts"]
+    (volume,) = pod["volumes"]
+    assert (mount["name"], mount["mountPath"]) == (volume["name"], "/dev/shm")
+    assert volume["emptyDir"]["medium"] == "Memory"
+
+
 def test_a_pod_has_time_to_drain_before_it_is_killed(every: list[Object]) -> None:
     pod = pod_of(one("Deployment", "leapjson", every))
     pause = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
@@ -136,7 +153,7 @@ def test_a_rollout_waits_as_long_as_a_pod_may_take_to_start(overlay: str) -> Non
     probe = pod_of(deployment)["containers"][0]["startupProbe"]
     allowed = probe["periodSeconds"] * probe["failureThreshold"]
     assert deployment["spec"]["progressDeadlineSeconds"] > allowed
-    assert allowed >= (1800 if overlay in ("gpu", "gateway") else 300)
+    assert allowed >= (1800 if overlay in ("gpu", "gpus", "gateway") else 300)
 
 
 def test_every_metric_that_is_named_is_one_that_the_server_has(

@@ -290,14 +290,21 @@ def test_a_graph_that_reads_or_saves_other_states_is_refused(part: str, message:
         steps.prepare()
 
 
-def one_layer(capture: Capture, tokens: int = 4, *, differs: bool = False) -> CudaSteps:
+def one_layer(
+    capture: Capture, tokens: int = 4, *, differs: bool = False, must_capture: bool = False
+) -> CudaSteps:
     shape = LayerShape(1, 16, 16, 2, torch.float32)
     attention = TritonAttention(
         on_device(make_storage({0: shape}, BLOCKS)), {0: shape}, max_model_len=40, device=SMALL
     )
     forward: Any = OneLayer(attention, shape, differs=differs)
     return CudaSteps(
-        forward, attention, max_graph_tokens=tokens, max_model_len=40, capture=lambda: capture
+        forward,
+        attention,
+        max_graph_tokens=tokens,
+        max_model_len=40,
+        capture=lambda: capture,
+        must_capture=must_capture,
     )
 
 
@@ -444,6 +451,8 @@ def test_a_model_that_cannot_be_captured_runs_without_graphs(
     assert steps.count == 0
     assert "not permitted when stream is capturing" in caplog.text
     steps.run(step_of([(2, 3)]))
+    with pytest.raises(UnsupportedModel, match="turn cuda_graphs off"):
+        one_layer(waits, must_capture=True).prepare()  # as where other ranks replay theirs
 
 
 def test_memory_that_does_not_suffice_for_graphs_is_no_reason_to_go_without() -> None:

@@ -90,7 +90,12 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
 def save_config(folder: Path, name: str, **changes: Any) -> str:
     """Write ``config.json`` of one of ``CONFIGS`` and return its folder as a model name."""
     class_name, settings = CONFIGS[name]
-    values = _SMALL | settings | changes
+    return save_kind(folder, class_name, **(settings | changes))
+
+
+def save_kind(folder: Path, class_name: str, **settings: Any) -> str:
+    """The same for any kind of transformers' configurations."""
+    values = _SMALL | settings
     if class_name == "DeepseekV3Config":
         del values["head_dim"]
     config = getattr(transformers, class_name)(**values)

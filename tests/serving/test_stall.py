@@ -12,7 +12,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from app.core.errors import LeapjsonError
+from app.core.errors import DeviceFailed, EngineDied, LeapjsonError
 from app.core.events import TokenChunk
 from app.core.request import EngineRequest, SamplingParams
 from app.core.step import StepPlan
@@ -39,12 +39,15 @@ class HangingRunner(ScriptedRunner):
 
     def __init__(self) -> None:
         super().__init__(ScriptedModel(VOCABULARY))
+        self.error: Exception | None = None
         self.gate = threading.Event()
         self.entered = threading.Event()
 
     def launch(self, plan: StepPlan) -> None:
         self.entered.set()
         assert self.gate.wait(timeout=60), "the test did not open the gate"
+        if self.error is not None:
+            raise self.error
         super().launch(plan)
 
 
@@ -174,3 +177,31 @@ async def test_liveness_and_readiness_say_that_the_engine_hangs() -> None:
         await until(lambda: assembly.worker.step_age == 0)
         assert gauge() == 0
         assert [(await client.get(path)).status_code for path in ("/health", "/ready")] == [200] * 2
+
+
+async def test_an_engine_that_is_lost_in_a_step_fails_everybody_with_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As when a process that shares the model is gone, and the step waits for it for ever."""
+    async with hanging(Clock()) as (worker, runner, asked, _):
+        threading.Thread(target=worker.lose, args=("rank 1 of 2: it was killed",)).start()
+        with pytest.raises(EngineDied):
+            await asyncio.wait_for(asked, 10)
+        assert not worker.alive
+        await asyncio.wait_for(worker.stop(), 10)  # the thread that hangs is not waited for
+        runner.gate.set()
+    said = [each.getMessage() for each in caplog.records if each.levelname == "CRITICAL"]
+    assert said == ["the engine died: rank 1 of 2: it was killed"]
+
+
+async def test_a_step_that_fails_for_the_same_reason_adds_no_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with hanging(Clock()) as (worker, runner, asked, _):
+        runner.error = DeviceFailed("rank 1 of 2: it was killed")
+        worker.lose("rank 1 of 2: it was killed")
+        runner.gate.set()
+        with pytest.raises(EngineDied):
+            await asyncio.wait_for(asked, 10)
+    said = [each.getMessage() for each in caplog.records if each.levelname == "CRITICAL"]
+    assert said == ["the engine died: rank 1 of 2: it was killed"]

@@ -155,10 +155,12 @@ class CudaSteps:
         max_model_len: int,
         states: StateStorage | None = None,
         capture: Callable[[], Capture] = GraphCapture,
+        must_capture: bool = False,
     ) -> None:
         """``max_graph_tokens`` 0: no graphs. ``prepare`` comes before the first ``run``.
 
-        ``states`` are those of the model's recurrent layers.
+        ``states`` are those of the model's recurrent layers. ``must_capture`` where others replay
+        the same graphs: all have them or none.
         """
         self._forward = forward
         self.attention = attention
@@ -168,6 +170,7 @@ class CudaSteps:
         self._buckets = make_buckets(max_graph_tokens)
         self._max_model_len = max_model_len
         self._make_capture = capture
+        self._must_capture = must_capture
         self._layouts = {bucket: self._layout(bucket) for bucket in self._buckets}
         self._buffers = StepBuffers(
             self._device, max([layout.end for layout in self._layouts.values()], default=0)
@@ -200,6 +203,10 @@ class CudaSteps:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
+            if self._must_capture:
+                raise UnsupportedModel(
+                    f"steps cannot be captured as CUDA graphs; turn cuda_graphs off: {error}"
+                ) from error
             self._captured.clear()
             self._buckets = ()
             _log.warning("steps run without CUDA graphs: %s", error)

@@ -1,0 +1,104 @@
+"""The program of every rank but the first: load, then compute what is sent, and nothing else.
+
+Started by ``app.model.parallel.crew`` as ``python -m`` this module STEPS LIFE, two open sockets.
+Ends when rank 0 says so, or is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import shutil
+import signal
+import socket
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from app.core.errors import LeapjsonError
+from app.model.inputs import Ints
+from app.model.parallel.crew import LENGTH, Job
+from app.model.parallel.group import leave
+from app.model.parallel.message import unpack
+
+if TYPE_CHECKING:
+    from app.model.parallel.steps import Follower
+
+
+_NEWS_SECONDS = 1.0
+"""An exchange that fails because rank 0 is gone may fail before that is known."""
+
+
+def main(arguments: list[str]) -> NoReturn:
+    # A terminal and some supervisors signal all processes: rank 0 drains first, and needs this one.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    steps, life = (socket.socket(fileno=int(each)) for each in arguments)
+    logging.disable(logging.WARNING)  # rank 0 says the same
+    job: Job = pickle.loads(receive(life))
+    watch = threading.Thread(target=_end_with, args=(life, job), name="life", daemon=True)
+    watch.start()
+    try:
+        from app.model.composition import load_follower
+
+        _follow(load_follower(job), steps)
+    except Exception as error:
+        watch.join(_NEWS_SECONDS)  # ends this process, if it is for want of rank 0
+        if isinstance(error, LeapjsonError):
+            reason = str(error)
+        else:
+            traceback.print_exc()
+            reason = f"{type(error).__name__}, whose traceback is above"
+        with contextlib.suppress(OSError):
+            life.sendall(reason.encode())
+        _leave(1)
+    _leave(0)
+
+
+def receive(connection: socket.socket) -> bytearray:
+    """The next message; empty where no more come. Raises ``EOFError`` where the other is gone."""
+    (length,) = LENGTH.unpack(_exactly(connection, LENGTH.size))
+    return _exactly(connection, length)
+
+
+def _follow(follower: Follower, steps: socket.socket) -> None:
+    while message := receive(steps):
+        values: Ints = np.frombuffer(message, dtype=np.int64)
+        follower.run(*unpack(values))
+    leave(alone=False)
+
+
+def _exactly(connection: socket.socket, length: int) -> bytearray:
+    data = bytearray(length)
+    view, got = memoryview(data), 0
+    while got < length:
+        read = connection.recv_into(view[got:])
+        if not read:
+            raise EOFError("rank 0 is gone")
+        got += read
+    return data
+
+
+def _end_with(life: socket.socket, job: Job) -> None:
+    """End this process, whatever it does or waits for, when rank 0 is gone."""
+    with contextlib.suppress(OSError):
+        while life.recv(1):
+            pass
+    shutil.rmtree(Path(job.store).parent, ignore_errors=True)  # nobody else is left to do it
+    os._exit(0)
+
+
+def _leave(status: int) -> NoReturn:
+    """Without Python's own way out, which may wait for a device or for other ranks."""
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

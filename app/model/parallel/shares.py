@@ -1,0 +1,127 @@
+"""Gives a rank its part of a model: cut from whole weights, or as transformers has read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from transformers import PreTrainedModel
+
+from app.core.errors import UnsupportedModel
+from app.model.parallel.group import Group
+from app.model.parallel.modules import Gathered, SharedEmbedding, Split, Summed
+from app.model.parallel.plan import Style, styles_of
+
+
+def share(model: PreTrainedModel, group: Group) -> None:
+    """Leave of ``model`` what this rank computes, with what the ranks exchange around it.
+
+    Its weights are whole, the same on every rank, or those that transformers has read for this
+    rank alone (``from_pretrained`` with a ``DistributedConfig``).
+    """
+    styles = styles_of(model)
+    modules = dict(model.named_modules())
+    widths = {name: _width(modules[name]) for name in styles if name in modules}
+    if any(isinstance(parameter, DTensor) for parameter in model.parameters()):
+        _take_off_wrappers(model)
+        styles = _as_read(model, styles)
+    _cut_parameters(model, styles, group)
+    for name, style in styles.items():
+        if name in modules and style.changes_module:
+            parent, _, leaf = name.rpartition(".")
+            around = _around(modules[name], style, group, widths[name])
+            setattr(model.get_submodule(parent), leaf, around)
+
+
+def part_of(tensor: Tensor, dim: int, packs: int, rank: int, size: int) -> Tensor:
+    """A rank's part of a tensor, along ``dim``: a copy; the last ranks may get less, or nothing."""
+    found = []
+    for pack in tensor.chunk(packs, dim):
+        length = pack.shape[dim]
+        each = -(length // -size)
+        start = min(rank * each, length)
+        found.append(pack.narrow(dim, start, min(each, length - start)))
+    return (
+        torch.cat(found, dim)
+        if packs > 1
+        else found[0].clone(memory_format=torch.contiguous_format)
+    )
+
+
+def _width(module: nn.Module) -> int:
+    """Columns of what it gives, or tokens of an embedding, while it is whole."""
+    weight: Any = getattr(module, "weight", None)
+    return 0 if weight is None else int(weight.shape[0])
+
+
+def _take_off_wrappers(model: PreTrainedModel) -> None:
+    """Undo what transformers has put around its modules to work with DTensors."""
+    for module in model.modules():
+        if module.__dict__.pop("_is_hooked", False):
+            module.__dict__.pop("forward", None)
+
+
+def _as_read(model: PreTrainedModel, styles: Mapping[str, Style]) -> dict[str, Style]:
+    """``styles`` as far as transformers has followed the plan: some versions leave embeddings."""
+    cut = {
+        name
+        for name, parameter in model.named_parameters(remove_duplicate=False)
+        if isinstance(parameter, DTensor)
+    }
+    owners = cut | {name.rpartition(".")[0] for name in cut}
+    return {name: style for name, style in styles.items() if style.dim is None or name in owners}
+
+
+def _cut_parameters(model: PreTrainedModel, styles: Mapping[str, Style], group: Group) -> None:
+    cut: dict[int, nn.Parameter] = {}  # tied weights stay one
+    kept: list[nn.Parameter] = []
+    for prefix, module in model.named_modules():
+        for leaf, parameter in module._parameters.items():
+            style = styles.get(f"{prefix}.{leaf}" if prefix else leaf) or styles.get(prefix)
+            if parameter is None or style is None or style.dim is None:
+                continue
+            if id(parameter) not in cut:
+                kept.append(parameter)  # or another may get its id
+                own = _own_part(parameter, style, group, f"{prefix}.{leaf}")
+                cut[id(parameter)] = nn.Parameter(own, requires_grad=False)
+            module._parameters[leaf] = cut[id(parameter)]
+            if leaf == "bias" and style.sums and group.rank:
+                module._parameters[leaf] = None  # it is added once, by rank 0
+        if isinstance(module, nn.Linear):
+            module.out_features, module.in_features = module.weight.shape
+        elif isinstance(module, nn.Embedding):
+            module.num_embeddings, module.embedding_dim = module.weight.shape
+
+
+def _own_part(parameter: nn.Parameter, style: Style, group: Group, name: str) -> Tensor:
+    if isinstance(parameter, DTensor):
+        local: Tensor = parameter.to_local()
+        return local.detach().contiguous()
+    assert style.dim is not None
+    tensor = parameter.detach()
+    if tensor.ndim == 1:
+        if style.dim != -2:
+            return tensor
+        return part_of(tensor, 0, style.packs, group.rank, group.size)
+    if style.packs > 1 and tensor.shape[style.dim] % (style.packs * group.size):
+        raise UnsupportedModel(
+            f"{group.size} devices cannot share {name}, whose {tensor.shape[style.dim]} rows are "
+            f"{style.packs} weights in one: tensor_parallel has to divide each"
+        )
+    return part_of(tensor, style.dim, style.packs, group.rank, group.size)
+
+
+def _around(module: nn.Module, style: Style, group: Group, width: int) -> nn.Module:
+    if style.looks_up:
+        assert isinstance(module, nn.Embedding)
+        return SharedEmbedding(module, group, width)
+    if style.splits:
+        module = Split(module, group)
+    if style.sums:
+        module = Summed(module, group)
+    if style.gathers:
+        module = Gathered(module, group, width)
+    return module

@@ -1,0 +1,59 @@
+"""Rank 0 leads a step, the others follow: with what the host has, and what devices alone have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from app.core.step import LogitsRow, Span, StepPlan
+from app.model.inputs import StepArrays, lay_out
+from app.model.parallel.message import pack, unpack
+from app.model.parallel.steps import Follower, Leader
+from tests.model.parallel.threads import ThreadGroup, on_all_ranks
+
+KNOWN = StepPlan([Span([5, 6], 0, [[0]])], [LogitsRow(0, 1)])
+AHEAD = StepPlan([Span([0], 2, [[0]], drawn_by=1)], [LogitsRow(0, 0)])
+
+
+@pytest.mark.parametrize(("plan", "handed_out"), [(KNOWN, None), (AHEAD, [7, 8, 9])])
+def test_ids_that_a_device_has_drawn_reach_the_others_where_a_step_goes_on_from_them(
+    plan: StepPlan, handed_out: list[int] | None
+) -> None:
+    sent: list[bytes] = []
+
+    class OneCrew:
+        def send(self, step: StepArrays, drawn: int) -> None:
+            sent.append(pack(step, drawn).tobytes())
+
+    computed: list[tuple[list[int], list[int] | None]] = []
+
+    def compute(step: StepArrays, drawn: Tensor | None) -> None:
+        computed.append((step.token_ids.tolist(), None if drawn is None else drawn.tolist()))
+
+    drawn = torch.tensor([7, 8, 9])
+    crew: Any = OneCrew()
+    Leader(crew, _Quiet()).lead(lay_out(plan, 4), drawn)
+
+    def run(group: ThreadGroup) -> None:
+        if group.rank == 0:
+            Leader(crew, group).lead(lay_out(plan, 4), drawn)
+        else:
+            Follower(compute, group).run(*unpack(np.frombuffer(sent[0], dtype=np.int64)))
+
+    on_all_ranks(2, run)
+    assert computed == [(lay_out(plan, 4).token_ids.tolist(), handed_out)]
+    assert drawn.tolist() == [7, 8, 9]
+
+
+class _Quiet(ThreadGroup):
+    """Nobody listens."""
+
+    def __init__(self) -> None:
+        self.rank, self.size = 0, 1
+
+    def hand_out(self, tensor: Tensor) -> Tensor:
+        return tensor
