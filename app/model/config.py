@@ -39,8 +39,8 @@ class ModelConfig:
     block_size: int = 16
     """Tokens in a cache block."""
     kv_cache_bytes: int | None = None
-    """Memory for keys and values. None: 1 GiB on the CPU, what ``cuda_memory_share`` leaves on
-    CUDA."""
+    """Memory for keys and values, and for states of recurrent layers. None: 1 GiB on the CPU, 2 GiB
+    where there are such layers; what ``cuda_memory_share`` leaves on CUDA."""
     cuda_memory_share: float = 0.9
     """Share of the GPU's memory that this process may take, all in all: weights, the largest step,
     graphs and, where ``kv_cache_bytes`` is None, the cache, which gets what is left."""

@@ -24,12 +24,17 @@ from app.core.model_name import is_gguf
 from app.model import gptq_awq
 from app.model.architecture import check_config, remove_batch_effects
 from app.model.assembly import assemble
-from app.model.composite import auto_class, keep_language_part, language_config
 from app.model.config import ModelConfig
 from app.model.device import warn_of_overflow
 from app.model.gguf.configuration import configuration
 from app.model.gguf.file import open_gguf
 from app.model.gguf.loading import load_gguf
+from app.model.language_part import (
+    auto_class,
+    keep_language_part,
+    language_config,
+    names_of_language_part,
+)
 from app.model.stored_quantization import (
     loading_options,
     require_as_stored,
@@ -50,7 +55,8 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
     on a GPU they go to the device one by one (see ``_placement``). Raises ``UnsupportedModel`` for
     what cannot be loaded, lacks weights or cannot be served exactly.
     """
-    settings = language_config(read_config(config.model))
+    whole = read_config(config.model)
+    settings = language_config(whole)
     check_config(settings)
     warn_of_overflow(dtype, made_in=settings.get_text_config().dtype)
     try:
@@ -64,6 +70,8 @@ def load_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) ->
             model = _with_packed_weights(config.model, settings, dtype)
         else:
             options = loading_options(settings, device, dequantize=config.dequantize)
+            if renamed := names_of_language_part(settings, whole):
+                options = {**options, "key_mapping": renamed}
             model = _with_stored_weights(config.model, settings, dtype, device, options)
             if stored_quantization(settings) is not None and not config.dequantize:
                 require_as_stored(model)

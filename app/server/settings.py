@@ -80,7 +80,7 @@ class Settings(BaseSettings):
     max_model_len: Count | None = None
     """Tokens of a prompt and its answer together."""
     kv_cache_bytes: Bytes | None = None
-    """Memory for keys and values, in bytes."""
+    """Memory for keys and values, and for states of recurrent layers, in bytes."""
     kv_block_size: Count = 16
     """Tokens in a cache block."""
 

@@ -109,7 +109,14 @@ def compile_all(name: str, capability: int, *, batch_invariant: bool, everything
     step_buffers.put_drawn(attention.step, torch.zeros(1, dtype=torch.long))
     q_heads = shape.kv_heads * shape.group
     sinks = torch.zeros(q_heads, dtype=BF16) if everything else None
-    options = AttentionOptions(0.1, group.window, 2.0 if everything else None, sinks)
+    options = AttentionOptions(
+        0.1,
+        group.window,
+        2.0 if everything else None,
+        sinks,
+        chunked=everything,
+        slopes=torch.zeros(q_heads) if everything else None,
+    )
     query = torch.zeros(q_heads, 201, shape.key_dim, dtype=BF16)
     key = torch.zeros(shape.kv_heads, 201, shape.key_dim, dtype=BF16)
     value = torch.zeros(shape.kv_heads, 201, shape.value_dim, dtype=BF16)

@@ -102,7 +102,7 @@ def begin(
 
 
 LENGTHS, READS = (1, 70, 3, 2), (1, 2, 0, 2)
-SAVES = ([(1, 1)], [(1, 4), (64, 5), (70, 6)], [(2, 7)], [])
+SAVES: tuple[list[tuple[int, int]], ...] = ([(1, 1)], [(1, 4), (64, 5), (70, 6)], [(2, 7)], [])
 """A decode in place, a chunk, a beginning, and one whose end nobody wants; two read one slot."""
 
 

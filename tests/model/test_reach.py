@@ -13,7 +13,11 @@ ON_PAGE = rows_of(PAGE.read_text())
 
 @pytest.mark.parametrize("kind", POPULAR)
 def test_a_popular_kind_does_what_its_page_says(kind: str) -> None:
-    assert row(attempt(kind)) == ON_PAGE[kind]
+    if kind not in every_kind():
+        pytest.skip("this transformers does not have it")
+    outcome = attempt(kind)  # raises where it neither runs nor is refused
+    if is_of_this_version(PAGE.read_text()):
+        assert row(outcome) == ON_PAGE[kind]
 
 
 def test_the_page_has_every_kind_of_the_transformers_that_wrote_it() -> None:

@@ -24,7 +24,13 @@ from app.model.inputs import StepArrays
 from app.model.kv_storage import allocate
 from app.model.recurrent import RecurrentRoute
 from app.model.runner import TorchRunner
-from app.model.self_check import CHECKED_SLOTS, check_ragged_step, make_case, whole_logits
+from app.model.self_check import (
+    CHECKED_SLOTS,
+    check_ragged_step,
+    make_case,
+    rounding_noise,
+    whole_logits,
+)
 from app.model.state_storage import allocate_states
 from tests.model.hybrid import KINDS, Slots, StatefulSequence, hybrid_runner, lively_model
 from tests.model.tiny import VOCAB
@@ -210,3 +216,14 @@ def test_a_model_without_attention_has_slots_and_no_blocks(tmp_path: Path) -> No
     assert runner.cache_groups == ()
     assert runner.states is not None
     assert runner.max_model_len == 512
+
+
+def test_rounding_noise_is_there_without_two_attentions_to_compare() -> None:
+    noises = []
+    for dtype in (torch.float32, torch.bfloat16):
+        plain: Any = lively_model("mamba2")
+        model: Any = plain.to(dtype)
+        case = make_case(VOCAB, BLOCK, 0, states=True)
+        noises.append(rounding_noise(model, case, whole_logits(model, case, "eager")))
+    assert 0.0 < noises[0] < 1e-4
+    assert 1e-3 < noises[1] < 0.1

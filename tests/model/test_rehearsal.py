@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from app.core.step import Draw, StepResult
-from app.model import composition
+from app.model import composition, preparation
 from app.model.attention import AttentionRoute, probe_layers
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.sampling import CpuSampler
@@ -146,6 +146,7 @@ def test_a_runner_rehearses_before_its_cache_is_allocated_and_then_gets_what_is_
         device.give_back(100_000 / (1 << 30))
 
     budget = MemoryBudget(device, 0.5)
+    monkeypatch.setattr(preparation, "allocate", noted(allocate))
     monkeypatch.setattr(composition, "allocate", noted(allocate))
     monkeypatch.setattr(composition, "allocate_groups", noted(allocate_groups))
     monkeypatch.setattr(composition, "rehearse", rehearsed)

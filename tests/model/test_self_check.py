@@ -25,6 +25,7 @@ from app.model.self_check import (
     whole_logits,
     worst_error,
 )
+from tests.model.reach.small import small_config
 from tests.model.tiny import VOCAB, eager_model, runner_config, save_config
 
 BLOCK_SIZE = 4
@@ -131,12 +132,6 @@ def save(folder: Path, class_name: str, **settings: object) -> str:
     return str(folder)
 
 
-def test_chunked_attention_is_refused(tmp_path: Path) -> None:
-    model = save(tmp_path, "Llama4TextConfig", num_hidden_layers=4)
-    with pytest.raises(UnsupportedModel, match="chunked"):
-        load_runner(runner_config(model))
-
-
 def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
     model = save(tmp_path, "T5Config", num_layers=1)
     with pytest.raises(UnsupportedModel, match="encoder-decoder"):
@@ -144,7 +139,7 @@ def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_that_does_not_route_its_attention_is_refused(tmp_path: Path) -> None:
-    model = save(tmp_path, "BloomConfig", vocab_size=96, hidden_size=32, n_layer=2, n_head=4)
+    model = save(tmp_path, "OpenAIGPTConfig", vocab_size=96, n_embd=32, n_layer=2, n_head=4)
     with pytest.raises(UnsupportedModel):
         load_runner(runner_config(model))
 
@@ -156,3 +151,20 @@ def test_recurrent_layers_of_an_unknown_way_are_refused_by_name(tmp_path: Path) 
     )
     with pytest.raises(UnsupportedModel, match="layer 0, a RecurrentGemmaDecoderLayer"):
         load_runner(runner_config(model))
+
+
+def test_what_only_looks_causal_is_refused(tmp_path: Path) -> None:
+    model = save(tmp_path, "PaliGemmaConfig")
+    with pytest.raises(UnsupportedModel, match="reads its prompt in both directions"):
+        load_runner(runner_config(model))
+
+
+def test_sparse_attention_is_served_as_far_as_it_reads_everything(tmp_path: Path) -> None:
+    small_config("deepseek_v32").save_pretrained(tmp_path)
+    assert load_runner(runner_config(str(tmp_path))).max_model_len == 128
+    config = small_config("deepseek_v32")
+    config.index_topk = 40
+    config.save_pretrained(tmp_path)
+    assert load_runner(runner_config(str(tmp_path))).max_model_len == 40
+    with pytest.raises(UnsupportedModel, match="made for 40"):
+        load_runner(runner_config(str(tmp_path), max_model_len=41))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from transformers.models.auto import modeling_auto
 
 CAUSAL: Mapping[str, str] = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-COMPOSITE: Mapping[str, str] = {
+SEVERAL_PARTS: Mapping[str, str] = {
     **modeling_auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
     **modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
 }
@@ -28,4 +28,4 @@ POPULAR: tuple[str, ...] = (
 
 def every_kind() -> list[str]:
     """``model_type`` of each kind's configuration, sorted."""
-    return sorted({*CAUSAL, *COMPOSITE})
+    return sorted({*CAUSAL, *SEVERAL_PARTS})

@@ -95,10 +95,13 @@ OVERRIDES: Mapping[str, Mapping[str, Any]] = {
         for kind in ("qwen2_vl_text", "qwen2_5_vl_text", "qwen2_5_omni_text", "paddleocr_vl_text",
                      "glm_ocr_text", "glm4v_text", "cosmos3_edge_text")
     },
+    "bailing_hybrid": _ROUTED,
     "chameleon_vqgan": {"base_channels": 32, "channel_multiplier": [1, 1], "num_embeddings": 16},
     "chameleon": {"vocabulary_map": {"<image>": VOCAB - 4}},
     "clip_vision_model": {"hidden_size": 64},
-    "cohere_compass_text": {"rope_parameters": None},
+    "cohere_compass_text": {
+        "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}},
+    },
     "dbrx": {
         "attn_config": {"kv_n_heads": 2, "rope_theta": 1e4, "clip_qkv": 8.0},
         "ffn_config": {"hidden_size": 32, "ffn_hidden_size": 48, "moe_top_k": 2},
@@ -167,6 +170,7 @@ OVERRIDES: Mapping[str, Mapping[str, Any]] = {
     },
     "radio": {"video_temporal_patch_size": 2},
     "roc_bert": {"shape_vocab_size": VOCAB},
+    "step3p5": {"sliding_window": 6, "share_expert_dim": 24},
     "vibevoice_acoustic_tokenizer_encoder": {
         "num_filters": 2, "depths": [1] * 7, "hidden_size": 16,
     },

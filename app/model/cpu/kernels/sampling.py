@@ -95,6 +95,13 @@ def first_at(logits: Floats, mask: Bits, size: int, value: float) -> int:
         if allowed == 0:
             continue
         start = word * 32
+        if allowed == _FULL and start + 32 <= size:
+            equal = 0  # counted, so that it becomes SIMD
+            for i in range(start, start + 32):
+                equal += logits[i] == wanted
+            if equal == 0:
+                lowest = start if lowest < 0 else lowest
+                continue
         for i in range(min(32, size - start)):
             if _has(allowed, i):
                 if logits[start + i] == wanted:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForImageTextToText, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
 from app.core.errors import UnsupportedModel
 from app.model.architecture import position_limit
-from app.model.composite import keep_language_part
+from app.model.language_part import keep_language_part
 from app.model.loading import eos_token_ids, load_model, read_config
 from app.model.model_call import logits_of
 from tests.model.reach.small import small_config
@@ -28,8 +28,8 @@ def stored(folder: Path, kind: str) -> PreTrainedModel:
     auto: Any = AutoModelForImageTextToText
     torch.manual_seed(0)
     model: PreTrainedModel = auto.from_config(small_config(kind), attn_implementation="eager")
-    model.save_pretrained(folder)
-    return model.eval()
+    model.eval().save_pretrained(folder)
+    return model
 
 
 def loaded(folder: Path) -> PreTrainedModel:
@@ -102,6 +102,27 @@ def test_a_part_that_text_asks_something_of_stays(tmp_path: Path) -> None:
     model.model.forward = asks
     keep_language_part(model)
     assert model.model.vision_tower is tower
+
+
+def test_what_wants_a_library_to_see_is_served_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its language model alone is made, of a class of its own."""
+    monkeypatch.setattr("app.model.language_part.is_timm_available", lambda: False)
+    config = small_config("gemma3n")
+    auto: Any = AutoModelForCausalLM
+    torch.manual_seed(0)
+    language = auto.from_config(config.get_text_config(), attn_implementation="eager").eval()
+    names = language.state_dict().keys() - {"lm_head.weight"}
+    weights = {
+        name.replace("model.", "model.language_model.", 1): language.state_dict()[name].contiguous()
+        for name in names
+    }
+    config.save_pretrained(tmp_path)
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    part = loaded(tmp_path)
+    assert type(part).__name__ == "Gemma3nForCausalLM"
+    torch.testing.assert_close(logits(part), logits(language))
 
 
 def test_a_model_that_is_no_language_model_is_refused(tmp_path: Path) -> None:

@@ -19,11 +19,15 @@ from transformers import (
     PretrainedConfig,
     PreTrainedModel,
 )
+from transformers.utils.import_utils import is_timm_available
 
 from app.core.errors import UnsupportedModel
 from app.model.model_call import text_alone
 
 _log = logging.getLogger(__name__)
+
+_TIMM = frozenset({"gemma3n"})
+"""Kinds that want timm, though no part of their configurations is its."""
 
 _CLASSES: tuple[Any, ...] = (
     AutoModelForCausalLM,
@@ -33,12 +37,28 @@ _CLASSES: tuple[Any, ...] = (
 
 
 def language_config(config: PretrainedConfig) -> PretrainedConfig:
-    """The configuration of what reads and writes text.
+    """The configuration of what is loaded to read and write text.
 
-    Qwen's omni models are two models under one roof, of which the thinker does.
+    Qwen's omni models are two models under one roof, of which the thinker does. Where the whole
+    cannot be made because the library timm, which sees images for it, is not here, it is that of
+    the language model alone (Gemma 3n).
     """
     thinker = getattr(config, "thinker_config", None)
-    return thinker if isinstance(thinker, PretrainedConfig) else config
+    if isinstance(thinker, PretrainedConfig):
+        return thinker
+    parts = [getattr(config, name, None) for name in type(config).sub_configs]
+    needs_timm = any(getattr(part, "model_type", None) == "timm_wrapper" for part in parts)
+    if (needs_timm or config.model_type in _TIMM) and not is_timm_available():
+        text = config.get_text_config()
+        if type(text) in AutoModelForCausalLM._model_mapping:
+            return text
+    return config
+
+
+def names_of_language_part(config: PretrainedConfig, whole: PretrainedConfig) -> dict[str, str]:
+    """How stored weights are renamed where only the language model of ``whole`` is made."""
+    alone = config is not whole and config is whole.get_text_config()
+    return {r"^model\.language_model\.": "model."} if alone else {}
 
 
 def auto_class(config: PretrainedConfig) -> Any:
