@@ -19,7 +19,7 @@ from app.core.step import LogitsRow, Span, StepPlan
 from app.model.attention import AttentionRoute, probe_layers
 from app.model.cuda.layers import FusedLayer, FusedNorm, fuse
 from app.model.inputs import lay_out
-from tests.model.fused_models import KINDS, OTHERS, SIZES, fused, saved
+from tests.model.fused_models import DEVICE, KINDS, OTHERS, SIZES, fused, saved
 from tests.model.interpreter import rounding_as_a_gpu_does
 from tests.model.tiny import VOCAB, mean_error, run_in_random_batches, varied_model
 
@@ -114,11 +114,27 @@ def test_a_token_is_the_same_however_its_text_is_cut_and_whoever_is_beside_it(
     assert torch.equal(torch.cat(halves), alone)
 
 
-def eight_bits(model: nn.Module) -> None:
-    """Keep all its linear layers' weights in eight bits, by torchao."""
-    from torchao.quantization import Int8WeightOnlyConfig, quantize_
+def four_bits(model: nn.Module) -> None:
+    """Keep all its linear layers' weights in four bits, by bitsandbytes."""
+    import bitsandbytes
 
-    quantize_(model, Int8WeightOnlyConfig())
+    quantized: Any = bitsandbytes.nn
+    for name, module in [*model.named_modules()]:
+        if type(module) is nn.Linear:
+            made = quantized.Linear4bit(
+                module.in_features,
+                module.out_features,
+                bias=module.bias is not None,
+                compute_dtype=module.weight.dtype,
+                quant_type="nf4",
+            )
+            made.bias = module.bias
+            weight = module.weight.detach().clone()
+            made.weight = quantized.Params4bit(weight, requires_grad=False, quant_type="nf4").to(
+                DEVICE
+            )
+            parent, _, leaf = name.rpartition(".")
+            setattr(model.get_submodule(parent), leaf, made)
 
 
 @pytest.mark.parametrize("kind", ["llama with biases", "gemma3"])
@@ -127,10 +143,10 @@ def test_quantized_weights_are_multiplied_by_their_own_modules(kind: str, tmp_pa
     dice = random.Random(kind)
     texts = [[dice.randrange(VOCAB) for _ in range(n)] for n in LENGTHS]
     plain = varied_model(folder, torch.float32)
-    eight_bits(plain)
+    four_bits(plain)
     plain.set_attn_implementation("eager")
     expected = [plain(torch.tensor([text])).logits[0] for text in texts]
-    _, forward, attention = fused(folder, torch.float32, change=eight_bits)
+    _, forward, attention = fused(folder, torch.float32, change=four_bits)
     found = run_in_random_batches(forward, len(attention.storage.groups), texts, dice)
     for rows, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(rows, wanted, atol=2e-4, rtol=1e-3)
@@ -138,7 +154,7 @@ def test_quantized_weights_are_multiplied_by_their_own_modules(kind: str, tmp_pa
 
 def test_quantized_weights_have_no_invariant_mode(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModel, match="with plain weights in one type"):
-        fused(saved(tmp_path, "llama"), torch.float32, change=eight_bits, batch_invariant=True)
+        fused(saved(tmp_path, "llama"), torch.float32, change=four_bits, batch_invariant=True)
 
 
 @pytest.mark.parametrize("kind", OTHERS)

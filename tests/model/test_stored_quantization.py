@@ -12,10 +12,12 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
 from app.model import stored_quantization
+from app.model.architecture import is_plain_linear
 from app.model.composition import load_runner
 from app.model.loading import load_model, read_config
 from app.model.stored_quantization import (
@@ -63,30 +65,28 @@ def four_bit_bitsandbytes() -> Any:
     )
 
 
-def eight_bit_torchao() -> Any:
-    from torchao.quantization import Int8WeightOnlyConfig
-
-    config: Any = transformers.TorchAoConfig
-    return config(Int8WeightOnlyConfig())
-
-
-@pytest.mark.parametrize(
-    ("config", "stored_as"), [(four_bit_bitsandbytes, "uint8"), (eight_bit_torchao, "int8")]
-)
-def test_what_has_kernels_on_the_cpu_runs_as_it_is_stored(
-    config: Callable[[], Any], stored_as: str, tmp_path: Path
-) -> None:
-    folder = quantized_by(tmp_path, config())
+def test_what_has_kernels_on_the_cpu_runs_as_it_is_stored(tmp_path: Path) -> None:
+    folder = quantized_by(tmp_path, four_bit_bitsandbytes())
     model = loaded(folder)
-    bytes_by_type = weight_bytes(model)
-    linears = sum(weights_of(module) for module in model.modules())
-    bits = 4 if stored_as == "uint8" else 8
-    assert linears * bits // 8 <= bytes_by_type[stored_as] <= linears * bits // 8 * 1.1
+    packed = sum(weights_of(module) for module in model.modules()) // 2
+    assert packed <= weight_bytes(model)["uint8"] <= packed * 1.1
     runner = load_runner(runner_config(str(folder), random_weights=False))  # checks itself
     assert runner.description.packed_linears == 0
     with torch.inference_mode():
         logits = model(input_ids=torch.tensor([[5, 6, 7]])).logits
     assert greedy_token(runner) == int(logits[0, -1].argmax())
+
+
+def test_a_weight_of_a_tensor_subclass_is_not_plain_and_counts_as_what_it_is_made_of() -> None:
+    """As torchao's are."""
+    linear = nn.Linear(8, 4, bias=False)
+    assert is_plain_linear(linear)
+    parts = torch.zeros(4, 8), torch.zeros(4, 8)
+    two: Any = TwoTensor
+    linear.weight = nn.Parameter(two(*parts))
+    assert not is_plain_linear(linear)
+    whole: Any = linear
+    assert weight_bytes(whole) == {"float32": 2 * 4 * 8 * 4}
 
 
 def weights_of(module: nn.Module) -> int:
@@ -285,7 +285,7 @@ def test_what_transformers_dequantizes_unasked_is_refused(
 ) -> None:
     fine_grained_fp8(tmp_path)
     kinds = dict(stored_quantization._KINDS)
-    monkeypatch.setattr(stored_quantization, "_KINDS", kinds | {"fp8": kinds["torchao"]})
+    monkeypatch.setattr(stored_quantization, "_KINDS", kinds | {"fp8": kinds["bitsandbytes"]})
     with pytest.raises(UnsupportedModel, match="made them larger; set dequantize"):
         loaded(tmp_path)  # as though we had thought that there were kernels
 
