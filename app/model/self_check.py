@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.utils import logging as transformers_logging
 
 from app.core.cache import StateSlots
 from app.core.errors import UnsupportedModel
@@ -145,10 +146,23 @@ def whole_logits(model: PreTrainedModel, case: CheckCase, attention: str) -> Ten
         places = [i for i, (owner, _) in enumerate(case.compared) if owner == index]
         positions = torch.tensor([case.compared[i][1] for i in places], device=model.device)
         ids = torch.tensor([sequence], device=model.device)
-        logits = logits_of(model, ids, None, positions)
+        with _without_advice():
+            logits = logits_of(model, ids, None, positions)
         for place, row in zip(places, logits.float(), strict=True):
             rows[place] = row
     return torch.stack(rows)
+
+
+@contextlib.contextmanager
+def _without_advice() -> Iterator[None]:
+    """Keep transformers from naming packages that would be quicker: this pass is the only one that
+    its own functions run in."""
+    level = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(level)
 
 
 def check_ragged_step(
