@@ -223,7 +223,7 @@ def memory(record: Record, when: str) -> None:
 
 
 def _fill(runner: TorchRunner) -> None:
-    storage: Any = runner._forward._attention.storage  # type: ignore[attr-defined]
+    storage: Any = runner._forward.attention.storage  # type: ignore[attr-defined]
     for pool in (*storage.keys.values(), *storage.values.values()):
         pool.normal_()
 

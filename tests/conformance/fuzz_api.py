@@ -44,6 +44,8 @@ USUAL: dict[str, dict[str, Any]] = {
     "/v1/completions": {"prompt": "Ada is"},
     "/v1/responses": {"input": "Extract: Ada, 36"},
     "/v1/schemas": {"schema": {"type": "array", "items": {"enum": [1, "a"]}, "maxItems": 3}},
+    "/v1/load_lora_adapter": {"lora_name": "ada", "lora_path": "ada"},
+    "/v1/unload_lora_adapter": {"lora_name": "ada"},
     "/tokenize": {"prompt": "Ada"},
     "/detokenize": {"tokens": [65, 66]},
 }

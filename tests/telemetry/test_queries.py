@@ -197,6 +197,6 @@ def test_the_page_for_operators_has_every_reason_of_a_refusal_and_no_other() -> 
 def test_the_page_for_operators_has_every_field_of_a_requests_line(answered: Served) -> None:
     lines = [line for line in answered.log_lines() if line["logger"] == "leapjson.access"]
     seen = {field for line in lines for field in line} - {"time", "level", "logger", "message"}
-    only_at_times = {"trace_id", "span_id", "error", "content", "param"}
+    only_at_times = {"trace_id", "span_id", "adapter", "error", "content", "param"}
     assert seen - documented("Logs") == set()
     assert documented("Logs") - seen <= only_at_times
