@@ -33,8 +33,26 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma2": ("Gemma2Config", GEMMA),
     "gemma3": ("Gemma3TextConfig", GEMMA | {"num_hidden_layers": 6}),
     "gpt-oss": ("GptOssConfig", {"sliding_window": 128, "num_local_experts": 4, "head_dim": 64}),
+    "qwen3.5, states": (
+        "Qwen3_5TextConfig",
+        {
+            "linear_num_key_heads": 8, "linear_num_value_heads": 8,
+            "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+        },
+    ),
+    "falcon-h1, states": (
+        "FalconH1Config", {"mamba_d_ssm": 1024, "mamba_n_heads": 16, "mamba_d_head": 64},
+    ),
+    "deepseek v3, latents": (
+        "DeepseekV3Config",
+        {
+            "num_key_value_heads": 8, "q_lora_rank": 256, "kv_lora_rank": 512,
+            "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "head_dim": 64,
+            "first_k_dense_replace": 4,
+        },
+    ),
     "gpt2, not fused": ("GPT2Config", {"n_embd": 1024, "n_layer": 4, "n_head": 8}),
-}
+}  # fmt: skip
 
 
 def run(record: Record, options: Options) -> None:
