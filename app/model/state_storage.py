@@ -16,13 +16,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from app.core.cache import StateSlots
+from app.core.cache import SLOTS_EACH, StateSlots
 from app.core.errors import UnsupportedModel
 from app.model.kv_storage import LayerShape, zeros
 
-SLOTS_OF_A_SEQUENCE = 4
-"""A sequence that leaps keeps its newest state and some to go back to."""
-_LEAST_SLOTS = 2 + SLOTS_OF_A_SEQUENCE
+_LEAST_SLOTS = 2 + SLOTS_EACH
 """The empty and the spare one, and those of one sequence."""
 _WITHOUT_KEYS = 2048
 """Tokens between checkpoints of a long prompt where no layer has keys to compare their cost with:
@@ -102,8 +100,8 @@ def slots_within(
     """
     size = slot_bytes(states)
     token = sum([shape.token_bytes for shape in keys.values()])
-    held = min(running * SLOTS_OF_A_SEQUENCE, budget // (2 * size) - 2)
-    if held < SLOTS_OF_A_SEQUENCE:
+    held = min(running * SLOTS_EACH, budget // (2 * size) - 2)
+    if held < SLOTS_EACH:
         raise UnsupportedModel(
             f"{budget} bytes of cache have no room for recurrent states beside keys and values: "
             f"those of one sequence take {_LEAST_SLOTS * size}; "

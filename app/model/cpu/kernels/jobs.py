@@ -15,13 +15,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
 
 from app.model.cpu.kernels import team
 from app.model.cpu.kernels.attention import attend_item
 from app.model.cpu.kernels.compiled import address_of, compiled, narrow, widen
-from app.model.cpu.kernels.llvm import I64, VOID, of_integers, pointer
 from app.model.cpu.kernels.panels import WIDTH
 from app.model.cpu.kernels.products import ROWS, multiply_item, round_item, weight_at
 from app.model.cpu.kernels.records import (
@@ -32,6 +29,7 @@ from app.model.cpu.kernels.records import (
     Records,
     at,
     memory,
+    run_item,
     tensor,
 )
 
@@ -41,12 +39,6 @@ _FEW_TOKENS = 8
 
 _f32: Any = np.float32
 _NO_SINKS = np.empty(0, dtype=np.float32)
-
-
-@of_integers(types.void)
-def _run(builder: Any, function: Any, job: Any, item: Any) -> None:
-    kind = ir.FunctionType(VOID, [I64, I64])
-    builder.call(pointer(builder, function, kind), [job, item])
 
 
 @compiled(reassociate=True)
@@ -155,7 +147,7 @@ def help_out(board: team.Board, jobs: Records) -> None:
         left = team.next_item(board)
         if left == 0:
             return
-        _run(jobs[0].run, jobs.ctypes.data, jobs[0].items - left)
+        run_item(jobs[0].run, jobs.ctypes.data, jobs[0].items - left)
         team.done(board)
 
 
@@ -164,7 +156,7 @@ def _share(board: team.Board, jobs: Records, items: int, alone: bool) -> None:
     """Do the job that lies in ``jobs``, with the helpers unless it is too little to share."""
     if alone or items < 2:
         for item in range(items):
-            _run(jobs[0].run, jobs.ctypes.data, item)
+            run_item(jobs[0].run, jobs.ctypes.data, item)
         return
     jobs[0].items = items
     team.publish(board, items)
@@ -172,7 +164,7 @@ def _share(board: team.Board, jobs: Records, items: int, alone: bool) -> None:
         left = team.claim(board)
         if left == 0:
             break
-        _run(jobs[0].run, jobs.ctypes.data, items - left)
+        run_item(jobs[0].run, jobs.ctypes.data, items - left)
         team.done(board)
     team.wait_for(board, items)
 

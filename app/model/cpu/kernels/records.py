@@ -6,11 +6,12 @@ from typing import Any
 
 import numba
 import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numpy.typing import NDArray
 
 from app.model.cpu.kernels.compiled import compiled
-from app.model.cpu.kernels.llvm import I8, of_integers, pointer
+from app.model.cpu.kernels.llvm import I8, I64, VOID, of_integers, pointer
 
 Records = NDArray[Any]
 
@@ -55,6 +56,13 @@ memory: Any = _numba.carray
 @of_integers(types.voidptr)
 def at(builder: Any, address: Any) -> Any:
     return pointer(builder, address, I8)
+
+
+@of_integers(types.void)
+def run_item(builder: Any, function: Any, record: Any, item: Any) -> None:
+    """Call the function at an address, which does an item of what the record there says."""
+    kind = ir.FunctionType(VOID, [I64, I64])
+    builder.call(pointer(builder, function, kind), [record, item])
 
 
 @compiled()

@@ -13,12 +13,10 @@ from typing import Any
 
 import numba
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
 
 from app.model.cpu.kernels import scans
 from app.model.cpu.kernels.compiled import compiled
-from app.model.cpu.kernels.llvm import I8, I64, VOID, of_integers, pointer
+from app.model.cpu.kernels.records import at, memory, run_item
 
 CALL = np.dtype(
     [
@@ -34,20 +32,8 @@ CALL = np.dtype(
 [slots, heads, height, width], and of what is particular to a scan. ``heads`` are shared out."""
 
 _numba: Any = numba
-_memory: Any = _numba.carray
 _f32: Any = np.float32
 _i64: Any = np.int64
-
-
-@of_integers(types.voidptr)
-def _at(builder: Any, address: Any) -> Any:
-    return pointer(builder, address, I8)
-
-
-@of_integers(types.void)
-def _run(builder: Any, function: Any, call: Any, item: Any) -> None:
-    kind = ir.FunctionType(VOID, [I64, I64])
-    builder.call(pointer(builder, function, kind), [call, item])
 
 
 @compiled(parallel=True)
@@ -55,44 +41,44 @@ def share(function: int, call: int, items: int, parallel: bool) -> None:
     """Have the function at an address do all items of a call; ``parallel``: by numba's threads."""
     if parallel:
         for item in numba.prange(items):
-            _run(function, call, item)
+            run_item(function, call, item)
     else:
         for item in range(items):
-            _run(function, call, item)
+            run_item(function, call, item)
 
 
 @compiled()
 def _span(call: Any, item: int) -> Any:
     """What every scan is told of its item: first and last row, slot, saves, and heads."""
     s, chunk = item % call.spans, item // call.spans
-    rows = _memory(_at(call.rows), (call.spans + 1,), _i64)
-    starts = _memory(_at(call.save_starts), (call.spans + 1,), _i64)
+    rows = memory(at(call.rows), (call.spans + 1,), _i64)
+    starts = memory(at(call.save_starts), (call.spans + 1,), _i64)
     saves = starts[call.spans]
     return (
-        rows[s], rows[s + 1], _memory(_at(call.reads), (call.spans,), _i64)[s],
-        _memory(_at(call.save_rows), (saves,), _i64),
-        _memory(_at(call.save_slots), (saves,), _i64), starts[s], starts[s + 1],
+        rows[s], rows[s + 1], memory(at(call.reads), (call.spans,), _i64)[s],
+        memory(at(call.save_rows), (saves,), _i64),
+        memory(at(call.save_slots), (saves,), _i64), starts[s], starts[s + 1],
         call.heads * chunk // call.chunks, call.heads * (chunk + 1) // call.chunks,
     )  # fmt: skip
 
 
 def _delta_rule(number: Any) -> Callable[[int, int], None]:
     def run(call_at: int, item: int) -> None:
-        call = _memory(_at(call_at), (1,), CALL)[0]
+        call = memory(at(call_at), (1,), CALL)[0]
         first, end, read, save_rows, save_slots, save, last, head, end_head = _span(call, item)
         keys = (call.tokens, call.sources, call.width)
         values = (call.tokens, call.heads, call.height)
         by_channel = call.extra >= 2
         scans.delta_item(
-            _memory(_at(call.x), keys, number),
-            _memory(_at(call.a), keys, number),
-            _memory(_at(call.b), values, number),
-            _memory(_at(call.c), (call.tokens, call.heads, call.width if by_channel else 1), _f32),
-            _memory(_at(call.d), (call.tokens, call.heads), _f32),
+            memory(at(call.x), keys, number),
+            memory(at(call.a), keys, number),
+            memory(at(call.b), values, number),
+            memory(at(call.c), (call.tokens, call.heads, call.width if by_channel else 1), _f32),
+            memory(at(call.d), (call.tokens, call.heads), _f32),
             call.extra % 2 == 1,
-            _memory(_at(call.states), (call.slots, call.heads, call.height, call.width), _f32),
+            memory(at(call.states), (call.slots, call.heads, call.height, call.width), _f32),
             first, end, read, save_rows, save_slots, save, last, head, end_head,
-            _memory(_at(call.out), values, number),
+            memory(at(call.out), values, number),
         )  # fmt: skip
 
     return run
@@ -100,20 +86,20 @@ def _delta_rule(number: Any) -> Callable[[int, int], None]:
 
 def _mamba2(number: Any) -> Callable[[int, int], None]:
     def run(call_at: int, item: int) -> None:
-        call = _memory(_at(call_at), (1,), CALL)[0]
+        call = memory(at(call_at), (1,), CALL)[0]
         first, end, read, save_rows, save_slots, save, last, head, end_head = _span(call, item)
         values = (call.tokens, call.heads, call.height)
         groups = (call.tokens, call.sources, call.width)
         scans.mamba2_item(
-            _memory(_at(call.x), values, number),
-            _memory(_at(call.a), (call.tokens, call.heads), _f32),
-            _memory(_at(call.b), (call.heads,), _f32),
-            _memory(_at(call.c), groups, number),
-            _memory(_at(call.d), groups, number),
-            _memory(_at(call.extra), (call.heads,), _f32),
-            _memory(_at(call.states), (call.slots, call.heads, call.height, call.width), _f32),
+            memory(at(call.x), values, number),
+            memory(at(call.a), (call.tokens, call.heads), _f32),
+            memory(at(call.b), (call.heads,), _f32),
+            memory(at(call.c), groups, number),
+            memory(at(call.d), groups, number),
+            memory(at(call.extra), (call.heads,), _f32),
+            memory(at(call.states), (call.slots, call.heads, call.height, call.width), _f32),
             first, end, read, save_rows, save_slots, save, last, head, end_head,
-            _memory(_at(call.out), values, _f32),
+            memory(at(call.out), values, _f32),
         )  # fmt: skip
 
     return run
@@ -121,17 +107,17 @@ def _mamba2(number: Any) -> Callable[[int, int], None]:
 
 def _mamba1(number: Any) -> Callable[[int, int], None]:
     def run(call_at: int, item: int) -> None:
-        call = _memory(_at(call_at), (1,), CALL)[0]
+        call = memory(at(call_at), (1,), CALL)[0]
         first, end, read, save_rows, save_slots, save, last, head, end_head = _span(call, item)
         scans.mamba1_item(
-            _memory(_at(call.x), (call.tokens, call.heads), number),
-            _memory(_at(call.a), (call.tokens, call.heads), _f32),
-            _memory(_at(call.b), (call.heads, call.width), _f32),
-            _memory(_at(call.c), (call.tokens, call.width), number),
-            _memory(_at(call.d), (call.tokens, call.width), number),
-            _memory(_at(call.states), (call.slots, call.heads, call.width), _f32),
+            memory(at(call.x), (call.tokens, call.heads), number),
+            memory(at(call.a), (call.tokens, call.heads), _f32),
+            memory(at(call.b), (call.heads, call.width), _f32),
+            memory(at(call.c), (call.tokens, call.width), number),
+            memory(at(call.d), (call.tokens, call.width), number),
+            memory(at(call.states), (call.slots, call.heads, call.width), _f32),
             first, end, read, save_rows, save_slots, save, last, head, end_head,
-            _memory(_at(call.out), (call.tokens, call.heads), _f32),
+            memory(at(call.out), (call.tokens, call.heads), _f32),
         )  # fmt: skip
 
     return run
@@ -139,16 +125,16 @@ def _mamba1(number: Any) -> Callable[[int, int], None]:
 
 def _convolve(number: Any) -> Callable[[int, int], None]:
     def run(call_at: int, item: int) -> None:
-        call = _memory(_at(call_at), (1,), CALL)[0]
+        call = memory(at(call_at), (1,), CALL)[0]
         first, end, read, save_rows, save_slots, save, last, head, end_head = _span(call, item)
         scans.convolve_item(
-            _memory(_at(call.x), (call.tokens, call.heads), number),
-            _memory(_at(call.a), (call.height + 1, call.heads), _f32),
-            _memory(_at(call.b), (call.heads,), _f32),
+            memory(at(call.x), (call.tokens, call.heads), number),
+            memory(at(call.a), (call.height + 1, call.heads), _f32),
+            memory(at(call.b), (call.heads,), _f32),
             call.extra == 1,
-            _memory(_at(call.states), (call.slots, call.height, call.heads), number),
+            memory(at(call.states), (call.slots, call.height, call.heads), number),
             first, end, read, save_rows, save_slots, save, last, head, end_head,
-            _memory(_at(call.out), (call.tokens, call.heads), number),
+            memory(at(call.out), (call.tokens, call.heads), number),
         )  # fmt: skip
 
     return run
