@@ -19,7 +19,7 @@ def weights_identity(model: str) -> str:
     """
     place = Path(model)
     if not place.exists():
-        from app.model.loading import read_config
+        from app.model.checkpoints.loading import read_config
 
         return str(getattr(read_config(model), "_commit_hash", None))
     digest = blake2b(digest_size=16)

@@ -52,11 +52,11 @@ from app.http.chat.wire import ChatCompletionRequest
 from app.http.config import ApiConfig
 from app.http.models import ServedModel
 from app.model import kv_storage
+from app.model.checkpoints.loading import eos_token_ids
 from app.model.composition import load_runner
 from app.model.config import DTypeName, ModelConfig, QuantizeName
 from app.model.cpu.sampling import CpuSampler
 from app.model.inputs import lay_out
-from app.model.loading import eos_token_ids
 from app.server.interpreter import OVERLAPPED_SECONDS, SERIAL_SECONDS, settle_collector
 from app.serving.admission import Admission
 from app.serving.generation import Generation

@@ -14,7 +14,9 @@ import torch
 
 from app.core.errors import DeviceFailed, UnsupportedModel
 from app.model.adapters.loading import make_slots
-from app.model.architecture import position_limit
+from app.model.checkpoints.loading import read_config
+from app.model.checkpoints.stored_quantization import require_no_growth, weight_bytes
+from app.model.checkpoints.stored_weights import run_as_stored, stored_parameters
 from app.model.config import ModelConfig
 from app.model.cpu.cores import granted_cores
 from app.model.cpu.sampling import CpuSampler
@@ -30,21 +32,19 @@ from app.model.device import (
 from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
 from app.model.kv_storage import CacheUse, allocate, allocate_groups, groups_within
+from app.model.layers.architecture import position_limit
+from app.model.layers.quantized import require_quantizable
 from app.model.loaded import LoadedModel, load
-from app.model.loading import read_config
 from app.model.parallel.crew import Crew, Job
 from app.model.parallel.group import Group
 from app.model.parallel.joining import check_sharing, join
 from app.model.parallel.steps import Follower, Leader
 from app.model.preparation import prepare
-from app.model.quantized import require_quantizable
 from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
 from app.model.runner import RunnerDescription, TorchRunner
 from app.model.sampling import Sampler
 from app.model.self_check import CHECKED_SLOTS
 from app.model.state_storage import StateStorage, allocate_states, slots_within
-from app.model.stored_quantization import require_no_growth, weight_bytes
-from app.model.stored_weights import run_as_stored, stored_parameters
 
 if TYPE_CHECKING:
     from app.model.cuda.compilations import KernelCompilations

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from app.model.attention import AttentionRoute, LayerAttention
 from app.model.inputs import Ints, StepArrays
-from app.model.model_call import logits_of
-from app.model.recurrent import RecurrentRoute, StepScan
+from app.model.layers.attention import AttentionRoute, LayerAttention
+from app.model.layers.model_call import logits_of
+from app.model.layers.recurrent import RecurrentRoute, StepScan
 
 
 class StepAttention(LayerAttention, Protocol):

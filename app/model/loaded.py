@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import PreTrainedModel
 
-from app.model.attention import AttentionRoute, probe_layers
+from app.model.checkpoints.loading import load_model
 from app.model.config import ModelConfig
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.scan import CpuScan
 from app.model.forward import RaggedForward, StepStates
 from app.model.kv_storage import KvStorage, LayerShape
-from app.model.latent import keep_latents
-from app.model.loading import load_model
-from app.model.own_attention import route_own_attention
+from app.model.layers.attention import AttentionRoute, probe_layers
+from app.model.layers.latent import keep_latents
+from app.model.layers.own_attention import route_own_attention
+from app.model.layers.recurrent import RecurrentRoute
+from app.model.layers.sparse import run_densely
 from app.model.parallel.group import Group
-from app.model.recurrent import RecurrentRoute
-from app.model.sparse import run_densely
 from app.model.state_storage import StateStorage
 
 if TYPE_CHECKING:

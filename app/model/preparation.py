@@ -18,14 +18,14 @@ from app.model.cpu.layers import can_fuse, fuse, require_invariance
 from app.model.cpu.packed_linear import can_pack, pack_linears
 from app.model.inputs import lay_out
 from app.model.kv_storage import allocate
-from app.model.loaded import LoadedModel
-from app.model.quantized import (
+from app.model.layers.quantized import (
     ROUNDING,
     check_rounding,
     is_quantized,
     kinds_of,
     quantize_linears,
 )
+from app.model.loaded import LoadedModel
 from app.model.self_check import (
     CHECKED_SLOTS,
     CheckCase,

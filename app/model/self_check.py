@@ -24,7 +24,7 @@ from app.core.errors import UnsupportedModel
 from app.core.step import LogitsRow, Span, StepPlan
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
-from app.model.model_call import logits_of, takes_positions
+from app.model.layers.model_call import logits_of, takes_positions
 
 _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
 """Largest relative error of a row of logits; rounding alone stays well below."""

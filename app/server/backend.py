@@ -64,10 +64,10 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
     # Imported here: whoever assembles a server around another backend needs no torch.
     from app.constraint import Compiler, everyday_schema
     from app.engine import Engine as RealEngine
+    from app.model.checkpoints.gguf.file import file_on_disk
+    from app.model.checkpoints.loading import eos_token_ids
     from app.model.composition import load_runner
     from app.model.device import choose_device, spare_tokens
-    from app.model.gguf.file import file_on_disk
-    from app.model.loading import eos_token_ids
     from app.text import HfTokenizer
     from app.text import Vocabulary as RealVocabulary
 

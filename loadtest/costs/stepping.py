@@ -10,9 +10,9 @@ from pathlib import Path
 from app.core.events import StepStats, TokenChunk
 from app.core.request import EngineRequest
 from app.engine import Engine, EngineConfig
+from app.model.checkpoints.loading import eos_token_ids
 from app.model.composition import load_runner
 from app.model.config import ModelConfig
-from app.model.loading import eos_token_ids
 from app.text import HfTokenizer, Vocabulary
 from loadtest.profile_step import WatchedRunner
 

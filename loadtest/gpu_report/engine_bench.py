@@ -18,7 +18,7 @@ from app.core.events import StepStats
 from app.core.request import EngineRequest, SamplingParams
 from app.core.specs import JsonSchema
 from app.engine import Engine, EngineConfig
-from app.model.loading import eos_token_ids
+from app.model.checkpoints.loading import eos_token_ids
 from app.model.runner import TorchRunner
 from app.server.interpreter import settle_collector
 from app.text import HfTokenizer, Vocabulary

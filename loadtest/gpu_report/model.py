@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from app.core.step import Draw, LogitsRow, PendingDraws, Runner, Span, StepPlan
-from app.model.attention import AttentionRoute, probe_layers
+from app.model.checkpoints.loading import load_model
 from app.model.composition import load_runner
 from app.model.config import ModelConfig
 from app.model.cuda import graphs
@@ -26,7 +26,7 @@ from app.model.cuda.sampling import DeviceSampler
 from app.model.device import spare_tokens
 from app.model.forward import RaggedForward
 from app.model.kv_storage import KvStorage, allocate
-from app.model.loading import load_model
+from app.model.layers.attention import AttentionRoute, probe_layers
 from app.model.runner import RunnerDescription, TorchRunner
 from app.model.self_check import check_ragged_step, make_case, whole_logits
 from loadtest.gpu_report.device import device_of, event, kernels_loaded

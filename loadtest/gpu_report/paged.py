@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from app.core.step import LogitsRow, Span, StepPlan
-from app.model.attention import AttentionOptions
 from app.model.cuda.attention import TritonAttention
 from app.model.cuda.tiles import Device
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate
+from app.model.layers.attention import AttentionOptions
 
 BLOCK_SIZE = 16
 MOST_CONTEXT = 131_072

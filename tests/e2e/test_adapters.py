@@ -14,9 +14,9 @@ import torch
 
 from app.demo import MODEL_PATH
 from app.engine import Engine, EngineConfig
+from app.model.checkpoints.loading import load_model
 from app.model.composition import load_runner
 from app.model.config import AdaptersConfig, ModelConfig
-from app.model.loading import load_model
 from loadtest.server import Server, running_server
 from tests.e2e.test_exactness import SHAPE, EagerModel, random_requests
 from tests.engine.harness import TOKENIZER, VOCABULARY, answers_of

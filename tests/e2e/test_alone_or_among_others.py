@@ -16,9 +16,9 @@ from app.constraint import Compiler, JsonSchema
 from app.core.request import EngineRequest, SamplingParams
 from app.demo import MODEL_PATH
 from app.engine import Engine
+from app.model.checkpoints.loading import eos_token_ids
 from app.model.composition import load_runner
 from app.model.config import ModelConfig
-from app.model.loading import eos_token_ids
 from app.text import HfTokenizer, Vocabulary
 from tests.engine.harness import Answer, answer_of, answers_of
 from tools.demo_model.corpus import Example, Kind, examples

@@ -13,7 +13,7 @@ from app.model.config import ModelConfig
 from loadtest.gpu_estimate import FUSED, LOADS, Code, Load, Machine, estimate, floor, main
 from loadtest.gpu_report.model import interpreted_runner
 from loadtest.gpu_report.shapes import LLAMA_8B, TINY
-from tests.model.test_cuda_launches import Launches
+from tests.model.cuda.test_launches import Launches
 
 ONE_ANSWER, CONSTRAINED, MANY = LOADS[0], LOADS[2], LOADS[3]
 EXACT = Machine(

@@ -19,14 +19,14 @@ from triton.compiler.compiler import make_backend
 from triton.runtime.jit import create_function_from_signature
 
 from app.core.step import Span, StepPlan
-from app.model.attention import AttentionOptions
 from app.model.cuda import attention as attention_module
 from app.model.cuda import step_buffers
 from app.model.cuda.attention import TritonAttention, heads_of
 from app.model.cuda.tiles import Device, long_tile, short_tile
 from app.model.inputs import lay_out
 from app.model.kv_storage import CacheGroup, KvStorage, LayerShape
-from app.model.latent import LatentHeads
+from app.model.layers.attention import AttentionOptions
+from app.model.layers.latent import LatentHeads
 
 GPUS = {
     80: Device(108, 163 << 10, 8),

@@ -19,7 +19,7 @@ from app.model.cuda.kernels import scans
 from app.model.inputs import lay_out
 from app.model.state_storage import StateShape, allocate_states
 from tests.model.compile_kernels import Compiles
-from tests.model.test_cuda_scan import device_scan
+from tests.model.cuda.test_scan import device_scan
 
 BF16 = torch.bfloat16
 ROWS = 3

@@ -11,13 +11,13 @@ import transformers
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-from app.model.attention import AttentionOptions, AttentionRoute, probe_layers
 from app.model.cpu.attention import CpuAttention
 from app.model.cuda.attention import TritonAttention
 from app.model.cuda.layers import fuse
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays
 from app.model.kv_storage import KvStorage, allocate
+from app.model.layers.attention import AttentionOptions, AttentionRoute, probe_layers
 from tests.model.interpreter import hasten
 from tests.model.tiny import VOCAB, varied_model
 

@@ -15,9 +15,9 @@ from app.core.errors import InvalidAdapter, UnsupportedModel
 from app.model.adapters.loading import make_slots
 from app.model.adapters.peft import CONFIG, WEIGHTS, read_adapter
 from app.model.adapters.slots import AdapterSlots
-from app.model.attention import AttentionRoute
 from app.model.composition import load_runner
 from app.model.config import AdaptersConfig
+from app.model.layers.attention import AttentionRoute
 from tests.model.peft_files import ATTENTION, save_adapter
 from tests.model.tiny import eager_model, runner_config, save_config
 

@@ -13,16 +13,16 @@ from transformers import PreTrainedModel
 
 from app.core.step import Draw, StepResult
 from app.model import composition, preparation
-from app.model.attention import AttentionRoute, probe_layers
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.sampling import CpuSampler
 from app.model.cuda.memory import MemoryBudget
 from app.model.forward import RaggedForward, StepAttention
 from app.model.inputs import lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate, allocate_groups
+from app.model.layers.attention import AttentionRoute, probe_layers
 from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
 from app.model.sampling import Sampler
-from tests.model.test_cuda_memory import FakeDevice
+from tests.model.cuda.test_memory import FakeDevice
 from tests.model.tiny import VOCAB, eager_model, save_config, tiny_runner
 
 if TYPE_CHECKING:

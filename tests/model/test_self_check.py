@@ -12,12 +12,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
-from app.model.attention import AttentionOptions, AttentionRoute, probe_layers
 from app.model.composition import load_runner
 from app.model.cpu.attention import CpuAttention
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays
 from app.model.kv_storage import allocate
+from app.model.layers.attention import AttentionOptions, AttentionRoute, probe_layers
 from app.model.self_check import (
     check_invariance,
     check_ragged_step,

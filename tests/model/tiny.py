@@ -17,11 +17,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from app.core.step import LogitsRow, Span, StepPlan
+from app.model.checkpoints.loading import load_model
 from app.model.composition import load_runner
 from app.model.config import ModelConfig
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
-from app.model.loading import load_model
 from app.model.runner import TorchRunner
 
 VOCAB = 96

@@ -12,12 +12,12 @@ from tokenizers import pre_tokenizers
 
 from app.core.errors import UnsupportedModel
 from app.core.model_name import reads_gguf
-from app.model.gguf.file import file_on_disk
+from app.model.checkpoints.gguf.file import file_on_disk
 from app.server.backend import load_backend
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
 from app.weights import weights_identity
-from tests.model.gguf.files import Kind, all_as, tiny_model, write_gguf
+from tests.model.checkpoints.gguf.files import Kind, all_as, tiny_model, write_gguf
 
 pytestmark = pytest.mark.skipif(not reads_gguf(), reason="needs a recent transformers")
 

@@ -10,8 +10,8 @@ from transformers import PreTrainedModel
 from app.core.errors import InvalidAdapter, UnsupportedModel
 from app.model.adapters.slots import AdapterSlots
 from app.model.adapters.targets import Bank, Target
-from app.model.attention import AttentionRoute
 from app.model.config import AdaptersConfig, ModelConfig
+from app.model.layers.attention import AttentionRoute
 
 _log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from app.model.adapters.targets import (
     find_targets,
     rows_seen,
 )
-from app.model.attention import AttentionRoute
+from app.model.layers.attention import AttentionRoute
 
 _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.01, torch.bfloat16: 0.05}
 """Largest relative error of what a bank adds to a row."""

@@ -16,8 +16,8 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from app.model.adapters.peft import Pair
-from app.model.attention import AttentionRoute
-from app.model.latent import LatentProjection
+from app.model.layers.attention import AttentionRoute
+from app.model.layers.latent import LatentProjection
 
 Product = Callable[[Tensor], Tensor]
 """[T, K] -> [T, N]."""

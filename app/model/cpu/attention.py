@@ -20,13 +20,13 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from app.model.adapters.rows import AdapterRows, adapter_rows
-from app.model.attention import AttentionOptions
 from app.model.cpu.kernels import attention as kernels
 from app.model.cpu.kernels.compiled import as_numpy, spreading
 from app.model.cpu.latent import attend_absorbed, attend_expanded, is_better_expanded
 from app.model.inputs import Ints, SpanLayout, StepArrays
 from app.model.kv_storage import KvStorage
-from app.model.latent import LatentHeads
+from app.model.layers.attention import AttentionOptions
+from app.model.layers.latent import LatentHeads
 
 _SHORT_TOKENS = 16
 """The most that a short span has."""

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from app.model.attention import AttentionOptions
-from app.model.latent import LatentHeads
+from app.model.layers.attention import AttentionOptions
+from app.model.layers.latent import LatentHeads
 
 Attend = Callable[[Tensor, Tensor, Tensor, AttentionOptions], Tensor]
 """Query [h, q, D], key and value [Hk, 1, L, D] -> [q, h, D]."""

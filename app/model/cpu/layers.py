@@ -18,7 +18,6 @@ from transformers import PreTrainedModel
 from transformers.activations import SiLUActivation
 
 from app.core.errors import UnsupportedModel
-from app.model.attention import AttentionRoute
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.kernels import jobs, panels, quantized_products, records, team
 from app.model.cpu.packed_linear import replace_modules
@@ -26,7 +25,8 @@ from app.model.cpu.weights import Linear, PanelWeights, has_panels, kind_of
 from app.model.device import cpu_has_amx
 from app.model.inputs import Ints
 from app.model.kv_storage import KvStorage
-from app.model.quantized import is_quantized
+from app.model.layers.attention import AttentionRoute
+from app.model.layers.quantized import is_quantized
 
 _KNOWN = {"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer"}
 """All are: RMSNorm, attention with RoPE, RMSNorm, SwiGLU; Qwen 3 norms heads too."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from app.model.architecture import is_plain_linear
+from app.model.layers.architecture import is_plain_linear
 
 
 def replace_modules(

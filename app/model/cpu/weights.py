@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from app.model.architecture import is_plain_linear
+from app.model.checkpoints.stored_quantization import weight_bytes
 from app.model.cpu.kernels import (
     panels,
     products,
@@ -23,9 +23,9 @@ from app.model.cpu.kernels import (
 from app.model.cpu.kernels.quantized_panels import PanelKind
 from app.model.cpu.kernels.rounded_rows import ROUNDED_BYTES
 from app.model.cpu.packed_linear import PackedLinear
-from app.model.quantized import QuantizedLinear
-from app.model.quantized_embedding import QuantizedEmbedding
-from app.model.stored_quantization import weight_bytes
+from app.model.layers.architecture import is_plain_linear
+from app.model.layers.quantized import QuantizedLinear
+from app.model.layers.quantized_embedding import QuantizedEmbedding
 
 Linear = nn.Linear | QuantizedLinear
 

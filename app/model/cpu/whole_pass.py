@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from app.model.attention import AttentionRoute
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.kernels import jobs
 from app.model.cpu.kernels.compiled import as_numpy
 from app.model.cpu.layers import CpuTeam, FusedLayer, Workspace
+from app.model.layers.attention import AttentionRoute
 
 _KNOWN = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 """All are: embedding, layers, RMSNorm of the rows wanted, output layer; RoPE by position alone."""

@@ -17,7 +17,6 @@ from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
 from app.core.errors import UnsupportedModel
-from app.model.attention import AttentionOptions
 from app.model.cuda.kernels.attention import (
     merge_chunks,
     paged_attention,
@@ -43,6 +42,7 @@ from app.model.cuda.tiles import (
 from app.model.cuda.work import Kind, SpanNumbers, Work, list_work, most_chunks
 from app.model.inputs import StepArrays
 from app.model.kv_storage import KvStorage, LayerShape
+from app.model.layers.attention import AttentionOptions
 
 _SHORT_PROGRAMS = 4
 """For each multiprocessor: two or more fit at a time, the others even out what takes longer."""

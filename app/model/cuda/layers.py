@@ -23,8 +23,6 @@ from transformers.activations import GELUTanh, SiLUActivation
 
 from app.core.errors import UnsupportedModel
 from app.model.adapters.slots import AdapterSlots
-from app.model.architecture import is_plain_linear
-from app.model.attention import AttentionRoute
 from app.model.cuda.kernels import product as invariant
 from app.model.cuda.kernels.elementwise import (
     Norm,
@@ -33,6 +31,8 @@ from app.model.cuda.kernels.elementwise import (
     rms_norm,
     rotate_and_store,
 )
+from app.model.layers.architecture import is_plain_linear
+from app.model.layers.attention import AttentionRoute
 
 KNOWN_LAYERS = ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "Gemma2", "Gemma3")
 """All are: norm, attention with RoPE, norm, gated MLP; Qwen 3 and Gemma 3 norm heads too, Gemma 2

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from app.core.step import StepPlan
-from app.model.attention import AttentionOptions
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage
+from app.model.layers.attention import AttentionOptions
 from loadtest.gpu_report.device import device_of, kernels_loaded, release
 from loadtest.gpu_report.options import Options
 from loadtest.gpu_report.paged import (

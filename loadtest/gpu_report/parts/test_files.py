@@ -31,7 +31,7 @@ def run(record: Record, options: Options) -> None:
         record.left_out("all tests", "pytest is not here")
         return
     files = [
-        str(file.relative_to(ROOT)) for file in sorted(ROOT.glob("tests/model/test_cuda_*.py"))
+        str(file.relative_to(ROOT)) for file in sorted(ROOT.glob("tests/model/cuda/test_*.py"))
     ]
     groups = {"all": files} if options.tiny else {Path(file).stem: [file] for file in files}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(_AT_ONCE) as pool:

@@ -15,9 +15,9 @@ from app.constraint import Choice, Compiler, JsonObject, JsonSchema, Regex
 from app.constraint.constraint import CompiledConstraint
 from app.core.errors import DeviceFailed
 from app.engine import Engine, EngineConfig
-from app.model.architecture import layer_count
+from app.model.checkpoints.loading import read_config
 from app.model.composition import load_runner
-from app.model.loading import read_config
+from app.model.layers.architecture import layer_count
 from app.model.runner import TorchRunner
 from tests.e2e.schemas import random_schema
 from tests.e2e.test_exactness import random_requests

@@ -22,7 +22,7 @@ from app.core.errors import UnsupportedModel
 from app.core.step import LogitsRow, Span, StepPlan
 from app.model.composition import load_runner
 from app.model.inputs import lay_out
-from app.model.model_call import logits_of
+from app.model.layers.model_call import logits_of
 from app.model.runner import TorchRunner
 from app.model.self_check import worst_error
 from tests.model.reach.small import PLAIN_TOKENS, small_config

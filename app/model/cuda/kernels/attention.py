@@ -20,10 +20,10 @@ memory, so one launch serves every step, and a CUDA graph may replay it. The key
 worked through at absolute multiples of ``TILE_KEYS``, so a row's sums do not depend on the rows
 beside it.
 
-Where latents are kept (``LATENT``, see ``app.model.latent``), ``keys`` alone is read: a value is
-the first VALUE_DIM dimensions of its key, and scores are the sum of two products, of those and of
-the KEY_DIM - VALUE_DIM behind them (KEY_PAD wide). All query heads share the one key head; they
-are worked through GROUP at a time, and KV_HEADS says how many times.
+Where latents are kept (``LATENT``, see ``app.model.layers.latent``), ``keys`` alone is read: a
+value is the first VALUE_DIM dimensions of its key, and scores are the sum of two products, of those
+and of the KEY_DIM - VALUE_DIM behind them (KEY_PAD wide). All query heads share the one key head;
+they are worked through GROUP at a time, and KV_HEADS says how many times.
 
 Integers that vary from step to step or from model to model are ``do_not_specialize``: Triton would
 compile a variant where one happens to be 1, or a multiple of 16. Pointers have to be aligned to 16

@@ -1,0 +1,131 @@
+"""A model put together from weights that are partly quantised, each as it was stored.
+
+transformers makes the modules, reads the other weights and what is computed from a configuration
+(tables of positions, scales of embeddings); modules whose weights are stored are exchanged while
+all of them are empty, by the door that its own quantisers use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.quantizers.auto import (
+    AUTO_QUANTIZATION_CONFIG_MAPPING,
+    register_quantization_config,
+    register_quantizer,
+)
+from transformers.quantizers.base import HfQuantizer
+from transformers.utils.quantization_config import QuantizationConfigMixin
+
+from app.core.errors import UnsupportedModel
+from app.model.cpu.kernels.quantized_panels import QuantizedWeight
+from app.model.layers.quantized import QuantizedLinear
+from app.model.layers.quantized_embedding import QuantizedEmbedding
+
+_METHOD = "leapjson-stored"
+
+
+def assemble(
+    config: PretrainedConfig,
+    stored: Mapping[str, QuantizedWeight],
+    dtype: torch.dtype,
+    *,
+    folder: str | None = None,
+    plain: Mapping[str, Tensor] | None = None,
+) -> PreTrainedModel:
+    """The model on the CPU; ``stored`` are weights by the names of their modules.
+
+    All others come from ``folder``'s safetensors or are ``plain``, by the names of parameters.
+    Raises ``UnsupportedModel`` where one is missing, or stored for a module that is neither a
+    linear layer nor an embedding of its shape.
+    """
+    _register()
+    kind: Any = type(empty_model(config, dtype))
+    model, report = kind.from_pretrained(
+        folder,
+        config=config,
+        state_dict=None if plain is None else dict(plain),
+        quantization_config=_Stored(stored),
+        dtype=dtype,
+        use_safetensors=True,
+        attn_implementation="eager",
+        output_loading_info=True,
+    )
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise UnsupportedModel(
+            f"{len(missing)} weights of {kind.__name__} are missing, {missing[0]} among them"
+        )
+    del model.config.quantization_config  # it holds the weights
+    whole: PreTrainedModel = model
+    return whole
+
+
+def empty_model(config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """Modules without memory, for their names and kinds."""
+    with torch.device("meta"):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(
+            config, dtype=dtype, attn_implementation="eager", trust_remote_code=False
+        )
+    return model
+
+
+class _Stored(QuantizationConfigMixin):
+    def __init__(self, weights: Mapping[str, QuantizedWeight]) -> None:
+        self.quant_method: Any = _METHOD
+        self.weights = weights
+
+    def __deepcopy__(self, _: Any) -> _Stored:
+        return self  # configurations are copied as they are passed on; weights are not to be
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"quant_method": self.quant_method}
+
+
+class _Exchange(HfQuantizer):
+    requires_calibration = False
+
+    def _process_model_before_weight_loading(self, model: Any, **_: Any) -> Any:
+        model._keys_to_ignore_on_load_unexpected |= {r"\.(qweight|qzeros|scales|g_idx)$"}
+        stored: Any = self.quantization_config
+        for name, weight in stored.weights.items():
+            try:
+                module = model.get_submodule(name)
+            except AttributeError as error:
+                raise UnsupportedModel(f"this model has no {name}, which is quantised") from error
+            model.set_submodule(name, _holding(weight, name, module))
+        return model
+
+    def is_serializable(self, *_: Any, **__: Any) -> bool:
+        return False
+
+    @property
+    def is_trainable(self) -> bool:
+        return False
+
+
+def _holding(weight: QuantizedWeight, name: str, module: Any) -> nn.Module:
+    shape = (weight.outputs, weight.inputs)
+    made: nn.Module | None = None
+    if type(module) is nn.Linear:
+        made = QuantizedLinear(weight, module.bias)
+    elif isinstance(module, nn.Embedding):
+        made = QuantizedEmbedding.in_place_of(module, weight)
+    if made is None:
+        raise UnsupportedModel(
+            f"{name} is quantised and a {type(module).__name__}: linear layers and embeddings alone"
+            " are served from quantised weights"
+        )
+    if tuple(module.weight.shape) != shape:
+        raise UnsupportedModel(f"{name} is {shape}, not {tuple(module.weight.shape)}")
+    return made
+
+
+def _register() -> None:
+    if _METHOD not in AUTO_QUANTIZATION_CONFIG_MAPPING:
+        register_quantization_config(_METHOD)(_Stored)
+        register_quantizer(_METHOD)(_Exchange)

@@ -1,0 +1,228 @@
+"""Loading a causal language model: from a folder, from the Hub, or made up from a configuration."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    GenerationConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+)
+from transformers.distributed.configuration_utils import DistributedConfig
+from transformers.utils import logging as transformers_logging
+from transformers.utils.import_utils import is_accelerate_available
+
+from app.core.errors import UnsupportedModel
+from app.core.model_name import is_gguf
+from app.model.checkpoints import gptq_awq
+from app.model.checkpoints.assembly import assemble
+from app.model.checkpoints.gguf.configuration import configuration
+from app.model.checkpoints.gguf.file import open_gguf
+from app.model.checkpoints.gguf.loading import load_gguf
+from app.model.checkpoints.language_part import (
+    auto_class,
+    keep_language_part,
+    language_config,
+    names_of_language_part,
+)
+from app.model.checkpoints.stored_quantization import (
+    loading_options,
+    require_as_stored,
+    stored_quantization,
+)
+from app.model.config import ModelConfig
+from app.model.device import warn_of_overflow
+from app.model.layers.architecture import check_config, remove_batch_effects
+from app.model.parallel.group import Group
+from app.model.parallel.shares import share
+
+_log = logging.getLogger(__name__)
+
+_RANDOM_SEED = 0
+_LOAD_ERRORS = (OSError, ValueError, ImportError, KeyError, RuntimeError)
+
+
+def load_model(
+    config: ModelConfig, device: torch.device, dtype: torch.dtype, group: Group | None = None
+) -> PreTrainedModel:
+    """Read or make up the weights and put the model on ``device``, ready for inference.
+
+    Reads safetensors and GGUF and never runs code that comes with a model. Host memory: on the CPU
+    the weights are pages of their files where they are stored in ``dtype``, else one copy of them;
+    on a GPU they go to the device one by one (see ``_placement``). Raises ``UnsupportedModel`` for
+    what cannot be loaded, lacks weights or cannot be served exactly.
+
+    With a ``group`` it is this rank's share of the model. On a GPU stored weights are read for it
+    alone; weights that are made up are made whole first.
+    """
+    whole = read_config(config.model)
+    settings = language_config(whole)
+    check_config(settings)
+    warn_of_overflow(dtype, made_in=settings.get_text_config().dtype)
+    try:
+        if config.random_weights:
+            model = _with_random_weights(settings, dtype, device)
+        elif is_gguf(config.model):
+            with _quietly():
+                file = open_gguf(config.model)
+                model = load_gguf(file, settings, dtype, dequantize=config.dequantize)
+        elif device.type == "cpu" and not config.dequantize and _is_packed(settings):
+            model = _with_packed_weights(config.model, settings, dtype)
+        else:
+            options = loading_options(settings, device, dequantize=config.dequantize)
+            if renamed := names_of_language_part(settings, whole):
+                options = {**options, "key_mapping": renamed}
+            placement = _placement(device, group)
+            model = _with_stored_weights(config.model, settings, dtype, {**placement, **options})
+            if stored_quantization(settings) is not None and not config.dequantize:
+                require_as_stored(model)
+    except torch.OutOfMemoryError as error:
+        raise UnsupportedModel(
+            f"the weights of {config.model} do not fit in the memory of the GPU: {error}"
+        ) from error
+    except _LOAD_ERRORS as error:
+        raise UnsupportedModel(f"cannot load {config.model}: {error}") from error
+    model.requires_grad_(False).eval()
+    remove_batch_effects(model, config.max_model_len)
+    keep_language_part(model)
+    if group is not None:
+        share(model, group)
+    if model.device != device:  # some quantised models refuse to be moved, even to where they are
+        model.to(device)  # type: ignore[arg-type]
+    return model
+
+
+def read_config(model: str) -> PretrainedConfig:
+    """The model's ``config.json``, or what a GGUF file says.
+
+    Raises ``UnsupportedModel`` where there is none to use.
+    """
+    if is_gguf(model):
+        return configuration(open_gguf(model))
+    try:
+        config: PretrainedConfig = AutoConfig.from_pretrained(model, trust_remote_code=False)
+    except _LOAD_ERRORS as error:
+        raise UnsupportedModel(f"cannot read the configuration of {model}: {error}") from error
+    return config
+
+
+def eos_token_ids(model: str) -> frozenset[int]:
+    """Token ids that end an answer, from ``generation_config.json``, else ``config.json``.
+
+    Of a GGUF file from its metadata.
+    """
+    if is_gguf(model):
+        return open_gguf(model).eos_token_ids()
+    try:
+        ids = GenerationConfig.from_pretrained(model).eos_token_id
+    except OSError:
+        ids = None
+    if ids is None:
+        ids = getattr(read_config(model).get_text_config(), "eos_token_id", None)
+    if ids is None:
+        return frozenset()
+    return frozenset([ids] if isinstance(ids, int) else ids)
+
+
+def _with_stored_weights(
+    model: str,
+    settings: PretrainedConfig,
+    dtype: torch.dtype,
+    options: Mapping[str, Any],
+) -> PreTrainedModel:
+    loaded: PreTrainedModel
+    with _quietly():
+        loaded, report = auto_class(settings).from_pretrained(
+            model,
+            config=settings,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            attn_implementation="eager",
+            output_loading_info=True,
+            **options,
+        )
+    missing = sorted(report["missing_keys"])
+    if missing:
+        # transformers fills such weights with noise and only logs it.
+        raise UnsupportedModel(
+            f"{model} lacks {len(missing)} weights of its architecture, {missing[0]} among them"
+        )
+    return loaded
+
+
+def _is_packed(settings: PretrainedConfig) -> bool:
+    """Whether the weights are in a format that we have loops for, and transformers has none."""
+    stored = stored_quantization(settings)
+    return stored is not None and stored["quant_method"] in gptq_awq.METHODS
+
+
+def _with_packed_weights(
+    model: str, settings: PretrainedConfig, dtype: torch.dtype
+) -> PreTrainedModel:
+    stored = stored_quantization(settings)
+    assert stored is not None
+    weights = gptq_awq.read_weights(model, gptq_awq.layout_of(stored))
+    plain = copy.deepcopy(settings)
+    del plain.quantization_config  # transformers would look for the library that wrote it
+    with _quietly():
+        return assemble(plain, weights, dtype, folder=model)
+
+
+def _placement(device: torch.device, group: Group | None) -> dict[str, Any]:
+    """What tells transformers to read each weight to ``device``, a few at a time.
+
+    It takes the package accelerate, though nothing of it is used. Without it the weights are on
+    the host first, as on the CPU, and are moved from there one after the other.
+    """
+    if device.type == "cpu":
+        return {}
+    if group is not None:
+        return {"distributed_config": DistributedConfig(tp_size=group.size)}
+    if is_accelerate_available():
+        return {"device_map": {"": device}}
+    _log.warning(
+        "weights pass through this machine's memory on their way to the GPU; with the package "
+        "accelerate installed they do not"
+    )
+    return {}
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep transformers from drawing bars between the lines of the log, and from warning that what
+    it is told of quantised weights beside their own description is heeded."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "You passed `quantization_config`", UserWarning)
+            yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
+
+
+def _with_random_weights(
+    settings: PretrainedConfig, dtype: torch.dtype, device: torch.device
+) -> PreTrainedModel:
+    if stored_quantization(settings) is not None:
+        raise UnsupportedModel(
+            "random weights are not quantised: take quantization_config out of config.json"
+        )
+    # Made where they are used: a CPU takes minutes for the billions of a large model.
+    devices = [] if device.type == "cpu" else [torch.cuda.current_device()]
+    with torch.random.fork_rng(devices=devices), device:
+        torch.manual_seed(_RANDOM_SEED)
+        model: PreTrainedModel = auto_class(settings).from_config(
+            settings, dtype=dtype, attn_implementation="eager", trust_remote_code=False
+        )
+    return model

@@ -1,0 +1,63 @@
+"""Models whose weights come in kinds that our own loops on the CPU multiply with, and no others."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from app.core.errors import UnsupportedModel
+from app.core.model_name import is_gguf
+from app.model.checkpoints.gguf.file import open_gguf
+from app.model.checkpoints.gptq_awq import METHODS
+from app.model.checkpoints.loading import read_config
+from app.model.checkpoints.stored_quantization import stored_quantization
+from app.model.config import ModelConfig
+from app.model.cpu.kernels import quantized_products
+from app.model.cpu.kernels.quantized_panels import QuantizedWeight
+from app.model.layers.quantized import QuantizedLinear
+from app.model.layers.quantized_embedding import QuantizedEmbedding
+
+
+def run_as_stored(config: ModelConfig, device: torch.device) -> bool:
+    """Whether the model has such weights; False where it is asked to dequantise them.
+
+    Raises ``UnsupportedModel``, with what to do, where they cannot run here.
+    """
+    if config.random_weights or config.dequantize:
+        return False
+    kind = _kind(config.model, device)
+    if kind is None:
+        return False
+    problem = ""
+    if device.type != "cpu":
+        problem = "run on the CPU alone; set LEAPJSON_DEVICE to cpu, serve safetensors,"
+    elif config.dtype not in ("auto", "bfloat16"):
+        problem = (
+            f"take activations of bfloat16, but dtype is {config.dtype}; set LEAPJSON_DTYPE to auto"
+        )
+    elif lacking := quantized_products.missing():
+        problem = f"take AVX512-VNNI on Linux; missing here: {', '.join(lacking)}. Serve another"
+    elif not config.pack_linears:
+        problem = "are put into panels: they take pack_linears"
+    if problem:
+        way_out = " or set LEAPJSON_DEQUANTIZE" if kind == "GGUF" else ""
+        raise UnsupportedModel(f"{config.model}: quantised weights of {kind} {problem}{way_out}")
+    return True
+
+
+def stored_parameters(model: nn.Module) -> int:
+    """How many weights are held so; what two modules share counts once."""
+    held: dict[int, QuantizedWeight] = {}
+    for module in model.modules():
+        if isinstance(module, QuantizedLinear | QuantizedEmbedding):
+            held[id(module.stored.codes)] = module.stored
+    return sum(weight.outputs * weight.inputs for weight in held.values())
+
+
+def _kind(model: str, device: torch.device) -> str | None:
+    if is_gguf(model):
+        return "GGUF" if open_gguf(model).is_quantized else None
+    stored = stored_quantization(read_config(model))
+    if device.type == "cpu" and stored is not None and stored["quant_method"] in METHODS:
+        return str(stored["quant_method"])
+    return None

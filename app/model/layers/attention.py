@@ -1,0 +1,203 @@
+"""Attention over the paged cache, called from inside a transformers model.
+
+``AttentionRoute`` is registered with transformers' ``AttentionInterface`` under a name of its
+own and hands every layer's query, key and value to the current ``LayerAttention``: a probe that
+only notes shapes, that of ``cpu``, or that of ``cuda``. What a step looks
+like reaches the attention from its runner (``begin``), not through the model's keyword arguments,
+since not every model passes unknown ones on.
+
+Shapes: T tokens of all spans together, Hq query heads, Hk key heads, G = Hq / Hk, D dimensions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, PreTrainedModel
+
+from app.core.errors import UnsupportedModel
+from app.model.kv_storage import LayerShape
+from app.model.layers.architecture import check_layers, chunk_sizes
+from app.model.layers.model_call import logits_of, text_alone
+from app.model.layers.recurrent import RecurrentRoute
+
+if TYPE_CHECKING:
+    from app.model.layers.latent import LatentHeads, LatentLayer
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionOptions:
+    """What a layer asks for besides query, key and value."""
+
+    scale: float
+    window: int | None
+    """Keys at most ``window - 1`` positions back are seen; None: all."""
+    softcap: float | None
+    """Scores are squashed to ``softcap * tanh(score / softcap)``; None: as they are."""
+    sinks: Tensor | None
+    """Shape [Hq]: a score that takes part in the softmax and has no value; None: no sink."""
+    latent: LatentHeads | None = None
+    """Key and value are entries of a latent cache, which the query has to be brought to."""
+    chunked: bool = False
+    """The window does not slide: keys of the same ``window`` positions, from 0 on, are seen."""
+    slopes: Tensor | None = None
+    """Shape [Hq], float32: how much a key's score falls with each position that it is back (ALiBi;
+    Press et al., 2022); None: it does not."""
+
+
+class LayerAttention(Protocol):
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
+    ) -> Tensor:
+        """Query [Hq, T, D], key and value [Hk, T, D] of the new tokens -> [T, Hq, Dv].
+
+        With ``options.latent`` key [1, T, R + P] is what is kept, and value [1, T, R] a view of it.
+        """
+
+
+class AttentionRoute:
+    """The way from a model's layers to a ``LayerAttention``; one for each runner."""
+
+    def __init__(self) -> None:
+        self.name = f"leapjson_paged_{uuid.uuid4().hex}"
+        self._target: LayerAttention | None = None
+        self._seen: set[int] = set()
+        self._further_calls = 0
+        self.options: dict[int, AttentionOptions] = {}
+        """By layer, what its last forward pass asked for."""
+        self.latents: dict[int, LatentLayer] = {}
+        """Layers whose cache is in latent form; see ``latent``."""
+        self.chunks: Mapping[int, int] = {}
+        """By layer with chunked attention, the positions of a chunk."""
+        # transformers keeps the function for ever; a weak reference lets the cache be freed.
+        route = weakref.ref(self)
+
+        def attend(*args: Any, **kwargs: Any) -> tuple[Tensor, None]:
+            owner = route()
+            assert owner is not None, "the runner of this model is gone"
+            return owner._attend(*args, **kwargs), None
+
+        AttentionInterface.register(self.name, attend)
+
+    @property
+    def target(self) -> LayerAttention | None:
+        return self._target
+
+    @target.setter
+    def target(self, target: LayerAttention | None) -> None:
+        """Set for each forward pass anew."""
+        self._target = target
+        self._seen.clear()
+        self._further_calls = 0
+
+    def _attend(
+        self,
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None = None,
+        scaling: float | None = None,
+        sliding_window: int | None = None,
+        softcap: float | None = None,
+        s_aux: Tensor | None = None,
+        position_bias: Tensor | None = None,
+        **_: Any,
+    ) -> Tensor:
+        masked = attention_mask is not None and attention_mask.numel() > 0
+        if masked or position_bias is not None:
+            raise UnsupportedModel(f"{type(module).__name__} builds an attention mask of its own")
+        chunk = self.chunks.get(module.layer_idx)
+        options = AttentionOptions(
+            scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
+            window=chunk or sliding_window or None,
+            softcap=softcap or None,
+            sinks=s_aux,
+            chunked=chunk is not None,
+        )
+        return self.attend(module.layer_idx, query[0], key[0], value[0], options)
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
+    ) -> Tensor:
+        """Query [Hq, T, D], key [Hk, T, D], value [Hk, T, Dv] -> [1, T, Hq, Dv], by the target."""
+        assert self.target is not None, "no step has begun"
+        layer = self._place(layer)
+        latent = self.latents.get(layer)
+        if latent is not None:
+            options = replace(options, latent=latent.heads)
+            key = latent.take_entries(key)
+            value = key[..., : latent.heads.rank]
+        self.options[layer] = options
+        return self.target.attend(layer, query, key, value, options).unsqueeze(0)
+
+    def _place(self, layer: int) -> int:
+        """Where keys and values of this call are kept: a place of its own for each in a pass.
+
+        That is the layer, but for a layer's second call (DiffLlama), and for one attention in
+        several layers (Zamba 2), which does not know in which it runs and says -1: these are -1,
+        -2 and so on, in their order.
+        """
+        if layer >= 0 and layer not in self._seen:
+            self._seen.add(layer)
+            return layer
+        self._further_calls += 1
+        return -self._further_calls
+
+
+class _ShapeProbe:
+    """Computes nothing; notes the shapes of every layer's keys and values."""
+
+    def __init__(self) -> None:
+        self.shapes: dict[int, LayerShape] = {}
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
+    ) -> Tensor:
+        self.shapes[layer] = LayerShape(
+            kv_heads=key.shape[0],
+            key_dim=key.shape[2],
+            value_dim=value.shape[2],
+            group=query.shape[0] // key.shape[0],
+            dtype=key.dtype,
+            window=options.window,
+        )
+        return query.new_zeros(query.shape[1], query.shape[0], value.shape[2])
+
+
+def probe_layers(
+    model: PreTrainedModel, route: AttentionRoute, recurrent: RecurrentRoute | None = None
+) -> dict[int, LayerShape]:
+    """Shapes of keys and values by layer, from one forward pass over two tokens.
+
+    Those of states are noted by ``recurrent``. Configurations name these dimensions in too many
+    ways to read them there. Raises ``UnsupportedModel`` unless every layer came by one of the
+    routes, or by both.
+    """
+    probe = _ShapeProbe()
+    route.chunks = chunk_sizes(model.config)
+    with contextlib.nullcontext() if recurrent is None else recurrent.probing():
+        run_two_tokens(model, route, probe)
+    check_layers(model, {*probe.shapes, *(() if recurrent is None else recurrent.shapes)})
+    return probe.shapes
+
+
+@torch.inference_mode()
+def run_two_tokens(model: PreTrainedModel, route: AttentionRoute, probe: LayerAttention) -> None:
+    """A forward pass whose attention is ``probe``. Leaves the model set to the route."""
+    model.set_attn_implementation(route.name)
+    route.target = probe
+    try:
+        positions = torch.arange(2, device=model.device).unsqueeze(0)
+        ids = positions + 1  # 0 may be padding, which is embedded as zeros
+        with text_alone(model):
+            logits_of(model, ids, positions, torch.tensor([1], device=model.device))
+    finally:
+        route.target = None

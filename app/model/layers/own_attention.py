@@ -1,0 +1,151 @@
+"""Older models, whose attention does not go through transformers' ``AttentionInterface``.
+
+Falcon, Bloom and MPT have projections and attention in one ``forward``; GPT-J and its kin have an
+``_attn`` between them. While a step runs, these hand queries, keys and values to the
+``AttentionRoute``; at other times they are what they were. What scores are multiplied by, and how
+they fall with distance (ALiBi; Press et al., 2022), is asked of the models' own functions.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from app.core.errors import UnsupportedModel
+from app.model.layers.attention import AttentionOptions, AttentionRoute
+
+Projected = tuple[Tensor, Tensor, Tensor]
+"""Query [1, Hq, T, D], key and value [1, Hk, T, D]."""
+
+
+def route_own_attention(model: PreTrainedModel, route: AttentionRoute) -> None:
+    """Have the attentions that are known here go by ``route``, numbered as the layers are."""
+    for kind, replace in _KINDS.items():
+        modules = [each for each in model.modules() if type(each).__name__ == kind]
+        for layer, module in enumerate(modules):
+            replace(module, layer, route)
+
+
+def _replace_forward(
+    project: Callable[..., Projected], options_of: Callable[[Any], AttentionOptions], output: str
+) -> Callable[[Any, int, AttentionRoute], None]:
+    """For attentions that are one ``forward``; ``output`` names their last projection."""
+
+    def replace(module: Any, layer: int, route: AttentionRoute) -> None:
+        own, options = module.forward, options_of(module)
+
+        def forward(hidden: Tensor, residual: Tensor | None = None, **others: Any) -> Any:
+            if route.target is None:
+                return own(hidden, *([] if residual is None else [residual]), **others)
+            query, key, value = project(module, hidden, others)
+            attended = route.attend(layer, query[0], key[0], value[0], options)
+            out = getattr(module, output)(attended.flatten(2))
+            return out if residual is None else out + residual, None
+
+        module.forward = forward
+
+    return replace
+
+
+def _replace_attn(module: Any, layer: int, route: AttentionRoute) -> None:
+    """For attentions with an ``_attn(query, key, value, ...)`` of heads as a route takes them."""
+    own = module._attn
+    options = AttentionOptions(_scale_of(module), _window_of(module), None, None)
+
+    def attn(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if route.target is None:
+            return own(query, key, value, *args, **kwargs)
+        # Rotary tables of float32 may have widened them; what is kept is as wide as the model.
+        query, key = query.to(value.dtype), key.to(value.dtype)
+        attended = route.attend(layer, query[0], key[0], value[0], options)
+        return attended.transpose(1, 2), None
+
+    module._attn = attn
+
+
+def _falcon(module: Any, hidden: Tensor, others: Mapping[str, Any]) -> Projected:
+    split = module._split_heads(module.query_key_value(hidden))
+    query, key, value = [heads.transpose(1, 2) for heads in split]
+    if module.new_decoder_architecture:  # its keys were repeated for the queries of a group
+        repeats = module.num_heads // module.num_kv_heads
+        key, value = key[:, ::repeats], value[:, ::repeats]
+    rotate = sys.modules[type(module).__module__].apply_rotary_pos_emb
+    query, key = rotate(query, key, *others["position_embeddings"])
+    return query, key, value
+
+
+def _bloom(module: Any, hidden: Tensor, _: Mapping[str, Any]) -> Projected:
+    query, key, value = module._reshape(module.query_key_value(hidden))
+    return query, key, value
+
+
+def _mpt(module: Any, hidden: Tensor, _: Mapping[str, Any]) -> Projected:
+    mixed = module.Wqkv(hidden)
+    if module.clip_qkv:
+        mixed = mixed.clamp(min=-module.clip_qkv, max=module.clip_qkv)
+    parts = mixed.view(*hidden.shape[:2], 3, module.n_heads, module.head_dim)
+    query, key, value = parts.permute(2, 0, 3, 1, 4)
+    return query, key, value
+
+
+def _falcon_options(module: Any) -> AttentionOptions:
+    if module.config.alibi:
+        raise UnsupportedModel(
+            "Falcon with ALiBi is not served: transformers' own attentions differ on it, "
+            "its eager one adds the bias twice"
+        )
+    return AttentionOptions(module.head_dim**-0.5, None, None, None)
+
+
+def _bloom_options(module: Any) -> AttentionOptions:
+    build = sys.modules[type(module).__module__].build_alibi_tensor
+    two = torch.ones(1, 2, dtype=torch.long, device=module.dense.weight.device)
+    slopes = _falls(build(two, module.num_heads, torch.float32).view(-1, 2)) * module.beta
+    return AttentionOptions(module.inv_norm_factor, None, None, None, slopes=slopes)
+
+
+def _mpt_options(module: Any) -> AttentionOptions:
+    build = sys.modules[type(module).__module__].build_mpt_alibi_tensor
+    device = module.out_proj.weight.device
+    biases = build(module.n_heads, 2, device=device).view(-1, 2)
+    return AttentionOptions(module.softmax_scale, None, None, None, slopes=_falls(biases))
+
+
+def _falls(biases: Tensor) -> Tensor:
+    """How far the bias of one of two positions [Hq, 2] is below that of the next."""
+    return (biases[:, 1] - biases[:, 0]).float().contiguous()
+
+
+@torch.inference_mode()
+def _scale_of(module: Any) -> float:
+    """What a product of query and key is multiplied by: asked with keys 0 and 1."""
+    device = next(module.parameters()).device
+    heads = torch.zeros(1, 1, 2, 8, device=device)
+    heads[..., 1, 0] = 1.0
+    _, weights = module._attn(heads, heads, heads)
+    return float((weights[0, 0, 1, 1] / weights[0, 0, 1, 0]).log())
+
+
+def _window_of(module: Any) -> int | None:
+    """The width of the window in the module's own causal mask, if it has one of them."""
+    mask = getattr(module, "bias", None)
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        return None
+    seen = int(mask[0, 0, -1].sum())
+    return seen if seen < mask.shape[-1] else None
+
+
+_KINDS: Mapping[str, Callable[[Any, int, AttentionRoute], None]] = {
+    "BloomAttention": _replace_forward(_bloom, _bloom_options, "dense"),
+    "CodeGenAttention": _replace_attn,
+    "FalconAttention": _replace_forward(_falcon, _falcon_options, "dense"),
+    "GPTJAttention": _replace_attn,
+    "GPTNeoSelfAttention": _replace_attn,
+    "GPTNeoXJapaneseAttention": _replace_attn,
+    "MptAttention": _replace_forward(_mpt, _mpt_options, "out_proj"),
+}

@@ -1,0 +1,148 @@
+"""Linear layers whose weights are 8 or 4 bits wide: rounded at load, or stored so in a file.
+
+They stand in a model between loading and ``cpu.layers.fuse``, which puts panels in their place.
+Until then they multiply by the weight as floats: what the self-check holds the panels against.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TypeGuard
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from app.core.errors import UnsupportedModel
+from app.model.checkpoints.stored_quantization import stored_quantization
+from app.model.config import ModelConfig, QuantizeName
+from app.model.cpu.kernels import quantized_products
+from app.model.cpu.kernels.quantized_panels import (
+    INT4,
+    INT8,
+    PanelKind,
+    QuantizedWeight,
+    dequantize,
+    fits,
+    quantize,
+)
+from app.model.cpu.packed_linear import replace_modules
+from app.model.layers.architecture import is_plain_linear
+from app.model.self_check import CheckCase, whole_logits, worst_error
+
+_log = logging.getLogger(__name__)
+
+_KINDS: dict[QuantizeName, PanelKind] = {"int8": INT8, "int4": INT4}
+_MOST_ERROR: dict[QuantizeName, float] = {"int8": 0.15, "int4": 0.9}
+"""How far a row of logits may be from that of the weights as they were: relative, both centred.
+Unrelated rows are 1.4 apart."""
+
+ROUNDING = 3.0
+"""Rounding activations to 8 bits is coarser by this than to bfloat16."""
+
+_LEAST_OUTPUTS = 64
+"""Narrower weights (routers, gates of experts) stay as they are: they decide much and weigh
+little."""
+
+
+class QuantizedLinear(nn.Module):
+    """A linear layer with a stored weight [out_features, in_features]."""
+
+    def __init__(self, stored: QuantizedWeight, bias: Tensor | None) -> None:
+        super().__init__()
+        self.in_features = stored.inputs
+        self.out_features = stored.outputs
+        self.stored = stored  # no buffer: a model's dtype is none of its scales'
+        self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in_features] -> [..., out_features]; widens the whole weight, every time."""
+        return F.linear(x, dequantize(self.stored, x.dtype), self.bias)
+
+
+def is_quantized(model: nn.Module) -> bool:
+    """Whether it has layers with such weights, not yet in panels."""
+    return any(isinstance(module, QuantizedLinear) for module in model.modules())
+
+
+def kinds_of(model: nn.Module) -> str:
+    """The kinds of such weights in it, and how many layers have each."""
+    layers = [module for module in model.modules() if isinstance(module, QuantizedLinear)]
+    found = Counter([layer.stored.kind.name for layer in layers])
+    return ", ".join([f"{count} {name}" for name, count in sorted(found.items())])
+
+
+def require_quantizable(config: ModelConfig, device: torch.device) -> None:
+    """Raises ``UnsupportedModel``, with what to do, where ``config.quantize`` cannot be had."""
+    if config.quantize is None:
+        return
+    if device.type != "cpu":
+        raise UnsupportedModel(
+            f"quantize is {config.quantize}, which is for the CPU; on a GPU serve a checkpoint "
+            "whose weights are stored quantised (see docs/operations.md), or leave "
+            "LEAPJSON_QUANTIZE out"
+        )
+    if config.dtype not in ("auto", "bfloat16"):
+        raise UnsupportedModel(
+            f"quantize is {config.quantize}, which takes activations of bfloat16, but dtype is "
+            f"{config.dtype}; set LEAPJSON_DTYPE to auto"
+        )
+    if lacking := quantized_products.missing():
+        raise UnsupportedModel(
+            f"quantize is {config.quantize}, which takes AVX512-VNNI on Linux; missing here: "
+            f"{', '.join(lacking)}. Leave LEAPJSON_QUANTIZE out"
+        )
+    if not config.pack_linears:
+        raise UnsupportedModel("quantize puts weights into panels: it takes pack_linears")
+
+
+def quantize_linears(model: PreTrainedModel, name: QuantizeName) -> int:
+    """Round the weights of the linear layers that can be; returns how many.
+
+    Each is freed as it is replaced. Raises ``UnsupportedModel`` where there is none, or where they
+    are stored in fewer bits already.
+    """
+    if stored_quantization(model.config) is not None or is_quantized(model):
+        raise UnsupportedModel(
+            f"quantize is {name}, but the model's weights are stored quantised; leave "
+            "LEAPJSON_QUANTIZE out"
+        )
+    kind = _KINDS[name]
+    count = replace_modules(
+        model, _can_be, lambda linear: QuantizedLinear(quantize(linear.weight, kind), linear.bias)
+    )
+    if not count:
+        raise UnsupportedModel(
+            f"quantize is {name}, but {type(model).__name__} has no linear layer that could be: "
+            "with at least 64 outputs, of a multiple of 32 inputs"
+        )
+    return count
+
+
+def check_rounding(
+    model: PreTrainedModel, case: CheckCase, exact: Tensor, name: QuantizeName
+) -> Tensor:
+    """Logits of the quantised model by its own layers; ``exact`` are those of before.
+
+    Raises ``UnsupportedModel`` where they have become others: 8 bits may change a row by 15%, 4
+    bits by 90%, as some models (those with random weights) multiply what rounding does.
+    """
+    rounded = whole_logits(model, case, "eager")
+    error = worst_error(rounded, exact)
+    _log.info("weights of %s change a row of random logits by %.1f%%", name, 100 * error)
+    if not error <= _MOST_ERROR[name]:  # so written that NaN fails too
+        raise UnsupportedModel(
+            f"with weights of {name} this model says something else (relative error {error:.2g} of "
+            f"its logits, allowed {_MOST_ERROR[name]:.2g}); leave LEAPJSON_QUANTIZE out"
+        )
+    return rounded
+
+
+def _can_be(module: nn.Module) -> TypeGuard[nn.Linear]:
+    return (
+        is_plain_linear(module)
+        and fits(module.in_features)
+        and module.out_features >= _LEAST_OUTPUTS
+    )

@@ -1,0 +1,131 @@
+"""A checkpoint of several parts, served as text, says what the whole model says of text."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
+
+from app.core.errors import UnsupportedModel
+from app.model.checkpoints.language_part import keep_language_part
+from app.model.checkpoints.loading import eos_token_ids, load_model, read_config
+from app.model.layers.architecture import position_limit
+from app.model.layers.model_call import logits_of
+from tests.model.reach.small import small_config
+from tests.model.tiny import runner_config
+
+CPU = torch.device("cpu")
+
+
+def stored(folder: Path, kind: str) -> PreTrainedModel:
+    """A whole model of random weights, saved to ``folder`` as its own class saves it."""
+    auto: Any = AutoModelForImageTextToText
+    torch.manual_seed(0)
+    model: PreTrainedModel = auto.from_config(small_config(kind), attn_implementation="eager")
+    model.eval().save_pretrained(folder)
+    return model
+
+
+def loaded(folder: Path) -> PreTrainedModel:
+    return load_model(runner_config(str(folder), random_weights=False), CPU, torch.float32)
+
+
+@torch.inference_mode()
+def logits(model: PreTrainedModel) -> torch.Tensor:
+    return logits_of(model, torch.arange(20, 40).unsqueeze(0), None, 0)
+
+
+LANGUAGE_CLASS = {
+    "gemma3": "Gemma3ForConditionalGeneration",
+    "idefics3": "Idefics3ForConditionalGeneration",
+    "llama4": "Llama4ForCausalLM",
+    "llava": "LlavaForConditionalGeneration",
+    "mistral3": "Mistral3ForConditionalGeneration",
+    "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
+    "qwen3_5": "Qwen3_5ForCausalLM",
+    "qwen3_vl": "Qwen3VLForConditionalGeneration",
+}
+
+
+@pytest.mark.parametrize("kind", LANGUAGE_CLASS)
+def test_the_language_part_of_a_checkpoint_says_what_the_whole_model_says(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = stored(tmp_path, kind)
+    expected = logits(whole)
+    with caplog.at_level(logging.INFO):
+        part = loaded(tmp_path)
+    torch.testing.assert_close(logits(part), expected, atol=1e-5, rtol=1e-5)
+    assert type(part).__name__ == LANGUAGE_CLASS[kind]
+    assert part.num_parameters() < whole.num_parameters()
+    if type(part) is type(whole):
+        assert "served as text" in caplog.text
+    assert not any("vis" in name for name, _ in part.named_parameters())
+
+
+def test_limits_and_ends_are_those_of_the_language_part(tmp_path: Path) -> None:
+    stored(tmp_path, "qwen2_5_vl")
+    (tmp_path / "generation_config.json").unlink(missing_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["text_config"] |= {"max_position_embeddings": 77, "eos_token_id": 5}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert position_limit(read_config(str(tmp_path))) == 77
+    assert eos_token_ids(str(tmp_path)) == {5}
+
+
+def test_a_missing_weight_of_the_language_part_is_refused(tmp_path: Path) -> None:
+    stored(tmp_path, "qwen2_5_vl")
+    weights = load_file(tmp_path / "model.safetensors")
+    [name] = [each for each in weights if each.endswith("layers.1.mlp.up_proj.weight")]
+    del weights[name]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UnsupportedModel, match=r"lacks 1 weights.*up_proj"):
+        loaded(tmp_path)
+
+
+def test_a_part_that_text_asks_something_of_stays(tmp_path: Path) -> None:
+    """Taking it out would end in an error; the model is served with it."""
+    model: Any = stored(tmp_path, "llava")
+    tower = model.model.vision_tower
+    forward = model.model.forward
+
+    def asks(*args: Any, **kwargs: Any) -> Any:
+        assert model.model.vision_tower.dtype == torch.float32
+        return forward(*args, **kwargs)
+
+    model.model.forward = asks
+    keep_language_part(model)
+    assert model.model.vision_tower is tower
+
+
+def test_what_wants_a_library_to_see_is_served_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its language model alone is made, of a class of its own."""
+    monkeypatch.setattr("app.model.checkpoints.language_part.is_timm_available", lambda: False)
+    config = small_config("gemma3n")
+    auto: Any = AutoModelForCausalLM
+    torch.manual_seed(0)
+    language = auto.from_config(config.get_text_config(), attn_implementation="eager").eval()
+    names = language.state_dict().keys() - {"lm_head.weight"}
+    weights = {
+        name.replace("model.", "model.language_model.", 1): language.state_dict()[name].contiguous()
+        for name in names
+    }
+    config.save_pretrained(tmp_path)
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    part = loaded(tmp_path)
+    assert type(part).__name__ == "Gemma3nForCausalLM"
+    torch.testing.assert_close(logits(part), logits(language))
+
+
+def test_a_model_that_is_no_language_model_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "vit"}))
+    with pytest.raises(UnsupportedModel, match="vit is no causal language model"):
+        loaded(tmp_path)

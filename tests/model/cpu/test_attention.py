@@ -1,0 +1,106 @@
+"""The CPU attention against attention written down plainly, one query at a time."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from app.core.step import Span, StepPlan
+from app.model.cpu.attention import CpuAttention
+from app.model.inputs import StepArrays, lay_out
+from app.model.kv_storage import KvStorage, LayerShape, allocate
+from app.model.layers.attention import AttentionOptions
+
+BLOCK_SIZE = 4
+SINKS = torch.tensor([1.0, -1.0, 0.5, 2.0])
+SLOPES = torch.tensor([0.5, 0.25, 0.125, 0.0625])
+
+OPTIONS = {
+    "plain": AttentionOptions(0.3, None, None, None),
+    "window": AttentionOptions(0.3, 6, None, None),
+    "softcap": AttentionOptions(0.3, None, 2.0, None),
+    "sinks": AttentionOptions(0.3, None, None, SINKS),
+    "everything": AttentionOptions(0.3, 6, 2.0, SINKS),
+    "chunked": AttentionOptions(0.3, 6, None, None, chunked=True),
+    "slopes": AttentionOptions(0.3, None, None, None, slopes=SLOPES),
+    "slopes in a window": AttentionOptions(0.3, 6, None, SINKS, slopes=SLOPES),
+}
+
+BATCH = [(1, 0), (1, 30), (1, 7), (1, 8), (5, 3), (5, 12), (2, 0), (20, 9), (20, 0), (1, 31)]
+"""Length and start of each span: decodes, short ones, and two that are long."""
+
+TOLERANCES = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+def naive(
+    query: torch.Tensor, storage: KvStorage, step: StepArrays, options: AttentionOptions
+) -> torch.Tensor:
+    out = torch.empty(query.shape[1], query.shape[0], storage.values[0].shape[2])
+    group = query.shape[0] // storage.keys[0].shape[1]
+    for span in step.spans:
+        for offset in range(span.length):
+            position = span.start + offset
+            first = 0 if options.window is None else max(0, position - options.window + 1)
+            if options.chunked:
+                assert options.window is not None
+                first = position // options.window * options.window
+            seen = range(first, position + 1)
+            slots = [
+                int(span.blocks[0][p // BLOCK_SIZE]) * BLOCK_SIZE + p % BLOCK_SIZE for p in seen
+            ]
+            for head in range(query.shape[0]):
+                keys = storage.keys[0][slots, head // group].double()
+                scores = keys @ query[head, span.row + offset].double() * options.scale
+                if options.softcap is not None:
+                    scores = torch.tanh(scores / options.softcap) * options.softcap
+                if options.slopes is not None:
+                    scores -= options.slopes[head] * torch.tensor([position - p for p in seen])
+                if options.sinks is not None:
+                    scores = torch.cat([scores, options.sinks[head : head + 1].double()])
+                weights = scores.softmax(0)[: len(slots)]
+                values = storage.values[0][slots, head // group].double()
+                out[span.row + offset, head] = (weights @ values).float()
+    return out
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("spread_work", [0, 1 << 60], ids=["spread", "alone"])
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+def test_short_and_long_spans_get_plain_attention(
+    name: str,
+    spread_work: int,
+    kv_heads: int,
+    dtype: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("app.model.cpu.attention._SPREAD_WORK", spread_work)
+    torch.manual_seed(0)
+    dice = random.Random(0)
+    pool = list(range(60))
+    dice.shuffle(pool)
+    spans = [
+        Span([0] * length, start, [[pool.pop() for _ in range(-(-(start + length) // BLOCK_SIZE))]])
+        for length, start in BATCH
+    ]
+    step = lay_out(StepPlan(spans, []), BLOCK_SIZE)
+    shape = LayerShape(kv_heads, 8, 6, 4 // kv_heads, dtype)
+    storage = allocate({0: shape}, num_blocks=60, block_size=BLOCK_SIZE, device=torch.device("cpu"))
+    storage.keys[0][:-BLOCK_SIZE].normal_()
+    storage.values[0][:-BLOCK_SIZE].normal_()
+    tokens = len(step.token_ids)
+    query = torch.randn(4, tokens, 8, dtype=dtype)
+    attention = CpuAttention(storage)
+    attention.begin(step)
+    found = attention.attend(
+        0,
+        query,
+        torch.randn(kv_heads, tokens, 8, dtype=dtype),
+        torch.randn(kv_heads, tokens, 6, dtype=dtype),
+        OPTIONS[name],
+    )
+    expected = naive(query, storage, step, OPTIONS[name])
+    tolerance = TOLERANCES[dtype]
+    torch.testing.assert_close(found.float(), expected, atol=tolerance, rtol=tolerance)

@@ -1,0 +1,204 @@
+"""Fused layers against transformers' own, in bfloat16, in random batches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from app.core.errors import UnsupportedModel
+from app.core.step import LogitsRow, Span, StepPlan
+from app.model.composition import load_runner
+from app.model.config import ModelConfig
+from app.model.cpu.attention import CpuAttention
+from app.model.cpu.kernels import panels
+from app.model.cpu.layers import FusedLayer, PanelLinear, can_fuse, fuse
+from app.model.device import cpu_has_amx
+from app.model.forward import RaggedForward
+from app.model.inputs import lay_out
+from app.model.kv_storage import allocate
+from app.model.layers.attention import AttentionRoute, probe_layers
+from tests.model.tiny import VOCAB, mean_error, run_in_random_batches, varied_model
+
+FITS = pytest.mark.skipif(
+    not panels.runs_here() or cpu_has_amx(),
+    reason="needs AVX512-BF16 without AMX, on Linux",
+)
+
+SIZES = {
+    "vocab_size": VOCAB,
+    "hidden_size": 72,
+    "intermediate_size": 136,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.1,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("LlamaConfig", {}),
+    "llama with biases": ("LlamaConfig", {"attention_bias": True, "mlp_bias": True}),
+    "llama, a head of keys for each": ("LlamaConfig", {"num_key_value_heads": 6}),
+    "llama, tied embeddings": ("LlamaConfig", {"tie_word_embeddings": True}),
+    "qwen2": ("Qwen2Config", {}),
+    "qwen2 with a window in some layers": (
+        "Qwen2Config",
+        {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1},
+    ),
+    "qwen3": ("Qwen3Config", {}),
+    "mistral with a window": ("MistralConfig", {"sliding_window": 5}),
+}
+
+OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma2": ("Gemma2Config", {"sliding_window": 6}),
+    "llama that multiplies rounding errors": (
+        "LlamaConfig",
+        {"initializer_range": 1.0, "num_hidden_layers": 6},
+    ),
+}
+
+
+def saved(folder: Path, kind: str) -> str:
+    name, extra = (KINDS | OTHERS)[kind]
+    getattr(transformers, name)(**{**SIZES, **extra}).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@FITS
+@pytest.mark.parametrize("threads", [1, 2], indirect=True)
+@pytest.mark.parametrize("kind", KINDS)
+@torch.inference_mode()
+def test_random_batches_differ_from_float32_no_more_than_transformers_does(
+    kind: str, threads: int, tmp_path: Path
+) -> None:
+    folder = saved(tmp_path, kind)
+    dice = random.Random(kind)
+    texts = [[dice.randrange(VOCAB) for _ in range(n)] for n in (41, 3, 17, 90, 1)]
+    exact_model, plain_model = varied_model(folder, torch.float32), varied_model(folder)
+    for model in (exact_model, plain_model):
+        model.set_attn_implementation("eager")
+    exact = [exact_model(torch.tensor([text])).logits[0] for text in texts]
+    plain = [plain_model(torch.tensor([text])).logits[0].float() for text in texts]
+
+    route, model = AttentionRoute(), varied_model(folder)
+    shapes = probe_layers(model, route)
+    assert can_fuse(model)
+    assert fuse(model, route) == 3 * 7 + 1
+    assert sum(isinstance(m, FusedLayer) for m in model.modules()) == 3
+    assert not any(type(m) is torch.nn.Linear for m in model.modules())
+    storage = allocate(shapes, num_blocks=100, block_size=4, device=model.device)
+    forward = RaggedForward(model, route, CpuAttention(storage))
+    found = run_in_random_batches(
+        forward, len(storage.groups), texts, dice, blocks=100, lengths=(1, 1, 2, 5, 20, 40)
+    )
+    assert mean_error(found, exact) < 1.3 * mean_error(plain, exact) < 0.1
+
+
+@FITS
+def test_a_layer_of_another_kind_keeps_its_own_code_and_gets_panels(tmp_path: Path) -> None:
+    folder = saved(tmp_path, "gemma2")
+    config = ModelConfig(model=folder, random_weights=True, device="cpu", dtype="bfloat16")
+    runner = load_runner(config)
+    modules = list(runner._forward._model.modules())
+    assert not any(isinstance(m, FusedLayer) for m in modules)
+    assert sum(isinstance(m, PanelLinear) for m in modules) == 3 * 7 + 1
+    assert runner.description.packed_linears == 3 * 7 + 1
+
+
+@FITS
+def test_packing_that_is_not_wanted_leaves_the_model_as_it_is(tmp_path: Path) -> None:
+    config = ModelConfig(
+        model=saved(tmp_path, "llama"),
+        random_weights=True,
+        device="cpu",
+        dtype="bfloat16",
+        pack_linears=False,
+    )
+    runner = load_runner(config)
+    assert runner.description.packed_linears == 0
+    assert not any(isinstance(m, FusedLayer) for m in runner._forward._model.modules())
+
+
+@FITS
+def test_a_model_that_multiplies_rounding_errors_is_measured_before_its_layers_are_gone(
+    tmp_path: Path,
+) -> None:
+    folder = saved(tmp_path, "llama that multiplies rounding errors")
+    config = ModelConfig(model=folder, random_weights=True, device="cpu", dtype="bfloat16")
+    assert load_runner(config).description.packed_linears == 6 * 7 + 1
+
+
+def invariant(folder: str, **changes: Any) -> ModelConfig:
+    config = ModelConfig(
+        model=folder,
+        random_weights=True,
+        device="cpu",
+        dtype="bfloat16",
+        block_size=4,
+        batch_invariant=True,
+    )
+    return replace(config, **changes)
+
+
+@FITS
+@torch.inference_mode()
+def test_a_token_is_the_same_however_its_text_is_cut_and_whoever_is_beside_it(
+    tmp_path: Path,
+) -> None:
+    runner = load_runner(invariant(saved(tmp_path, "qwen3")))
+    assert runner.description.batch_invariant
+    forward = runner._forward
+    dice = random.Random(0)
+    text = [dice.randrange(VOCAB) for _ in range(90)]
+    others = [
+        Span([dice.randrange(VOCAB) for _ in range(length)], 0, (range(30 + 10 * i, 40 + 10 * i),))
+        for i, length in enumerate((1, 20, 3, 40, 1, 1, 17))
+    ]
+
+    def logits(cuts: list[int], beside: list[Span]) -> torch.Tensor:
+        parts, first = [], 0
+        for last in [*cuts, len(text)]:
+            span = Span(text[first:last], first, (range(23),))
+            rows = [LogitsRow(len(beside), offset) for offset in range(last - first)]
+            parts.append(forward.run(lay_out(StepPlan([*beside, span], rows), 4)))
+            first = last
+        return torch.cat(parts)
+
+    alone = logits(list(range(1, 90)), [])
+    for cuts in ([], [17], [1, 40, 56], list(range(16, 90, 16))):
+        for beside in ([], others[:1], others[1:4], others):
+            assert torch.equal(logits(cuts, beside), alone)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("llama", {"dtype": "float32"}),
+        ("llama", {"pack_linears": False}),
+        ("gemma2", {}),
+    ],
+)
+def test_where_torch_multiplies_there_is_no_batch_invariant_mode(
+    kind: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(UnsupportedModel, match="no batch-invariant mode here"):
+        load_runner(invariant(saved(tmp_path, kind), **changes))

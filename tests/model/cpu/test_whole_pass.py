@@ -1,0 +1,72 @@
+"""The pass of a fused model against transformers' own code around the same layers."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from app.model.cpu.attention import CpuAttention
+from app.model.cpu.layers import fuse
+from app.model.cpu.whole_pass import WholePass
+from app.model.forward import RaggedForward
+from app.model.kv_storage import allocate
+from app.model.layers.attention import AttentionRoute, probe_layers
+from tests.model.cpu.test_layers import FITS, saved
+from tests.model.tiny import VOCAB, mean_error, run_in_random_batches, varied_model
+
+
+def fused_model(folder: Path, kind: str) -> tuple[Any, RaggedForward, int]:
+    route, model = AttentionRoute(), varied_model(saved(folder, kind))
+    shapes = probe_layers(model, route)
+    fuse(model, route)
+    model.set_attn_implementation(route.name)
+    storage = allocate(shapes, num_blocks=100, block_size=4, device=model.device)
+    return model, RaggedForward(model, route, CpuAttention(storage)), len(storage.groups)
+
+
+@FITS
+@pytest.mark.parametrize(
+    "kind",
+    ["llama", "qwen3", "llama, tied embeddings", "qwen2 with a window in some layers"],
+)
+@torch.inference_mode()
+def test_logits_are_those_of_transformers_code_around_the_same_layers(
+    kind: str, tmp_path: Path
+) -> None:
+    texts = [[random.Random(n).randrange(VOCAB) for _ in range(n)] for n in (41, 3, 60, 1)]
+    found = []
+    for own in (True, False):
+        model, forward, groups = fused_model(tmp_path, kind)
+        assert isinstance(model.forward, WholePass)
+        if not own:
+            model.forward = type(model).forward.__get__(model)
+        dice = random.Random(kind)
+        found.append(
+            run_in_random_batches(
+                forward, groups, texts, dice, blocks=100, lengths=(1, 1, 2, 5, 20, 40)
+            )
+        )
+    assert mean_error(*found) < 0.004  # the last norm is rounded to bfloat16 at other places
+
+
+@FITS
+@torch.inference_mode()
+def test_rotations_of_all_positions_are_the_models_own_bits(tmp_path: Path) -> None:
+    model, _, _ = fused_model(tmp_path, "llama")
+    own, hidden = model.forward, torch.zeros(1, 3, 72, dtype=torch.bfloat16)
+    for positions in ([0, 5, 2], [511, 512, 3], [1, 1, 32767], [40_000, 2, 100_000]):
+        asked = torch.tensor([positions])
+        cos, sin = model.model.rotary_emb(hidden, asked)
+        found = own._rotations(hidden, asked)
+        assert torch.equal(found[0], cos[0])
+        assert torch.equal(found[1], sin[0])
+
+
+@FITS
+def test_a_model_of_another_kind_keeps_its_own_pass(tmp_path: Path) -> None:
+    model, _, _ = fused_model(tmp_path, "gemma2")
+    assert not isinstance(model.forward, WholePass)

@@ -1,0 +1,441 @@
+"""The Triton kernels against plain attention: on the GPU where there is one, else interpreted."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from triton.backends.compiler import GPUTarget
+from triton.compiler.compiler import make_backend
+from triton.runtime.errors import OutOfResources
+from triton.runtime.jit import JITFunction, create_function_from_signature
+
+from app.core.errors import UnsupportedModel
+from app.core.step import Span, StepPlan
+from app.model.cpu.attention import CpuAttention
+from app.model.cuda import attention as attention_module
+from app.model.cuda import step_buffers
+from app.model.cuda.attention import TritonAttention
+from app.model.cuda.graphs import CudaSteps
+from app.model.cuda.tiles import Device, Heads, long_tile
+from app.model.cuda.trial_steps import TrialSteps
+from app.model.inputs import StepArrays, lay_out
+from app.model.kv_storage import CacheGroup, KvStorage, LayerShape, allocate_groups
+from app.model.layers.attention import AttentionOptions
+from app.model.layers.latent import LatentHeads
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+CPU = torch.device("cpu")
+BLOCK = 16
+SMALL = Device(multiprocessors=1, shared_bytes=99 << 10, capability=8)
+
+SHAPES = {
+    "grouped heads": LayerShape(2, 16, 16, 3, torch.float32),
+    "odd dimensions": LayerShape(2, 24, 12, 1, torch.float32),
+    "a group of seven": LayerShape(1, 16, 16, 7, torch.float32),
+    "a group of thirty-two": LayerShape(1, 16, 16, 32, torch.float32),
+    "latents": LayerShape(1, 28, 20, 6, torch.float32, latent=True),
+    "latents of forty heads": LayerShape(1, 576, 512, 40, torch.float32, latent=True),
+}
+
+BATCH = [(9, 20), (5, 10), (1, 7), (1, 40), (3, 0), (30, 3)]
+"""Length and start of each span: a leap, an extension, two decodes and two prefills."""
+
+FAR = [(1, 700), (3, 530), (30, 1010)]
+"""The same for spans whose keys are several chunks, the last one of its own long tiles' size."""
+
+SINKS = torch.tensor([1.0, -1.0, 0.5, 2.0, 0.0, 3.0])
+SLOPES = torch.rand(6, generator=torch.Generator().manual_seed(1))
+
+OPTIONS = {
+    "plain": AttentionOptions(0.3, None, None, None),
+    "window": AttentionOptions(0.3, 9, None, None),
+    "softcap": AttentionOptions(0.3, None, 2.0, None),
+    "sinks": AttentionOptions(0.3, None, None, SINKS),
+    "everything": AttentionOptions(0.3, 300, 3.0, SINKS),
+    "chunked": AttentionOptions(0.3, 9, None, None, chunked=True),
+    "slopes": AttentionOptions(0.3, None, None, None, slopes=SLOPES),
+}
+
+
+def make_step(
+    batch: Sequence[tuple[int, int]], dice: random.Random, window: int | None = None
+) -> StepArrays:
+    """Spans of these lengths and starts on shuffled blocks; what no token reads is block 0."""
+    needed = [-(-(start + length) // BLOCK) for length, start in batch]
+    pool = list(range(1, sum(needed) + 1))
+    dice.shuffle(pool)
+    spans = []
+    for (length, start), count in zip(batch, needed, strict=True):
+        table = [pool.pop() for _ in range(count)]
+        given_back = 0 if window is None else max(0, start - window + 1) // BLOCK
+        table[:given_back] = [0] * given_back
+        spans.append(Span([1] * length, start, [table]))
+    return lay_out(StepPlan(spans, []), BLOCK)
+
+
+def make_storage(
+    shapes: Mapping[int, LayerShape], blocks: int, window: int | None = None
+) -> KvStorage:
+    """One group of layers, with keys and values at random."""
+
+    groups = (CacheGroup(layers=tuple(shapes), num_blocks=blocks, window=window),)
+    storage = allocate_groups(shapes, groups, block_size=BLOCK, device=CPU)
+    for tensor in (*storage.keys.values(), *storage.values.values()):
+        tensor.normal_()
+    return storage
+
+
+def on_device(storage: KvStorage) -> KvStorage:
+    keys = {layer: each.clone().to(DEVICE) for layer, each in storage.keys.items()}
+    values = {
+        layer: keys[layer][..., : each.shape[2]]
+        if storage.is_latent(layer)
+        else each.clone().to(DEVICE)
+        for layer, each in storage.values.items()
+    }
+    return replace(storage, device=DEVICE, keys=keys, values=values)
+
+
+def new_heads(shape: LayerShape, tokens: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value of a step's tokens."""
+    q_heads = shape.kv_heads * shape.group
+    return (
+        torch.randn(q_heads, tokens, shape.key_dim).to(shape.dtype),
+        torch.randn(shape.kv_heads, tokens, shape.key_dim).to(shape.dtype),
+        torch.randn(shape.kv_heads, tokens, shape.value_dim).to(shape.dtype),
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "option", "batch", "batch_invariant"),
+    [
+        *(("grouped heads", option, BATCH, False) for option in OPTIONS),
+        ("grouped heads", "plain", FAR, False),
+        ("grouped heads", "everything", FAR, False),
+        ("grouped heads", "everything", FAR, True),
+        ("grouped heads", "chunked", FAR, True),
+        ("odd dimensions", "plain", BATCH, False),
+        ("a group of seven", "plain", BATCH, False),
+        ("a group of thirty-two", "plain", BATCH, False),
+        ("odd dimensions", "window", FAR, False),
+        ("odd dimensions", "plain", BATCH, True),
+    ],
+)
+def test_the_kernels_give_what_the_cpu_attention_gives(
+    shape: str, option: str, batch: Sequence[tuple[int, int]], batch_invariant: bool
+) -> None:
+    torch.manual_seed(0)
+    layer, options = SHAPES[shape], OPTIONS[option]
+    step = make_step(batch, random.Random(0), options.window)
+    blocks = 1 + sum(len(span.blocks[0]) for span in step.spans)
+    storage = make_storage({0: layer}, blocks, options.window)
+    copy = on_device(storage)
+    query, key, value = new_heads(layer, len(step.token_ids))
+    cpu = CpuAttention(storage)
+    cpu.begin(step)
+    expected = cpu.attend(0, query, key, value, options)
+
+    device = TritonAttention(
+        copy,
+        {0: layer},
+        max_model_len=2048,
+        batch_invariant=batch_invariant,
+        device=SMALL,
+        partial_tokens=1,
+    )
+    device.begin(step)
+    sinks = None if options.sinks is None else options.sinks.to(DEVICE)
+    found = device.attend(
+        0, query.to(DEVICE), key.to(DEVICE), value.to(DEVICE), replace(options, sinks=sinks)
+    )
+    torch.testing.assert_close(found.cpu(), expected, atol=2e-5, rtol=1e-4)
+    for ours, theirs in ((copy.keys, storage.keys), (copy.values, storage.values)):
+        torch.testing.assert_close(ours[0].cpu(), theirs[0])
+
+
+def latent_heads(shape: LayerShape, nope: int = 5, value_dim: int = 7) -> LatentHeads:
+    count, rank = shape.group, shape.value_dim
+    return LatentHeads(
+        torch.randn(count, nope, rank) / rank**0.5, torch.randn(count, rank, value_dim)
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "option", "batch"),
+    [
+        *(("latents", option, BATCH) for option in OPTIONS),
+        ("latents", "everything", FAR),
+        ("latents of forty heads", "plain", [(2, 3), (1, 300), (9, 20)]),
+    ],
+)
+def test_the_kernels_read_latents_as_the_cpu_attention_does(
+    shape: str, option: str, batch: Sequence[tuple[int, int]]
+) -> None:
+    torch.manual_seed(0)
+    layer, options = SHAPES[shape], OPTIONS[option]
+    heads = latent_heads(layer)
+    step = make_step(batch, random.Random(0), options.window)
+    blocks = 1 + sum(len(span.blocks[0]) for span in step.spans)
+    storage = make_storage({0: layer}, blocks, options.window)
+    copy = on_device(storage)
+    tokens = len(step.token_ids)
+    query = torch.randn(layer.group, tokens, 5 + layer.key_dim - layer.value_dim)
+    entries = torch.randn(1, tokens, layer.key_dim)
+    cpu = CpuAttention(storage)
+    cpu.begin(step)
+    latents = entries[..., : layer.value_dim]
+    expected = cpu.attend(0, query, entries, latents, replace(options, latent=heads))
+
+    large = Device(multiprocessors=1, shared_bytes=227 << 10, capability=9)
+    device = TritonAttention(copy, {0: layer}, max_model_len=2048, device=large, partial_tokens=1)
+    device.begin(step)
+    there = LatentHeads(heads.keys.to(DEVICE), heads.values.to(DEVICE))
+    sinks = None if options.sinks is None else options.sinks.to(DEVICE)
+    entries = entries.to(DEVICE)
+    found = device.attend(
+        0, query.to(DEVICE), entries, entries[..., : layer.value_dim],
+        replace(options, latent=there, sinks=sinks),
+    )  # fmt: skip
+    torch.testing.assert_close(found.cpu(), expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(copy.keys[0].cpu(), storage.keys[0])
+
+
+def attention_of(
+    storage: KvStorage, layer: LayerShape, *, batch_invariant: bool = False, limits: Device = SMALL
+) -> TritonAttention:
+    return TritonAttention(
+        storage, {0: layer}, max_model_len=2048, batch_invariant=batch_invariant, device=limits
+    )
+
+
+def rows_of(
+    attention: TritonAttention, options: AttentionOptions, query: Tensor, spans: Sequence[Span]
+) -> list[Tensor]:
+    """What each span's rows are, by span; ``query`` [Hq, positions, D] is of the first one."""
+    step = lay_out(StepPlan(spans, []), BLOCK)
+    attention.begin(step)
+    columns = [torch.from_numpy(step.positions)[: len(spans[0].tokens)]]
+    columns += [torch.zeros(len(step.token_ids) - len(columns[0]), dtype=torch.long)]
+    out = attention.attend_stored(0, query[:, torch.cat(columns)].to(DEVICE), options)
+    return [out[span.row : span.row + span.length].cpu() for span in step.spans]
+
+
+OTHERS = [Span([1] * 20, 90, [range(7)]), Span([1], 400, [range(7, 33)])]
+
+
+@pytest.mark.parametrize("option", ["plain", "everything"])
+@pytest.mark.parametrize("batch_invariant", [False, True], ids=["", "batch-invariant"])
+def test_a_row_is_the_same_bit_by_bit_in_any_company(option: str, batch_invariant: bool) -> None:
+    torch.manual_seed(0)
+    layer, options = SHAPES["grouped heads"], OPTIONS[option]
+    storage = on_device(make_storage({0: layer}, 110, options.window))
+    attention = attention_of(storage, layer, batch_invariant=batch_invariant)
+    query, table = torch.randn(6, 1100, 16), [*range(40, 109)]
+    span = Span([1] * 3, 1097, [table])
+    (alone,) = rows_of(attention, options, query, [span])
+    in_company, *_ = rows_of(attention, options, query, [span, *OTHERS])
+    assert torch.equal(alone, in_company)
+
+
+@pytest.mark.parametrize("option", ["plain", "everything"])
+def test_batch_invariant_a_row_is_the_same_bit_by_bit_in_a_span_of_any_length(
+    option: str,
+) -> None:
+    torch.manual_seed(0)
+    layer, options = SHAPES["grouped heads"], OPTIONS[option]
+    storage = on_device(make_storage({0: layer}, 80, options.window))
+    attention = attention_of(storage, layer, batch_invariant=True)
+    query, table = torch.randn(6, 1100, 16), [*range(69)]
+    (chunk,) = rows_of(attention, options, query, [Span([1] * 24, 1010, [table])])
+    (leap,) = rows_of(attention, options, query, [Span([1] * 7, 1020, [table])])
+    (decode,) = rows_of(attention, options, query, [Span([1], 1024, [table])])
+    assert torch.equal(chunk[10:17], leap)
+    assert torch.equal(chunk[14:15], decode)
+
+
+def test_query_key_and_value_may_be_slices_of_one_product() -> None:
+    torch.manual_seed(0)
+    layer = SHAPES["grouped heads"]
+    step = make_step([(2, 20), (1, 3)], random.Random(0))
+    storage = make_storage({0: layer}, 8)
+    whole = torch.randn(3, (6 + 2 + 2) * 16).to(DEVICE).view(3, 10, 16).transpose(0, 1)
+    query, key, value = whole[:6], whole[6:8], whole[8:]
+    expected, found = (on_device(storage) for _ in range(2))
+    attention = attention_of(found, layer)
+    attention.begin(step)
+    results = [attention.attend(0, query, key, value, OPTIONS["plain"])]
+    attention = attention_of(expected, layer)
+    attention.begin(step)
+    results += [
+        attention.attend(
+            0, query.contiguous(), key.contiguous(), value.contiguous(), OPTIONS["plain"]
+        )
+    ]
+    assert torch.equal(*results)
+    assert torch.equal(found.keys[0], expected.keys[0])
+    assert torch.equal(found.values[0], expected.values[0])
+
+
+def test_layers_of_two_cache_groups_have_slots_and_tables_of_their_own() -> None:
+    torch.manual_seed(0)
+    shape = SHAPES["grouped heads"]
+    windows, options = (None, 9), (OPTIONS["plain"], OPTIONS["window"])
+    tables = [[3, 4], [0, 6]]
+    alone = [on_device(make_storage({0: shape}, 8, window)) for window in windows]
+    both = KvStorage(
+        device=DEVICE,
+        block_size=BLOCK,
+        groups=tuple(
+            CacheGroup(layers=(i,), num_blocks=8, window=window) for i, window in enumerate(windows)
+        ),
+        keys={i: each.keys[0].clone() for i, each in enumerate(alone)},
+        values={i: each.values[0].clone() for i, each in enumerate(alone)},
+    )
+    attention = TritonAttention(both, {0: shape, 1: shape}, max_model_len=2048, device=SMALL)
+    step = lay_out(StepPlan([Span([1] * 2, 28, tables)], []), BLOCK)
+    attention.begin(step)
+    query, key, value = (part.to(DEVICE) for part in new_heads(shape, 2))
+    for layer in range(2):
+        single = attention_of(alone[layer], shape)
+        single.begin(lay_out(StepPlan([Span([1] * 2, 28, [tables[layer]])], []), BLOCK))
+        expected = single.attend(0, query, key, value, options[layer])
+        assert torch.equal(attention.attend(layer, query, key, value, options[layer]), expected)
+        assert attention.slots(layer).tolist() == step.slots[layer].tolist()
+
+
+class Launches:
+    """In place of a kernel: notes the kinds of arguments that Triton would compile variants for."""
+
+    def __init__(self, kernel: Any, seen: set[str]) -> None:
+        given = getattr(kernel, "kwargs", {})  # interpreted; a compiled one has all it needs
+        self._kernel = JITFunction(kernel.fn, **{k: v for k, v in given.items() if v is not None})
+        backend = make_backend(GPUTarget("cuda", 90, 32))
+        self._bind = create_function_from_signature(
+            self._kernel.signature, self._kernel.params, backend
+        )
+        self._seen = seen
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        def launch(*arguments: Any, **constants: Any) -> None:
+            assert all(0 < size < 1 << 16 for size in grid)
+            bound, kinds, options = self._bind(*arguments, **constants)
+            values = [
+                bound[name]
+                for name, (kind, _) in zip(bound, kinds, strict=True)
+                if kind == "constexpr"
+            ]
+            self._seen.add(f"{self._kernel.__name__} {kinds} {values} {options}")
+
+        return launch
+
+
+def test_no_step_launches_a_kind_of_kernel_that_was_not_there_after_loading(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: set[str] = set()
+    for module, names in (
+        (attention_module, ("paged_attention", "merge_chunks", "store_keys_and_values")),
+        (step_buffers, ("take_drawn",)),
+    ):
+        for name in names:
+            monkeypatch.setattr(module, name, Launches(getattr(module, name), seen))
+    layers = {0: SHAPES["grouped heads"], 1: SHAPES["odd dimensions"], 2: SHAPES["latents"]}
+    storage = make_storage(layers, 2000)
+    attention = TritonAttention(storage, layers, max_model_len=20_000, device=SMALL)
+    dice = random.Random(0)
+
+    def compute(token_ids: Tensor, positions: Tensor, logits_rows: Tensor) -> Tensor:
+        tokens = token_ids.shape[1]
+        for layer, shape in layers.items():
+            query, key, value = new_heads(shape, tokens)
+            if dice.random() < 0.5:  # as some models leave it: by token
+                query, key, value = (
+                    part.transpose(0, 1).contiguous().transpose(0, 1)
+                    for part in (query, key, value)
+                )
+            attention.attend(layer, query, key, value, OPTIONS["plain"])
+        return torch.zeros(len(logits_rows), 8)
+
+    forward: Any = SimpleNamespace(compute=compute)
+    steps = CudaSteps(forward, attention, max_graph_tokens=0, max_model_len=20_000)
+    steps.prepare()
+    after_loading = set(seen)
+    assert len(after_loading) == 4 * len(layers) + 1
+    trials = TrialSteps(storage, 20_000)
+    for _ in range(1000):
+        step = trials.step(dice.choice([1, 2, 3, 16, 17, 64, 300]), 3)
+        steps.run(step, torch.zeros(5, dtype=torch.long) if dice.random() < 0.5 else None)
+    assert seen == after_loading
+
+    wave = attention.step.waves[0][0]
+    assert wave.counts is not None
+    shifted = torch.zeros(9, dtype=torch.int32)[1:5]
+    attention.begin_on_device(
+        replace(attention.step, waves=[[replace(wave, counts=shifted)]] * len(attention.kinds))
+    )
+    compute(torch.zeros(1, 5), torch.zeros(1, 5), torch.zeros(1))
+    assert seen > after_loading, "an unaligned list would be a kind of its own"
+
+
+COMPILED = (
+    "Llama 3/80",
+    "Llama 3/90",
+    "Llama 3/100",
+    "Gemma 3/89/everything",
+    "very large/89",
+    "DeepSeek V3/80",
+    "DeepSeek V3/90/everything",
+    "DeepSeek V3/100",
+)
+"""Shape of the heads, capability of the GPU, and what else is asked for."""
+
+
+def test_the_kernels_compile_for_gpus_that_are_not_here_and_fit_into_their_shared_memory() -> None:
+    # The interpreter accepts Python that the compiler refuses, so it alone proves too little.
+    environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.model.compile_kernels", *COMPILED],
+        env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    compiled = [json.loads(line) for line in done.stdout.splitlines()]
+    names = [each["kernel"] for each in compiled]
+    assert names.count("paged_attention") == 2 * len(COMPILED)
+    assert len(names) == 5 * len(COMPILED)
+    for each in compiled:
+        assert each["shared"] <= each["limit"], each
+        assert each["kernel"] != "paged_attention" or each["shared"] <= each["reckoned"], each
+
+
+def test_heads_that_no_tile_of_fits_are_refused() -> None:
+    with pytest.raises(UnsupportedModel, match="do not fit in the 8192 bytes"):
+        long_tile(Heads(1, 512, 512, 2), Device(1, 8 << 10, 8), batch_invariant=False)
+
+
+def test_a_kernel_that_asks_for_too_much_is_a_model_that_is_not_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class TooLarge:
+        def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+            def launch(*_: Any, **__: Any) -> None:
+                raise OutOfResources(300_000, 232_448, "shared memory")
+
+            return launch
+
+    monkeypatch.setattr(attention_module, "paged_attention", TooLarge())
+    layer = SHAPES["grouped heads"]
+    attention = attention_of(on_device(make_storage({0: layer}, 4)), layer)
+    attention.begin(make_step([(2, 3)], random.Random(0)))
+    with pytest.raises(UnsupportedModel, match=r"300000.*232448"):
+        attention.attend_stored(0, torch.randn(6, 2, 16).to(DEVICE), OPTIONS["plain"])

@@ -1,0 +1,475 @@
+"""Buckets, padding, and what is checked of captured graphs: all of it that needs no GPU.
+
+In place of graphs stand objects that launch again, interpreted, what a graph would replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from app.core.cache import StateSlots
+from app.core.errors import UnsupportedModel
+from app.core.step import LogitsRow, Span, StepPlan
+from app.model.cpu.attention import CpuAttention
+from app.model.cuda.attention import TritonAttention
+from app.model.cuda.graphs import (
+    Bucket,
+    Capture,
+    CudaSteps,
+    GraphCapture,
+    Replay,
+    choose_bucket,
+    make_buckets,
+)
+from app.model.cuda.scan import TritonScan
+from app.model.cuda.step_buffers import DeviceStep, DeviceWave
+from app.model.cuda.tiles import Device
+from app.model.cuda.trial_steps import TrialSteps
+from app.model.forward import RaggedForward
+from app.model.inputs import StepArrays, lay_out
+from app.model.kv_storage import LayerShape, allocate_groups
+from app.model.layers.attention import AttentionOptions, AttentionRoute, probe_layers
+from app.model.state_storage import StateShape, allocate_states
+from tests.model.cuda.test_attention import BLOCK, CPU, DEVICE, make_storage, on_device
+from tests.model.tiny import eager_model, save_config
+
+SMALL = Device(multiprocessors=1, shared_bytes=99 << 10, capability=8)
+MAX_MODEL_LEN = 96
+BLOCKS = 40
+STEPS = {
+    "a decode": [(1, 20)],
+    "decodes, a leap and a draft": [(1, 20), (3, 3), (1, 0), (2, 40)],
+    "a chunk of a prompt alone": [(7, 9)],
+    "more than any graph holds": [(8, 7), (1, 3)],
+}
+"""Length and start of each span."""
+
+
+class Launches:
+    """In place of a graph: the same launches once more."""
+
+    def __init__(self, launch: Callable[[], None]) -> None:
+        self.replay = launch
+
+
+def step_of(spans: list[tuple[int, int]], *, all_rows: bool = False) -> StepArrays:
+    blocks = iter(range(BLOCKS))
+    made = [
+        Span(range(10 * i, 10 * i + length), start, [[next(blocks) for _ in range(6)]])
+        for i, (length, start) in enumerate(spans, start=1)
+    ]
+    rows = [
+        LogitsRow(i, at)
+        for i, (length, _) in enumerate(spans)
+        for at in range(0 if all_rows else length - 1, length)
+    ]
+    return lay_out(StepPlan(made, rows), BLOCK)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return Model(tmp_path_factory.mktemp("llama"))
+
+
+class Model:
+    """A tiny Llama, a cache with noise in it, and the ways to run it."""
+
+    def __init__(self, folder: Path) -> None:
+        name = save_config(folder, "llama")
+        self._plain, self._plain_route = eager_model(name), AttentionRoute()
+        probe_layers(self._plain, self._plain_route)
+        self._model = eager_model(name).to(DEVICE)  # type: ignore[arg-type]
+        self._route = AttentionRoute()
+        self.shapes = probe_layers(self._model, self._route)
+        torch.manual_seed(0)
+        self.storage = on_device(make_storage(self.shapes, BLOCKS))
+
+    def expected(self, step: StepArrays) -> Tensor:
+        """By the CPU."""
+        copy = replace(
+            self.storage,
+            device=CPU,
+            keys={layer: each.cpu().clone() for layer, each in self.storage.keys.items()},
+            values={layer: each.cpu().clone() for layer, each in self.storage.values.items()},
+        )
+        return RaggedForward(self._plain, self._plain_route, CpuAttention(copy)).run(step)
+
+    def steps(
+        self, make_capture: Callable[[], Capture] = lambda: Launches, *, tokens: int = 8
+    ) -> CudaSteps:
+        attention = TritonAttention(
+            self.storage, self.shapes, max_model_len=MAX_MODEL_LEN, device=SMALL
+        )
+        return CudaSteps(
+            RaggedForward(self._model, self._route, attention),
+            attention,
+            max_graph_tokens=tokens,
+            max_model_len=MAX_MODEL_LEN,
+            capture=make_capture,
+        )
+
+
+def test_padding_is_a_quarter_at_most_and_graphs_are_few() -> None:
+    buckets = make_buckets(512)
+    assert len(buckets) <= 32
+    sizes = sorted({bucket.tokens for bucket in buckets})
+    assert sizes[0] == 1
+    assert sizes[-1] == 512
+    for below, size in pairwise(sizes):
+        assert size <= 16 or size <= below * 1.5
+        assert size <= 64 or size <= below * 1.25
+
+
+def test_a_step_of_any_spans_goes_to_the_smallest_bucket_it_fits_in() -> None:
+    buckets = make_buckets(160)
+    assert choose_bucket(buckets, 1, 1) == Bucket(1, 1)
+    assert choose_bucket(buckets, 65, 65) == Bucket(80, 80)
+    assert choose_bucket(buckets, 129, 40) == Bucket(160, 40)
+    assert choose_bucket(buckets, 129, 41) == Bucket(160, 160)
+    assert choose_bucket(buckets, 161, 1) is None
+
+
+@pytest.fixture(scope="module")
+def prepared(model: Model) -> CudaSteps:
+    steps = model.steps()
+    steps.prepare()
+    for part in (*model.storage.keys.values(), *model.storage.values.values()):
+        assert not part[: BLOCKS * BLOCK].any(), "noise was left in the cache"
+        part.normal_()
+    return steps
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_padded_step_gives_the_logits_of_the_step(
+    model: Model, prepared: CudaSteps, name: str
+) -> None:
+    step = step_of(STEPS[name])
+    fitting = prepared.find_bucket(step)
+    assert (fitting is None) == (name == "more than any graph holds")
+    expected = model.expected(step)
+    torch.testing.assert_close(prepared.run(step).cpu(), expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("spans", [[(1, 20), (2, 3)], [(1, 20), (20, 3)]], ids=["replayed", "not"])
+def test_a_token_that_the_step_before_drew_is_read_on_the_device(
+    model: Model, prepared: CudaSteps, spans: list[tuple[int, int]]
+) -> None:
+    known = step_of(spans)
+    ids, drawn_rows = known.token_ids.copy(), known.drawn_rows.copy()
+    drawn = torch.tensor([50, 51, 52], device=DEVICE)
+    ids[0], drawn_rows[0] = 0, 2
+    to_come = replace(known, token_ids=ids, drawn_rows=drawn_rows)
+    ids = ids.copy()
+    ids[0] = 52
+    expected = model.expected(replace(known, token_ids=ids))
+    torch.testing.assert_close(prepared.run(to_come, drawn).cpu(), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_where_nothing_could_be_drawn_the_pass_goes_on_with_a_token_that_there_is(
+    model: Model, prepared: CudaSteps
+) -> None:
+    step = step_of([(1, 20), (1, 3)])
+    lost = replace(step, drawn_rows=np.array([0, -1]))
+    expected = model.expected(replace(step, token_ids=np.array([0, step.token_ids[1]])))
+    found = prepared.run(lost, torch.tensor([-1], device=DEVICE))
+    torch.testing.assert_close(found.cpu(), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_span_says_which_draw_of_the_step_before_is_its_token() -> None:
+    spans = [Span([7, 8], 3, [range(2)]), Span([0], 5, [range(2, 4)], drawn_by=4)]
+    assert lay_out(StepPlan(spans, []), BLOCK).drawn_rows.tolist() == [-1, -1, 4]
+
+
+def test_padding_writes_to_the_spare_block_and_comes_out_as_zeros(prepared: CudaSteps) -> None:
+    attention = prepared.attention
+    step = step_of([(1, 20), (2, 3)])
+    attention.storage.keys[0].normal_()
+    before = attention.storage.keys[0].clone()
+    prepared.run(step)
+    changed = (attention.storage.keys[0] != before).flatten(1).any(1).nonzero().flatten().tolist()
+    spare = attention.spare_slots[0]
+    assert changed == sorted([*step.slots[0].tolist(), spare])
+    query = torch.randn(4, 4, 8, device=DEVICE)
+    out = attention.attend_stored(0, query, AttentionOptions(0.3, None, None, None))
+    assert out[:3].abs().sum((1, 2)).min() > 0
+    assert not out[3].any()
+
+
+class OneLayer:
+    """A forward pass of one tiny attention layer: quick to interpret."""
+
+    def __init__(self, attention: TritonAttention, shape: LayerShape, *, differs: bool) -> None:
+        """With ``differs`` no pass is quite the one before."""
+        torch.manual_seed(0)
+        self._differs = differs
+        self._attention = attention
+        self._shape = shape
+        heads = shape.kv_heads * (shape.group + 2)
+        self._embed = torch.randn(64, heads, shape.key_dim).to(DEVICE)
+        self._out = torch.randn(shape.kv_heads * shape.group * shape.value_dim, 12).to(DEVICE)
+
+    def compute(self, token_ids: Tensor, positions: Tensor, logits_rows: Tensor) -> Tensor:
+        heads = self._embed[token_ids[0]] * (1 + positions[0, :, None, None] % 7)
+        kv = self._shape.kv_heads
+        parts = heads.transpose(0, 1).tensor_split((kv * self._shape.group, -kv))
+        query, key, value = parts
+        out = self._attention.attend(0, query, key, value, AttentionOptions(0.1, None, None, None))
+        logits = (out.flatten(1) @ self._out)[logits_rows]
+        return logits + 1e-3 * torch.randn_like(logits) if self._differs else logits
+
+
+class RecurrentLayer:
+    """A forward pass of a tiny layer with a convolution and a delta rule, over states alone."""
+
+    def __init__(self, scan: TritonScan) -> None:
+        torch.manual_seed(0)
+        self._scan = scan
+        self._embed, self._filter = torch.randn(64, 48).to(DEVICE), torch.randn(48, 4).to(DEVICE)
+        self._out = torch.randn(16, 12).to(DEVICE)
+
+    def compute(self, token_ids: Tensor, positions: Tensor, logits_rows: Tensor) -> Tensor:
+        x = self._scan.convolve(0, self._embed[token_ids[0]], self._filter, None, "silu")
+        query, key, value = x.view(-1, 3, 2, 8).unbind(1)
+        decay, rate = -x[:, :2].abs(), x[:, 2:4].sigmoid()
+        out = self._scan.delta_rule(0, query, key, value, decay, rate, normalize=True)
+        return (out.flatten(1) @ self._out)[logits_rows]
+
+
+def recurrent_layer(capture: Capture, tokens: int = 4) -> CudaSteps:
+    slots = StateSlots(12, 64)
+    states = allocate_states({0: StateShape((3, 48), torch.float32, (2, 8, 8))}, slots, DEVICE)
+    attention = TritonAttention(
+        allocate_groups({}, [], block_size=BLOCK, device=DEVICE),
+        {},
+        max_model_len=40,
+        recurrent=True,
+        device=SMALL,
+    )
+    forward: Any = RecurrentLayer(TritonScan(states, attention))
+    return CudaSteps(
+        forward,
+        attention,
+        max_graph_tokens=tokens,
+        max_model_len=40,
+        states=states,
+        capture=lambda: capture,
+    )
+
+
+def test_graphs_of_a_model_with_states_alone_pass_the_comparison() -> None:
+    steps = recurrent_layer(Launches, 16)
+    steps.prepare()
+    assert steps.count == len(make_buckets(16))
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ("reads", "not what the same launches give"),
+        ("rows", "not what the same launches give"),
+        ("save_slots", "in the states it saves"),
+        ("save_rows", "in the states it saves"),
+    ],
+)
+def test_a_graph_that_reads_or_saves_other_states_is_refused(part: str, message: str) -> None:
+    def breaks(step: DeviceStep) -> DeviceStep:
+        states: Any = step.states
+        return replace(step, states=replace(states, **{part: getattr(states, part).clone()}))
+
+    steps = recurrent_layer(broken_in(0, breaks), 8)
+    with pytest.raises(UnsupportedModel, match=rf"a step of 8 tokens .* CUDA graph, .*{message}"):
+        steps.prepare()
+
+
+def one_layer(
+    capture: Capture, tokens: int = 4, *, differs: bool = False, must_capture: bool = False
+) -> CudaSteps:
+    shape = LayerShape(1, 16, 16, 2, torch.float32)
+    attention = TritonAttention(
+        on_device(make_storage({0: shape}, BLOCKS)), {0: shape}, max_model_len=40, device=SMALL
+    )
+    forward: Any = OneLayer(attention, shape, differs=differs)
+    return CudaSteps(
+        forward,
+        attention,
+        max_graph_tokens=tokens,
+        max_model_len=40,
+        capture=lambda: capture,
+        must_capture=must_capture,
+    )
+
+
+def test_sound_graphs_pass_the_comparison() -> None:
+    steps = one_layer(Launches)
+    steps.prepare()
+    assert steps.count == len(make_buckets(4)) == 3
+
+
+def broken_in(bucket: int, breaks: Callable[[DeviceStep], DeviceStep]) -> Capture:
+    """Of the graphs, in the order of capture, one is replayed over another step than its own."""
+    captured = iter(range(100))
+
+    def capture(launch: Callable[[], None]) -> Replay:
+        if next(captured) != bucket:
+            return Launches(launch)
+        cells = dict(zip(launch.__code__.co_freevars, launch.__closure__ or (), strict=True))
+        step = cells["step"].cell_contents
+        held = breaks(step)
+
+        def replay() -> None:
+            cells["step"].cell_contents = held
+            launch()
+            cells["step"].cell_contents = step
+
+        return Launches(replay)
+
+    return capture
+
+
+def lists_of_another_step(step: DeviceStep) -> DeviceStep:
+    """What a graph reads whose lists were freed: whatever lay there when it was captured."""
+    waves = [
+        [
+            DeviceWave(
+                wave.counts.clone(),
+                *[
+                    None if each is None else each.clone()
+                    for each in (wave.short, wave.long, wave.merges)
+                ],
+            )
+            for wave in kind
+        ]
+        for kind in step.waves
+    ]
+    return replace(step, waves=waves)
+
+
+@pytest.mark.parametrize(
+    "breaks",
+    [
+        lists_of_another_step,
+        lambda step: replace(step, token_ids=step.token_ids.clone()),
+        lambda step: replace(step, slots=[slots.clone() for slots in step.slots]),
+        lambda step: replace(step, tables=step.tables.clone()),
+        lambda step: replace(step, logits_rows=step.logits_rows.clone()),
+    ],
+    ids=["lists", "token ids", "slots", "tables", "rows"],
+)
+def test_a_graph_that_reads_what_is_not_its_step_is_refused_and_named(
+    breaks: Callable[[DeviceStep], DeviceStep],
+) -> None:
+    steps = one_layer(broken_in(0, breaks))
+    with pytest.raises(UnsupportedModel, match=r"a step of 4 tokens .* CUDA graph, .* cuda_graphs"):
+        steps.prepare()
+
+
+@pytest.mark.parametrize("differs", [False, True])
+def test_a_model_that_differs_from_time_to_time_is_compared_less_strictly(differs: bool) -> None:
+    def noisy(launch: Callable[[], None]) -> Replay:
+        logits = dict(zip(launch.__code__.co_freevars, launch.__closure__ or (), strict=True))
+
+        def replay() -> None:
+            launch()
+            buffer = logits["logits"].cell_contents
+            buffer += 0.01 * buffer.std() * torch.randn_like(buffer)
+
+        return Launches(replay)
+
+    steps = one_layer(noisy, differs=differs)
+    if differs:
+        steps.prepare()
+        return
+    with pytest.raises(UnsupportedModel, match=r"relative error 0\."):
+        steps.prepare()
+
+
+def test_trials_take_contexts_that_a_graph_has_room_for() -> None:
+    trials = TrialSteps(make_storage({0: LayerShape(1, 16, 16, 2, torch.float32)}, 400), 6000)
+
+    def longest(step: StepArrays) -> int:
+        return max(span.end for span in step.spans)
+
+    assert longest(trials.step(64, 8)) > 1200
+    step, found = trials.step_that(lambda step: longest(step) <= 200 or None, 64, 8)
+    assert found
+    assert (len(step.token_ids), len(step.logits_rows)) == (64, 8)
+    written = [slot // BLOCK for slot in step.slots[0].tolist()]
+    read = {b for span in step.spans for b in span.blocks[0][: span.start // BLOCK].tolist()}
+    assert not read & set(written), "what one span reads, no other writes"
+    alone = TrialSteps(make_storage({0: LayerShape(1, 16, 16, 2, torch.float32)}, 1), 16)
+    assert len(alone.step(8, 8).token_ids) == 1
+
+
+def test_a_graph_that_writes_nothing_is_refused() -> None:
+    class Nothing:
+        def __init__(self, launch: Callable[[], None]) -> None:
+            pass
+
+        def replay(self) -> None:
+            pass
+
+    with pytest.raises(UnsupportedModel, match=r"a step of 4 tokens .*relative error nan"):
+        one_layer(Nothing).prepare()
+
+
+def test_a_graph_that_a_later_capture_or_replay_harms_is_refused() -> None:
+    replays: list[object] = []
+
+    class Shared:
+        """Right at its first replay, but not once the others have been replayed."""
+
+        def __init__(self, launch: Callable[[], None]) -> None:
+            self._launch = launch
+
+        def replay(self) -> None:
+            replays.append(self)
+            if replays.count(self) == 1:
+                self._launch()
+
+    with pytest.raises(UnsupportedModel, match=r"a step of 1 tokens"):
+        one_layer(Shared).prepare()
+    assert len(replays) == 4, "all were replayed once, then again from the last one captured"
+
+
+def test_a_model_that_cannot_be_captured_runs_without_graphs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def waits(launch: Callable[[], None]) -> Replay:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    steps = one_layer(waits)
+    steps.prepare()
+    assert steps.count == 0
+    assert "not permitted when stream is capturing" in caplog.text
+    steps.run(step_of([(2, 3)]))
+    with pytest.raises(UnsupportedModel, match="turn cuda_graphs off"):
+        one_layer(waits, must_capture=True).prepare()  # as where other ranks replay theirs
+
+
+def test_memory_that_does_not_suffice_for_graphs_is_no_reason_to_go_without() -> None:
+    def no_room(launch: Callable[[], None]) -> Replay:
+        raise torch.OutOfMemoryError("out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        one_layer(no_room).prepare()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="replaying a graph needs a GPU")
+def test_replayed_steps_give_the_logits_of_plain_steps(tmp_path: Path) -> None:
+    model = Model(tmp_path)
+    steps = model.steps(GraphCapture, tokens=64)
+    steps.prepare()
+    assert steps.count == len(make_buckets(64))
+    for spans in STEPS.values():
+        step = step_of(spans)
+        expected = model.expected(step)
+        torch.testing.assert_close(steps.run(step).cpu(), expected, atol=1e-4, rtol=1e-4)

@@ -1,0 +1,70 @@
+"""Older models' own attention, routed: variants that the list of kinds does not try."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from app.core.errors import UnsupportedModel
+from app.model.composition import load_runner
+from app.model.layers.attention import AttentionRoute, probe_layers
+from app.model.layers.model_call import logits_of
+from app.model.layers.own_attention import route_own_attention
+from app.model.self_check import worst_error
+from tests.model.reach.small import small_config
+from tests.model.tiny import eager_model, run_in_random_batches, runner_config
+
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "falcon, several key heads": (
+        "falcon",
+        {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 2},
+    ),
+    "falcon, a key head for each query": (
+        "falcon",
+        {"multi_query": False, "num_kv_heads": 4, "bias": True},
+    ),
+    "mpt, clipped, six heads": ("mpt", {"d_model": 48, "n_heads": 6, "clip": 0.5}),
+    "bloom, six heads": ("bloom", {"hidden_size": 48, "n_head": 6}),
+    "gpt-neo, a window": ("gpt_neo", {"window_size": 5}),
+}
+
+
+def saved(folder: Path, kind: str, changes: dict[str, Any]) -> str:
+    config: Any = small_config(kind)
+    values = config.to_dict() | changes
+    if "clip" in values:
+        values["attn_config"] = values["attn_config"] | {"clip_qkv": values.pop("clip")}
+    type(config)(**values).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_random_batches_give_the_logits_of_the_model_as_it_is(name: str, tmp_path: Path) -> None:
+    kind, changes = VARIANTS[name]
+    folder = saved(tmp_path, kind, changes)
+    runner = load_runner(runner_config(folder))
+    model = eager_model(folder)
+    dice = random.Random(name)
+    texts = [[dice.randrange(3, 90) for _ in range(length)] for length in (40, 9, 23)]
+    groups = len(runner.cache_groups)
+    found = run_in_random_batches(runner._forward, groups, texts, dice)
+    with torch.inference_mode():
+        for text, rows in zip(texts, found, strict=True):
+            assert worst_error(rows, logits_of(model, torch.tensor([text]), None, 0)) < 1e-5
+
+
+def test_falcon_keeps_the_keys_of_a_group_once(tmp_path: Path) -> None:
+    model = eager_model(saved(tmp_path, *VARIANTS["falcon, several key heads"]))
+    route = AttentionRoute()
+    route_own_attention(model, route)
+    assert [shape.kv_heads for shape in probe_layers(model, route).values()] == [2, 2]
+
+
+def test_falcon_with_alibi_is_refused(tmp_path: Path) -> None:
+    folder = saved(tmp_path, "falcon", {"alibi": True})
+    with pytest.raises(UnsupportedModel, match="Falcon with ALiBi"):
+        load_runner(runner_config(folder))

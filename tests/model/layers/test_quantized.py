@@ -1,0 +1,281 @@
+"""Models whose weights are rounded to 8 and 4 bits at load: exact for what they are, or refused."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from app.core.errors import UnsupportedModel
+from app.model.composition import load_runner
+from app.model.config import ModelConfig, QuantizeName
+from app.model.cpu.attention import CpuAttention
+from app.model.cpu.kernels import panels, quantized_panels, quantized_products
+from app.model.cpu.kernels.quantized_panels import INT4, INT8_HALVES, dequantize, quantize
+from app.model.cpu.layers import FusedLayer, PanelLinear, can_fuse, fuse
+from app.model.forward import RaggedForward
+from app.model.kv_storage import allocate
+from app.model.layers.architecture import is_plain_linear
+from app.model.layers.attention import AttentionRoute, probe_layers
+from app.model.layers.quantized import (
+    QuantizedLinear,
+    quantize_linears,
+    require_quantizable,
+)
+from app.model.runner import TorchRunner
+from tests.model.cpu.test_quantized_panels import random_weight
+from tests.model.tiny import mean_error, run_in_random_batches, varied_model
+
+RUNS = pytest.mark.skipif(not quantized_products.runs_here(), reason="needs AVX512-VNNI on Linux")
+
+SIZES = {
+    "vocab_size": 96,
+    "hidden_size": 96,
+    "intermediate_size": 160,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 16,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.1,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama with biases": ("LlamaConfig", {"attention_bias": True, "mlp_bias": True}),
+    "qwen3, tied": ("Qwen3Config", {"tie_word_embeddings": True}),
+    "mistral with a window": ("MistralConfig", {"sliding_window": 5}),
+    "gemma2": ("Gemma2Config", {"sliding_window": 6}),
+    "narrow llama": ("LlamaConfig", {"hidden_size": 72, "intermediate_size": 120}),
+    "mixture": (
+        "Qwen3MoeConfig",
+        {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
+    ),
+}
+
+
+def saved(folder: Path, kind: str) -> str:
+    name, extra = KINDS[kind]
+    getattr(transformers, name)(**{**SIZES, **extra}).save_pretrained(folder)
+    return str(folder)
+
+
+def loaded(folder: Path, kind: str, quantize: QuantizeName, **changes: Any) -> TorchRunner:
+    model = saved(folder, kind)
+    return load_runner(
+        ModelConfig(model, random_weights=True, device="cpu", quantize=quantize, **changes)
+    )
+
+
+def in_pieces(model: PreTrainedModel, texts: list[list[int]], dice: random.Random) -> list[Tensor]:
+    """Logits of the texts by the model's panels, in random batches."""
+    route = AttentionRoute()
+    shapes = probe_layers(model, route)
+    assert can_fuse(model)
+    fuse(model, route)
+    assert not any(isinstance(module, QuantizedLinear) for module in model.modules())
+    storage = allocate(shapes, num_blocks=100, block_size=4, device=model.device)
+    forward = RaggedForward(model, route, CpuAttention(storage))
+    model.set_attn_implementation(route.name)
+    return run_in_random_batches(
+        forward, len(storage.groups), texts, dice, blocks=100, lengths=(1, 1, 2, 5, 20, 40)
+    )
+
+
+@torch.inference_mode()
+def by_torch(model: PreTrainedModel, texts: list[list[int]]) -> list[Tensor]:
+    model.set_attn_implementation("eager")
+    return [model(torch.tensor([text])).logits[0].float() for text in texts]
+
+
+@RUNS
+@pytest.mark.parametrize("name", ["int8", "int4"])
+@pytest.mark.parametrize("kind", ["llama with biases", "qwen3, tied", "mistral with a window"])
+@torch.inference_mode()
+def test_random_batches_differ_from_the_same_weights_as_floats_by_rounding_alone(
+    kind: str, name: QuantizeName, tmp_path: Path
+) -> None:
+    folder = saved(tmp_path, kind)
+    dice = random.Random(kind)
+    texts = [[dice.randrange(96) for _ in range(n)] for n in (41, 3, 17, 90, 1)]
+    exact_model, model = varied_model(folder, torch.float32), varied_model(folder)
+    for each in (exact_model, model):
+        assert quantize_linears(each, name) == 2 * 7 + 1
+    exact, plain = by_torch(exact_model, texts), by_torch(model, texts)
+    found = in_pieces(model, texts, dice)
+    assert sum(isinstance(module, FusedLayer) for module in model.modules()) == 2
+    assert mean_error(found, exact) < 0.03
+    assert mean_error(found, exact) < 3 * mean_error(plain, exact)
+
+
+@RUNS
+@torch.inference_mode()
+def test_a_layer_may_hold_several_kinds_of_weights(tmp_path: Path) -> None:
+    """As files in 4 bits do, which keep values and the last projection in 6."""
+    folder = saved(tmp_path, "llama with biases")
+    dice = random.Random(0)
+    texts = [[dice.randrange(96) for _ in range(n)] for n in (9, 30)]
+    model = varied_model(folder)
+    quantize_linears(model, "int4")
+    for layer in model.model.layers:
+        for parent, leaf in ((layer.self_attn, "v_proj"), (layer.mlp, "down_proj")):
+            old = getattr(parent, leaf)
+            stored = random_weight(INT8_HALVES, old.out_features, old.in_features)
+            setattr(parent, leaf, QuantizedLinear(stored, old.bias))
+    exact = by_torch(model, texts)
+    found = in_pieces(model, texts, dice)
+    assert sum(isinstance(module, FusedLayer) for module in model.modules()) == 2
+    assert mean_error(found, exact) < 0.03
+
+
+@RUNS
+def test_layers_that_are_not_fused_get_panels(tmp_path: Path) -> None:
+    runner = loaded(tmp_path, "gemma2", "int4")
+    modules = list(runner._forward._model.modules())
+    assert not any(isinstance(module, FusedLayer) for module in modules)
+    assert sum(isinstance(module, PanelLinear) for module in modules) == 2 * 7 + 1
+    assert runner.description.quantized == "15 int4 by 32"
+
+
+@RUNS
+def test_weights_that_do_not_fit_stay_as_they_are_beside_those_that_do(tmp_path: Path) -> None:
+    runner = loaded(tmp_path, "narrow llama", "int4")
+    modules = list(runner._forward._model.modules())
+    assert sum(isinstance(module, FusedLayer) for module in modules) == 2
+    assert runner.description.packed_linears == 15
+    assert runner.description.quantized == "2 int4 by 32"
+
+
+@RUNS
+def test_without_instructions_for_bfloat16_its_products_are_torchs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on processors that have AVX512-VNNI and no AVX512-BF16."""
+    monkeypatch.setattr(panels, "runs_here", lambda: False)
+    monkeypatch.setattr(panels, "entry", lambda: pytest.fail("compiled for another processor"))
+    runner = loaded(tmp_path, "narrow llama", "int8")
+    modules = list(runner._forward._model.modules())
+    assert sum(isinstance(module, PanelLinear) for module in modules) == 2
+    assert sum(is_plain_linear(module) for module in modules) == 13
+    assert loaded(tmp_path, "qwen3, tied", "int8").description.packed_linears == 15
+
+
+@RUNS
+def test_experts_and_routers_stay_as_they_are_and_the_bytes_say_so(tmp_path: Path) -> None:
+    about = loaded(tmp_path, "mixture", "int8").description
+    assert about.quantized == "9 int8 by 32"
+    attention = 2 * (8 + 4 + 4 + 8) * 16 * 96  # weights of two layers
+    assert about.weight_bytes["int8"] == pytest.approx(1.2 * (attention + 96 * 96), rel=0.2)
+    experts = 2 * 4 * 3 * 32 * 96
+    assert about.weight_bytes["bfloat16"] > 2 * (experts + 96 * 96)
+
+
+@RUNS
+def test_what_is_rounded_is_told_and_makes_another_arithmetic(tmp_path: Path) -> None:
+    found = [loaded(tmp_path, "llama with biases", name).description for name in ("int8", "int4")]
+    plain = load_runner(ModelConfig(str(tmp_path), random_weights=True, dtype="bfloat16"))
+    arithmetics = {about.arithmetic for about in (*found, plain.description)}
+    assert len(arithmetics) == 3
+    eight, four = (sum(about.weight_bytes.values()) for about in found)
+    assert four < eight < sum(plain.description.weight_bytes.values())
+    assert found[1].weight_bytes["int4"] > 0
+    assert "int4" not in plain.description.weight_bytes
+
+
+@RUNS
+def test_rows_do_not_depend_on_each_other_where_that_is_asked_for(tmp_path: Path) -> None:
+    for name in ("int8", "int4"):
+        runner = loaded(
+            tmp_path, "qwen3, tied", name, batch_invariant=True, block_size=4
+        )  # checks it
+        assert runner.description.batch_invariant
+
+
+@RUNS
+def test_panels_in_a_wrong_order_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = quantized_panels.pack
+
+    def wrong(weight: quantized_panels.QuantizedWeight) -> Tensor:
+        made = right(weight)
+        made[..., :256], made[..., 256:512] = (
+            made[..., 256:512].clone(),
+            made[..., :256].clone(),
+        )
+        return made
+
+    monkeypatch.setattr(quantized_panels, "pack", wrong)
+    with pytest.raises(UnsupportedModel, match="does not give the logits"):
+        loaded(tmp_path, "llama with biases", "int8")
+
+
+@RUNS
+def test_weights_that_are_rounded_wrongly_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shuffled(weight: Tensor, kind: quantized_panels.PanelKind) -> Any:
+        return quantize(weight.flip(1), kind)
+
+    monkeypatch.setattr("app.model.layers.quantized.quantize", shuffled)
+    with pytest.raises(UnsupportedModel, match="says something else"):
+        loaded(tmp_path, "llama with biases", "int4")
+
+
+@pytest.mark.parametrize(
+    ("changes", "device", "reason"),
+    [
+        ({}, "cuda", "is for the CPU; on a GPU serve a checkpoint whose weights are stored"),
+        ({"dtype": "float32"}, "cpu", "takes activations of bfloat16, but dtype is float32"),
+        ({"pack_linears": False}, "cpu", "takes pack_linears"),
+    ],
+)
+@RUNS
+def test_where_it_cannot_be_had_it_is_refused(
+    changes: dict[str, Any], device: str, reason: str
+) -> None:
+    config = ModelConfig("none", quantize="int4", **changes)
+    with pytest.raises(UnsupportedModel, match=reason):
+        require_quantizable(config, torch.device(device))
+    require_quantizable(ModelConfig("none", **changes), torch.device(device))
+
+
+def test_instructions_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantized_products, "missing", lambda: ["AVX512-VNNI"])
+    config = ModelConfig("none", quantize="int4")
+    with pytest.raises(UnsupportedModel, match="missing here: AVX512-VNNI"):
+        require_quantizable(config, torch.device("cpu"))
+
+
+def test_weights_stored_in_fewer_bits_are_not_rounded_again(tmp_path: Path) -> None:
+    model = varied_model(saved(tmp_path, "llama with biases"))
+    quantize_linears(model, "int8")
+    with pytest.raises(UnsupportedModel, match="are stored quantised"):
+        quantize_linears(model, "int4")
+
+
+def test_a_model_of_which_nothing_can_be_rounded_is_refused() -> None:
+    model = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(vocab_size=40, n_embd=48, n_layer=1, n_head=2)
+    )
+    with pytest.raises(UnsupportedModel, match="no linear layer that could be"):
+        quantize_linears(model, "int8")
+
+
+def test_a_quantised_linear_is_the_linear_of_its_weight_as_floats() -> None:
+    stored = random_weight(INT4, 70, 64)
+    bias = torch.randn(70)
+    layer = QuantizedLinear(stored, bias)
+    x = torch.randn(3, 64)
+    assert torch.equal(layer(x), torch.nn.functional.linear(x, dequantize(stored), bias))
