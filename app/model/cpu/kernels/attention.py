@@ -1,7 +1,9 @@
-"""Attention of short spans over the paged cache, compiled: keys and values are read where they lie.
+"""Attention over the paged cache, compiled: a row's numbers depend on its own position alone.
 
-A work item is one span and some key heads. Positions are taken four at a time, all heads of one
-before the next four, which is the order in memory (slots [Hk, D]). Scores are float32.
+A work item is one span and some key heads. Positions are taken 16 at a time, counted from position
+0. For few rows keys and values are read where they lie, all heads of 16 positions before the next
+ones, which is the order in memory (slots [Hk, D]); for many rows 16 positions of a head are widened
+once for all of them. What is added up, and in which order, is the same: see ``tiles``.
 """
 
 from __future__ import annotations
@@ -12,12 +14,28 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from app.model.cpu.kernels.compiled import compiled, float_of_bits, narrow, prefetch, widen
+from app.model.cpu.kernels.compiled import compiled, float_of_bits, narrow, widen
+from app.model.cpu.kernels.tiles import (
+    LANES,
+    ROWS,
+    TOGETHER,
+    add_tile,
+    add_wide_tile,
+    cap,
+    fetch,
+    score_tile,
+    soften,
+)
 from app.model.inputs import Ints
 
 Floats = NDArray[np.float32]
 Rows = NDArray[Any]
 """Values of half or single width, see ``compiled.as_numpy``."""
+
+_MOST_ROWS = 64
+"""Rows of a head for which positions are widened at a time: token by token, each with its heads."""
+_SCORES = 1 << 18
+"""Scores that are kept at a time, where that leaves a few rows: they stay in the second cache."""
 
 _f32: Any = np.float32
 LOG2_E = _f32(1.4426950408889634)
@@ -52,124 +70,209 @@ def exp2(x: Any) -> Any:
 
 
 @compiled()
-def _slots(blocks: Ints, size: int, position: int, end: int) -> tuple[int, int, bool]:
-    """The slot of a position, the one to fetch meanwhile, and whether four lie side by side."""
-    slot = blocks[position // size] * size + position % size
-    later = min(position + 8, end - 1)
-    ahead = blocks[later // size] * size + later % size
-    return slot, ahead, position % size + 4 <= size and position + 4 <= end
-
-
-@compiled()
-def _fetch(pool: Rows, slot: int, head: int) -> None:
-    """Ask for four positions of a head before they are read: blocks lie anywhere in memory."""
-    for place in range(slot, slot + 4):
-        row = pool[place, head]
-        for i in range(0, len(row), 64 // pool.itemsize):
-            prefetch(row, i)
-
-
-@compiled(reassociate=True)
-def _scores(
-    query: Floats, keys: Rows, blocks: Ints, size: int, first: int, end: int,
-    head: int, group: int, scores: Floats,
-) -> None:  # fmt: skip
-    """Scores [rows, positions] of ``query`` [rows, D]; ``group`` rows for each key head."""
-    dim = query.shape[1]
-    heads = query.shape[0] // group
-    position = first
-    while position < end:
-        slot, ahead, four = _slots(blocks, size, position, end)
-        for h in range(heads):
-            _fetch(keys, ahead, head + h)
-            a = keys[slot, head + h]
-            if four:
-                b = keys[slot + 1, head + h]
-                c = keys[slot + 2, head + h]
-                d = keys[slot + 3, head + h]
-                for row in range(h * group, (h + 1) * group):
-                    s = t = u = v = _f32(0.0)
-                    for i in range(dim):
-                        x = query[row, i]
-                        s += x * widen(a[i])
-                        t += x * widen(b[i])
-                        u += x * widen(c[i])
-                        v += x * widen(d[i])
-                    out = scores[row]
-                    out[position] = s
-                    out[position + 1] = t
-                    out[position + 2] = u
-                    out[position + 3] = v
-            else:
-                for row in range(h * group, (h + 1) * group):
-                    s = _f32(0.0)
-                    for i in range(dim):
-                        s += query[row, i] * widen(a[i])
-                    scores[row, position] = s
-        position += 4 if four else 1
-
-
-@compiled(reassociate=True)
-def _weighted_sums(
-    weights: Floats, values: Rows, blocks: Ints, size: int, first: int, end: int,
-    head: int, group: int, sums: Floats,
-) -> None:  # fmt: skip
-    """Sums [rows, Dv] of the values, by the weights [rows, positions]."""
-    dim = sums.shape[1]
-    heads = sums.shape[0] // group
-    sums[:] = _f32(0.0)
-    position = first
-    while position < end:
-        slot, ahead, four = _slots(blocks, size, position, end)
-        for h in range(heads):
-            _fetch(values, ahead, head + h)
-            a = values[slot, head + h]
-            if four:
-                b = values[slot + 1, head + h]
-                c = values[slot + 2, head + h]
-                d = values[slot + 3, head + h]
-                for row in range(h * group, (h + 1) * group):
-                    own = weights[row]
-                    s, t = own[position], own[position + 1]
-                    u, v = own[position + 2], own[position + 3]
-                    for i in range(dim):
-                        sums[row, i] += (s * widen(a[i]) + t * widen(b[i])) + (
-                            u * widen(c[i]) + v * widen(d[i])
-                        )
-            else:
-                for row in range(h * group, (h + 1) * group):
-                    s = weights[row, position]
-                    for i in range(dim):
-                        sums[row, i] += s * widen(a[i])
-        position += 4 if four else 1
-
-
-@compiled(reassociate=True)
-def _softmax(scores: Floats, softcap: float, sink: float) -> None:
-    """Softmax of one row of scores and its sink, in place; the sink's weight is left out."""
-    if softcap > 0.0:
-        cap = _f32(softcap)
-        for i in range(len(scores)):
-            scores[i] = cap * _f32(np.tanh(scores[i] / cap))
-    top = _f32(sink)
-    for i in range(len(scores)):
-        top = max(top, scores[i])
-    total = _f32(0.0) if sink == -np.inf else exp2((_f32(sink) - top) * LOG2_E)
-    for i in range(len(scores)):
-        weight = exp2((scores[i] - top) * LOG2_E)
-        scores[i] = weight
-        total += weight
-    share = _ONE / total
-    for i in range(len(scores)):
-        scores[i] *= share
-
-
-@compiled()
 def _first_seen(position: int, window: int, chunked: bool) -> int:
     """The first key that a query at ``position`` sees."""
     if window == 0:
         return 0
     return position - position % window if chunked else max(0, position - window + 1)
+
+
+@compiled()
+def _tile_rows(left: int) -> int:
+    """How many of the rows that are left are worked on together."""
+    return ROWS if left >= ROWS else min(left, 2)
+
+
+@compiled()
+def _find(
+    pool: Rows, blocks: Ints, size: int, group: int, first: int, end: int, places: Ints
+) -> None:
+    """Addresses of 16 positions from ``group`` on. What is not from ``first`` to ``end`` has that
+    of a neighbour: there nobody may have written."""
+    begin, pitch = pool.ctypes.data, pool.strides[0]
+    for i in range(LANES):
+        position = min(max(group + i, first), end - 1)
+        places[i] = begin + (blocks[position // size] * size + position % size) * pitch
+
+
+@compiled()
+def _widen_group(
+    pool: Rows, blocks: Ints, size: int, group: int, first: int, end: int, head: int, dim: int,
+    out: Floats,
+) -> None:  # fmt: skip
+    """16 positions of a head, see ``_find``, into ``out`` [16, D filled up]."""
+    for i in range(LANES):
+        position = min(max(group + i, first), end - 1)
+        row, own = pool[blocks[position // size] * size + position % size, head], out[i]
+        for j in range(dim):
+            own[j] = widen(row[j])
+
+
+@compiled()
+def _score(
+    like: Any, wide: Floats, ends: Ints, places: Ints, offset: int, place: int, group: int,
+    scores: Floats,
+) -> None:  # fmt: skip
+    """Scores of a head's rows ``wide`` [rows, D] with the 16 positions from ``group`` on.
+
+    They go to ``place`` of each row of ``scores``. Rows that end before are left out.
+    """
+    row = 0
+    while row < len(wide):
+        rows = _tile_rows(len(wide) - row)
+        if ends[row + rows - 1] > group:
+            keys = LANES // rows
+            for part in range(rows):
+                score_tile(
+                    like, rows, wide.ctypes.data + row * wide.strides[0], wide.strides[0],
+                    places.ctypes.data + 8 * part * keys, offset, wide.shape[1] // LANES,
+                    scores.ctypes.data + row * scores.strides[0] + 4 * (place + part * keys),
+                    scores.strides[0],
+                )  # fmt: skip
+        row += rows
+
+
+@compiled()
+def _add(
+    like: Any, weights: Floats, row: int, rows: int, places: Ints, offset: int, place: int,
+    group: int, first: int, end: int, sums: Floats,
+) -> None:  # fmt: skip
+    """Add the values of positions ``first`` to ``end``, those of ``group``, to ``rows`` sums."""
+    first, end = max(first, group), min(end, group + LANES)
+    if first >= end:
+        return
+    vectors, vector = sums.shape[1] // LANES, 0
+    weight = weights.ctypes.data + row * weights.strides[0] + 4 * (place + first - group)
+    value = places.ctypes.data + 8 * (first - group)
+    total = sums.ctypes.data + row * sums.strides[0]
+    while vector + TOGETHER <= vectors:
+        add_wide_tile(
+            like, rows, weight, weights.strides[0], value, offset, end - first, vector, total,
+            sums.strides[0],
+        )  # fmt: skip
+        vector += TOGETHER
+    while vector < vectors:
+        add_tile(
+            like, rows, weight, weights.strides[0], value, offset, end - first, vector, total,
+            sums.strides[0],
+        )  # fmt: skip
+        vector += 1
+
+
+@compiled()
+def _add_group(
+    like: Any, weights: Floats, firsts: Ints, ends: Ints, places: Ints, offset: int, place: int,
+    group: int, sums: Floats,
+) -> None:  # fmt: skip
+    """Add the values of 16 positions to a head's sums [rows, Dv].
+
+    Rows are taken together for the positions that all of them see: what a row does not see may be
+    no number, which a weight of zero would not take away.
+    """
+    row = 0
+    while row < len(sums):
+        rows = _tile_rows(len(sums) - row)
+        after = row + rows
+        first, end = firsts[after - 1], ends[row]
+        if first <= group and group + LANES <= end:
+            _add(like, weights, row, rows, places, offset, place, group, first, end, sums)
+        elif ends[after - 1] > group:
+            if first >= end:
+                first = end = ends[after - 1]
+            for own in range(row, after):
+                until = min(first, ends[own])
+                _add(like, weights, own, 1, places, offset, place, group, firsts[own], until, sums)
+            _add(like, weights, row, rows, places, offset, place, group, first, end, sums)
+            for own in range(row, after):
+                begin = max(end, firsts[own])
+                _add(like, weights, own, 1, places, offset, place, group, begin, ends[own], sums)
+        row = after
+
+
+@compiled()
+def _attend_rows(
+    query: Rows, keys: Rows, values: Rows, blocks: Ints, size: int,
+    row: int, length: int, start: int, head: int, heads: int, widened: bool,
+    scale: float, window: int, chunked: bool, softcap: float, sinks: Floats, slopes: Floats,
+    out: Rows,
+) -> None:  # fmt: skip
+    """Some tokens and ``heads`` key heads, whose positions are ``widened`` or read as they are."""
+    repeats = query.shape[1] // keys.shape[1]
+    rows = repeats * length  # of a key head: token by token, each with its query heads
+    dim, out_dim = query.shape[2], out.shape[2]
+    dims, out_dims = -(-dim // LANES) * LANES, -(-out_dim // LANES) * LANES
+    end = start + length
+    first = _first_seen(start, window, chunked)
+    base = first - first % LANES
+    wide = np.zeros((heads, rows, dims), dtype=np.float32)
+    scores = np.empty((heads, rows, -(-(end - base) // LANES) * LANES), dtype=np.float32)
+    sums = np.zeros((heads, rows, out_dims), dtype=np.float32)
+    firsts, ends = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
+    for r in range(rows):
+        position = start + r // repeats
+        firsts[r], ends[r] = _first_seen(position, window, chunked), position + 1
+        for h in range(heads):
+            asked, own = query[row + r // repeats, (head + h) * repeats + r % repeats], wide[h, r]
+            for i in range(dim):
+                own[i] = widen(asked[i]) * _f32(scale)
+    places, ahead = np.empty(LANES, dtype=np.int64), np.empty(LANES, dtype=np.int64)
+    group_of = np.zeros((LANES if widened else 0, max(dims, out_dims)), dtype=np.float32)
+    if widened:
+        for i in range(LANES):
+            places[i] = group_of.ctypes.data + i * group_of.strides[0]
+
+    if not widened:
+        _find(keys, blocks, size, base, first, end, ahead)
+    for group in range(base, end, LANES):
+        if widened:
+            _widen_group(keys, blocks, size, group, first, end, head, dim, group_of)
+            _score(_f32(0.0), wide[0], ends, places, 0, group - base, group, scores[0])
+            continue
+        places, ahead = ahead, places
+        _find(keys, blocks, size, min(group + LANES, end - 1), first, end, ahead)
+        for h in range(heads):
+            offset = (head + h) * keys.strides[1]
+            for place in ahead:
+                fetch(place + offset, keys.strides[1])
+            _score(keys[0, 0, 0], wide[h], ends, places, offset, group - base, group, scores[h])
+
+    shares = np.empty((heads, rows), dtype=np.float32)
+    for h in range(heads):
+        for r in range(rows):
+            asking = (head + h) * repeats + r % repeats
+            own = scores[h, r]
+            own_first, own_end = firsts[r] - base, ends[r] - base
+            if len(slopes):
+                for i in range(own_first, own_end):
+                    own[i] -= slopes[asking] * _f32(own_end - 1 - i)
+            if softcap > 0.0:
+                cap(own.ctypes.data, own_first, own_end, _f32(softcap))
+            sink = sinks[asking] if len(sinks) else _f32(-np.inf)
+            shares[h, r] = soften(own.ctypes.data, own_first, own_end, sink)
+
+    if not widened:
+        _find(values, blocks, size, base, first, end, ahead)
+    for group in range(base, end, LANES):
+        if widened:
+            _widen_group(values, blocks, size, group, first, end, head, out_dim, group_of)
+            _add_group(_f32(0.0), scores[0], firsts, ends, places, 0, group - base, group, sums[0])
+            continue
+        places, ahead = ahead, places
+        _find(values, blocks, size, min(group + LANES, end - 1), first, end, ahead)
+        for h in range(heads):
+            offset = (head + h) * values.strides[1]
+            for place in ahead:
+                fetch(place + offset, out_dim * values.itemsize)
+            _add_group(
+                values[0, 0, 0], scores[h], firsts, ends, places, offset, group - base, group,
+                sums[h],
+            )  # fmt: skip
+
+    for h in range(heads):
+        for r in range(rows):
+            result = out[row + r // repeats, (head + h) * repeats + r % repeats]
+            for i in range(out_dim):
+                result[i] = narrow(sums[h, r, i] * shares[h, r], result[i])
 
 
 @compiled()
@@ -181,36 +284,22 @@ def attend_item(
 ) -> None:  # fmt: skip
     """One span and ``heads`` key heads from ``head`` on."""
     repeats = query.shape[1] // keys.shape[1]
-    group = repeats * length  # rows of a key head: its query heads, each with every token
-    rows = heads * group
-    end = start + length
-    first = _first_seen(start, window, chunked)
-    wide = np.empty((rows, query.shape[2]), dtype=np.float32)
-    scores = np.empty((rows, end), dtype=np.float32)
-    sums = np.empty((rows, out.shape[2]), dtype=np.float32)
-    for r in range(rows):
-        asked = query[row + r % length, head * repeats + r // length]
-        for i in range(len(asked)):
-            wide[r, i] = widen(asked[i]) * _f32(scale)
-    _scores(wide, keys, blocks, size, first, end, head, group, scores)
-    for r in range(rows):
-        own_end = start + r % length + 1
-        own_first = _first_seen(own_end - 1, window, chunked)
-        if len(slopes):
-            slope = slopes[head * repeats + r // length]
-            for position in range(own_first, own_end):
-                scores[r, position] -= slope * _f32(own_end - 1 - position)
-        sink = _f32(-np.inf)
-        if len(sinks):
-            sink = sinks[head * repeats + r // length]
-        _softmax(scores[r, own_first:own_end], softcap, sink)
-        scores[r, first:own_first] = _f32(0.0)
-        scores[r, own_end:] = _f32(0.0)
-    _weighted_sums(scores, values, blocks, size, first, end, head, group, sums)
-    for r in range(rows):
-        result = out[row + r % length, head * repeats + r // length]
-        for i in range(len(result)):
-            result[i] = narrow(sums[r, i], result[i])
+    whole = query.shape[2] % LANES == 0 and out.shape[2] % LANES == 0
+    few = repeats * length <= ROWS and whole
+    together = heads
+    tokens = length
+    if not few:
+        together = 1
+        seen = start + length - _first_seen(start, window, chunked)
+        most = min(max(_SCORES // seen, ROWS), _MOST_ROWS)
+        tokens = max(1, most // repeats)
+    for first in range(0, heads, together):
+        for begin in range(0, length, tokens):
+            _attend_rows(
+                query, keys, values, blocks, size,
+                row + begin, min(tokens, length - begin), start + begin, head + first, together,
+                not few, scale, window, chunked, softcap, sinks, slopes, out,
+            )  # fmt: skip
 
 
 @compiled(parallel=True)

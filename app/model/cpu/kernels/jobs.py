@@ -36,6 +36,8 @@ from app.model.cpu.kernels.records import (
 PRODUCT, _SWIGLU, _ROUND, _NORM, _MLP_NORM, _ROPE, _ATTEND = range(7)
 _FEW_TOKENS = 8
 """Up to so many, norms, rotations and rounding are not shared out."""
+_LONG = 8
+"""Tokens of a span, on average, from which every head of it is an item of attention."""
 
 _f32: Any = np.float32
 _NO_SINKS = np.empty(0, dtype=np.float32)
@@ -214,7 +216,9 @@ def first_half(board: team.Board, jobs: Records, number: int) -> None:
     )  # fmt: skip
     _by_token(board, jobs, _ROPE, step.tokens)
     if step.span_count:
-        job.kind, job.blocks = _ATTEND, layer.kv_heads if step.span_count < 4 else 1
+        # Of a decode all heads are one item: that is the order in memory.
+        alone = step.span_count >= 4 and step.tokens < _LONG * step.span_count
+        job.kind, job.blocks = _ATTEND, 1 if alone else layer.kv_heads
         _share(board, jobs, step.span_count * job.blocks, False)
 
 
