@@ -18,11 +18,12 @@ from app.model.cpu.kernels.compiled import compiled, float_of_bits, narrow, wide
 from app.model.cpu.kernels.tiles import (
     LANES,
     ROWS,
-    TOGETHER,
+    WIDE,
     add_tile,
     add_wide_tile,
+    asked,
     cap,
-    fetch,
+    numbers_of,
     score_tile,
     soften,
 )
@@ -96,11 +97,24 @@ def _find(
 
 
 @compiled()
+def _copy_group(
+    pool: Rows, blocks: Ints, size: int, group: int, first: int, end: int, head: int, dim: int,
+    out: Rows,
+) -> None:  # fmt: skip
+    """16 positions of a head, see ``_find``, into ``out`` [16, D filled up]."""
+    for i in range(LANES):
+        position = min(max(group + i, first), end - 1)
+        row, own = pool[blocks[position // size] * size + position % size, head], out[i]
+        for j in range(dim):
+            own[j] = asked(row[j])
+
+
+@compiled()
 def _widen_group(
     pool: Rows, blocks: Ints, size: int, group: int, first: int, end: int, head: int, dim: int,
     out: Floats,
 ) -> None:  # fmt: skip
-    """16 positions of a head, see ``_find``, into ``out`` [16, D filled up]."""
+    """``_copy_group`` to float32."""
     for i in range(LANES):
         position = min(max(group + i, first), end - 1)
         row, own = pool[blocks[position // size] * size + position % size, head], out[i]
@@ -109,60 +123,120 @@ def _widen_group(
 
 
 @compiled()
+def _addresses(rows: Rows, places: Ints) -> None:
+    for i in range(len(rows)):
+        places[i] = rows.ctypes.data + i * rows.strides[0]
+
+
+@compiled()
 def _score(
-    like: Any, wide: Floats, ends: Ints, places: Ints, offset: int, place: int, group: int,
-    scores: Floats,
+    like: Any, queries: Rows, ends: Ints, places: Ints, ahead: Ints, offset: int, place: int,
+    group: int, scale: float, scores: Floats,
 ) -> None:  # fmt: skip
-    """Scores of a head's rows ``wide`` [rows, D] with the 16 positions from ``group`` on.
+    """Scores of a head's ``queries`` [rows, D] with the 16 positions from ``group`` on.
 
     They go to ``place`` of each row of ``scores``. Rows that end before are left out.
     """
-    row = 0
-    while row < len(wide):
-        rows = _tile_rows(len(wide) - row)
+    row, vectors = 0, queries.shape[1] // numbers_of(like)
+    while row < len(queries):
+        rows = _tile_rows(len(queries) - row)
         if ends[row + rows - 1] > group:
             keys = LANES // rows
             for part in range(rows):
+                at = 8 * part * keys
                 score_tile(
-                    like, rows, wide.ctypes.data + row * wide.strides[0], wide.strides[0],
-                    places.ctypes.data + 8 * part * keys, offset, wide.shape[1] // LANES,
+                    like, rows, queries.ctypes.data + row * queries.strides[0], queries.strides[0],
+                    places.ctypes.data + at, ahead.ctypes.data + at, offset, vectors,
                     scores.ctypes.data + row * scores.strides[0] + 4 * (place + part * keys),
-                    scores.strides[0],
+                    scores.strides[0], _f32(scale),
                 )  # fmt: skip
+            ahead = places
         row += rows
 
 
 @compiled()
+def _score_all(
+    queries: Rows, keys: Rows, blocks: Ints, size: int, first: int, base: int, ends: Ints,
+    head: int, scale: float, scores: Floats,
+) -> None:  # fmt: skip
+    """Scores [heads, rows, positions from ``base`` on] of ``queries`` [heads, rows, D filled up]"""
+    end, dim = ends[-1], keys.shape[2]
+    places, ahead = np.empty(LANES, dtype=np.int64), np.empty(LANES, dtype=np.int64)
+    if queries.shape[2] != dim:
+        copies = np.zeros((LANES, queries.shape[2]), dtype=queries.dtype)
+        _addresses(copies, places)
+        for h in range(len(queries)):
+            for group in range(base, end, LANES):
+                _copy_group(keys, blocks, size, group, first, end, head + h, dim, copies)
+                _score(
+                    queries[0, 0, 0], queries[h], ends, places, places, 0, group - base, group,
+                    scale, scores[h],
+                )  # fmt: skip
+        return
+    _find(keys, blocks, size, base, first, end, ahead)
+    for group in range(base, end, LANES):
+        places, ahead = ahead, places
+        _find(keys, blocks, size, min(group + LANES, end - 1), first, end, ahead)
+        for h in range(len(queries)):
+            offset = (head + h) * keys.strides[1]
+            _score(
+                keys[0, 0, 0], queries[h], ends, places, ahead, offset, group - base, group,
+                scale, scores[h],
+            )  # fmt: skip
+
+
+@compiled()
+def _weigh(
+    scores: Floats, firsts: Ints, ends: Ints, base: int, repeats: int, head: int,
+    softcap: float, sinks: Floats, slopes: Floats, shares: Floats,
+) -> None:  # fmt: skip
+    """Make weights of scores, see ``soften``; what they are to be multiplied by are ``shares``."""
+    for h in range(len(scores)):
+        for r in range(scores.shape[1]):
+            query_head, own = (head + h) * repeats + r % repeats, scores[h, r]
+            first, end = firsts[r] - base, ends[r] - base
+            if len(slopes):
+                for i in range(first, end):
+                    own[i] -= slopes[query_head] * _f32(end - 1 - i)
+            if softcap > 0.0:
+                cap(own.ctypes.data, first, end, _f32(softcap))
+            sink = sinks[query_head] if len(sinks) else _f32(-np.inf)
+            shares[h, r] = soften(own.ctypes.data, first, end, sink)
+
+
+@compiled()
 def _add(
-    like: Any, weights: Floats, row: int, rows: int, places: Ints, offset: int, place: int,
-    group: int, first: int, end: int, sums: Floats,
+    like: Any, weights: Floats, row: int, rows: int, places: Ints, ahead: Ints, offset: int,
+    place: int, group: int, first: int, end: int, sums: Floats,
 ) -> None:  # fmt: skip
     """Add the values of positions ``first`` to ``end``, those of ``group``, to ``rows`` sums."""
     first, end = max(first, group), min(end, group + LANES)
     if first >= end:
         return
-    vectors, vector = sums.shape[1] // LANES, 0
+    numbers = numbers_of(like)
+    vectors, vector, wide = sums.shape[1] // numbers, 0, WIDE // numbers
     weight = weights.ctypes.data + row * weights.strides[0] + 4 * (place + first - group)
-    value = places.ctypes.data + 8 * (first - group)
+    at = 8 * (first - group)
+    value, later = places.ctypes.data + at, ahead.ctypes.data + at
     total = sums.ctypes.data + row * sums.strides[0]
-    while vector + TOGETHER <= vectors:
+    while vector + wide <= vectors:
         add_wide_tile(
-            like, rows, weight, weights.strides[0], value, offset, end - first, vector, total,
-            sums.strides[0],
+            like, rows, weight, weights.strides[0], value, later, offset, end - first, vector,
+            total, sums.strides[0],
         )  # fmt: skip
-        vector += TOGETHER
+        vector += wide
     while vector < vectors:
         add_tile(
-            like, rows, weight, weights.strides[0], value, offset, end - first, vector, total,
-            sums.strides[0],
+            like, rows, weight, weights.strides[0], value, later, offset, end - first, vector,
+            total, sums.strides[0],
         )  # fmt: skip
         vector += 1
 
 
 @compiled()
 def _add_group(
-    like: Any, weights: Floats, firsts: Ints, ends: Ints, places: Ints, offset: int, place: int,
-    group: int, sums: Floats,
+    like: Any, weights: Floats, firsts: Ints, ends: Ints, places: Ints, ahead: Ints, offset: int,
+    place: int, group: int, sums: Floats,
 ) -> None:  # fmt: skip
     """Add the values of 16 positions to a head's sums [rows, Dv].
 
@@ -174,105 +248,102 @@ def _add_group(
         rows = _tile_rows(len(sums) - row)
         after = row + rows
         first, end = firsts[after - 1], ends[row]
-        if first <= group and group + LANES <= end:
-            _add(like, weights, row, rows, places, offset, place, group, first, end, sums)
+        if ends[after - 1] > group and (rows == 1 or (first <= group and group + LANES <= end)):
+            _add(like, weights, row, rows, places, ahead, offset, place, group, first, end, sums)
         elif ends[after - 1] > group:
             if first >= end:
                 first = end = ends[after - 1]
             for own in range(row, after):
-                until = min(first, ends[own])
-                _add(like, weights, own, 1, places, offset, place, group, firsts[own], until, sums)
-            _add(like, weights, row, rows, places, offset, place, group, first, end, sums)
+                _add(
+                    like, weights, own, 1, places, ahead, offset, place, group,
+                    firsts[own], min(first, ends[own]), sums,
+                )  # fmt: skip
+            _add(like, weights, row, rows, places, places, offset, place, group, first, end, sums)
             for own in range(row, after):
-                begin = max(end, firsts[own])
-                _add(like, weights, own, 1, places, offset, place, group, begin, ends[own], sums)
+                _add(
+                    like, weights, own, 1, places, places, offset, place, group,
+                    max(end, firsts[own]), ends[own], sums,
+                )  # fmt: skip
         row = after
+
+
+@compiled()
+def _add_all(
+    weights: Floats, values: Rows, blocks: Ints, size: int, firsts: Ints, ends: Ints, base: int,
+    head: int, dim: int, widened: bool, sums: Floats,
+) -> None:  # fmt: skip
+    """Sums [heads, rows, Dv filled up] of the values, by the weights."""
+    first, end = firsts[0], ends[-1]
+    places, ahead = np.empty(LANES, dtype=np.int64), np.empty(LANES, dtype=np.int64)
+    if widened:
+        wide = np.zeros((LANES, sums.shape[2]), dtype=np.float32)
+        _addresses(wide, places)
+        for h in range(len(sums)):
+            for group in range(base, end, LANES):
+                _widen_group(values, blocks, size, group, first, end, head + h, dim, wide)
+                _add_group(
+                    _f32(0.0), weights[h], firsts, ends, places, places, 0, group - base, group,
+                    sums[h],
+                )  # fmt: skip
+        return
+    _find(values, blocks, size, base, first, end, ahead)
+    for group in range(base, end, LANES):
+        places, ahead = ahead, places
+        _find(values, blocks, size, min(group + LANES, end - 1), first, end, ahead)
+        for h in range(len(sums)):
+            _add_group(
+                values[0, 0, 0], weights[h], firsts, ends, places, ahead,
+                (head + h) * values.strides[1], group - base, group, sums[h],
+            )  # fmt: skip
 
 
 @compiled()
 def _attend_rows(
     query: Rows, keys: Rows, values: Rows, blocks: Ints, size: int,
-    row: int, length: int, start: int, head: int, heads: int, widened: bool,
+    row: int, length: int, start: int, head: int, heads: int,
     scale: float, window: int, chunked: bool, softcap: float, sinks: Floats, slopes: Floats,
     out: Rows,
 ) -> None:  # fmt: skip
-    """Some tokens and ``heads`` key heads, whose positions are ``widened`` or read as they are."""
+    """Some tokens of a span and ``heads`` key heads: token by token, each with its query heads."""
     repeats = query.shape[1] // keys.shape[1]
-    rows = repeats * length  # of a key head: token by token, each with its query heads
-    dim, out_dim = query.shape[2], out.shape[2]
-    dims, out_dims = -(-dim // LANES) * LANES, -(-out_dim // LANES) * LANES
-    end = start + length
-    first = _first_seen(start, window, chunked)
-    base = first - first % LANES
-    wide = np.zeros((heads, rows, dims), dtype=np.float32)
-    scores = np.empty((heads, rows, -(-(end - base) // LANES) * LANES), dtype=np.float32)
-    sums = np.zeros((heads, rows, out_dims), dtype=np.float32)
+    rows, out_dim = repeats * length, out.shape[2]
+    unit = numbers_of(keys[0, 0, 0])
     firsts, ends = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
     for r in range(rows):
         position = start + r // repeats
         firsts[r], ends[r] = _first_seen(position, window, chunked), position + 1
-        for h in range(heads):
-            asked, own = query[row + r // repeats, (head + h) * repeats + r % repeats], wide[h, r]
-            for i in range(dim):
-                own[i] = widen(asked[i]) * _f32(scale)
-    places, ahead = np.empty(LANES, dtype=np.int64), np.empty(LANES, dtype=np.int64)
-    group_of = np.zeros((LANES if widened else 0, max(dims, out_dims)), dtype=np.float32)
-    if widened:
-        for i in range(LANES):
-            places[i] = group_of.ctypes.data + i * group_of.strides[0]
+    base = firsts[0] - firsts[0] % LANES
 
-    if not widened:
-        _find(keys, blocks, size, base, first, end, ahead)
-    for group in range(base, end, LANES):
-        if widened:
-            _widen_group(keys, blocks, size, group, first, end, head, dim, group_of)
-            _score(_f32(0.0), wide[0], ends, places, 0, group - base, group, scores[0])
-            continue
-        places, ahead = ahead, places
-        _find(keys, blocks, size, min(group + LANES, end - 1), first, end, ahead)
-        for h in range(heads):
-            offset = (head + h) * keys.strides[1]
-            for place in ahead:
-                fetch(place + offset, keys.strides[1])
-            _score(keys[0, 0, 0], wide[h], ends, places, offset, group - base, group, scores[h])
-
-    shares = np.empty((heads, rows), dtype=np.float32)
+    number = np.full(1, asked(query[0, 0, 0]))
+    width = -(-query.shape[2] // unit) * unit
+    queries = np.zeros((heads, rows, width), dtype=number.dtype)
     for h in range(heads):
         for r in range(rows):
-            asking = (head + h) * repeats + r % repeats
-            own = scores[h, r]
-            own_first, own_end = firsts[r] - base, ends[r] - base
-            if len(slopes):
-                for i in range(own_first, own_end):
-                    own[i] -= slopes[asking] * _f32(own_end - 1 - i)
-            if softcap > 0.0:
-                cap(own.ctypes.data, own_first, own_end, _f32(softcap))
-            sink = sinks[asking] if len(sinks) else _f32(-np.inf)
-            shares[h, r] = soften(own.ctypes.data, own_first, own_end, sink)
+            own = query[row + r // repeats, (head + h) * repeats + r % repeats]
+            for i in range(len(own)):
+                queries[h, r, i] = asked(own[i])
+    scores = np.empty((heads, rows, -(-(ends[-1] - base) // LANES) * LANES), dtype=np.float32)
+    _score_all(queries, keys, blocks, size, firsts[0], base, ends, head, scale, scores)
+    shares = np.empty((heads, rows), dtype=np.float32)
+    _weigh(scores, firsts, ends, base, repeats, head, softcap, sinks, slopes, shares)
 
-    if not widened:
-        _find(values, blocks, size, base, first, end, ahead)
-    for group in range(base, end, LANES):
-        if widened:
-            _widen_group(values, blocks, size, group, first, end, head, out_dim, group_of)
-            _add_group(_f32(0.0), scores[0], firsts, ends, places, 0, group - base, group, sums[0])
-            continue
-        places, ahead = ahead, places
-        _find(values, blocks, size, min(group + LANES, end - 1), first, end, ahead)
-        for h in range(heads):
-            offset = (head + h) * values.strides[1]
-            for place in ahead:
-                fetch(place + offset, out_dim * values.itemsize)
-            _add_group(
-                values[0, 0, 0], scores[h], firsts, ends, places, offset, group - base, group,
-                sums[h],
-            )  # fmt: skip
-
+    sums = np.zeros((heads, rows, -(-out_dim // unit) * unit), dtype=np.float32)
+    widened = rows > ROWS or sums.shape[2] != out_dim
+    _add_all(scores, values, blocks, size, firsts, ends, base, head, out_dim, widened, sums)
+    by_twos = unit > LANES and not widened
     for h in range(heads):
         for r in range(rows):
             result = out[row + r // repeats, (head + h) * repeats + r % repeats]
-            for i in range(out_dim):
-                result[i] = narrow(sums[h, r, i] * shares[h, r], result[i])
+            share, own = shares[h, r], sums[h, r]
+            if by_twos:  # of 32 numbers the even ones, then the odd ones
+                for begin in range(0, out_dim, unit):
+                    for i in range(LANES):
+                        even, odd = begin + 2 * i, begin + 2 * i + 1
+                        result[even] = narrow(own[begin + i] * share, result[even])
+                        result[odd] = narrow(own[begin + LANES + i] * share, result[odd])
+            else:
+                for i in range(out_dim):
+                    result[i] = narrow(own[i] * share, result[i])
 
 
 @compiled()
@@ -284,11 +355,8 @@ def attend_item(
 ) -> None:  # fmt: skip
     """One span and ``heads`` key heads from ``head`` on."""
     repeats = query.shape[1] // keys.shape[1]
-    whole = query.shape[2] % LANES == 0 and out.shape[2] % LANES == 0
-    few = repeats * length <= ROWS and whole
-    together = heads
-    tokens = length
-    if not few:
+    together, tokens = heads, length
+    if repeats * length > ROWS:
         together = 1
         seen = start + length - _first_seen(start, window, chunked)
         most = min(max(_SCORES // seen, ROWS), _MOST_ROWS)
@@ -298,7 +366,7 @@ def attend_item(
             _attend_rows(
                 query, keys, values, blocks, size,
                 row + begin, min(tokens, length - begin), start + begin, head + first, together,
-                not few, scale, window, chunked, softcap, sinks, slopes, out,
+                scale, window, chunked, softcap, sinks, slopes, out,
             )  # fmt: skip
 
 

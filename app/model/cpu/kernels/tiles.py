@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from llvmlite import ir  # type: ignore[import-untyped]
+from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba import types
 
 from app.model.cpu.kernels.llvm import (
@@ -30,13 +30,16 @@ from app.model.cpu.kernels.llvm import (
     of_integers,
     pointer,
 )
+from app.model.cpu.kernels.panels import BFLOATS, DOT
 
 LANES = 16
 """Numbers of a vector, and positions of a group."""
 ROWS = 4
 """Rows that are worked on together, at most; 1 and 2 are the others."""
 TOGETHER = 4
-"""Keys, or vectors of values, that are worked on together."""
+"""Keys that are worked on together."""
+WIDE = 64
+"""Numbers of values that are worked on together, where there are so many."""
 
 _FLOATS = ir.VectorType(FLOAT, LANES)
 _WORDS = ir.VectorType(I32, LANES)
@@ -64,51 +67,81 @@ _LEAST = -126.0
 
 
 @intrinsic
-def score_tile(
-    _context: Any, like: Any, rows: Any, query: Any, pitch: Any, keys: Any, offset: Any,
-    vectors: Any, out: Any, out_pitch: Any,
-) -> Any:  # fmt: skip
-    """Scores of 1, 2 or 4 rows with 16, 8 or 4 keys.
+def numbers_of(_context: Any, like: Any) -> Any:
+    """The numbers of a vector of ``like``'s type: bfloat16 go by twos."""
+    count = _numbers(like)
+    return types.int64(like), lambda *_: I64(count)
 
-    ``query`` is float32, ``keys`` has the addresses of keys of ``like``'s type, each of them
-    ``offset`` off; both are ``vectors`` of 16 numbers long.
+
+@intrinsic
+def asked(_context: Any, number: Any) -> Any:
+    """A number as rows of queries have it: bfloat16 as it is, float16 as float32."""
+    if number != types.int16:
+        return number(number), lambda _, __, ___, arguments: arguments[0]
+
+    def emit(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        return builder.fpext(builder.bitcast(arguments[0], ir.HalfType()), FLOAT)
+
+    return types.float32(number), emit
+
+
+@intrinsic
+def score_tile(
+    _context: Any, like: Any, rows: Any, query: Any, pitch: Any, keys: Any, ahead: Any,
+    offset: Any, vectors: Any, out: Any, out_pitch: Any, scale: Any,
+) -> Any:  # fmt: skip
+    """Scores of 1, 2 or 4 rows with 16, 8 or 4 keys, times ``scale``.
+
+    ``keys`` has the addresses of keys of ``like``'s type, ``ahead`` those of keys to fetch
+    meanwhile, each of them ``offset`` off. Rows of ``query`` are as ``asked`` has them; both are
+    ``vectors`` long, of as many numbers as ``vector_of`` says.
     """
-    return _tile("score", like, [rows, query, pitch, keys, offset, vectors, out, out_pitch], _score)
+    given = [rows, query, pitch, keys, ahead, offset, vectors, out, out_pitch]
+    return _tile("score", like, given, _score, scale=True)
 
 
 @intrinsic
 def add_tile(
-    _context: Any, like: Any, rows: Any, weights: Any, pitch: Any, values: Any, offset: Any,
-    count: Any, vector: Any, sums: Any, sums_pitch: Any,
+    _context: Any, like: Any, rows: Any, weights: Any, pitch: Any, values: Any, ahead: Any,
+    offset: Any, count: Any, vector: Any, sums: Any, sums_pitch: Any,
 ) -> Any:  # fmt: skip
     """Add ``count`` values, from 1 on, to sums of 1, 2 or 4 rows, by the weights of each row.
 
-    Of values and sums the 16 numbers at ``vector``; the rest is as for ``score_tile``.
+    Of values and sums the numbers of the vector of that number, which in sums are in the order of
+    ``place_of``; the rest is as for ``score_tile``.
     """
-    given = [rows, weights, pitch, values, offset, count, vector, sums, sums_pitch]
-    return _tile("add", like, given, lambda *a: _add(*a, vectors=1))
+    given = [rows, weights, pitch, values, ahead, offset, count, vector, sums, sums_pitch]
+    return _tile("add", like, given, lambda *a: _add(*a, lines=1))
 
 
 @intrinsic
 def add_wide_tile(
-    _context: Any, like: Any, rows: Any, weights: Any, pitch: Any, values: Any, offset: Any,
-    count: Any, vector: Any, sums: Any, sums_pitch: Any,
+    _context: Any, like: Any, rows: Any, weights: Any, pitch: Any, values: Any, ahead: Any,
+    offset: Any, count: Any, vector: Any, sums: Any, sums_pitch: Any,
 ) -> Any:  # fmt: skip
-    """``add_tile`` for four vectors from ``vector`` on."""
-    given = [rows, weights, pitch, values, offset, count, vector, sums, sums_pitch]
-    return _tile("add_wide", like, given, lambda *a: _add(*a, vectors=TOGETHER))
+    """``add_tile`` for 64 numbers from ``vector`` on."""
+    given = [rows, weights, pitch, values, ahead, offset, count, vector, sums, sums_pitch]
+    return _tile(
+        "add_wide",
+        like,
+        given,
+        lambda function, rows, like: _add(function, rows, like, lines=WIDE // _numbers(like)),
+    )
 
 
-def _tile(name: str, like: Any, given: list[Any], write: Callable[..., None]) -> Any:
+def _tile(
+    name: str, like: Any, given: list[Any], write: Callable[..., None], *, scale: bool = False
+) -> Any:
     """``write(function, rows, like)`` writes the function that is called for so many rows."""
     if like not in _NAMES:
         return None
+    kinds = [I64] * (len(given) - 1) + [FLOAT] * scale
 
     def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
         _, rows, *rest = arguments
         for count in (1, 2, ROWS):
             own = f"leapjson_{name}_{_NAMES[like]}_{count}"
-            function = _function(builder, VOID, [I64] * len(rest), own)
+            function = declare(builder, VOID, kinds, own)
             if function.is_declaration:
                 _define(function)
                 write(function, count, like)
@@ -116,7 +149,7 @@ def _tile(name: str, like: Any, given: list[Any], write: Callable[..., None]) ->
                 builder.call(function, rest)
         return context.get_dummy_value()
 
-    return types.void(like, *[types.int64] * len(given)), emit
+    return types.void(like, *[types.int64] * len(given), *[types.float32] * scale), emit
 
 
 @intrinsic
@@ -142,7 +175,7 @@ def cap(_context: Any, scores: Any, first: Any, end: Any, most: Any) -> Any:
 
 def _call(name: str, result: Any, kinds: list[Any], write: Callable[[Any], None]) -> Any:
     def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
-        function = _function(builder, result, kinds, f"leapjson_{name}")
+        function = declare(builder, result, kinds, f"leapjson_{name}")
         if function.is_declaration:
             _define(function)
             write(function)
@@ -150,10 +183,6 @@ def _call(name: str, result: Any, kinds: list[Any], write: Callable[[Any], None]
         return context.get_dummy_value() if result is VOID else value
 
     return emit
-
-
-def _function(builder: Any, result: Any, kinds: list[Any], name: str) -> Any:
-    return declare(builder, result, kinds, name)
 
 
 def _define(function: Any) -> None:
@@ -199,25 +228,36 @@ def _loop(
 
 
 def _score(function: Any, rows: int, like: Any) -> None:
-    query, pitch, keys, offset, vectors, out, out_pitch = function.args
+    query, pitch, keys, ahead, offset, vectors, out, out_pitch, scale = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     lines = [builder.add(query, builder.mul(pitch, I64(row))) for row in range(rows)]
     count = LANES // rows
+    read, multiply = (_pairs, _dot) if like == types.uint16 else (_floats, _fma)
+    asked_like = like if like == types.uint16 else types.float32
     sums: list[list[Any]] = [[] for _ in range(rows)]
     for begin in range(0, count, TOGETHER):
-        own = [_address(builder, keys, begin + i, offset) for i in range(TOGETHER)]
+        places = [range(begin, begin + TOGETHER)] * 2
+        own, later = (
+            [_address(builder, addresses, i, offset) for i in numbers]
+            for addresses, numbers in zip((keys, ahead), places, strict=True)
+        )
 
-        def turn(number: Any, running: list[Any], own: list[Any] = own) -> list[Any]:
-            asked = [_vector(builder, line, number, types.float32) for line in lines]
-            found = [_vector(builder, key, number, like) for key in own]
+        def turn(
+            number: Any, running: list[Any], own: list[Any] = own, later: list[Any] = later
+        ) -> list[Any]:
+            asked = [read(builder, line, number, asked_like) for line in lines]
+            found = [read(builder, key, number, like) for key in own]
+            for key in later:
+                _fetch(builder, key, number, like)
             pairs = [(a, b) for a in asked for b in found]
-            return [_fma(builder, *pair, old) for pair, old in zip(pairs, running, strict=True)]
+            return [multiply(builder, *pair, old) for pair, old in zip(pairs, running, strict=True)]
 
         zeros = [_all(0.0)] * (rows * TOGETHER)
         added = _loop(builder, I64(0), vectors, 1, zeros, turn)
         for row in range(rows):
             sums[row] += added[row * TOGETHER : (row + 1) * TOGETHER]
     scores = _lane_sums(builder, [one for row in sums for one in row])
+    scores = builder.fmul(scores, _spread(builder, scale))
     for row in range(rows):
         lanes = ir.Constant(ir.VectorType(I32, count), [*range(row * count, (row + 1) * count)])
         part = scores if rows == 1 else builder.shuffle_vector(scores, scores, lanes)
@@ -250,22 +290,29 @@ def _joined(builder: Any, sums: list[Any], first: list[int], last: list[int]) ->
     ]
 
 
-def _add(function: Any, rows: int, like: Any, *, vectors: int) -> None:
-    weights, pitch, values, offset, count, vector, sums, sums_pitch = function.args
+def _add(function: Any, rows: int, like: Any, *, lines: int) -> None:
+    weights, pitch, values, ahead, offset, count, vector, sums, sums_pitch = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    lines = [builder.add(weights, builder.mul(pitch, I64(row))) for row in range(rows)]
-    numbers = [builder.add(vector, I64(i)) for i in range(vectors)]
+    own = [builder.add(weights, builder.mul(pitch, I64(row))) for row in range(rows)]
+    parts = _numbers(like) // LANES
+    read = _halves if parts == 2 else _single
+    numbers = [builder.add(vector, I64(i)) for i in range(lines)]
     totals = [builder.add(sums, builder.mul(sums_pitch, I64(row))) for row in range(rows)]
-    offsets = [builder.mul(number, I64(4 * LANES)) for number in numbers]
+    first = builder.mul(vector, I64(4 * LANES * parts))
     places = [
-        pointer(builder, builder.add(total, at), _FLOATS) for total in totals for at in offsets
+        pointer(builder, builder.add(total, builder.add(first, I64(4 * LANES * i))), _FLOATS)
+        for total in totals
+        for i in range(parts * lines)
     ]
 
     def turn(number: Any, running: list[Any]) -> list[Any]:
         value = _address(builder, values, number, offset)
-        found = [_vector(builder, value, each, like) for each in numbers]
+        later = _address(builder, ahead, number, offset)
+        found = [part for each in numbers for part in read(builder, value, each, like)]
+        for each in numbers:
+            _fetch(builder, later, each, like)
         added = []
-        for line in lines:
+        for line in own:
             place = builder.add(line, builder.mul(number, I64(4)))
             weight = _spread(builder, builder.load(pointer(builder, place, FLOAT), align=4))
             added += [(weight, each) for each in found]
@@ -364,16 +411,59 @@ def _address(builder: Any, addresses: Any, number: Any, offset: Any) -> Any:
     return builder.add(builder.load(pointer(builder, place), align=8), offset)
 
 
-def _vector(builder: Any, address: Any, number: Any, like: Any) -> Any:
-    """16 numbers of ``like``'s type, the ``number``-th ones behind an address, as float32."""
-    size = LANES * (4 if like == types.float32 else 2)
-    place = builder.add(address, builder.mul(number, I64(size)))
+def _numbers(like: Any) -> int:
+    """Of a vector of that type."""
+    return 2 * LANES if like == types.uint16 else LANES
+
+
+def _place(builder: Any, address: Any, number: Any, like: Any) -> Any:
+    size = LANES * 2 if like == types.int16 else LANES * 4
+    return builder.add(address, builder.mul(number, I64(size)))
+
+
+def _fetch(builder: Any, address: Any, number: Any, like: Any) -> None:
+    emit_prefetch(builder, pointer(builder, _place(builder, address, number, like), I8))
+
+
+def _floats(builder: Any, address: Any, number: Any, like: Any) -> Any:
+    """The vector of that number behind an address, of float32 or float16, as float32."""
+    place = _place(builder, address, number, like)
     if like == types.float32:
         return builder.load(pointer(builder, place, _FLOATS), align=4)
-    if like == types.int16:
-        return builder.fpext(builder.load(pointer(builder, place, _HALVES), align=2), _FLOATS)
-    words = builder.zext(builder.load(pointer(builder, place, _SHORTS), align=2), _WORDS)
-    return builder.bitcast(builder.shl(words, ir.Constant(_WORDS, [16] * LANES)), _FLOATS)
+    return builder.fpext(builder.load(pointer(builder, place, _HALVES), align=2), _FLOATS)
+
+
+def _single(builder: Any, address: Any, number: Any, like: Any) -> list[Any]:
+    return [_floats(builder, address, number, like)]
+
+
+def _pairs(builder: Any, address: Any, number: Any, like: Any) -> Any:
+    """The 32 bfloat16 of a vector, by twos."""
+    place = _place(builder, address, number, like)
+    return builder.load(pointer(builder, place, _WORDS), align=2)
+
+
+def _halves(builder: Any, address: Any, number: Any, like: Any) -> list[Any]:
+    return _split(builder, _pairs(builder, address, number, like))
+
+
+def _dot(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """The products of two vectors of twos, added to ``c``."""
+    if binding.get_host_cpu_features().get("avx512bf16", False):
+        pairs = [builder.bitcast(each, BFLOATS) for each in (a, b)]
+        return builder.call(
+            declare(builder, _FLOATS, [_FLOATS, BFLOATS, BFLOATS], DOT), [c, *pairs]
+        )
+    for pair in zip(_split(builder, a), _split(builder, b), strict=True):
+        c = _fma(builder, *pair, c)
+    return c
+
+
+def _split(builder: Any, words: Any) -> list[Any]:
+    """32 bfloat16 as float32: the even ones, and the odd ones."""
+    even = builder.shl(words, ir.Constant(_WORDS, [16] * LANES))
+    odd = builder.and_(words, ir.Constant(_WORDS, [-(1 << 16)] * LANES))
+    return [builder.bitcast(part, _FLOATS) for part in (even, odd)]
 
 
 def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
