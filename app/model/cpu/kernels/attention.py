@@ -33,6 +33,8 @@ Floats = NDArray[np.float32]
 Rows = NDArray[Any]
 """Values of half or single width, see ``compiled.as_numpy``."""
 
+_FEW_ROWS = 16
+"""Rows of a head up to which all heads of some positions are read before the next ones."""
 _MOST_ROWS = 64
 """Rows of a head for which positions are widened at a time: token by token, each with its heads."""
 _SCORES = 1 << 18
@@ -88,8 +90,8 @@ def _tile_rows(left: int) -> int:
 def _find(
     pool: Rows, blocks: Ints, size: int, group: int, first: int, end: int, places: Ints
 ) -> None:
-    """Addresses of 16 positions from ``group`` on. What is not from ``first`` to ``end`` has that
-    of a neighbour: there nobody may have written."""
+    """Put addresses of 16 positions from ``group`` on to ``places``. What is not from ``first`` to
+    ``end`` has that of a neighbour: there nobody may have written."""
     begin, pitch = pool.ctypes.data, pool.strides[0]
     for i in range(LANES):
         position = min(max(group + i, first), end - 1)
@@ -99,10 +101,11 @@ def _find(
 @compiled()
 def _copy_group(
     pool: Rows, blocks: Ints, size: int, group: int, first: int, end: int, head: int, dim: int,
-    out: Rows,
+    out: Rows, places: Ints,
 ) -> None:  # fmt: skip
-    """16 positions of a head, see ``_find``, into ``out`` [16, D filled up]."""
+    """16 positions of a head, see ``_find``, into ``out`` [16, D filled up], at ``places``."""
     for i in range(LANES):
+        places[i] = out.ctypes.data + i * out.strides[0]
         position = min(max(group + i, first), end - 1)
         row, own = pool[blocks[position // size] * size + position % size, head], out[i]
         for j in range(dim):
@@ -112,10 +115,11 @@ def _copy_group(
 @compiled()
 def _widen_group(
     pool: Rows, blocks: Ints, size: int, group: int, first: int, end: int, head: int, dim: int,
-    out: Floats,
+    out: Floats, places: Ints,
 ) -> None:  # fmt: skip
     """``_copy_group`` to float32."""
     for i in range(LANES):
+        places[i] = out.ctypes.data + i * out.strides[0]
         position = min(max(group + i, first), end - 1)
         row, own = pool[blocks[position // size] * size + position % size, head], out[i]
         for j in range(dim):
@@ -123,66 +127,75 @@ def _widen_group(
 
 
 @compiled()
-def _addresses(rows: Rows, places: Ints) -> None:
-    for i in range(len(rows)):
-        places[i] = rows.ctypes.data + i * rows.strides[0]
-
-
-@compiled()
 def _score(
-    like: Any, queries: Rows, ends: Ints, places: Ints, ahead: Ints, offset: int, place: int,
-    group: int, scale: float, scores: Floats,
+    like: Any, vectors: int, heads: int, row: int, count: int,
+    queries: int, query_head: int, query_pitch: int,
+    places: int, ahead: int, offset: int, offset_head: int,
+    scores: int, score_head: int, score_pitch: int, scale: float,
 ) -> None:  # fmt: skip
-    """Scores of a head's ``queries`` [rows, D] with the 16 positions from ``group`` on.
+    """Scores of rows ``row`` to ``count`` of each head with 16 positions, by addresses.
 
-    They go to ``place`` of each row of ``scores``. Rows that end before are left out.
+    They go to ``scores``, the place of the first of the positions in row 0 of the first head.
+    ``query_head`` and the like lie between heads, ``query_pitch`` between rows.
     """
-    row, vectors = 0, queries.shape[1] // numbers_of(like)
-    while row < len(queries):
-        rows = _tile_rows(len(queries) - row)
-        if ends[row + rows - 1] > group:
+    for h in range(heads):
+        later, r = ahead, row
+        while r < count:
+            rows = _tile_rows(count - r)
             keys = LANES // rows
             for part in range(rows):
-                at = 8 * part * keys
                 score_tile(
-                    like, rows, queries.ctypes.data + row * queries.strides[0], queries.strides[0],
-                    places.ctypes.data + at, ahead.ctypes.data + at, offset, vectors,
-                    scores.ctypes.data + row * scores.strides[0] + 4 * (place + part * keys),
-                    scores.strides[0], _f32(scale),
+                    like, rows, queries + h * query_head + r * query_pitch, query_pitch,
+                    places + 8 * part * keys, later + 8 * part * keys, offset + h * offset_head,
+                    vectors, scores + h * score_head + r * score_pitch + 4 * part * keys,
+                    score_pitch, _f32(scale),
                 )  # fmt: skip
-            ahead = places
-        row += rows
+            later, r = places, r + rows
 
 
 @compiled()
 def _score_all(
-    queries: Rows, keys: Rows, blocks: Ints, size: int, first: int, base: int, ends: Ints,
-    head: int, scale: float, scores: Floats,
+    queries: Rows, keys: Rows, blocks: Ints, size: int, first: int, end: int, base: int,
+    start: int, repeats: int, head: int, scale: float, scores: Floats,
 ) -> None:  # fmt: skip
-    """Scores [heads, rows, positions from ``base`` on] of ``queries`` [heads, rows, D filled up]"""
-    end, dim = ends[-1], keys.shape[2]
+    """Scores [heads, rows, positions from ``base`` on] of ``queries`` [heads, rows, D filled up].
+
+    Rows are left out that end before a group of positions.
+    """
+    heads, rows, dim = len(queries), queries.shape[1], keys.shape[2]
+    asked_at, query_head, query_pitch = queries.ctypes.data, queries.strides[0], queries.strides[1]
+    scores_at, score_head, score_pitch = scores.ctypes.data, scores.strides[0], scores.strides[1]
     places, ahead = np.empty(LANES, dtype=np.int64), np.empty(LANES, dtype=np.int64)
+    here, there = places.ctypes.data, ahead.ctypes.data
+    vectors = queries.shape[2] // numbers_of(queries[0, 0, 0])
     if queries.shape[2] != dim:
         copies = np.zeros((LANES, queries.shape[2]), dtype=queries.dtype)
-        _addresses(copies, places)
-        for h in range(len(queries)):
+        for h in range(heads):
             for group in range(base, end, LANES):
-                _copy_group(keys, blocks, size, group, first, end, head + h, dim, copies)
+                _copy_group(keys, blocks, size, group, first, end, head + h, dim, copies, places)
                 _score(
-                    queries[0, 0, 0], queries[h], ends, places, places, 0, group - base, group,
-                    scale, scores[h],
+                    queries[0, 0, 0], vectors, 1, _first_row(group, start, repeats), rows,
+                    asked_at + h * query_head, 0, query_pitch, here, here, 0, 0,
+                    scores_at + h * score_head + 4 * (group - base), 0, score_pitch, scale,
                 )  # fmt: skip
         return
-    _find(keys, blocks, size, base, first, end, ahead)
+    _find(keys, blocks, size, base, first, end, places)
     for group in range(base, end, LANES):
-        places, ahead = ahead, places
         _find(keys, blocks, size, min(group + LANES, end - 1), first, end, ahead)
-        for h in range(len(queries)):
-            offset = (head + h) * keys.strides[1]
-            _score(
-                keys[0, 0, 0], queries[h], ends, places, ahead, offset, group - base, group,
-                scale, scores[h],
-            )  # fmt: skip
+        _score(
+            keys[0, 0, 0], vectors, heads, _first_row(group, start, repeats), rows,
+            asked_at, query_head, query_pitch,
+            here, there, head * keys.strides[1], keys.strides[1],
+            scores_at + 4 * (group - base), score_head, score_pitch, scale,
+        )  # fmt: skip
+        places, ahead, here, there = ahead, places, there, here
+
+
+@compiled()
+def _first_row(group: int, start: int, repeats: int) -> int:
+    """The first one that is worked on with a row that sees a position of a group."""
+    row = max(0, group - start) * repeats
+    return row - row % ROWS
 
 
 @compiled()
@@ -206,65 +219,88 @@ def _weigh(
 
 @compiled()
 def _add(
-    like: Any, weights: Floats, row: int, rows: int, places: Ints, ahead: Ints, offset: int,
-    place: int, group: int, first: int, end: int, sums: Floats,
+    like: Any, numbers: int, heads: int, row: int, end: int, positions: int,
+    weights: int, weight_head: int, weight_pitch: int,
+    places: int, ahead: int, offset: int, offset_head: int,
+    sums: int, sum_head: int, sum_pitch: int,
 ) -> None:  # fmt: skip
-    """Add the values of positions ``first`` to ``end``, those of ``group``, to ``rows`` sums."""
-    first, end = max(first, group), min(end, group + LANES)
-    if first >= end:
+    """Add the values of some positions to the sums of rows ``row`` to ``end`` of each head.
+
+    By addresses, as in ``_score``: ``weights`` and ``places`` are those of the first position, and
+    ``numbers`` are in a sum.
+    """
+    if positions <= 0:
         return
-    numbers = numbers_of(like)
-    vectors, vector, wide = sums.shape[1] // numbers, 0, WIDE // numbers
-    weight = weights.ctypes.data + row * weights.strides[0] + 4 * (place + first - group)
-    at = 8 * (first - group)
-    value, later = places.ctypes.data + at, ahead.ctypes.data + at
-    total = sums.ctypes.data + row * sums.strides[0]
-    while vector + wide <= vectors:
-        add_wide_tile(
-            like, rows, weight, weights.strides[0], value, later, offset, end - first, vector,
-            total, sums.strides[0],
-        )  # fmt: skip
-        vector += wide
-    while vector < vectors:
-        add_tile(
-            like, rows, weight, weights.strides[0], value, later, offset, end - first, vector,
-            total, sums.strides[0],
-        )  # fmt: skip
-        vector += 1
+    unit = numbers_of(like)
+    vectors, wide = numbers // unit, WIDE // unit
+    for h in range(heads):
+        later, r, own = ahead, row, offset + h * offset_head
+        while r < end:
+            rows = _tile_rows(end - r)
+            weight = weights + h * weight_head + r * weight_pitch
+            total = sums + h * sum_head + r * sum_pitch
+            vector = 0
+            while vector + wide <= vectors:
+                add_wide_tile(
+                    like, rows, weight, weight_pitch, places, later, own, positions, vector, total,
+                    sum_pitch,
+                )  # fmt: skip
+                vector += wide
+            while vector < vectors:
+                add_tile(
+                    like, rows, weight, weight_pitch, places, later, own, positions, vector, total,
+                    sum_pitch,
+                )  # fmt: skip
+                vector += 1
+            later, r = places, r + rows
 
 
 @compiled()
 def _add_group(
-    like: Any, weights: Floats, firsts: Ints, ends: Ints, places: Ints, ahead: Ints, offset: int,
-    place: int, group: int, sums: Floats,
+    like: Any, numbers: int, heads: int, firsts: Ints, ends: Ints, group: int, base: int,
+    weights: int, weight_head: int, weight_pitch: int,
+    places: int, ahead: int, offset: int, offset_head: int,
+    sums: int, sum_head: int, sum_pitch: int,
 ) -> None:  # fmt: skip
-    """Add the values of 16 positions to a head's sums [rows, Dv].
+    """``_add`` for all rows and what they see of the 16 positions from ``group`` on.
 
     Rows are taken together for the positions that all of them see: what a row does not see may be
     no number, which a weight of zero would not take away.
     """
+    count, after = len(ends), group + LANES
     row = 0
-    while row < len(sums):
-        rows = _tile_rows(len(sums) - row)
-        after = row + rows
-        first, end = firsts[after - 1], ends[row]
-        if ends[after - 1] > group and (rows == 1 or (first <= group and group + LANES <= end)):
-            _add(like, weights, row, rows, places, ahead, offset, place, group, first, end, sums)
-        elif ends[after - 1] > group:
-            if first >= end:
-                first = end = ends[after - 1]
-            for own in range(row, after):
+    while row < count:
+        until = row + _tile_rows(count - row)
+        first, end = max(firsts[until - 1], group), min(ends[row], after)
+        if row == 0 and firsts[count - 1] <= group and after <= end:
+            until = count  # all see all
+        if first >= end:  # the last one may see what the first one does not, and none all of them
+            first = end = min(ends[until - 1], after)
+        if first > group or end < after:
+            for own in range(row, until):
+                begin, stop = max(firsts[own], group), min(first, ends[own])
+                at = begin - group
                 _add(
-                    like, weights, own, 1, places, ahead, offset, place, group,
-                    firsts[own], min(first, ends[own]), sums,
+                    like, numbers, heads, own, own + 1, stop - begin,
+                    weights + 4 * (begin - base), weight_head, weight_pitch,
+                    places + 8 * at, ahead + 8 * at, offset, offset_head, sums, sum_head, sum_pitch,
                 )  # fmt: skip
-            _add(like, weights, row, rows, places, places, offset, place, group, first, end, sums)
-            for own in range(row, after):
+        at = first - group
+        _add(
+            like, numbers, heads, row, until, end - first,
+            weights + 4 * (first - base), weight_head, weight_pitch,
+            places + 8 * at, ahead + 8 * at, offset, offset_head, sums, sum_head, sum_pitch,
+        )  # fmt: skip
+        if first > group or end < after:
+            for own in range(row, until):
+                begin, stop = max(end, firsts[own]), min(ends[own], after)
+                at = begin - group
                 _add(
-                    like, weights, own, 1, places, places, offset, place, group,
-                    max(end, firsts[own]), ends[own], sums,
+                    like, numbers, heads, own, own + 1, stop - begin,
+                    weights + 4 * (begin - base), weight_head, weight_pitch,
+                    places + 8 * at, ahead + 8 * at, offset, offset_head, sums, sum_head, sum_pitch,
                 )  # fmt: skip
-        row = after
+        row = until
 
 
 @compiled()
@@ -274,27 +310,33 @@ def _add_all(
 ) -> None:  # fmt: skip
     """Sums [heads, rows, Dv filled up] of the values, by the weights."""
     first, end = firsts[0], ends[-1]
+    heads, numbers = len(sums), sums.shape[2]
+    weights_at, weight_head, weight_pitch = (
+        weights.ctypes.data, weights.strides[0], weights.strides[1]
+    )  # fmt: skip
+    sums_at, sum_head, sum_pitch = sums.ctypes.data, sums.strides[0], sums.strides[1]
     places, ahead = np.empty(LANES, dtype=np.int64), np.empty(LANES, dtype=np.int64)
+    here, there = places.ctypes.data, ahead.ctypes.data
     if widened:
-        wide = np.zeros((LANES, sums.shape[2]), dtype=np.float32)
-        _addresses(wide, places)
-        for h in range(len(sums)):
+        wide = np.zeros((LANES, numbers), dtype=np.float32)
+        for h in range(heads):
             for group in range(base, end, LANES):
-                _widen_group(values, blocks, size, group, first, end, head + h, dim, wide)
+                _widen_group(values, blocks, size, group, first, end, head + h, dim, wide, places)
                 _add_group(
-                    _f32(0.0), weights[h], firsts, ends, places, places, 0, group - base, group,
-                    sums[h],
+                    _f32(0.0), numbers, 1, firsts, ends, group, base,
+                    weights_at + h * weight_head, 0, weight_pitch, here, here, 0, 0,
+                    sums_at + h * sum_head, 0, sum_pitch,
                 )  # fmt: skip
         return
-    _find(values, blocks, size, base, first, end, ahead)
+    _find(values, blocks, size, base, first, end, places)
     for group in range(base, end, LANES):
-        places, ahead = ahead, places
         _find(values, blocks, size, min(group + LANES, end - 1), first, end, ahead)
-        for h in range(len(sums)):
-            _add_group(
-                values[0, 0, 0], weights[h], firsts, ends, places, ahead,
-                (head + h) * values.strides[1], group - base, group, sums[h],
-            )  # fmt: skip
+        _add_group(
+            values[0, 0, 0], numbers, heads, firsts, ends, group, base,
+            weights_at, weight_head, weight_pitch,
+            here, there, head * values.strides[1], values.strides[1], sums_at, sum_head, sum_pitch,
+        )  # fmt: skip
+        places, ahead, here, there = ahead, places, there, here
 
 
 @compiled()
@@ -322,13 +364,17 @@ def _attend_rows(
             own = query[row + r // repeats, (head + h) * repeats + r % repeats]
             for i in range(len(own)):
                 queries[h, r, i] = asked(own[i])
-    scores = np.empty((heads, rows, -(-(ends[-1] - base) // LANES) * LANES), dtype=np.float32)
-    _score_all(queries, keys, blocks, size, firsts[0], base, ends, head, scale, scores)
+    # An odd number of cache lines: rows side by side are not all in one place of the cache.
+    groups = -(-(ends[-1] - base) // LANES) | 1
+    scores = np.empty((heads, rows, groups * LANES), dtype=np.float32)
+    _score_all(
+        queries, keys, blocks, size, firsts[0], ends[-1], base, start, repeats, head, scale, scores
+    )
     shares = np.empty((heads, rows), dtype=np.float32)
     _weigh(scores, firsts, ends, base, repeats, head, softcap, sinks, slopes, shares)
 
     sums = np.zeros((heads, rows, -(-out_dim // unit) * unit), dtype=np.float32)
-    widened = rows > ROWS or sums.shape[2] != out_dim
+    widened = rows > _FEW_ROWS or sums.shape[2] != out_dim
     _add_all(scores, values, blocks, size, firsts, ends, base, head, out_dim, widened, sums)
     by_twos = unit > LANES and not widened
     for h in range(heads):
@@ -356,7 +402,7 @@ def attend_item(
     """One span and ``heads`` key heads from ``head`` on."""
     repeats = query.shape[1] // keys.shape[1]
     together, tokens = heads, length
-    if repeats * length > ROWS:
+    if repeats * length > _FEW_ROWS:
         together = 1
         seen = start + length - _first_seen(start, window, chunked)
         most = min(max(_SCORES // seen, ROWS), _MOST_ROWS)
