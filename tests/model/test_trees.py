@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,23 +12,10 @@ from app.core.request import SamplingParams
 from app.core.step import Draw, LogitsRow, Span, StepPlan
 from app.model.runner import TorchRunner
 from tests.model.tiny import CONFIGS, VOCAB, PagedSequence, tiny_runner
+from tests.model.trees import random_tree, way
 
 EVERY = [np.array([token], dtype=np.int32) for token in range(VOCAB)]
 SCORED = Draw(SamplingParams(), 0, scored=EVERY)
-
-
-def random_tree(dice: random.Random, size: int) -> list[int]:
-    """Ways of any form: long ones, wide ones, several from the beginning."""
-    reach = dice.choice([1, 2, 5, size])
-    return [dice.randint(max(-1, index - reach), index - 1) for index in range(size)]
-
-
-def way(parents: Sequence[int], index: int) -> list[int]:
-    """The tokens that one sees in its tree, itself the last."""
-    found = [index]
-    while (index := parents[index]) >= 0:
-        found.insert(0, index)
-    return found
 
 
 def scores(runner: TorchRunner, spans: list[Span], rows: list[LogitsRow]) -> list[list[float]]:
