@@ -2,14 +2,15 @@
 
 By the rules of ``CpuSampler``, with the kernels of ``kernels.sampling``. A call queues, on the
 current stream, one upload of numbers (a second one where masks are new to the device), three
-kernels for plain rows and some more for rows that ask for more, and one copy of the results to the
-host; only ``DeviceDraws.wait`` waits, and for that copy alone.
+kernels for plain rows and some more for rows that ask for more, three for rows in which sets of
+tokens are scored, and one copy of the results to the host; only ``DeviceDraws.wait`` waits, and for
+that copy alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from app.model.inputs import Ints
 from app.model.sampling import (
     full_mask,
     is_changed,
+    is_drawn,
     is_filtered,
     offsets,
     repeated_tokens,
@@ -42,6 +44,8 @@ _DROPPED_BITS = {torch.float32: 0, torch.float16: 12, torch.bfloat16: 16}
 """Low bits of a float32 (and a multiple of a digit's) that tell nothing of values so wide."""
 
 _BLOCK = 1024
+_SET_BLOCK = 128
+"""Tokens of a set that are read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +74,34 @@ class _Batch:
         return max((alternatives for _, alternatives in self.asking), default=0)
 
 
+@dataclass(frozen=True, slots=True)
+class _Scoring:
+    """Sets of tokens to be scored, and where their numbers are in the upload."""
+
+    rows: Sequence[tuple[int, int]]
+    """Rows of the results, and how many sets each has."""
+    jobs_at: int
+    asking_at: int
+    sets_at: int
+    sets: int
+    scores_at: int
+    """Where in the results their logprobs begin."""
+
+
 class DeviceDraws:
     """What ``DeviceSampler.sample`` has begun; see ``PendingDraws``."""
 
     def __init__(
-        self, rows: int, draws: Sequence[Draw | None], results: Tensor, batches: Sequence[_Batch]
+        self,
+        draws: Sequence[Draw | None],
+        results: Tensor,
+        batches: Sequence[_Batch],
+        scoring: _Scoring | None,
     ) -> None:
+        rows = len(draws)
         self._draws = draws
         self._batches = batches
+        self._scoring = scoring
         self.ids = results[:rows]
         """Drawn token ids on the device, int64 [R], for what is queued on the same stream later;
         -1 for rows without a draw, and where a mask allows none (of which ``wait`` tells)."""
@@ -96,13 +120,23 @@ class DeviceDraws:
         tokens = [NOT_DRAWN] * len(self._draws)
         ids: list[int] = self._results[: len(tokens)].tolist()
         for row, draw in enumerate(self._draws):
-            if draw is not None:
+            if draw is not None and is_drawn(draw):
                 if ids[row] < 0:
                     raise ValueError("a mask allows no token")
                 tokens[row] = SampledToken(ids[row])
         for batch in self._batches:
             self._read_logprobs(batch, tokens)
+        if self._scoring is not None:
+            self._read_scores(self._scoring, tokens)
         return StepResult(tokens)
+
+    def _read_scores(self, scoring: _Scoring, tokens: list[SampledToken]) -> None:
+        at = scoring.scores_at
+        floats = self._results[at : at + scoring.sets].view(torch.float64).tolist()
+        place = 0
+        for row, count in scoring.rows:
+            tokens[row] = replace(tokens[row], scores=tuple(floats[place : place + count]))
+            place += count
 
     def _read_logprobs(self, batch: _Batch, tokens: list[SampledToken]) -> None:
         size = 1 + 2 * batch.most
@@ -149,6 +183,8 @@ class DeviceSampler:
             logits = torch.zeros(1, width, dtype=dtype, device=self._device)
             for params in (SamplingParams(), filtered, everything):
                 self.sample(logits, [Draw(params, key=0)]).wait()
+            sets = [np.zeros(1, dtype=np.int32)]
+            self.sample(logits, [Draw(SamplingParams(), key=0, scored=sets)]).wait()
 
     def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> DeviceDraws:
         """See ``Sampler``: logits of any row stride; of half width they are left as they are."""
@@ -156,23 +192,81 @@ class DeviceSampler:
         if logits.stride(1) != 1 or logits.data_ptr() % 16:
             logits = logits.clone(memory_format=torch.contiguous_format)
         numbers = _Numbers()
-        wanted = [(row, draw) for row, draw in enumerate(draws) if draw is not None]
+        given = [(row, draw) for row, draw in enumerate(draws) if draw is not None]
+        wanted = [each for each in given if is_drawn(each[1])]
+        scored = [each for each in given if each[1].scored]
         masks = [self._everything if draw.mask is None else draw.mask for _, draw in wanted]
+        if scored:
+            masks.append(self._everything)
         table, slots = self._table.place(masks)
-        slot_of = {row: slot for (row, _), slot in zip(wanted, slots, strict=True)}
+        slot_of = {row: slot for (row, _), slot in zip(wanted, slots, strict=False)}
         batches: list[_Batch] = []
         end = len(draws)
         for copied, some in self._split(logits, wanted):
             batch = self._lay_out(numbers, logits, some, slot_of, copied, end)
             end += len(batch.asking) * (1 + 2 * batch.most)
             batches.append(batch)
+        scoring = None
+        if scored:
+            scoring = self._lay_out_scored(numbers, scored, slots[-1], end)
+            end += scoring.sets
         results = torch.empty(end, dtype=torch.int64, device=self._device)
         if len(wanted) < len(draws):
             results[: len(draws)].fill_(-1)
         uploaded = numbers.upload(self._device)
+        if scoring is not None:  # first of all: penalties change float32 logits in place
+            self._score(scoring, logits, table, uploaded, results)
         for batch in batches:
             self._run(batch, logits, table, uploaded, results)
-        return DeviceDraws(len(draws), draws, results, batches)
+        return DeviceDraws(draws, results, batches, scoring)
+
+    def _lay_out_scored(
+        self, numbers: _Numbers, draws: Sequence[tuple[int, Draw]], slot: int, scores_at: int
+    ) -> _Scoring:
+        """``slot`` of the mask that allows everything."""
+        jobs = np.zeros((kernels.JOB_FIELDS, len(draws)), dtype=np.int64)
+        jobs[kernels.ROW] = jobs[kernels.OUT] = [row for row, _ in draws]
+        jobs[kernels.MASK] = slot
+        counts = [len(draw.scored) for _, draw in draws]
+        flat = [ids for _, draw in draws for ids in draw.scored]
+        ends = numbers.add(np.concatenate(flat, dtype=np.int64)) + np.cumsum([*map(len, flat)])
+        sets = np.zeros((kernels.SET_FIELDS, len(flat)), dtype=np.int64)
+        sets[kernels.JOB_OF_SET] = np.repeat(np.arange(len(draws)), counts)
+        sets[kernels.BEGIN] = ends - [*map(len, flat)]
+        sets[kernels.END] = ends
+        return _Scoring(
+            rows=[(row, count) for (row, _), count in zip(draws, counts, strict=True)],
+            jobs_at=numbers.add(jobs),
+            asking_at=numbers.add(np.arange(len(draws))),
+            sets_at=numbers.add(sets),
+            sets=len(flat),
+            scores_at=scores_at,
+        )
+
+    def _score(
+        self, scoring: _Scoring, logits: Tensor, table: Tensor, numbers: Tensor, results: Tensor
+    ) -> None:
+        """Queue what scores sets of tokens, from the logits as they are."""
+        jobs, chunks = len(scoring.rows), self._chunks
+        aligned = logits.stride(0) % 16 == 0 and self._words * 32 <= logits.shape[1]
+        rows = (
+            logits, logits.stride(0), table, self._words, self._size,
+            numbers, scoring.jobs_at, jobs,
+        )  # fmt: skip
+        sizes = {"WORDS": self._chunk_words, "ALIGNED": aligned}
+        padded = {"CHUNKS": self._chunks_padded}
+        tops, sums = self._empty(jobs, chunks), self._empty(jobs, chunks, dtype=torch.float64)
+        self._launch(kernels.highest, (jobs, chunks), *rows, tops, chunks, **sizes)
+        self._launch(
+            kernels.rank, (jobs, chunks),
+            *rows, scoring.asking_at, tops, chunks, sums, tops, 0, **sizes, **padded,
+        )  # fmt: skip
+        self._launch(
+            kernels.score, (scoring.sets,),
+            logits, logits.stride(0), numbers, scoring.jobs_at, jobs, scoring.sets_at,
+            scoring.sets, tops, chunks, sums, results, scoring.scores_at,
+            **padded, TOKENS=_SET_BLOCK,
+        )  # fmt: skip
 
     def _split(
         self, logits: Tensor, wanted: Sequence[tuple[int, Draw]]
