@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -39,6 +39,11 @@ class LoadedModel:
     @property
     def device(self) -> torch.device:
         return self.model.device
+
+    def in_fp8(self) -> LoadedModel:
+        """The same with caches of 8 bits."""
+        shapes = {layer: replace(shape, fp8=True) for layer, shape in self.shapes.items()}
+        return replace(self, shapes=shapes)
 
     def forward_over(
         self,

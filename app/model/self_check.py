@@ -10,6 +10,7 @@ are recurrent layers, drafts come before that: some that are taken and some that
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,11 @@ from app.model.layers.model_call import logits_of, takes_positions
 
 _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
 """Largest relative error of a row of logits; rounding alone stays well below."""
+
+_ROUNDED_CACHE = 0.3
+"""What rounding keys and values to 8 bits may change; unrelated rows are 1.4 apart."""
+
+_log = logging.getLogger(__name__)
 
 _TOLERANCE_AT_MOST = 0.5
 """However much a model multiplies rounding errors; unrelated rows are 1.4 apart."""
@@ -192,6 +198,25 @@ def check_ragged_step(
             "a ragged step over the paged cache does not give the logits of this model's own "
             f"attention (relative error {error:.2g}, allowed {tolerance:.2g}); "
             f"it cannot be served exactly{_likely_cause(model)}"
+        )
+
+
+def check_rounded_cache(
+    forward: RaggedForward, case: CheckCase, block_size: int, expected: Tensor
+) -> None:
+    """Run ``case`` over a cache of 8 bits, where ``expected`` came of one that is not rounded.
+
+    Raises ``UnsupportedModel`` where a row of logits has become another: ``_ROUNDED_CACHE``.
+    """
+    for plan in case.steps:
+        logits = forward.run(lay_out(plan, block_size))
+    error = worst_error(logits, expected)
+    _log.info("keys and values of fp8 change a row of random logits by %.1f%%", 100 * error)
+    if not error <= _ROUNDED_CACHE:  # so written that NaN fails too
+        raise UnsupportedModel(
+            "with keys and values of fp8 this model says something else (relative error "
+            f"{error:.2g} of its logits, allowed {_ROUNDED_CACHE}); "
+            "set LEAPJSON_KV_CACHE_DTYPE to auto"
         )
 
 
