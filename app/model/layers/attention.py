@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -70,6 +70,7 @@ class AttentionRoute:
         self._target: LayerAttention | None = None
         self._seen: set[int] = set()
         self._further_calls = 0
+        self._probing = False
         self.options: dict[int, AttentionOptions] = {}
         """By layer, what its last forward pass asked for."""
         self.latents: dict[int, LatentLayer] = {}
@@ -97,6 +98,15 @@ class AttentionRoute:
         self._seen.clear()
         self._further_calls = 0
 
+    @contextlib.contextmanager
+    def probing(self, probe: LayerAttention) -> Iterator[None]:
+        """While this lasts ``probe`` is the target, and what layers ask for is looked at."""
+        self.target, self._probing = probe, True
+        try:
+            yield
+        finally:
+            self.target, self._probing = None, False
+
     def _attend(
         self,
         module: Any,
@@ -112,7 +122,10 @@ class AttentionRoute:
         **_: Any,
     ) -> Tensor:
         masked = attention_mask is not None and attention_mask.numel() > 0
-        if masked or position_bias is not None:
+        # Asked of the two tokens of a probe, not in steps: it reads the mask.
+        if masked and self._probing:
+            masked = not _is_causal(attention_mask)
+        if masked and self._probing or position_bias is not None:
             raise UnsupportedModel(f"{type(module).__name__} builds an attention mask of its own")
         chunk = self.chunks.get(module.layer_idx)
         options = AttentionOptions(
@@ -150,6 +163,16 @@ class AttentionRoute:
             return layer
         self._further_calls += 1
         return -self._further_calls
+
+
+def _is_causal(mask: Tensor) -> bool:
+    """Whether a mask [..., T, T] hides what comes later, and nothing else.
+
+    Some models (Kosmos-2) make their own.
+    """
+    seen = mask if mask.dtype == torch.bool else mask == 0
+    shape = seen.shape[-2:]
+    return bool((seen == torch.ones(shape, dtype=torch.bool, device=mask.device).tril()).all())
 
 
 class _ShapeProbe:
@@ -193,11 +216,7 @@ def probe_layers(
 def run_two_tokens(model: PreTrainedModel, route: AttentionRoute, probe: LayerAttention) -> None:
     """A forward pass whose attention is ``probe``. Leaves the model set to the route."""
     model.set_attn_implementation(route.name)
-    route.target = probe
-    try:
-        positions = torch.arange(2, device=model.device).unsqueeze(0)
-        ids = positions + 1  # 0 may be padding, which is embedded as zeros
-        with text_alone(model):
-            logits_of(model, ids, positions, torch.tensor([1], device=model.device))
-    finally:
-        route.target = None
+    positions = torch.arange(2, device=model.device).unsqueeze(0)
+    ids = positions + 1  # 0 may be padding, which is embedded as zeros
+    with route.probing(probe), text_alone(model):
+        logits_of(model, ids, positions, torch.tensor([1], device=model.device))
