@@ -30,6 +30,7 @@ SUPPORTED_LAYER_TYPES = _BY_TOKEN | {
     "linear_attention",  # Mamba's, too
     "conv",
     "hybrid",  # attention and a mixer
+    "hybrid_sliding",
 }
 
 _NOT_CAUSAL = {
@@ -41,6 +42,10 @@ _NOT_CAUSAL = {
     "xlnet": "reads its text in an order of its own",
 }
 """Kinds whose forward pass alone would look as if it were causal."""
+
+_PICKED = ("keep_window_size",)
+_PICKED_OF_INDEXED = ("index_topk", "indexer_budget")
+"""By what names a configuration has the number of keys that a sparse layer reads."""
 
 _POSITION_LIMITS = (
     "max_position_embeddings",
@@ -111,8 +116,11 @@ def picked_keys(config: PretrainedConfig) -> int | None:
     blocks = getattr(text, "index_topk_blocks", None)
     if blocks:
         return int(blocks * text.index_block_size)
-    types = getattr(text, "layer_types", None) or ()
-    return getattr(text, "index_topk", None) if "indexed_attention" in types else None
+    if "indexed_attention" in (getattr(text, "layer_types", None) or ()):
+        named = _PICKED_OF_INDEXED
+    else:
+        named = _PICKED
+    return next((found for name in named if (found := getattr(text, name, None))), None)
 
 
 def position_limit(config: PretrainedConfig) -> int | None:

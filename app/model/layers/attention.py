@@ -121,21 +121,25 @@ class AttentionRoute:
         position_bias: Tensor | None = None,
         **_: Any,
     ) -> Tensor:
-        masked = attention_mask is not None and attention_mask.numel() > 0
-        # Asked of the two tokens of a probe, not in steps: it reads the mask.
-        if masked and self._probing:
-            masked = not _is_causal(attention_mask)
-        if masked and self._probing or position_bias is not None:
+        layer = -1 if module.layer_idx is None else module.layer_idx
+        scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+        query, key, value = query[0], key[0], value[0]
+        if attention_mask is not None and _is_by_key(attention_mask, query.shape[1]):
+            query, key = _with_bias(query, key, attention_mask[0, :, 0], scale)
+        elif attention_mask is not None and self._probing and not _is_causal(attention_mask):
+            # Asked of the two tokens of a probe alone: it reads the mask.
+            position_bias = attention_mask
+        if position_bias is not None:
             raise UnsupportedModel(f"{type(module).__name__} builds an attention mask of its own")
-        chunk = self.chunks.get(module.layer_idx)
+        chunk = self.chunks.get(layer)
         options = AttentionOptions(
-            scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
+            scale=scale,
             window=chunk or sliding_window or None,
             softcap=softcap or None,
             sinks=s_aux,
             chunked=chunk is not None,
         )
-        return self.attend(module.layer_idx, query[0], key[0], value[0], options)
+        return self.attend(layer, query, key, value, options)
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
@@ -168,11 +172,27 @@ class AttentionRoute:
 def _is_causal(mask: Tensor) -> bool:
     """Whether a mask [..., T, T] hides what comes later, and nothing else.
 
-    Some models (Kosmos-2) make their own.
+    Some models (Kosmos-2) make their own. An empty one, of layers that cut a part out of theirs, is.
     """
     seen = mask if mask.dtype == torch.bool else mask == 0
     shape = seen.shape[-2:]
     return bool((seen == torch.ones(shape, dtype=torch.bool, device=mask.device).tril()).all())
+
+
+def _is_by_key(mask: Tensor, tokens: int) -> bool:
+    """Whether a mask [1, H, 1, T] has one number for each key, whoever asks."""
+    return mask.is_floating_point() and mask.shape[-2:] == (1, tokens) and mask.shape[1] > 1
+
+
+def _with_bias(query: Tensor, key: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """``bias`` [Hq, T] is added to scores of keys: as a dimension that queries and keys have more.
+
+    It is the same for all query heads of a key head.
+    """
+    group = query.shape[0] // key.shape[0]
+    shares = (bias[::group, :, None] / scale).to(key)
+    asked = query.new_ones((*query.shape[:2], 1))
+    return torch.cat([query, asked], -1), torch.cat([key, shares], -1)
 
 
 class _ShapeProbe:

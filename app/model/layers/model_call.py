@@ -57,7 +57,7 @@ def text_alone(model: PreTrainedModel) -> Iterator[None]:
 
 
 def hand_positions(model: PreTrainedModel) -> None:
-    """Have ``position_ids`` handed to ``model``, whose hooks take them where its forward does not."""
+    """Have ``position_ids`` handed to ``model``: its hooks take them where its forward does not."""
     vars(model)["hears_positions"] = True
 
 

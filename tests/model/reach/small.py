@@ -177,6 +177,11 @@ OVERRIDES: Mapping[str, Mapping[str, Any]] = {
     "vibevoice_acoustic_tokenizer_encoder": {
         "num_filters": 2, "depths": [1] * 7, "hidden_size": 16,
     },
+    "zamba": {
+        "num_hidden_layers": 4, "mamba_dt_rank": 4, "attention_hidden_size": 64,
+        "attention_head_dim": 16, "num_key_value_heads": 4,
+        "layers_block_type": ["linear_attention", "hybrid", "linear_attention", "hybrid"],
+    },
     "xlm": {"causal": True},
     "xmod": {"default_language": "en_XX"},
     "zamba2": {
