@@ -116,10 +116,8 @@ def picked_keys(config: PretrainedConfig) -> int | None:
     blocks = getattr(text, "index_topk_blocks", None)
     if blocks:
         return int(blocks * text.index_block_size)
-    if "indexed_attention" in (getattr(text, "layer_types", None) or ()):
-        named = _PICKED_OF_INDEXED
-    else:
-        named = _PICKED
+    indexed = "indexed_attention" in (getattr(text, "layer_types", None) or ())
+    named = (*_PICKED, *(_PICKED_OF_INDEXED if indexed else ()))
     return next((found for name in named if (found := getattr(text, name, None))), None)
 
 

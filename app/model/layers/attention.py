@@ -172,7 +172,7 @@ class AttentionRoute:
 def _is_causal(mask: Tensor) -> bool:
     """Whether a mask [..., T, T] hides what comes later, and nothing else.
 
-    Some models (Kosmos-2) make their own. An empty one, of layers that cut a part out of theirs, is.
+    Some models (Kosmos-2) make their own. An empty one is such a mask: see ``sparse``.
     """
     seen = mask if mask.dtype == torch.bool else mask == 0
     shape = seen.shape[-2:]

@@ -39,8 +39,9 @@ def route_own_attention(model: PreTrainedModel, route: AttentionRoute) -> None:
 def _prefer_full_attention(model: PreTrainedModel) -> None:
     """BigBird's layers become whole ones, and stay so, with the first text that is short."""
     for part in model.modules():
-        if isinstance(part, PreTrainedModel) and hasattr(part, "set_attention_type"):
-            part.set_attention_type("original_full")
+        set_type: Any = getattr(part, "set_attention_type", None)
+        if isinstance(part, PreTrainedModel) and set_type is not None:
+            set_type("original_full")
 
 
 def _replace_forward(

@@ -180,15 +180,21 @@ def _convolved_attention(module: Any, layer: int, route: RecurrentRoute) -> None
             torch.stack(inputs, dim=-1), by_head.weight, by_head.bias, groups=by_head.groups
         )[..., 0]
 
-        mean = query.unflatten(-1, (-1, groups, size)) + key.unflatten(-1, (-1, 1, size))
-        mean = mean * 0.5
-        query = mixed[:, : query.shape[1]].unflatten(-1, (-1, size)) + mean.flatten(1, 2)
-        key = mixed[:, -key.shape[1] :].unflatten(-1, (-1, size)) + mean.mean(dim=-2)
+        heads = _heads(query, size), _heads(key, size)
+        mean = (_heads(heads[0], groups, dim=1) + heads[1][:, :, None]) * 0.5
+        query = _heads(mixed[:, : query.shape[1]], size) + mean.flatten(1, 2)
+        key = _heads(mixed[:, -key.shape[1] :], size) + mean.mean(dim=2)
         delayed = before(module.v_proj_delayed(hidden[0]), module.v_proj_delayed.bias)
         value = torch.cat([module.v_proj_current(hidden[0]), delayed], dim=-1)
-        return query[None], key[None], value.unflatten(-1, (-1, size))[None]
+        return query[None], key[None], _heads(value, size)[None]
 
     module.forward = forward
+
+
+def _heads(x: Tensor, size: int, dim: int = -1) -> Tensor:
+    """One dimension as two, the second of ``size``."""
+    dim %= x.ndim
+    return x.reshape(*x.shape[:dim], -1, size, *x.shape[dim + 1 :])
 
 
 _KINDS: Mapping[str, Callable[[Any, int, RecurrentRoute], None]] = {

@@ -17,7 +17,6 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from transformers import PreTrainedModel
