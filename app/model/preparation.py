@@ -7,6 +7,7 @@ to its weights and layers here: rounding, packing, fusing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,11 +59,13 @@ def prepare(loaded: LoadedModel, config: ModelConfig, adapters: AdapterSlots | N
     """
     model = loaded.model
     block_size = min(config.block_size, _BLOCK_SIZE)
+    text: Any = model.config.get_text_config()
     case = make_case(
-        model.config.get_text_config().vocab_size,
+        text.vocab_size,
         block_size,
         len({shape.window for shape in loaded.shapes.values()}),
         states=bool(loaded.recurrent.shapes),
+        padding=getattr(text, "pad_token_id", None),
     )
     expected, noise = whole_logits(model, case, "eager"), None
     if config.quantize is not None:

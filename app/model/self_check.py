@@ -61,16 +61,23 @@ CHECKED_SLOTS = StateSlots(count=10, interval=1)
 
 
 def make_case(
-    vocab_size: int, block_size: int, groups: int = 1, *, states: bool = False
+    vocab_size: int,
+    block_size: int,
+    groups: int = 1,
+    *,
+    states: bool = False,
+    padding: int | None = None,
 ) -> CheckCase:
     """A case of about 30 tokens for a block size of 4, and 50 for one of 16.
 
     Each of the cache's ``groups`` has block tables of its own. With ``states`` there is a step more
     between the two, of drafts (see ``_drafts``), and what follows starts from states saved there.
+    The token ``padding``, which some models do not count, is no part of a text.
     """
     size = block_size
     generator = torch.Generator().manual_seed(0)
     drawn: list[int] = torch.randint(0, vocab_size, (2 * size + 26,), generator=generator).tolist()
+    drawn = [token if token != padding else (token + 1) % vocab_size for token in drawn]
     chunked, drawn = tuple(drawn[: size + 9]), drawn[size + 9 :]
     extended, drawn = tuple(drawn[: size + 9]), drawn[size + 9 :]
     decoded, shared = tuple(drawn[:4]), extended[:size] + tuple(drawn[4:8])
