@@ -24,7 +24,7 @@ from app.model.cuda import step_buffers
 from app.model.cuda.attention import TritonAttention, heads_of
 from app.model.cuda.tiles import Device, long_tile, short_tile
 from app.model.inputs import lay_out
-from app.model.kv_storage import CacheGroup, KvStorage, LayerShape
+from app.model.kv_storage import CacheGroup, LayerShape, allocate_groups
 from app.model.layers.attention import AttentionOptions
 from app.model.layers.latent import LatentHeads
 
@@ -44,6 +44,8 @@ SHAPES = {
     "DeepSeek V3": LayerShape(1, 576, 512, 128, BF16, latent=True),
     "DeepSeek V2 Lite": LayerShape(1, 576, 512, 16, BF16, latent=True),
     "MiniCPM 3": LayerShape(1, 288, 256, 40, BF16, latent=True),
+    "Llama 3 in 8 bits": LayerShape(2, 128, 128, 4, BF16, fp8=True),
+    "DeepSeek V3 in 8 bits": LayerShape(1, 576, 512, 128, BF16, latent=True, fp8=True),
 }
 
 
@@ -93,14 +95,9 @@ def compile_all(
         for kernel in names:
             real[module, kernel] = getattr(module, kernel)
             setattr(module, kernel, Compiles(real[module, kernel], capability, launched))
-    keys, values = (
-        torch.zeros(32, shape.kv_heads, dim, dtype=BF16) for dim in (shape.key_dim, shape.value_dim)
-    )
     group = CacheGroup(layers=(0,), num_blocks=1, window=900 if everything else None)
     attention = TritonAttention(
-        KvStorage(
-            block_size=16, device=keys.device, groups=(group,), keys={0: keys}, values={0: values}
-        ),
+        allocate_groups({0: shape}, [group], block_size=16, device=torch.device("cpu")),
         {0: shape},
         max_model_len=4096,
         batch_invariant=batch_invariant,

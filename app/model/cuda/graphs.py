@@ -387,8 +387,8 @@ class CudaSteps:
         """Take from the cache what this step has written there before."""
         for layer, group in self._storage.group_of.items():
             slots = torch.from_numpy(step.slots[group]).to(self._device)
-            for tensors in (self._storage.keys, self._storage.values):
-                tensors[layer].index_fill_(0, slots, 0)
+            for kept in self._storage.of_layer(layer):
+                kept.view(torch.uint8).index_fill_(0, slots, 0)
         for states, slots in self._states_saved(step):
             states.index_fill_(0, slots, 0)
 

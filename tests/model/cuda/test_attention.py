@@ -459,6 +459,10 @@ COMPILED = (
     "DeepSeek V3/80",
     "DeepSeek V3/90/everything",
     "DeepSeek V3/100/trees",
+    "Llama 3 in 8 bits/89",
+    "Llama 3 in 8 bits/90/everything",
+    "DeepSeek V3 in 8 bits/90",
+    "DeepSeek V3 in 8 bits/100",
 )
 """Shape of the heads, capability of the GPU, and what else is asked for."""
 
