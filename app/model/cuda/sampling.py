@@ -22,6 +22,7 @@ from app.core.request import SamplingParams
 from app.core.step import NOT_DRAWN, Draw, SampledToken, StepResult, TokenLogprob
 from app.model.cuda.kernels import sampling as kernels
 from app.model.cuda.mask_table import MaskTable
+from app.model.cuda.scoring import Scoring, lay_out_sets
 from app.model.inputs import Ints
 from app.model.sampling import (
     full_mask,
@@ -74,20 +75,6 @@ class _Batch:
         return max((alternatives for _, alternatives in self.asking), default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scoring:
-    """Sets of tokens to be scored, and where their numbers are in the upload."""
-
-    rows: Sequence[tuple[int, int]]
-    """Rows of the results, and how many sets each has."""
-    jobs_at: int
-    asking_at: int
-    sets_at: int
-    sets: int
-    scores_at: int
-    """Where in the results their logprobs begin."""
-
-
 class DeviceDraws:
     """What ``DeviceSampler.sample`` has begun; see ``PendingDraws``."""
 
@@ -96,7 +83,7 @@ class DeviceDraws:
         draws: Sequence[Draw | None],
         results: Tensor,
         batches: Sequence[_Batch],
-        scoring: _Scoring | None,
+        scoring: Scoring | None,
     ) -> None:
         rows = len(draws)
         self._draws = draws
@@ -127,16 +114,9 @@ class DeviceDraws:
         for batch in self._batches:
             self._read_logprobs(batch, tokens)
         if self._scoring is not None:
-            self._read_scores(self._scoring, tokens)
+            for row, scores in self._scoring.read(self._results):
+                tokens[row] = replace(tokens[row], scores=scores)
         return StepResult(tokens)
-
-    def _read_scores(self, scoring: _Scoring, tokens: list[SampledToken]) -> None:
-        at = scoring.scores_at
-        floats = self._results[at : at + scoring.sets].view(torch.float64).tolist()
-        place = 0
-        for row, count in scoring.rows:
-            tokens[row] = replace(tokens[row], scores=tuple(floats[place : place + count]))
-            place += count
 
     def _read_logprobs(self, batch: _Batch, tokens: list[SampledToken]) -> None:
         size = 1 + 2 * batch.most
@@ -208,7 +188,7 @@ class DeviceSampler:
             batches.append(batch)
         scoring = None
         if scored:
-            scoring = self._lay_out_scored(numbers, scored, slots[-1], end)
+            scoring = lay_out_sets(numbers.add, scored, slots[-1], end)
             end += scoring.sets
         results = torch.empty(end, dtype=torch.int64, device=self._device)
         if len(wanted) < len(draws):
@@ -220,31 +200,8 @@ class DeviceSampler:
             self._run(batch, logits, table, uploaded, results)
         return DeviceDraws(draws, results, batches, scoring)
 
-    def _lay_out_scored(
-        self, numbers: _Numbers, draws: Sequence[tuple[int, Draw]], slot: int, scores_at: int
-    ) -> _Scoring:
-        """``slot`` of the mask that allows everything."""
-        jobs = np.zeros((kernels.JOB_FIELDS, len(draws)), dtype=np.int64)
-        jobs[kernels.ROW] = jobs[kernels.OUT] = [row for row, _ in draws]
-        jobs[kernels.MASK] = slot
-        counts = [len(draw.scored) for _, draw in draws]
-        flat = [ids for _, draw in draws for ids in draw.scored]
-        ends = numbers.add(np.concatenate(flat, dtype=np.int64)) + np.cumsum([*map(len, flat)])
-        sets = np.zeros((kernels.SET_FIELDS, len(flat)), dtype=np.int64)
-        sets[kernels.JOB_OF_SET] = np.repeat(np.arange(len(draws)), counts)
-        sets[kernels.BEGIN] = ends - [*map(len, flat)]
-        sets[kernels.END] = ends
-        return _Scoring(
-            rows=[(row, count) for (row, _), count in zip(draws, counts, strict=True)],
-            jobs_at=numbers.add(jobs),
-            asking_at=numbers.add(np.arange(len(draws))),
-            sets_at=numbers.add(sets),
-            sets=len(flat),
-            scores_at=scores_at,
-        )
-
     def _score(
-        self, scoring: _Scoring, logits: Tensor, table: Tensor, numbers: Tensor, results: Tensor
+        self, scoring: Scoring, logits: Tensor, table: Tensor, numbers: Tensor, results: Tensor
     ) -> None:
         """Queue what scores sets of tokens, from the logits as they are."""
         jobs, chunks = len(scoring.rows), self._chunks
