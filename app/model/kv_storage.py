@@ -82,6 +82,10 @@ class KvStorage:
         """By layer, the index of its group."""
         return {layer: i for i, group in enumerate(self.groups) for layer in group.layers}
 
+    def pool_slots(self, group: int) -> int:
+        """Slots in the tensors of a group's layers."""
+        return len(self.keys[self.groups[group].layers[0]])
+
     def is_latent(self, layer: int) -> bool:
         """Whether the layer's values are part of its keys."""
         keys, values = self.keys[layer], self.values[layer]
