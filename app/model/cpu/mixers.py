@@ -87,8 +87,8 @@ class Routes:
     @property
     def layers(self) -> int:
         """With attention or a state."""
-        mixers = {} if self.recurrent is None else self.recurrent.mixers
-        return len(self.attention.options) + len(mixers)
+        states = {} if self.recurrent is None else self.recurrent.shapes
+        return len(self.attention.options) + len(states)
 
     def targets(self) -> tuple[CpuAttention, CpuScan | None]:
         """Those of the step that has begun; None: the model has no recurrent layer."""
@@ -199,7 +199,7 @@ def _delta_inputs(mixer: Any) -> Sequence[Input] | None:
         ("in_proj_ba", (shared, shared)),
     ):
         places = torch.arange(count * sum(sizes)).view(count, -1)
-        rows = torch.cat([part.flatten() for part in torch.split(places, sizes, dim=1)])
+        rows = torch.cat([part.flatten() for part in torch.split(places, list(sizes), dim=1)])
         found.append(Input(getattr(mixer, name), rows))
     return found
 
