@@ -130,7 +130,7 @@ def _fuse_or_pack(
             noise = rounding_noise(model, case, expected)
             noise *= ROUNDING if is_quantized(model) else 1
         quantized = kinds_of(model)
-        packed = fuse(model, route, layers=adapters is None)
+        packed = fuse(model, route, loaded.recurrent, layers=adapters is None)
         return Prepared(packed_linears=packed, quantized=quantized), noise
     if config.pack_linears and can_pack(model.dtype, model.device):
         return Prepared(packed_linears=pack_linears(model)), noise
