@@ -72,7 +72,9 @@ class Compiles:
         return launch
 
 
-def compile_all(name: str, capability: int, *, batch_invariant: bool, everything: bool) -> None:
+def compile_all(
+    name: str, capability: int, *, batch_invariant: bool, everything: bool, trees: bool
+) -> None:
     shape, gpu = SHAPES[name], GPUS[capability]
     heads = heads_of(shape)
     tiles = [long_tile(heads, gpu, batch_invariant=batch_invariant), short_tile(heads, gpu)]
@@ -102,6 +104,8 @@ def compile_all(name: str, capability: int, *, batch_invariant: bool, everything
         device=gpu,
     )
     spans = [Span([0], 2000, [[0] * 200]), Span([0] * 200, 0, [[0] * 200])]
+    if trees:
+        spans[0].tree = [-1]
     attention.begin(lay_out(StepPlan(spans, []), 16))
     step_buffers.put_drawn(attention.step, torch.zeros(1, dtype=torch.long))
     q_heads = shape.kv_heads * shape.group
@@ -135,4 +139,5 @@ if __name__ == "__main__":
             int(capability),
             batch_invariant="batch-invariant" in flags,
             everything="everything" in flags,
+            trees="trees" in flags,
         )

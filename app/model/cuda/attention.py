@@ -174,6 +174,7 @@ class TritonAttention:
             tables=sum(len(table) for span in step.spans for table in span.blocks),
             adapters=self.has_adapters,
             states=self.state_sizes(len(step.spans), len(step.state_arrays.save_rows)),
+            trees=step.ancestors is not None,
         )
         device_step = self._buffers.device_step(layout, [work.waves for work in works])
         self._buffers.load(layout, step, works, self.spare_slots)
@@ -228,7 +229,9 @@ class TritonAttention:
             "SLOPES": options.slopes is not None,
             "CAPPED": options.softcap is not None,
             "SINKS": options.sinks is not None,
+            "TREES": step.ancestors is not None,
         }
+        ancestors = step.positions if step.ancestors is None else step.ancestors
         partial = (self._partial_out, self._partial_max, self._partial_sum)
         for wave in step.waves[launches.kind]:
             for items, number, constants, programs in (
@@ -241,6 +244,7 @@ class TritonAttention:
                     paged_attention, (min(len(items), programs), launches.readers),
                     query, keys, values, out, *partial,
                     items, wave.counts, step.tables, sinks, slopes, *scales,
+                    step.positions, ancestors,
                     options.scale, options.softcap or 0.0, options.window or 0,
                     _stride(query, 0), _stride(query, 1),
                     LIST=number, **constants, **flags,

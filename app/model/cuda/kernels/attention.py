@@ -6,7 +6,8 @@ time (program axis 1), with a running softmax (Milakov and Gimelshein, 2018; Dao
 
     row r of a tile   ->  query token  r // G,   query head  kv_head * G + r % G
 
-    item    row  tokens  position  table  low  high  partial  -          (int32 each)
+    item    row  tokens  position  table  low  high  partial  tree       (int32 each)
+            |    |       |         |      |    |     |        a tree's first row; -1: it is none
             |    |       |         |      |    |     where its unfinished sums go; -1: to the output
             |    |       |         |      keys seen: [low, high)
             |    |       |         where in ``tables`` the span's blocks begin
@@ -19,6 +20,10 @@ sums, in the order of the chunks. All that differs between steps is read from de
 memory, so one launch serves every step, and a CUDA graph may replay it. The keys of a chunk are
 worked through at absolute multiples of ``TILE_KEYS``, so a row's sums do not depend on the rows
 beside it.
+
+In a step with trees (``TREES``; see ``app.core.tree``) keys lie where they would if the span were
+none, positions come from ``positions``, and which keys of its span a row sees from its
+``ancestors``. Other steps read neither, and so are launched apart.
 
 Where latents are kept (``LATENT``, see ``app.model.layers.latent``), ``keys`` alone is read: a
 value is the first VALUE_DIM dimensions of its key, and scores are the sum of two products, of those
@@ -58,6 +63,7 @@ def paged_attention(
     partial_out: tl.tensor, partial_max: tl.tensor, partial_sum: tl.tensor,
     items: tl.tensor, counts: tl.tensor, tables: tl.tensor, sinks: tl.tensor, slopes: tl.tensor,
     key_scales: tl.tensor, value_scales: tl.tensor,
+    positions: tl.tensor, ancestors: tl.tensor,
     scale: tl.tensor, softcap: tl.tensor, window: tl.tensor,
     query_head_stride: tl.tensor, query_row_stride: tl.tensor,
     LIST: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr,
@@ -66,7 +72,7 @@ def paged_attention(
     TILE_ROWS: tl.constexpr, TILE_KEYS: tl.constexpr,
     WINDOWED: tl.constexpr, CHUNKED: tl.constexpr, CAPPED: tl.constexpr, SINKS: tl.constexpr,
     SLOPES: tl.constexpr, PRECISION: tl.constexpr, LATENT: tl.constexpr, SCALED: tl.constexpr,
-    WEIGHED: tl.constexpr,
+    WEIGHED: tl.constexpr, TREES: tl.constexpr,
 ) -> None:  # fmt: skip
     kv_head = tl.program_id(1)
     count = tl.load(counts + LIST)
@@ -91,6 +97,12 @@ def paged_attention(
         position = first + token
         # One comparison for what is real, exists and lies before: the last key a row sees.
         last = tl.where(real, tl.minimum(position, high - 1), -1)
+        if TREES:
+            position = tl.load(positions + row + token, mask=real, other=0).to(tl.int32)
+            own = tl.load(ancestors + row + token, mask=real, other=0)
+            tree = tl.load(item + 7)
+            # The place of the tree's first key: behind all of them where there is no tree.
+            behind = tl.where(tree < 0, 1 << 30, first - row + tree)
         asked = (
             query
             + head[:, None].to(tl.int64) * query_head_stride
@@ -153,10 +165,18 @@ def paged_attention(
                 decay = tl.exp2(-2.885390081777927 * tl.abs(scores / cap))
                 tanh = (1.0 - decay) / (1.0 + decay)
                 scores = tl.where(scores < 0.0, -tanh, tanh) * cap
+            seen = key_position[None, :] <= last[:, None]
+            if TREES:
+                within = key_position - behind
+                bit = tl.minimum(tl.maximum(within, 0), 63).to(tl.int64)
+                ancestor = ((own[:, None] >> bit[None, :]) & 1) != 0
+                seen = seen & (ancestor | (within < 0)[None, :])
+                inside = (within >= 0) & exists
+                there = tl.load(positions + tree + within, mask=inside, other=0).to(tl.int32)
+                key_position = tl.where(inside, there, key_position)
             if SLOPES:
                 back = (position[:, None] - key_position[None, :]).to(tl.float32)
                 scores = scores - slope[:, None] * back
-            seen = key_position[None, :] <= last[:, None]
             if WINDOWED:
                 if CHUNKED:
                     near = key_position[None, :] >= (position // window * window)[:, None]
