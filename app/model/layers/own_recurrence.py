@@ -193,6 +193,27 @@ def _convolved_attention(module: Any, layer: int, route: RecurrentRoute) -> None
     module.forward = forward
 
 
+def _weighed_inputs(module: Any, _: int, route: RecurrentRoute) -> None:
+    """Inkling's convolution by weights that a token has of its own beside those of a channel."""
+    own = module.forward
+
+    def forward(hidden: Tensor, dynamic_input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if route.target is None:
+            plain: Tensor = own(hidden, dynamic_input, *args, **kwargs)
+            return plain
+        heads, width = module.num_heads, module.conv_kernel_size
+        by_token = module.weight_proj(dynamic_input[0]).float().view(-1, heads, 1, width)
+        by_channel = module.static_weight.float().t().reshape(heads, -1, width)
+        inputs = [hidden[0].float()]
+        for _ in range(width - 1):
+            inputs.append(_before(inputs[-1], route))
+        windows = torch.stack(inputs, dim=-1).view(len(by_token), heads, -1, width)
+        sums = (windows * (by_channel + by_token)).sum(-1).flatten(1)
+        return ((sums + inputs[0]) / (2 * width + 1) ** 0.5).to(hidden.dtype)[None]
+
+    module.forward = forward
+
+
 def _token_groups(module: Any, _: int, route: RecurrentRoute) -> None:
     """Qwen 4's embeddings of groups of tokens (n-grams), which end at the end of a text.
 
@@ -243,6 +264,7 @@ def _heads(x: Tensor, size: int, dim: int = -1) -> Tensor:
 
 
 _KINDS: Mapping[str, Callable[[Any, int, RecurrentRoute], None]] = {
+    "Inkling2DynamicShortConvolution": _weighed_inputs,
     "MiniMaxLightningAttention": _lightning_attention,
     "Qwen4ExpTextNGramEmbedding": _token_groups,
     "Qwen4ExpTextPLELayer": _spread_convolution,

@@ -153,7 +153,12 @@ OVERRIDES: Mapping[str, Mapping[str, Any]] = {
     "hunyuan_vl_text": {
         "rope_parameters": {**_SECTIONS, "mrope_section": [1, 1, 1, 1]},
     },
-    "inkling2_text": {"unpadded_vocab_size": VOCAB},
+    "inkling2_text": {
+        "unpadded_vocab_size": VOCAB, "rel_extent": 10, "d_rel": 4, "log_scaling_n_floor": 8,
+    },
+    "inkling_text": {
+        "unpadded_vocab_size": VOCAB, "rel_extent": 10, "d_rel": 4, "log_scaling_n_floor": 8,
+    },
     "lfm2": {"layer_types": ["conv", "full_attention"]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "longcat_flash": {"head_dim": 4},
