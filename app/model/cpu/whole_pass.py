@@ -16,7 +16,8 @@ from transformers import PreTrainedModel
 from app.model.cpu.kernels import jobs
 from app.model.cpu.kernels.compiled import as_numpy
 from app.model.cpu.layers import FusedLayer
-from app.model.cpu.mixers import Norm, Routes, read_norm
+from app.model.cpu.mixers import Routes
+from app.model.cpu.norms import Norm, read_norm
 from app.model.cpu.workspace import CpuTeam, Workspace
 
 _KNOWN = {
@@ -59,7 +60,8 @@ class WholePass:
         """Ids and positions [1, T] -> ``logits`` [1, R, V] of the rows to keep; 0: of all."""
         attention, scan = self._routes.targets()
         hidden = self._embed(input_ids)
-        self._workspace.begin(hidden, self._rotations(hidden, position_ids), attention, scan)
+        self._workspace.begin(hidden, attention, scan)
+        self._workspace.rotate_by(self._rotations(hidden, position_ids))
         if attention.has_long or len(attention.slots) > 1 or not self._in_loops:
             for layer in self._layers:
                 layer.run(hidden)
