@@ -80,13 +80,20 @@ class WholePass:
         positions = position_ids[0]
         most = int(positions.max()) if len(positions) else 0
         if most >= _MOST_TABLE:
-            cos, sin = self._rotary(hidden, position_ids)
+            cos, sin = self._turned(hidden, position_ids)
             return cos[0], sin[0]
         if most >= len(self._cos):
             size = max(_LEAST_TABLE, 1 << most.bit_length())
-            cos, sin = self._rotary(hidden, torch.arange(size)[None])
+            cos, sin = self._turned(hidden, torch.arange(size)[None])
             self._cos, self._sin = cos[0].contiguous(), sin[0].contiguous()
         return self._cos.index_select(0, positions), self._sin.index_select(0, positions)
+
+    def _turned(self, hidden: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """By the model's own code: [1, T, D] each."""
+        if hasattr(self._rotary, "mrope_section"):  # time, height and width, which are one in text
+            position_ids = position_ids.expand(3, -1, -1)
+        cos, sin = self._rotary(hidden, position_ids)
+        return cos, sin
 
 
 def put_whole_pass(
