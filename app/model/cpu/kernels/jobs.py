@@ -104,7 +104,7 @@ def _attend(step: Any, layer: Any, number: int, chunks: int, item: int) -> None:
         tensor(pools[1], pool),
         memory(at(step.blocks + 8 * begin), (count,), np.int64),
         step.block_size, row, length, start, head, keys * (chunk + 1) // chunks - head,
-        layer.scale, layer.window, False, 0.0, _NO_SINKS, _NO_SINKS,
+        layer.scale, layer.window, False, 0.0, _NO_SINKS, _NO_SINKS, 0,
         tensor(step.attended, (step.tokens, queries, dim)),
     )  # fmt: skip
 
