@@ -209,7 +209,8 @@ def _weighed_inputs(module: Any, _: int, route: RecurrentRoute) -> None:
             inputs.append(_before(inputs[-1], route))
         windows = torch.stack(inputs, dim=-1).view(len(by_token), heads, -1, width)
         sums = (windows * (by_channel + by_token)).sum(-1).flatten(1)
-        return ((sums + inputs[0]) / (2 * width + 1) ** 0.5).to(hidden.dtype)[None]
+        out: Tensor = (sums + inputs[0]) / (2 * width + 1) ** 0.5
+        return out.to(hidden.dtype)[None]
 
     module.forward = forward
 

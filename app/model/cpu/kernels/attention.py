@@ -229,8 +229,8 @@ def attend(
     ``query`` [T, Hq, D] over the pools ``keys`` and ``values`` [slots, Hk, D] into ``out``
     [T, Hq, Dv]. ``window`` and ``softcap`` 0 and ``sinks`` and ``slopes`` of no length stand for
     none. With ``extent`` E the slopes are ``AttentionOptions.near`` instead, [T * Hq * E]: what is
-    added to a token's scores by distance. The key heads are cut into ``chunks``; ``parallel`` shares the items out among numba's
-    threads.
+    added to a token's scores by distance. The key heads are cut into ``chunks``; ``parallel``
+    shares the items out among numba's threads.
     """
     total = keys.shape[1]
     count = len(spans)

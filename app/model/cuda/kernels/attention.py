@@ -71,8 +71,8 @@ def paged_attention(
     KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
     TILE_ROWS: tl.constexpr, TILE_KEYS: tl.constexpr,
     WINDOWED: tl.constexpr, CHUNKED: tl.constexpr, CAPPED: tl.constexpr, SINKS: tl.constexpr,
-    SLOPES: tl.constexpr, EXTENT: tl.constexpr, PRECISION: tl.constexpr, LATENT: tl.constexpr, SCALED: tl.constexpr,
-    WEIGHED: tl.constexpr, TREES: tl.constexpr,
+    SLOPES: tl.constexpr, EXTENT: tl.constexpr, PRECISION: tl.constexpr, LATENT: tl.constexpr,
+    SCALED: tl.constexpr, WEIGHED: tl.constexpr, TREES: tl.constexpr,
 ) -> None:  # fmt: skip
     kv_head = tl.program_id(1)
     count = tl.load(counts + LIST)
