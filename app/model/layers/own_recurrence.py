@@ -7,6 +7,7 @@ for each. T tokens, C channels, H heads.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,7 +26,7 @@ _LEAST_STEP = 1e-7
 _MOST_STEP = 87.0
 """After it next to nothing of a float32 state is left."""
 _LARGEST_KEY = 70.0
-"""RWKV's keys are exponents: beyond it sums of them could leave float32."""
+"""Of what is an exponent: beyond it sums could leave float32."""
 
 
 def route_own_recurrence(model: PreTrainedModel, route: RecurrentRoute) -> None:
@@ -70,6 +71,35 @@ def _lightning_attention(module: Any, layer: int, route: RecurrentRoute) -> None
         out = route.mamba2(layer, value, steps, decay, key, query, None)
         out = module.norm(out.to(hidden_states.dtype).flatten(1)[None])
         return module.out_proj(module.output_gate(hidden_states).sigmoid() * out), None
+
+    module.forward = forward
+
+
+def _matrix_memory(module: Any, layer: int, route: RecurrentRoute) -> None:
+    """mLSTM: Mamba 2 with gates of its own, and a value more that counts what was written.
+
+    transformers divides its states by the largest gate, which leaves the quotient as it is: gates
+    are capped, so that nothing here leaves float32. What it adds to the divisor (1e-6) is within
+    rounding, and is levelled by the norm behind. Source: Beck et al. 2024, xLSTM.
+    """
+    own, module.config.max_inference_chunksize = module.forward, sys.maxsize
+
+    def forward(
+        query: Tensor, key: Tensor, value: Tensor, igate: Tensor, fgate: Tensor, **others: Any
+    ) -> Any:
+        if route.target is None:
+            return own(query=query, key=key, value=value, igate=igate, fgate=fgate, **others)
+        asked, keys, values = [part[0].transpose(0, 1).float() for part in (query, key, value)]
+        steps = -F.logsigmoid(fgate[0].t().float()).clamp(-_MOST_STEP, -_LEAST_STEP)
+        counted = torch.cat([values, torch.ones_like(values[..., :1])], dim=-1)
+        taken = igate[0].t().float().clamp(max=_LARGEST_KEY).exp()
+        written = counted * (taken / steps)[..., None]
+        decay = -steps.new_ones(steps.shape[1])
+        read = route.mamba2(
+            layer, written, steps, decay, keys, asked * asked.shape[-1] ** -0.5, None
+        )
+        found = read[..., :-1] / read[..., -1:].abs().clamp_min(1.0)
+        return found.to(query.dtype).transpose(0, 1)[None], None
 
     module.forward = forward
 
@@ -273,5 +303,6 @@ _KINDS: Mapping[str, Callable[[Any, int, RecurrentRoute], None]] = {
     "RecurrentGemmaRglru": _gated_linear_recurrence,
     "RwkvFeedForward": _token_shift,
     "RwkvSelfAttention": _rwkv,
+    "xLSTMBackend": _matrix_memory,
     "ZayaCCAProjection": _convolved_attention,
 }
