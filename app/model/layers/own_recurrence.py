@@ -16,7 +16,6 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from app.model.layers.architecture import layer_count
 from app.model.layers.recurrent import RecurrentRoute
 
 _BESIDE = -1
@@ -39,7 +38,7 @@ def route_own_recurrence(model: PreTrainedModel, route: RecurrentRoute) -> None:
 
 
 def _layers(model: PreTrainedModel) -> list[tuple[int, nn.Module]]:
-    count = layer_count(model.config)
+    count = getattr(model.config.get_text_config(), "num_hidden_layers", None)
     for module in model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == count:
             return list(enumerate(module))

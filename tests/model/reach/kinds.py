@@ -30,14 +30,15 @@ NOT_OF_TEXT: Mapping[str, str] = {
 """Kinds that write no text from text alone, one token after the other, with transformers either."""
 
 POPULAR: tuple[str, ...] = (
-    "apertus", "bloom", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_v4",
-    "ernie4_5_moe", "exaone4", "falcon", "falcon_h1", "gemma", "gemma2", "gemma3", "gemma3n_text",
-    "gemma4", "glm4", "glm4_moe", "glm5_next", "glm_moe_dsa", "gpt2", "gpt_neox", "gpt_oss", "granite",
-    "granitemoehybrid", "hunyuan_v1_dense", "hunyuan_vl", "idefics3", "inkling_text", "internvl", "jamba", "kimi_linear", "lfm2",
-    "llama", "llama4", "llava", "mamba", "mamba2", "minimax", "minimax_m2", "ministral3", "mistral",
-    "mistral3", "mixtral", "mpt", "nemotron_h", "olmo2", "olmo3", "opt", "paligemma", "phi", "phi3",
-    "qwen2", "qwen2_5_vl", "qwen2_moe", "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_moe",
-    "qwen3_next", "qwen3_vl", "qwen4_exp", "recurrent_gemma", "roberta", "seed_oss", "smollm3", "starcoder2",
+    "apertus", "bloom", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "deepseek_v32",
+    "deepseek_v4", "ernie4_5_moe", "exaone4", "falcon", "falcon_h1", "gemma", "gemma2", "gemma3",
+    "gemma3n_text", "gemma4", "glm4", "glm4_moe", "glm5_next", "glm_moe_dsa", "gpt2", "gpt_neox",
+    "gpt_oss", "granite", "granitemoehybrid", "hunyuan_v1_dense", "hunyuan_vl", "idefics3",
+    "inkling_text", "internvl", "jamba", "kimi_linear", "lfm2", "llama", "llama4", "llava", "mamba",
+    "mamba2", "minimax", "minimax_m2", "ministral3", "mistral", "mistral3", "mixtral", "mpt",
+    "nemotron_h", "olmo2", "olmo3", "opt", "paligemma", "phi", "phi3", "qwen2", "qwen2_5_vl",
+    "qwen2_moe", "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_moe", "qwen3_next", "qwen3_vl",
+    "qwen4_exp", "recurrent_gemma", "roberta", "seed_oss", "smollm3", "starcoder2",
 )  # fmt: skip
 """In an order in which lists of such models put them: by their own names."""
 
