@@ -91,6 +91,10 @@ class Automaton:
     def expression(self, state: State) -> Expression:
         return self._expressions[state]
 
+    def literal(self, state: State) -> bytes:
+        """What surely comes next, as far as the expression says so at its head; b"" elsewhere."""
+        return self._leading_literal(self._expressions[state])
+
     def is_accepting(self, state: State) -> bool:
         return self.pool.nullable[self._expressions[state]]
 
@@ -113,14 +117,20 @@ class Automaton:
             return
         if self._row_count == len(self.transitions):
             self.transitions = np.concatenate([self.transitions, np.zeros_like(self.transitions)])
-        live = self.derivatives.live_row(self._expressions[state])
+        here = self._expressions[state]
+        literal = self._leading_literal(here)
         row = self.transitions[self._row_count]
         row[:] = DEAD  # an attempt that was given up may have left something
-        for members, target in live:
-            indices = self._members.get(members)
-            if indices is None:
-                indices = self._members[members] = _members(members)
-            row[indices] = self._states.get(target) or self.state(target)
+        if literal:  # the one way on, which is alive as the state is
+            self.derivatives.spend(2)
+            after = self._skip_literal(here, 1)
+            row[literal[0]] = self._states.get(after) or self.state(after)
+        else:
+            for members, target in self.derivatives.live_row(here):
+                indices = self._members.get(members)
+                if indices is None:
+                    indices = self._members[members] = _members(members)
+                row[indices] = self._states.get(target) or self.state(target)
         self.rows[state] = self._row_count
         self._row_count += 1
 

@@ -9,14 +9,13 @@ state is walked through the vocabulary's trie once. Masks are memoised per state
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import blake2b
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.constraint.automaton.automaton import Automaton, State
+from app.constraint.automaton.bits import fingerprint, finish, pack, set_bits
 from app.constraint.automaton.distances import Distances
-from app.constraint.automaton.trie import DEAD, Int32s, clear_bits, copy_bits, set_bits
+from app.constraint.automaton.trie import DEAD, Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.automaton.walks import Walks
 from app.constraint.language.expressions import Kind
@@ -64,8 +63,8 @@ class Masks:
         self._far_tokens: dict[State, int] = {}
         """The same in tokens; an upper bound inside strings."""
         self._spellings = {each: number for number, each in enumerate(automaton.characters)}
-        self._distinct: dict[bytes, Mask] = {}
-        """Every mask once, by its digest."""
+        self._distinct: dict[int, Mask] = {}
+        """Masks that differ, by their fingerprints."""
         self._extends: dict[tuple[State, bytes], bool] = {}
 
     def __len__(self) -> int:
@@ -106,9 +105,9 @@ class Masks:
             return mask
         found = self._walks.all(self.index.trie, state)
         near = np.zeros(len(self.automaton), np.bool_)
-        for end in _distinct(found[:, 1]):
+        for end in sorted(self._walks.ends(found)):
             near[end] = self._distances.of(end, budget - 1) < budget
-        return self._pack(state, found[near[found[:, 1]], 0])
+        return self._pack(state, found[near[found[:, 1]]])
 
     def can_extend(self, state: State, tail: bytes) -> bool:
         """Whether some token is ``tail`` and then something that may follow ``state``. Memoised."""
@@ -180,29 +179,39 @@ class Masks:
         return mask
 
     def _walked_mask(self, state: State) -> Mask:
+        literal = self.automaton.literal(state)
+        if literal:
+            return self._mask_before(state, literal)
         found = self._walks.all(self.index.trie, state)
         self._far_bytes[state] = self._farthest_bytes(found, 0)
-        return self._once(self._pack(state, found[:, 0]))
+        return self._once(self._pack(state, found))
+
+    def _mask_before(self, state: State, literal: bytes) -> Mask:
+        """The mask of a state that ``literal`` follows: only what is behind it is walked."""
+        length = self.automaton.length(state)
+        after = self.automaton.step(state, literal)
+        found, inside = self._walks.behind(self.index.trie, literal, after)
+        left = length - int(found[0, 1]) if inside else 0
+        self._far_bytes[state] = self._farthest_bytes(found[inside:], left)
+        return self._once(self._pack(state, found))
 
     def _mask_beside(self, state: State, near: State) -> Mask:
         """The mask of ``state``: that of ``near``, edited where the two are apart."""
         mask = self.mask(near).copy()
         found = self._walks.apart(self.index.trie, state, near, mask)
         self._far_bytes[state] = self._farthest_bytes(found, self._far_bytes[near])
-        copy_bits(mask, self.index.trie.duplicates)
-        change = set_bits if self.automaton.is_accepting(state) else clear_bits
-        change(mask, self.index.eos)
+        finish(mask, self.index.trie.duplicates, self.index.eos, self.automaton.is_accepting(state))
         return self._once(mask)
 
     def _once(self, mask: Mask) -> Mask:
         """``mask``, or the one with the same bits that is kept already. Read only."""
         mask.flags.writeable = False
-        digest = blake2b(mask.data, digest_size=16).digest()
-        return self._distinct.setdefault(digest, mask)
+        known = self._distinct.setdefault(fingerprint(mask), mask)
+        return known if np.array_equal(known, mask) else mask
 
     def _farthest_bytes(self, found: Int32s, least: int) -> int:
         """The length of the longest shortest completion after a walk, or ``least``."""
-        return max([least, *map(self.automaton.length, _distinct(found[:, 1]))])
+        return max([least, *map(self.automaton.length, self._walks.ends(found))])
 
     def _farthest_tokens(self, state: State) -> int:
         """Distance of the farthest state that a token allowed in ``state`` may lead to.
@@ -220,20 +229,14 @@ class Masks:
             else:
                 found = self._walks.all(self.index.strings[inside.spelling].endings, inside.tail)
                 known = self._distances.spelled(state) + self.index.longest + _OWED_IN_CHARACTER
-            known = max([known, *(self._distances.of(end) for end in _distinct(found[:, 1]))])
+            ends = sorted(self._walks.ends(found))
+            known = max([known, *map(self._distances.of, ends)])
             self._far_tokens[state] = known
         return known
 
-    def _pack(self, state: State, tokens: Int32s) -> Mask:
-        """The mask of ``tokens``, their duplicates, and end of sequence where it is allowed."""
+    def _pack(self, state: State, found: Int32s) -> Mask:
+        """The mask of what was found, duplicates, and end of sequence where it is allowed."""
         mask = self.index.new_mask()
-        set_bits(mask, tokens)
-        copy_bits(mask, self.index.trie.duplicates)
-        if self.automaton.is_accepting(state):
-            set_bits(mask, self.index.eos)
+        accepting = self.automaton.is_accepting(state)
+        pack(found, self.index.trie.duplicates, self.index.eos, accepting, mask)
         return mask
-
-
-def _distinct(states: NDArray[np.int32]) -> list[State]:
-    """The states that occur in ``states``, ascending."""
-    return np.flatnonzero(np.bincount(states)).tolist() if len(states) else []

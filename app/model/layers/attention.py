@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -70,6 +70,7 @@ class AttentionRoute:
         self._target: LayerAttention | None = None
         self._seen: set[int] = set()
         self._further_calls = 0
+        self._probing = False
         self.options: dict[int, AttentionOptions] = {}
         """By layer, what its last forward pass asked for."""
         self.latents: dict[int, LatentLayer] = {}
@@ -97,6 +98,15 @@ class AttentionRoute:
         self._seen.clear()
         self._further_calls = 0
 
+    @contextlib.contextmanager
+    def probing(self, probe: LayerAttention) -> Iterator[None]:
+        """While this lasts ``probe`` is the target, and what layers ask for is looked at."""
+        self.target, self._probing = probe, True
+        try:
+            yield
+        finally:
+            self.target, self._probing = None, False
+
     def _attend(
         self,
         module: Any,
@@ -111,18 +121,25 @@ class AttentionRoute:
         position_bias: Tensor | None = None,
         **_: Any,
     ) -> Tensor:
-        masked = attention_mask is not None and attention_mask.numel() > 0
-        if masked or position_bias is not None:
+        layer = -1 if module.layer_idx is None else module.layer_idx
+        scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+        query, key, value = query[0], key[0], value[0]
+        if attention_mask is not None and _is_by_key(attention_mask, query.shape[1]):
+            query, key = _with_bias(query, key, attention_mask[0, :, 0], scale)
+        elif attention_mask is not None and self._probing and not _is_causal(attention_mask):
+            # Asked of the two tokens of a probe alone: it reads the mask.
+            position_bias = attention_mask
+        if position_bias is not None:
             raise UnsupportedModel(f"{type(module).__name__} builds an attention mask of its own")
-        chunk = self.chunks.get(module.layer_idx)
+        chunk = self.chunks.get(layer)
         options = AttentionOptions(
-            scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
+            scale=scale,
             window=chunk or sliding_window or None,
             softcap=softcap or None,
             sinks=s_aux,
             chunked=chunk is not None,
         )
-        return self.attend(module.layer_idx, query[0], key[0], value[0], options)
+        return self.attend(layer, query, key, value, options)
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
@@ -150,6 +167,32 @@ class AttentionRoute:
             return layer
         self._further_calls += 1
         return -self._further_calls
+
+
+def _is_causal(mask: Tensor) -> bool:
+    """Whether a mask [..., T, T] hides what comes later, and nothing else.
+
+    Some models (Kosmos-2) make their own. An empty one is such a mask: see ``sparse``.
+    """
+    seen = mask if mask.dtype == torch.bool else mask == 0
+    shape = seen.shape[-2:]
+    return bool((seen == torch.ones(shape, dtype=torch.bool, device=mask.device).tril()).all())
+
+
+def _is_by_key(mask: Tensor, tokens: int) -> bool:
+    """Whether a mask [1, H, 1, T] has one number for each key, whoever asks."""
+    return mask.is_floating_point() and mask.shape[-2:] == (1, tokens) and mask.shape[1] > 1
+
+
+def _with_bias(query: Tensor, key: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """``bias`` [Hq, T] is added to scores of keys: as a dimension that queries and keys have more.
+
+    It is the same for all query heads of a key head.
+    """
+    group = query.shape[0] // key.shape[0]
+    shares = (bias[::group, :, None] / scale).to(key)
+    asked = query.new_ones((*query.shape[:2], 1))
+    return torch.cat([query, asked], -1), torch.cat([key, shares], -1)
 
 
 class _ShapeProbe:
@@ -193,11 +236,7 @@ def probe_layers(
 def run_two_tokens(model: PreTrainedModel, route: AttentionRoute, probe: LayerAttention) -> None:
     """A forward pass whose attention is ``probe``. Leaves the model set to the route."""
     model.set_attn_implementation(route.name)
-    route.target = probe
-    try:
-        positions = torch.arange(2, device=model.device).unsqueeze(0)
-        ids = positions + 1  # 0 may be padding, which is embedded as zeros
-        with text_alone(model):
-            logits_of(model, ids, positions, torch.tensor([1], device=model.device))
-    finally:
-        route.target = None
+    positions = torch.arange(2, device=model.device).unsqueeze(0)
+    ids = positions + 1  # 0 may be padding, which is embedded as zeros
+    with route.probing(probe), text_alone(model):
+        logits_of(model, ids, positions, torch.tensor([1], device=model.device))

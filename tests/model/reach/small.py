@@ -150,6 +150,9 @@ OVERRIDES: Mapping[str, Mapping[str, Any]] = {
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "granite4_vision": {"deepstack_layer_map": [], "downsample_rate": "4/8"},
     "granite4_vision_text": {"hidden_size": 64},
+    "hunyuan_vl_text": {
+        "rope_parameters": {**_SECTIONS, "mrope_section": [1, 1, 1, 1]},
+    },
     "inkling2_text": {"unpadded_vocab_size": VOCAB},
     "lfm2": {"layer_types": ["conv", "full_attention"]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
@@ -174,6 +177,12 @@ OVERRIDES: Mapping[str, Mapping[str, Any]] = {
     "vibevoice_acoustic_tokenizer_encoder": {
         "num_filters": 2, "depths": [1] * 7, "hidden_size": 16,
     },
+    "zamba": {
+        "num_hidden_layers": 4, "mamba_dt_rank": 4, "attention_hidden_size": 64,
+        "attention_head_dim": 16, "num_key_value_heads": 4,
+        "layers_block_type": ["linear_attention", "hybrid", "linear_attention", "hybrid"],
+    },
+    "xlm": {"causal": True},
     "xmod": {"default_language": "en_XX"},
     "zamba2": {
         "num_hidden_layers": 3, "layer_types": ["linear_attention", "hybrid", "linear_attention"],
