@@ -9,10 +9,18 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from app.answer.pieces import (
+    Alternative,
+    CallArguments,
+    Confidence,
+    Content,
+    LeastLikely,
+    Piece,
+)
 from app.core.choices import ScoredChoice, ScoredWay, Way
-from app.core.events import AnswerToken
+from app.core.events import AnswerToken, TokenChunk
 from app.core.json_scan import BLANKS, NUMBER_BYTES, JsonScan, Place
 
 MOST_ALTERNATIVES = 64
@@ -21,50 +29,6 @@ MOST_ALTERNATIVE_BYTES = 512
 
 _OPENING, _CLOSING = b"{[", b"}]"
 _NEXT = (Place.FIRST_KEY, Place.NEXT_KEY, Place.FIRST_ITEM, Place.NEXT_ITEM)
-
-
-@dataclass(frozen=True, slots=True)
-class Alternative:
-    """Another way on. One of ``value``, ``next`` and ``kind`` tells which."""
-
-    probability: float
-    what: Literal["value", "next", "type", "other"]
-    """A whole value; the next member of the container; one of many of a type; all that are left."""
-    which: Any
-    """The value; the next key, index, or None for the end; the type; how many are left."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeastLikely:
-    """The token of a value that was least likely."""
-
-    token: bytes
-    probability: float
-
-
-@dataclass(slots=True)
-class Confidence:
-    """One value of an answer, or what came next in an object or array."""
-
-    pointer: str
-    """JSON Pointer (RFC 6901) to the value, or to the object or array."""
-    what: Literal["value", "next", "container"]
-    which: Any = None
-    """The value; the next key, index, or None for the end."""
-    logprob: float = 0.0
-    mass: float | None = None
-    """None: it was not scored, or other ways on cannot be told from what came before."""
-    alternatives: Sequence[Alternative] | None = None
-    """The likeliest first; None: it was not scored."""
-    tokens: int | None = None
-    """Those that the model chose, where the probability is a product over them."""
-    least_likely: LeastLikely | None = None
-    call: int | None = None
-    """Of an argument, which call's."""
-
-    @property
-    def probability(self) -> float:
-        return math.exp(self.logprob)
 
 
 @dataclass(slots=True)
@@ -348,3 +312,42 @@ def _chosen(choice: ScoredChoice, text: bytes) -> ScoredWay | None:
         if each.way.ends_answer and text == each.way.text:
             return each
     return None
+
+
+class ConfidenceReader:
+    """Collects what the confidence of one choice of a request is made of, while it comes."""
+
+    def __init__(self, *, content: bool) -> None:
+        """``content``: whether the content is a JSON value."""
+        self._content = content
+        self._text: list[str] = []
+        self._tokens = Tokens()
+        self._choices: list[ScoredChoice] = []
+        self._values: dict[int | None, tuple[int, list[str]]] = {}
+        """By call, or None for the content: where it begins, in characters, and its text."""
+
+    def read(self, chunks: Sequence[TokenChunk], text: str, pieces: Sequence[Piece]) -> None:
+        """The answer goes on with ``text``; ``pieces`` came of it."""
+        self._text.append(text)
+        for chunk in chunks:
+            self._choices += chunk.choices
+            for token in chunk.tokens:
+                self._tokens.add(token)
+        for piece in pieces:
+            match piece:
+                case Content() if self._content:
+                    self._values.setdefault(None, (piece.start, []))[1].append(piece.text)
+                case CallArguments():
+                    self._values.setdefault(piece.index, (piece.start, []))[1].append(piece.text)
+
+    def finish(self) -> list[Confidence]:
+        """What there is to say, in the order of the text. Costs O(answer)."""
+        whole = "".join(self._text)
+        found: list[Confidence] = []
+        for call, (start, parts) in self._values.items():
+            data, before = "".join(parts).encode(), len(whole[:start].encode())
+            entries = value_confidences(data, before, self._tokens, self._choices)
+            for entry in entries:
+                entry.call = call
+            found += entries
+        return found

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import pytest
-
 from app.constraint import Compiler, JsonSchema
-from app.core.cache import StateSlots
 from app.core.choices import ScoredChoice
 from app.core.constraint import Constraint
 from app.core.request import ChoiceOptions, EngineRequest, SamplingParams
-from app.engine import Engine, EngineConfig
+from app.engine import Engine
 from tests.engine import harness
-from tests.engine.harness import TOKENIZER, VOCABULARY, make_engine, request
-from tests.fakes import ByteTokenizer, ByteVocabulary, ScriptedModel
+from tests.engine.harness import VOCABULARY, make_engine, request
 
 REPORT = ChoiceOptions(report=True)
 EXACT = ChoiceOptions(report=True, exact=True)
