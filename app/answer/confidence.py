@@ -142,7 +142,7 @@ class _Walk:
             self._began = at
             if byte in _OPENING:
                 self._begin_container(byte == _OPENING[0])
-        if after is not before or byte in _OPENING:
+        if after is not before or byte in _OPENING + _CLOSING:
             self._decided(after, at + 1)
 
     def _decided(self, place: Place, at: int) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Hashable
 from collections.abc import Sequence as Seq
+from dataclasses import replace
 from hashlib import blake2b
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from app.core.choices import ChoosingState
+from app.core.choices import ChoosingState, Way
 from app.core.constraint import Constraint, ConstraintState, Vocabulary
 from app.core.json_scan import Place
 from app.core.request import EngineRequest
@@ -99,35 +100,36 @@ class Scorer:
         """Draw a way that can be finished within the budget."""
         found, state = scoring.found, sequence.state
         assert isinstance(state, ChoosingState)
+        told = cursor.text(found.start, cursor.length)
         left = sequence.limit - sequence.length
-        ways = [*zip(found.choice.ways, logprobs, strict=True)]
-        if sequence.finishes_in_budget:
-            ways = [
-                (way, logprob)
-                for way, logprob in ways
-                if state.only(way, found.ahead).shortest_tokens(left) <= left
-            ]
-        if not ways:
+        kept: list[tuple[Way, ChoosingState, float]] = []
+        for way, logprob in zip(found.choice.ways, logprobs, strict=True):
+            rest = _rest(way, told)
+            if rest is None:
+                continue
+            after = state.only(rest, found.ahead)
+            if not sequence.finishes_in_budget or after.shortest_tokens(left) <= left:
+                kept.append((way, after, logprob))
+        if not kept:
             return
-        index = draw(
-            [logprob for _, logprob in ways],
-            sequence.request.sampling.temperature,
-            _uniform(sequence.key),
-        )
-        sequence.state = state.only(ways[index][0], found.ahead)
-        cursor.decide(cursor.state.only(ways[index][0]))
+        temperature = sequence.request.sampling.temperature
+        index = draw([each for _, _, each in kept], temperature, _uniform(sequence.key))
+        sequence.state = kept[index][1]
+        cursor.decide(cursor.state.only(kept[index][0]))
 
     def _scoring(self, sequence: Sequence, cursor: Cursor, found: Found) -> Scoring | None:
         options = sequence.request.choices
         assert options is not None
         several = len(found.choice.ways) > 1
-        undecided = found.start >= cursor.length
-        exact = options.exact and several and undecided and not found.choice.is_open
-        told = several or (found.place is Place.VALUE and found.choice.ways[0].kind == "value")
-        if not exact and not (options.report and told):
+        begun = found.start < cursor.length
+        told = cursor.text(found.start, cursor.length)
+        left = [_rest(way, told) is not None for way in found.choice.ways].count(True)
+        exact = options.exact and left > 1 and not found.choice.is_open
+        whole = found.place is Place.VALUE and found.choice.ways[0].kind == "value"
+        if not exact and not (options.report and (several or whole)):
             return None
         base, before = len(sequence.tokens), found.ahead
-        if not undecided:
+        if begun:
             base, start = self._token_at(sequence, cursor.length, found.start)
             before = cursor.text(start, found.start)
         tree = self._tree(sequence, found, base, before)
@@ -190,6 +192,17 @@ class Scorer:
         if at > len(before):
             return None
         return [*zip(tokens[index:], sizes[index:], strict=True)]
+
+
+def _rest(way: Way, told: bytes) -> Way | None:
+    """What is left of a way behind ``told``; None where that leaves it, or is all of it."""
+    if not told:
+        return way
+    texts = tuple([text[len(told) :] for text in way.texts if text.startswith(told)])
+    ends = way.ends_answer and way.text.startswith(told)
+    if b"" in texts or not (texts or ends):
+        return None
+    return replace(way, text=way.text[len(told) :], texts=texts, ends_answer=ends)
 
 
 class _Trees:
