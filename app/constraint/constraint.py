@@ -168,6 +168,10 @@ class AutomatonState:
         bounded = self._bounded or work is not None
         return AutomatonState(self._constraint, self._state, bounded=bounded)
 
+    @property
+    def has_exact_choices(self) -> bool:
+        return bool(self._automaton.pool.exact_choices)
+
     def choice(self, place: Place) -> Choice | None:
         self._renew()
         return self._constraint.choices.of(self._state, place)

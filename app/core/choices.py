@@ -36,6 +36,8 @@ class Choice:
     """All ways on from a state."""
 
     ways: tuple[Way, ...]
+    is_exact: bool = False
+    """Whether the constraint wants it drawn as a whole."""
     is_open: bool = False
     """Whether there are others: a number's digits may go on, or an array end before its item."""
 
@@ -43,6 +45,10 @@ class Choice:
 @runtime_checkable
 class ChoosingState(ConstraintState, Protocol):
     """A state that knows the ways on from it."""
+
+    @property
+    def has_exact_choices(self) -> bool:
+        """Whether the constraint wants any choice drawn as a whole."""
 
     def choice(self, place: Place) -> Choice | None:
         """The ways on from here, where the text so far ends at ``place``; None: there are too

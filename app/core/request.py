@@ -75,7 +75,8 @@ class ChoiceOptions:
     report: bool = False
     """Score them, for ``TokenChunk.choices``."""
     exact: bool = False
-    """Draw whole ways by their probability, not token by token."""
+    """Draw whole ways by their probability, not token by token. A constraint may ask for it, too,
+    for some of them."""
     locator: Callable[[], JsonLocator] | None = None
     """Makes what finds the JSON values of an answer; None: it is one value."""
 
@@ -105,7 +106,7 @@ class EngineRequest:
     """Never draw an end of sequence, unless the constraint leaves nothing else."""
     on_budget: OnBudget = "finish"
     choices: ChoiceOptions | None = None
-    """None: nothing is done about them."""
+    """None: nothing is done about them, even where the constraint asks for it."""
     leap: bool = True
     draft: bool = True
     tenant: str = ""

@@ -213,7 +213,7 @@ class GenerationService:
 
     def _choice_options(self, request: GenerationRequest, plan: AnswerPlan) -> ChoiceOptions | None:
         exact = request.choices == "exact" if request.choices else self._config.exact_choices
-        if not plan.has_json or not (request.confidence or exact):
+        if not plan.has_json:
             return None
         return ChoiceOptions(request.confidence, exact, plan.locator)
 

@@ -202,7 +202,9 @@ class _Search:
             Way(kind, text, tuple(texts), kind == "value" and text in self._ending)
             for (kind, text), texts in self._ways.items()
         ]
-        return Choice(tuple(ways), self._open)
+        values = {way.text for way in ways if way.kind == "value"}
+        is_exact = any(marked <= values for marked in self._pool.exact_choices)
+        return Choice(tuple(ways), is_exact, self._open)
 
     def _follow(self, start: Expression, before: bytes, place: Place) -> None:
         """All ways on from ``start``, behind the blanks and commas ``before``."""

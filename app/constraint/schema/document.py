@@ -156,6 +156,16 @@ class Document:
                 stack.extend(here)
         return False
 
+    def nodes_with(self, keyword: str) -> Iterator[Node]:
+        """All nodes that have ``keyword``. Costs O(schema)."""
+        stack = [self.root]
+        while stack:
+            node = stack.pop()
+            if isinstance(node.schema, dict):
+                if keyword in node.schema:
+                    yield node
+                stack.extend(node.child(*path) for path, _ in subschemas(node.schema))
+
     def only_refers(self, node: Node) -> bool:
         """Whether ``$ref`` is all that counts of ``node``, as older drafts have it."""
         return self.dialect.lonely_ref and "$ref" in node.schema

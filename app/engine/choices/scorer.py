@@ -57,6 +57,8 @@ class Scorer:
         options = request.choices
         if options is None or not isinstance(state, ChoosingState):
             return None
+        if not (options.report or options.exact or state.has_exact_choices):
+            return None
         return Cursor(state.copy(), None if options.locator is None else options.locator())
 
     def look(self, sequence: Sequence) -> None:
@@ -124,7 +126,7 @@ class Scorer:
         begun = found.start < cursor.length
         told = cursor.text(found.start, cursor.length)
         left = [_rest(way, told) is not None for way in found.choice.ways].count(True)
-        exact = options.exact and left > 1 and not found.choice.is_open
+        exact = (options.exact or found.choice.is_exact) and left > 1 and not found.choice.is_open
         whole = found.place is Place.VALUE and found.choice.ways[0].kind == "value"
         if not exact and not (options.report and (several or whole)):
             return None
