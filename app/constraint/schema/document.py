@@ -158,13 +158,13 @@ class Document:
 
     def nodes_with(self, keyword: str) -> Iterator[Node]:
         """All nodes that have ``keyword``. Costs O(schema)."""
-        stack = [self.root]
+        stack: list[tuple[Any, _Path]] = [(self.root.schema, ())]
         while stack:
-            node = stack.pop()
-            if isinstance(node.schema, dict):
-                if keyword in node.schema:
-                    yield node
-                stack.extend(node.child(*path) for path, _ in subschemas(node.schema))
+            schema, path = stack.pop()
+            if isinstance(schema, dict):
+                if keyword in schema:
+                    yield self.root.child(*path)
+                stack.extend((child, path + tokens) for tokens, child in subschemas(schema))
 
     def only_refers(self, node: Node) -> bool:
         """Whether ``$ref`` is all that counts of ``node``, as older drafts have it."""
