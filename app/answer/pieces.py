@@ -77,7 +77,7 @@ class CallEnd:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another way on. One of ``value``, ``next`` and ``kind`` tells which."""
+    """Another way on."""
 
     probability: float
     what: Literal["value", "next", "type", "other"]
