@@ -99,6 +99,8 @@ class StepStats:
     """Tokens computed in this step, all spans together."""
     void_tokens: int
     """Those computed for answers that had ended, or gone on otherwise, when it came to draw."""
+    scored_tokens: int
+    """Those computed to score choices: nothing of them stays."""
     running: int
     waiting: int
     preemptions: int

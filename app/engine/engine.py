@@ -448,6 +448,7 @@ class Engine:
                 skipped_tokens=tally.skipped,
                 batch_tokens=sum([len(each.span.tokens) for each in portions]),
                 void_tokens=sum([len(each.span.tokens) for each in portions if each.void]),
+                scored_tokens=sum([len(p.span.tokens) for p in portions if p.scoring]),
                 running=self.num_running,
                 waiting=self.num_waiting,
                 preemptions=batch.preemptions,
