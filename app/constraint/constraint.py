@@ -183,10 +183,6 @@ class AutomatonState:
             raise RejectedToken(f"{way} cannot follow here")
         return AutomatonState(self._constraint, state, bounded=self._bounded)
 
-    def covers(self, tail: bytes) -> TokenIds:
-        self._renew()
-        return self._constraint.choices.covers(self._state, tail)
-
     def beginning(self, text: bytes) -> TokenIds:
         return self._constraint.choices.beginning(text)
 

@@ -26,7 +26,10 @@ class Way:
     text: bytes
     """Of a whole value or key its JSON; else b""."""
     texts: tuple[bytes, ...]
-    """What may stand next. A number whose digits could go on ends with what follows it."""
+    """What the constraint has. A number whose digits could go on ends with what follows it."""
+    scored: tuple[bytes, ...]
+    """What a model would begin with that goes this way: for such a number with whatever may follow
+    numbers, for the model need not know what the constraint has there."""
     ends_answer: bool = False
     """Whether ``text`` and the answer's end are this way, too."""
 
@@ -60,12 +63,6 @@ class ChoosingState(ConstraintState, Protocol):
 
     def only(self, way: Way, before: bytes = b"") -> ChoosingState:
         """This state without the answers that do not go on with ``before`` and then this way."""
-
-    def covers(self, tail: bytes) -> TokenIds:
-        """Tokens that spell ``tail`` and then nothing, or what may follow from here. Memoised.
-
-        ``tail`` are the last bytes of the text up to this state, one or more.
-        """
 
     def beginning(self, text: bytes) -> TokenIds:
         """Tokens that spell ``text``, one or more bytes, and then anything. Memoised."""

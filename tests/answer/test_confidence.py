@@ -44,7 +44,8 @@ def scored(
         place,
         tuple(
             ScoredWay(
-                Way(kind, text.encode(), (told.encode(),)), math.log(share) if share else -math.inf
+                Way(kind, text.encode(), (told.encode(),), ()),
+                math.log(share) if share else -math.inf,
             )
             for kind, text, told, share in ways
         ),

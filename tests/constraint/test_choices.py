@@ -64,6 +64,13 @@ def test_a_number_that_could_go_on_is_told_by_what_follows_it() -> None:
         ("value", "12", [" 12"]),
         ("value", "3", [" 3"]),
     ]
+    found = choice(schema, '{"a":')
+    assert found is not None
+    assert [way.scored for way in found.ways] == [
+        (b" 1,", b" 1}", b" 1]", b" 1\n"),
+        (b" 12",),
+        (b" 3",),
+    ]
     found = choice({"enum": [1, 12]}, "")
     assert found is not None
     assert [(way.text, way.texts, way.ends_answer) for way in found.ways] == [
@@ -165,24 +172,23 @@ def test_only_one_way_is_left_where_it_is_chosen() -> None:
     assert left.is_final
 
 
-def test_covers_spell_the_end_of_a_text_and_what_may_follow() -> None:
-    state = after(an_object(a={"enum": ["x", "y"]}, b={"const": 1}), '{"a": "x"')
-    spelled = [VOCABULARY.token_bytes[token] for token in state.covers(b'"')]
-    assert sorted(each or b"" for each in spelled) == [b'"', b'",', b'", ', b'", "']
-    everything = [VOCABULARY.token_bytes[token] for token in state.beginning(b'"')]
-    assert {b'"', b'",', b'", "', b'"}', b'":'} < set(everything)
+def test_tokens_are_found_by_how_they_begin() -> None:
+    state = after({"enum": ["x"]}, "")
+    spelled = [VOCABULARY.token_bytes[token] for token in state.beginning(b'",')]
+    assert sorted(each or b"" for each in spelled) == [b'",', b'", ', b'", "']
+    assert not len(state.beginning(b"nothing begins so"))
 
 
-def test_equal_spellings_are_all_covers() -> None:
+def test_equal_spellings_are_all_found() -> None:
     class Doubled(ByteVocabulary):
         def __init__(self) -> None:
             super().__init__()
-            self._token_bytes = (*self._token_bytes, b'"')
+            self._token_bytes = (*self._token_bytes, b"~")
 
     vocabulary = Doubled()
     state = Compiler(vocabulary).compile(JsonSchema({"enum": ["x"]})).start()
-    state.accept_bytes(b'"x"')
-    assert state.covers(b'"').tolist() == [34, vocabulary.size - 1]
+    assert isinstance(state, ChoosingState)
+    assert state.beginning(b"~").tolist() == [ord("~"), vocabulary.size - 1]
 
 
 def test_a_schema_may_want_a_value_drawn_as_a_whole() -> None:

@@ -20,8 +20,7 @@ import numpy as np
 
 from app.constraint import Compiler, JsonSchema
 from app.core.choices import ChoosingState, ScoredChoice, Way
-from app.core.constraint import Constraint, ConstraintState
-from app.core.errors import RejectedToken
+from app.core.constraint import Constraint
 from app.core.json_scan import CHOICES, JsonScan, Place
 from app.core.request import ChoiceOptions, EngineRequest, SamplingParams
 from app.engine import Engine, EngineConfig
@@ -230,12 +229,10 @@ def _by_paths(
     that the tokenizer splits the text into.
     """
     before = text[context.length : start]
-    state = allowed.start()
-    state.accept_bytes(text[: context.length])
     logs = []
-    for spelled in way.texts:
+    for spelled in way.scored:
         whole = before + spelled
-        for path, log in _paths(bench, context.tokens, state, whole):
+        for path, log in _paths(bench, context.tokens, whole):
             if path == _split(bench, text[: context.length], whole)[: len(path)]:
                 logs.append(log)
     if way.ends_answer:
@@ -248,7 +245,7 @@ def _by_paths(
         logs.append(log)
     entering = [
         log
-        for path, log in _paths(bench, context.tokens, None, before)
+        for path, log in _paths(bench, context.tokens, before)
         if any(path == _split(bench, text[: context.length], before + each)[: len(path)]
                for each in _texts(bench, allowed, text, start))
     ]  # fmt: skip
@@ -265,14 +262,12 @@ def _texts(bench: Bench, allowed: Constraint, text: bytes, start: int) -> list[b
     place = scan.after_number if scan.place is Place.NUMBER else scan.place
     places = [place, Place.VALUE] if place is Place.FIRST_ITEM else [place]
     choices = [state.choice(each) for each in places]
-    return [t for c in choices if c for way in c.ways for t in (*way.texts, way.text)]
+    return [t for c in choices if c for way in c.ways for t in (*way.scored, way.text)]
 
 
-def _paths(
-    bench: Bench, context: Seq[int], state: ConstraintState | None, text: bytes
-) -> Iterator[tuple[list[int], float]]:
+def _paths(bench: Bench, context: Seq[int], text: bytes) -> Iterator[tuple[list[int], float]]:
     """Token paths that end with a token over the end of ``text``: without that token, and the
-    logarithm of the probability of all of them. ``state`` None allows anything behind the text."""
+    logarithm of the probability of all of them."""
     waiting: list[tuple[list[int], bytes, float]] = [([], b"", 0.0)]
     pieces = [*bench.vocabulary.ids.items()]
     while waiting:
@@ -283,20 +278,10 @@ def _paths(
             if rest and len(piece) < len(rest) and rest.startswith(piece):
                 one = bench.log_probability([*context, *path], [token])
                 waiting.append(([*path, token], spelled + piece, log + one))
-            elif rest and piece.startswith(rest) and _lives(state, spelled + piece):
+            elif rest and piece.startswith(rest):
                 over.append(token)
         if over:
             yield path, log + bench.log_probability([*context, *path], over)
-
-
-def _lives(state: ConstraintState | None, text: bytes) -> bool:
-    if state is None:
-        return True
-    try:
-        state.copy().accept_bytes(text)
-    except RejectedToken:
-        return False
-    return True
 
 
 def _split(bench: Bench, before: bytes, text: bytes) -> list[int]:

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from app.constraint.automaton.automaton import Automaton, State
-from app.constraint.automaton.trie import DEAD, Int32s, Trie, UInt8s
+from app.constraint.automaton.trie import DEAD, Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.language.expressions import Expression
 from app.core.choices import Choice, Way, WayKind
 from app.core.json_scan import BLANKS, NUMBER_BYTES, Place
-from app.core.kernels import kernel
 
 MOST_WAYS = 256
 MOST_BYTES = 4096
@@ -33,6 +32,8 @@ _MOST_KEPT = 16 << 20
 _QUOTE, _BACKSLASH, _COMMA = ord('"'), ord("\\"), ord(",")
 _BRACKETS: dict[int, WayKind] = {ord("{"): "object", ord("["): "array"}
 _CLOSING = b"}]"
+_ENDS = (b",", b"}", b"]", b"\n")
+"""What tells that a number has ended, whatever the constraint has there."""
 _WORDS = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
 
 
@@ -51,7 +52,7 @@ class Choices:
         self._automaton = automaton
         self._index = index
         self._known: dict[tuple[State, Place], Choice | None] = {}
-        self._covers: dict[tuple[State, bytes], Int32s] = {}
+        self._beginnings: dict[bytes, Int32s] = {}
         self._size = 0
 
     @property
@@ -81,98 +82,31 @@ class Choices:
                 kept.append(pool.concatenate(pool.literal(before + text), rest))
         return automaton.state(pool.union(kept))
 
-    def covers(self, state: State, tail: bytes) -> Int32s:
-        """See ``ChoosingState.covers``."""
-        return self._kept(state, tail)
-
     def beginning(self, text: bytes) -> Int32s:
         """See ``ChoosingState.beginning``."""
-        return self._kept(DEAD, text)
-
-    def _kept(self, state: State, tail: bytes) -> Int32s:
-        key = (state, tail)
-        found = self._covers.get(key)
+        found = self._beginnings.get(text)
         if found is None:
-            found = self._find(state, tail)
+            found = self._find(text)
             self._make_room()
-            self._covers[key] = found
-            self._size += 250 + found.nbytes
+            self._beginnings[text] = found
+            self._size += 150 + found.nbytes
         return found
 
     def _make_room(self) -> None:
         if self._size > _MOST_KEPT:
             self._known.clear()
-            self._covers.clear()
+            self._beginnings.clear()
             self._size = 0
 
-    def _find(self, state: State, tail: bytes) -> Int32s:
+    def _find(self, text: bytes) -> Int32s:
         trie = self._index.trie
-        node = trie.find(tail)
+        node = trie.find(text)
         if node < 0:
             return np.empty(0, np.int32)
-        if state == DEAD:
-            tokens = trie.token[node : trie.skip[node]]
-            found = tokens[tokens >= 0]
-        else:
-            found = self._below(trie, node, state, len(tail))
-        return np.sort(np.concatenate([found, self._copies(found)]))
-
-    def _copies(self, tokens: Int32s) -> Int32s:
-        """Other tokens that spell the same."""
-        pairs = self._index.trie.duplicates
-        return pairs[np.isin(pairs[:, 0], tokens), 1]
-
-    def _below(self, trie: Trie, node: int, state: State, base: int) -> Int32s:
-        """The token at ``node``, and those below it that live on from ``state``."""
-        automaton = self._automaton
-        end = int(trie.skip[node])
-        found = np.empty(end - node, np.int32)
-        count = 0
-        if trie.token[node] >= 0:
-            found[0], count = trie.token[node], 1
-        stack = np.zeros(self._index.longest + 2, np.int32)
-        stack[0] = state
-        node += 1
-        while node < end:
-            automaton.expand(int(stack[trie.depth[node] - base]))
-            rows, transitions = automaton.rows, automaton.transitions
-            node, count = _walk_below(
-                *trie.arrays, node, end, base, rows, transitions, stack, found, count
-            )
-        return found[:count].copy()
-
-
-@kernel()
-def _walk_below(
-    byte: UInt8s,
-    depth: Int32s,
-    skip: Int32s,
-    token: Int32s,
-    node: int,
-    end: int,
-    base: int,
-    rows: Int32s,
-    transitions: Int32s,
-    stack: Int32s,
-    found: Int32s,
-    count: int,
-) -> tuple[int, int]:
-    """As ``trie.walk``, from ``node`` to ``end`` below a node of ``base`` bytes; no states."""
-    while node < end:
-        level = depth[node] - base
-        row = rows[stack[level]]
-        if row < 0:
-            break
-        state = transitions[row, byte[node]]
-        if state == DEAD:
-            node = skip[node]
-            continue
-        stack[level + 1] = state
-        if token[node] >= 0:
-            found[count] = token[node]
-            count += 1
-        node += 1
-    return node, count
+        tokens = trie.token[node : trie.skip[node]]
+        found = tokens[tokens >= 0]
+        pairs = trie.duplicates  # of tokens that are spelled alike the trie has one
+        return np.sort(np.concatenate([found, pairs[np.isin(pairs[:, 0], found), 1]]))
 
 
 class _Search:
@@ -185,6 +119,8 @@ class _Search:
         self._ways: _Ways = {}
         self._ending: set[bytes] = set()
         """Numbers that may end the answer."""
+        self._unfinished: dict[bytes, set[bytes]] = {}
+        """Numbers whose digits may go on, and the blanks before them."""
         self._texts = 0
         self._bytes = 0
         self._steps = 0
@@ -198,13 +134,17 @@ class _Search:
             return None
         if not self._ways:
             return None
-        ways = [
-            Way(kind, text, tuple(texts), kind == "value" and text in self._ending)
-            for (kind, text), texts in self._ways.items()
-        ]
+        ways = [self._way(kind, text, tuple(texts)) for (kind, text), texts in self._ways.items()]
         values = {way.text for way in ways if way.kind == "value"}
         is_exact = any(marked <= values for marked in self._pool.exact_choices)
         return Choice(tuple(ways), is_exact, self._open)
+
+    def _way(self, kind: WayKind, text: bytes, texts: tuple[bytes, ...]) -> Way:
+        unfinished = self._unfinished.get(text) if kind == "value" else None
+        if unfinished is None:
+            return Way(kind, text, texts, texts)
+        told = tuple([before + text + end for before in sorted(unfinished) for end in _ENDS])
+        return Way(kind, text, texts, told, text in self._ending)
 
     def _follow(self, start: Expression, before: bytes, place: Place) -> None:
         """All ways on from ``start``, behind the blanks and commas ``before``."""
@@ -267,6 +207,8 @@ class _Search:
                     if ways or self._pool.nullable[here]:
                         self._add("value", number, text)
                     continue
+                if ends or self._pool.nullable[here]:
+                    self._unfinished.setdefault(number, set()).add(text[:before])
                 for byte in ends:
                     self._add("value", number, text + bytes([byte]))
                 if self._pool.nullable[here]:

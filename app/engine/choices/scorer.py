@@ -204,7 +204,7 @@ def _rest(way: Way, told: bytes) -> Way | None:
     ends = way.ends_answer and way.text.startswith(told)
     if b"" in texts or not (texts or ends):
         return None
-    return replace(way, text=way.text[len(told) :], texts=texts, ends_answer=ends)
+    return replace(way, text=way.text[len(told) :], texts=texts, scored=(), ends_answer=ends)
 
 
 class _Trees:

@@ -1,8 +1,8 @@
 """The ways of a choice as a tree of tokens, and what is to be scored at each of its nodes.
 
 A way's text may be spelled by many token paths. Counted are those that follow the tokenizer's own
-split up to some token and cover the rest with one token, which may go on with whatever the
-constraint allows behind the text::
+split up to some token and cover the rest with one token, which may go on with anything behind the
+text::
 
     text           "po|sit|ive"          the tokenizer's split
     node 0          |    `- covers of  "positive"   (a token  "positive" , or  "positive",)
@@ -100,7 +100,7 @@ class _Growing:
 
     def grow(self) -> bool:
         for number, way in enumerate(self._found.choice.ways):
-            if not all(self._add(number, text) for text in way.texts):
+            if not all(self._add(number, text) for text in way.scored):
                 return False
             if way.ends_answer and not self._add_end(number, way.text):
                 return False
@@ -111,15 +111,13 @@ class _Growing:
         return True
 
     def _add(self, way: int, text: bytes) -> bool:
-        after = self._found.state.copy()
-        after.accept_bytes(text)
         whole = self._before + text
         path = self._path(whole, to_end=False)
         if path is None:
             return False
         for number in path:
             node = self.nodes[number]
-            tokens = after.covers(whole[node.at :])
+            tokens = self._found.state.beginning(whole[node.at :])
             if len(tokens):
                 node.ends.append((way, tokens))
         return True
