@@ -73,6 +73,8 @@ class Nodes:
         self.bodies: list[Expression | None] = []
         self.landmarks: dict[Hashable, Expression] = {}
         """What was built with ``once``, by name."""
+        self.exact_choices: set[frozenset[bytes]] = set()
+        """Sets of values, each as it is written, that a schema wants drawn as wholes."""
         self._index: list[dict[Any, Expression]] = [{} for _ in range(Kind.DISTINCT + 1)]
         """For each kind, the expressions by their operands."""
         self.empty = self.node(Kind.EMPTY, None, nullable=False, regular=True)
