@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from app.constraint.automaton.automaton import START, Automaton, State
 from app.constraint.automaton.distances import Distances
 from app.constraint.automaton.masks import Masks
 from app.constraint.automaton.trie import DEAD
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.language.rows import TooMuchWork
+from app.constraint.pieces.binding import BoundDerivatives, bind, holes_of
+from app.constraint.pieces.document import Document
+from app.constraint.pieces.leaf import Pieces
+from app.constraint.pieces.masks import PieceMasks
 from app.constraint.program import Program
 from app.core.constraint import Mask
 from app.core.errors import RejectedToken, WorkPending
+from app.core.verbatim import Source
 
 _WORK_PER_CALL = 80_000
 """Steps of work that one call may cost: tens of milliseconds. Real schemas stay far below."""
@@ -28,8 +35,15 @@ class CompiledConstraint:
     def __init__(self, program: Program, index: VocabularyIndex) -> None:
         self.automaton = Automaton(program)
         self.distances = Distances(self.automaton, index)
-        self.masks = Masks(self.automaton, index, self.distances)
+        make = PieceMasks if isinstance(program.derivatives, BoundDerivatives) else Masks
+        self.masks = make(self.automaton, index, self.distances)
         self.index = index
+        self.holes = tuple(holes_of(program)) if make is Masks else ()
+        self._program = program
+
+    def bind(self, documents: Mapping[Source, Document]) -> CompiledConstraint:
+        bound = bind(self._program, lambda hole: Pieces(documents[hole.source], hole))
+        return CompiledConstraint(bound, self.index)
 
     def start(self) -> AutomatonState:
         return AutomatonState(self, START)

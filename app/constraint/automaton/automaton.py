@@ -48,6 +48,7 @@ class Automaton:
         self.derivatives = program.derivatives
         self.pool = program.derivatives.pool
         self.characters = program.characters
+        self._pieces = program.derivatives.piece_kinds
         self.max_states = max_states
         self.rows: NDArray[np.int32] = np.full(64, -1, np.int32)
         """Row of each state in ``transitions``, -1 where not computed yet."""
@@ -145,12 +146,36 @@ class Automaton:
         position, size = 0, len(text)
         while position < size and here != self.pool.empty:
             shared = self._literal_prefix(here, text, position)
+            piece = self._leading_piece(here)
             if shared:
                 here = self._skip_literal(here, shared)
+            elif piece != self.pool.empty:
+                here, position = self._step_in_piece(here, piece, text, position)
+                continue
             else:
                 here = self.derivatives.derivative(here, text[position])
             position += max(shared, 1)
         return self.state(here)
+
+    def _leading_piece(self, expression: Expression) -> Expression:
+        """The piece of a document that ``expression`` begins with, ``empty`` where it does not."""
+        pool = self.pool
+        if pool.kinds[expression] != Kind.CONCATENATION:
+            return pool.empty
+        head: Expression = pool.operands[expression][0]
+        return head if pool.kinds[head] in self._pieces else pool.empty
+
+    def _step_in_piece(
+        self, here: Expression, piece: Expression, text: bytes, position: int
+    ) -> tuple[Expression, int]:
+        """Along ``text`` inside a piece at once, or a byte behind its end."""
+        after, stop = self.derivatives.follow(piece, text, position)
+        if stop > position:
+            return self.pool.concatenate(after, self.pool.operands[here][1]), stop
+        if not self.pool.nullable[piece]:
+            return self.pool.empty, position
+        tail = self.pool.operands[here][1]
+        return self.derivatives.derivative(tail, text[position]), position + 1
 
     def forced(self, state: State) -> ForcedPath:
         """The singular path from ``state``, empty at a branch or where the text may end."""

@@ -17,6 +17,9 @@ class Walks:
         self._stack = np.zeros(longest + 2, np.int32)
         self._others = np.zeros(longest + 2, np.int32)
 
+    def _expand(self, state: State) -> None:
+        self._automaton.expand(state)
+
     def all(self, trie: Trie, state: State) -> Int32s:
         """Strings of ``trie`` that live on from ``state``: shape [N, 2], (index, next state)."""
         automaton, stack = self._automaton, self._stack
@@ -24,7 +27,7 @@ class Walks:
         stack[0] = state
         node, count = 0, 0
         while node < trie.nodes:
-            automaton.expand(int(stack[trie.depth[node]]))
+            self._expand(int(stack[trie.depth[node]]))
             rows, transitions = automaton.rows, automaton.transitions
             node, count = walk(*trie.arrays, node, rows, transitions, stack, found, count)
         return found[:count]
@@ -40,10 +43,10 @@ class Walks:
         node, count = 0, 0
         while node < trie.nodes:
             level = trie.depth[node]
-            automaton.expand(int(stack[level]))
+            self._expand(int(stack[level]))
             other = int(others[level])
             if other != DEAD:
-                automaton.expand(other)
+                self._expand(other)
             rows, transitions = automaton.rows, automaton.transitions
             node, count = walk_apart(
                 *trie.arrays, node, rows, transitions, stack, others, mask, found, count
@@ -60,7 +63,7 @@ class Walks:
         stack[0] = state
         node += 1
         while 0 <= node < end:
-            automaton.expand(int(stack[trie.depth[node] - base]))
+            self._expand(int(stack[trie.depth[node] - base]))
             rows, transitions = automaton.rows, automaton.transitions
             node = walk_any(*trie.arrays, node, end, base, rows, transitions, stack)
         return node < 0

@@ -23,9 +23,12 @@ _PREFERRED = b"a0A _"
 class Derivatives(Rows):
     """Derivatives and lengths over one pool, memoised. Picklable together with the pool.
 
+    ``piece_kinds``: kinds of expressions that ``follow`` goes along; see ``BoundDerivatives``.
     ``measure`` must be called once after all rules are defined. ``max_search`` bounds the states
     one search may visit; passing it raises ``ConstraintTooComplex``.
     """
+
+    piece_kinds: tuple[int, ...] = ()
 
     def __init__(self, pool: ExpressionPool, max_search: int = 20_000) -> None:
         super().__init__(pool)
@@ -61,6 +64,13 @@ class Derivatives(Rows):
         self.spend(2)
         target = self.derivative_of(expression, byte)
         return target if self.is_alive(target) else self.pool.empty
+
+    def follow(self, piece: Expression, text: bytes, at: int) -> tuple[Expression, int]:
+        """A piece as far along ``text`` as it goes from ``at``, and where that is.
+
+        Without documents there are no pieces, and nothing is gone along.
+        """
+        return piece, at
 
     def is_alive(self, expression: Expression) -> bool:
         """Whether the language has any string. Memoised where it has."""
@@ -171,6 +181,9 @@ class Derivatives(Rows):
                 expression = pool.body(expression)
             elif kind == Kind.DISTINCT:
                 expression = pool.expand_distinct(expression)
+            elif kind == Kind.HOLE or kind == Kind.PIECE:
+                parts.append(self._shortest_piece(expression))
+                break
             elif kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
                 self.length(expression)
                 byte, expression = self._next[expression]
@@ -184,6 +197,10 @@ class Derivatives(Rows):
                     )
                 break
         return b"".join(parts)
+
+    def _shortest_piece(self, hole: Expression) -> bytes:
+        """A shortest string of a hole that no document fills."""
+        return self.shortest(self.pool.operands[hole][1])
 
     def _known_length(self, expression: Expression) -> int | None:
         return self._lengths[expression] if expression < len(self._lengths) else None
@@ -210,6 +227,8 @@ class Derivatives(Rows):
             return min(INFINITE, self.length(operand[0]) * int(operand[1]))
         if kind == Kind.EMPTY or kind == Kind.RULE:  # rules have their lengths from ``measure``
             return INFINITE
+        if kind == Kind.HOLE:
+            return self.length(operand[1])
         if kind == Kind.DISTINCT:
             items, between, least, _ = operand
             nearest: list[int] = sorted(map(self.length, items))[: int(least)]
