@@ -10,6 +10,7 @@ from app.constraint.automaton.masks import Masks
 from app.constraint.automaton.trie import DEAD
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.language.rows import TooMuchWork
+from app.constraint.pieces.automaton import PieceAutomaton
 from app.constraint.pieces.binding import BoundDerivatives, bind, holes_of
 from app.constraint.pieces.document import Document
 from app.constraint.pieces.leaf import Pieces
@@ -33,12 +34,10 @@ class CompiledConstraint:
     """
 
     def __init__(self, program: Program, index: VocabularyIndex) -> None:
-        self.automaton = Automaton(program)
-        self.distances = Distances(self.automaton, index)
-        make = PieceMasks if isinstance(program.derivatives, BoundDerivatives) else Masks
-        self.masks = make(self.automaton, index, self.distances)
+        self.automaton, self.distances, self.masks = _run_over(program, index)
         self.index = index
-        self.holes = tuple(holes_of(program)) if make is Masks else ()
+        is_bound = isinstance(program.derivatives, BoundDerivatives)
+        self.holes = () if is_bound else tuple(holes_of(program))
         self._program = program
 
     def bind(self, documents: Mapping[Source, Document]) -> CompiledConstraint:
@@ -59,6 +58,17 @@ class CompiledConstraint:
     @property
     def num_masks(self) -> int:
         return len(self.masks)
+
+
+def _run_over(program: Program, index: VocabularyIndex) -> tuple[Automaton, Distances, Masks]:
+    """What runs a program over a vocabulary."""
+    if isinstance(program.derivatives, BoundDerivatives):
+        bound = PieceAutomaton(program)
+        distances = Distances(bound, index)
+        return bound, distances, PieceMasks(bound, index, distances)
+    automaton = Automaton(program)
+    distances = Distances(automaton, index)
+    return automaton, distances, Masks(automaton, index, distances)
 
 
 class AutomatonState:

@@ -27,6 +27,7 @@ from app.model.device import (
     choose_dtype,
     describe,
     forbid_rounded_sums,
+    require_fp8,
     spare_tokens,
 )
 from app.model.failures import naming_failures
@@ -101,6 +102,8 @@ def _load(
     describe(device, ranks)
     forbid_rounded_sums(device)
     require_quantizable(config, device)
+    if config.kv_cache_dtype == "fp8":
+        require_fp8(device)
     in_panels = config.quantize is not None or run_as_stored(config, device)
     dtype = choose_dtype("bfloat16" if in_panels else config.dtype, device)
     budget = _memory_budget(config, device)
@@ -111,6 +114,8 @@ def _load(
     adapters = make_slots(model, loaded.route, config)
     loaded_bytes = weight_bytes(model)
     prepared = prepare(loaded, config, adapters)
+    if config.kv_cache_dtype == "fp8":
+        loaded = loaded.in_fp8()
     require_no_growth(model, sum(loaded_bytes.values()))
 
     vocab_size = _vocab_size(loaded, config.vocab_size)
@@ -144,6 +149,7 @@ def _load(
         sampler=sampler,
         storage=storage,
         states=states,
+        trees=prepared.trees,
         adapters=adapters,
         compilations=compilations,
         leader=leader,

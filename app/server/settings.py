@@ -19,6 +19,7 @@ from app.model.config import (
     AdaptersConfig,
     DeviceName,
     DTypeName,
+    KvCacheDTypeName,
     ModelConfig,
     QuantizeName,
 )
@@ -83,6 +84,8 @@ class Settings(BaseSettings):
     """Tokens of a prompt and its answer together."""
     kv_cache_bytes: Bytes | None = None
     """Memory for keys and values, and for states of recurrent layers, in bytes."""
+    kv_cache_dtype: KvCacheDTypeName = "auto"
+    """Type that keys and values are kept in: auto is the model's, fp8 half of that, on CUDA."""
     kv_block_size: Count = 16
     """Tokens in a cache block."""
 
@@ -304,6 +307,7 @@ class Settings(BaseSettings):
             max_model_len=self.max_model_len,
             block_size=self.kv_block_size,
             kv_cache_bytes=self.kv_cache_bytes,
+            kv_cache_dtype=self.kv_cache_dtype,
             cuda_memory_share=self.cuda_memory_share,
             max_batch_tokens=engine.max_batch_tokens,
             max_running=engine.max_running,

@@ -104,3 +104,32 @@ def test_a_model_without_attention_has_no_block_tables() -> None:
     assert step.slots == ()
     assert step.positions.tolist() == [7, 8]
     assert [span.blocks for span in step.spans] == [()]
+
+
+def test_a_trees_positions_are_depths_and_its_slots_its_own() -> None:
+    spans = [
+        Span(tokens=[10, 11], start=3, block_tables=[(7, 2)]),
+        Span(
+            tokens=[20, 21, 22, 23, 24], start=6, block_tables=[(1, 5, 9)], tree=[-1, 0, 1, 0, -1]
+        ),
+    ]
+    step = lay_out(StepPlan(spans, [LogitsRow(1, 3)]), block_size=4)
+    assert step.positions.tolist() == [3, 4, 6, 7, 8, 7, 6]
+    assert step.slots[0].tolist() == [7 * 4 + 3, 2 * 4, 5 * 4 + 2, 5 * 4 + 3, 36, 37, 38]
+    assert step.logits_rows.tolist() == [5]
+    assert step.ancestors is not None
+    assert step.ancestors.tolist() == [0, 0, 0b1, 0b11, 0b111, 0b1001, 0b10000]
+    assert step.ancestors_of(step.spans[0]) is None
+
+
+@pytest.mark.parametrize("parents", [[0], [-1, 1], [-1, 2, 0], [-1] * 65, [-2]])
+def test_what_is_no_tree_is_our_own_mistake(parents: list[int]) -> None:
+    span = Span([1] * len(parents), 0, [range(20)], tree=parents)
+    with pytest.raises(AssertionError):
+        lay_out(StepPlan([span], []), block_size=4)
+
+
+def test_sixty_four_tokens_of_a_tree_have_a_bit_each() -> None:
+    span = Span([1] * 64, 5, [range(20)], tree=range(-1, 63))
+    step = lay_out(StepPlan([span], []), block_size=4)
+    assert step.positions.tolist() == [*range(5, 69)]

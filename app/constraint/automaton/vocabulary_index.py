@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.constraint.automaton.automaton import START, Automaton
-from app.constraint.automaton.trie import Int32s, Trie, classify, set_bits
+from app.constraint.automaton.bits import set_bits
+from app.constraint.automaton.trie import Int32s, Trie, classify
 from app.constraint.json.text import SPELLINGS
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import Expression, ExpressionPool

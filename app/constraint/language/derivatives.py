@@ -23,12 +23,9 @@ _PREFERRED = b"a0A _"
 class Derivatives(Rows):
     """Derivatives and lengths over one pool, memoised. Picklable together with the pool.
 
-    ``piece_kinds``: kinds of expressions that ``follow`` goes along; see ``BoundDerivatives``.
     ``measure`` must be called once after all rules are defined. ``max_search`` bounds the states
     one search may visit; passing it raises ``ConstraintTooComplex``.
     """
-
-    piece_kinds: tuple[int, ...] = ()
 
     def __init__(self, pool: ExpressionPool, max_search: int = 20_000) -> None:
         super().__init__(pool)
@@ -64,13 +61,6 @@ class Derivatives(Rows):
         self.spend(2)
         target = self.derivative_of(expression, byte)
         return target if self.is_alive(target) else self.pool.empty
-
-    def follow(self, piece: Expression, text: bytes, at: int) -> tuple[Expression, int]:
-        """A piece as far along ``text`` as it goes from ``at``, and where that is.
-
-        Without documents there are no pieces, and nothing is gone along.
-        """
-        return piece, at
 
     def is_alive(self, expression: Expression) -> bool:
         """Whether the language has any string. Memoised where it has."""

@@ -116,6 +116,8 @@ class Nodes:
 
     def concatenate(self, *parts: Expression) -> Expression:
         """The parts one after the other. Adjacent literals become one."""
+        if len(parts) == 2 and self.kinds[parts[0]] != Kind.CONCATENATION:
+            return self._joined(*parts)
         result, text = self.epsilon, b""
         for part in reversed(parts):
             if result == self.epsilon and not text:
@@ -130,6 +132,12 @@ class Nodes:
                 else:
                     result = self._prepend(piece, result)
         return self._prepend_text(text, result) if text else result
+
+    def _joined(self, head: Expression, tail: Expression) -> Expression:
+        """``head``, which is no concatenation, and then ``tail``."""
+        if self.kinds[head] == Kind.LITERAL:
+            return self._prepend_text(self.operands[head], tail)
+        return self._prepend(head, tail)
 
     def _pieces(self, expression: Expression) -> list[Expression]:
         """What a concatenation is of; an expression of another form by itself."""

@@ -128,7 +128,12 @@ class Rows:
         pool, rows = self.pool, []
         while pool.kinds[expression] == Kind.CONCATENATION:
             head, tail = pool.operands[expression]
-            rows.append([(b, pool.concatenate(e, tail)) for b, e in self.row(head)])
+            repeated, after = head, tail
+            if pool.kinds[head] == Kind.REPETITION:
+                # what it still is after one time is put before the rest once, not once a class
+                repeated = pool.operands[head][0]
+                after = pool.concatenate(pool.repeat_after_one(*pool.operands[head]), tail)
+            rows.append([(b, pool.concatenate(e, after)) for b, e in self.row(repeated)])
             if not pool.nullable[head]:
                 break
             expression = tail

@@ -25,8 +25,6 @@ Piece = tuple[Expression, Leaf]
 class BoundDerivatives(Derivatives):
     """Derivatives where each hole is the pieces of a document."""
 
-    piece_kinds = (Kind.HOLE, Kind.PIECE)
-
     def __init__(self, pool: ExpressionPool, pieces: Mapping[Expression, Pieces]) -> None:
         """``pieces``: what fills each hole, by the hole's expression in the pool."""
         super().__init__(pool)
@@ -64,6 +62,13 @@ class BoundDerivatives(Derivatives):
         after, stop = pieces.follow(leaf, np.frombuffer(text, np.uint8), at)
         self.spend(1 + (stop - at) // 8)
         return (self.piece(self.hole_of(expression), after) if stop > at else expression), stop
+
+    def branches(self, expression: Expression) -> bool:
+        """Whether surely several bytes may follow a piece: it may end or go on."""
+        filled = self.filled(expression)
+        assert filled is not None
+        pieces, leaf = filled
+        return pieces.is_end(leaf) and pieces.goes_on(leaf)
 
     def is_alive(self, expression: Expression) -> bool:
         kind = self.pool.kinds[expression]

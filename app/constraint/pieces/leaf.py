@@ -61,6 +61,12 @@ class Pieces:
     def is_end(self, leaf: Leaf) -> bool:
         return bool(is_end(self.places, self.match, leaf))
 
+    def goes_on(self, leaf: Leaf) -> bool:
+        """Whether something more surely may follow: cheap, and False where that takes a look."""
+        place, escape, _, high, state = leaf
+        start = self.places.start
+        return escape == 0 and state < 0 and high > 0 and bool(start[place] < start[place + 1])
+
     def is_between(self, leaf: Leaf) -> bool:
         """Whether the piece is between two characters, and not inside one or its escape."""
         at, data = self.places.roomiest[leaf[0]], self.places.data

@@ -3,7 +3,7 @@
 Decodes, leaps and drafts are short: their keys and values are read where they lie
 (``kernels.attention``). For one token each of 32 sequences torch's fused kernel takes 10 ms a layer
 in bfloat16, the loops 0.7 ms (12 heads, 112 positions, one core). From some 16 tokens of a span on
-torch is quicker; a long span is gathered and attended to alone::
+torch is quicker; a long span, or a tree, is gathered and attended to alone::
 
     query [Hk, G, q, D]    keys [Hk, G, L, D], a view    mask [q, L]
 """
@@ -23,7 +23,7 @@ from app.model.adapters.rows import AdapterRows, adapter_rows
 from app.model.cpu.kernels import attention as kernels
 from app.model.cpu.kernels.compiled import as_numpy, spreading
 from app.model.cpu.latent import attend_absorbed, attend_expanded, is_better_expanded
-from app.model.inputs import Ints, SpanLayout, StepArrays
+from app.model.inputs import Ints, SpanLayout, StepArrays, depths_of
 from app.model.kv_storage import KvStorage
 from app.model.layers.attention import AttentionOptions
 from app.model.layers.latent import LatentHeads
@@ -75,7 +75,8 @@ class CpuAttention:
         self.short = ShortSpans(np.empty((0, 4), dtype=np.int64), (), 0)
         self.adapters: AdapterRows = ()
         """Whose the step's rows are; see ``app.model.adapters.cpu``."""
-        self._long: list[SpanLayout] = []
+        self._long: list[tuple[SpanLayout, Ints | None]] = []
+        """With the ancestors of its tokens, where it is a tree."""
         self._long_by_window: dict[tuple[int, int | None, bool], list[_LongSpan]] = {}
 
     def begin(self, step: StepArrays) -> None:
@@ -84,9 +85,17 @@ class CpuAttention:
         self.adapters = adapter_rows(step.adapters)
         if not step.slots:  # the model has no attention
             return
-        short = [span for span in step.spans if span.length <= self._longest]
+        trees: set[int] = set()
+        if step.ancestors is not None:
+            trees = {span.row for span in step.spans if step.ancestors_of(span) is not None}
+        most = self._longest
+        short = [span for span in step.spans if span.length <= most and span.row not in trees]
         self.short = _short_spans(short, len(step.slots))
-        self._long = [span for span in step.spans if span.length > self._longest]
+        self._long = [
+            (span, step.ancestors_of(span))
+            for span in step.spans
+            if span.length > most or span.row in trees
+        ]
         self._long_by_window.clear()
 
     @property
@@ -127,7 +136,7 @@ class CpuAttention:
                 spans, self.short.blocks[group], self.storage.block_size,
                 min(threads, keys.shape[1]), threads > 1,
                 options.scale, options.window or 0, options.chunked, options.softcap or 0.0,
-                _by_head(options.sinks), _by_head(options.slopes),
+                _by_head(options.sinks), *_by_distance(options),
                 as_numpy(out),
             )  # fmt: skip
 
@@ -188,13 +197,20 @@ class CpuAttention:
         spans = self._long_by_window.get(key)
         if spans is None:
             size = self.storage.block_size
-            spans = [_long_span(span, group, options, size, dtype) for span in self._long]
+            spans = [_long_span(*span, group, options, size, dtype) for span in self._long]
             self._long_by_window[key] = spans
         return spans
 
 
 def _by_head(values: Tensor | None) -> kernels.Floats:
     return _NO_HEADS if values is None else as_numpy(values.float())
+
+
+def _by_distance(options: AttentionOptions) -> tuple[kernels.Floats, int]:
+    """Slopes and 0, or what is added by distance, flat, and the distances it is for."""
+    if options.near is None:
+        return _by_head(options.slopes), 0
+    return as_numpy(options.near.float().flatten()), options.near.shape[2]
 
 
 def _by_token(rows: Tensor) -> kernels.Rows:
@@ -222,24 +238,35 @@ def _short_spans(spans: list[SpanLayout], groups: int) -> ShortSpans:
 
 
 def _long_span(
-    span: SpanLayout, group: int, options: AttentionOptions, block_size: int, dtype: torch.dtype
+    span: SpanLayout,
+    ancestors: Ints | None,
+    group: int,
+    options: AttentionOptions,
+    block_size: int,
+    dtype: torch.dtype,
 ) -> _LongSpan:
     window = options.window
     skipped = 0 if window is None else max(0, span.start - window + 1) // block_size
     asking = np.arange(span.start, span.end)[:, None]
     asked = np.arange(skipped * block_size, len(span.blocks[group]) * block_size)[None]
     hidden = asked > asking
+    if ancestors is not None:
+        own = slice(span.start - skipped * block_size, span.end - skipped * block_size)
+        hidden[:, own] = (ancestors[:, None] >> np.arange(span.length)) & 1 == 0
+        asking = span.start + depths_of(ancestors)[:, None]
+        asked[:, own] = asking.T
     if window is not None:
         chunked = options.chunked
         hidden |= asking // window != asked // window if chunked else asking - asked >= window
+    by_distance = options.slopes is not None or options.near is not None
     # Of as many bits as the model, if slopes are not added to it: positions do not fit into them.
-    mask = torch.zeros(hidden.shape, dtype=torch.float32 if options.slopes is not None else dtype)
+    mask = torch.zeros(hidden.shape, dtype=torch.float32 if by_distance else dtype)
     mask.masked_fill_(torch.from_numpy(hidden), float("-inf"))
     return _LongSpan(
         rows=slice(span.row, span.row + span.length),
         blocks=torch.from_numpy(span.blocks[group][skipped:]),
         mask=mask,
-        distances=None if options.slopes is None else torch.from_numpy(asking - asked),
+        distances=torch.from_numpy(asking - asked) if by_distance else None,
     )
 
 
@@ -253,10 +280,9 @@ def _attend_long(
     rows = query.view(key.shape[0], -1, *query.shape[1:])
     repeats = rows.shape[1]
     key, value = key.expand(-1, repeats, -1, -1), value.expand(-1, repeats, -1, -1)
-    if options.slopes is not None:
-        assert span.distances is not None
-        falls = options.slopes.view(*rows.shape[:2], 1, 1) * span.distances
-        out = _attend_exactly(rows, key, value, span.mask - falls, options)
+    if span.distances is not None:
+        added = _added(span, span.distances, options).view(*rows.shape[:2], *span.mask.shape)
+        out = _attend_exactly(rows, key, value, span.mask + added, options)
     elif options.softcap is None and options.sinks is None:
         out = F.scaled_dot_product_attention(
             rows, key, value, attn_mask=span.mask, scale=options.scale
@@ -264,6 +290,17 @@ def _attend_long(
     else:
         out = _attend_exactly(rows, key, value, span.mask, options)
     return out.flatten(0, 1).transpose(0, 1)
+
+
+def _added(span: _LongSpan, distances: Tensor, options: AttentionOptions) -> Tensor:
+    """What scores gain by how far back keys are: [Hq, q, L], float32."""
+    if options.near is None:
+        assert options.slopes is not None
+        return options.slopes.view(-1, 1, 1) * -distances
+    near = options.near[span.rows].float().transpose(0, 1)
+    extent = near.shape[2]
+    places = distances.clamp(0, extent - 1).expand(len(near), -1, -1)
+    return near.gather(2, places).masked_fill(distances >= extent, 0.0)
 
 
 def _attend_exactly(
