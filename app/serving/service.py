@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from app.answer.formats import ChatFormat
 from app.answer.plan import AnswerPlan
-from app.answer.prompt import Prompt, render, text_length
+from app.answer.prompt import Prompt, passages, render, text_length
 from app.core.constraint import Constraint
 from app.core.errors import EngineDied, InvalidRequest, LeapjsonError, PromptTooLong
 from app.core.events import RequestObserver
@@ -18,6 +18,7 @@ from app.core.request import ChoiceOptions, EngineRequest
 from app.core.text import RenderedPrompt, Tokenizer
 from app.serving.adapters import Adapters
 from app.serving.admission import Admission, Ticket
+from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.generation import Generation
 from app.serving.request import GenerationRequest
@@ -64,6 +65,7 @@ class GenerationService:
         worker: EngineWorker,
         admission: Admission,
         constraints: ConstraintCache,
+        bindings: Bindings,
         tokenizer: Tokenizer,
         adapters: Adapters,
         observer: RequestObserver,
@@ -75,6 +77,7 @@ class GenerationService:
         self._worker = worker
         self.admission = admission
         self._constraints = constraints
+        self._bindings = bindings
         self.tokenizer = tokenizer
         """The model's own, for text that is not generated."""
         self.adapters = adapters
@@ -139,11 +142,15 @@ class GenerationService:
             room = request.n * sum(self._room(request, plan) for plan in plans)
             ticket.claim(room, deadline.left)
             choices: list[EngineRequest] = []
-            for plan in plans:
-                constraint = None
+            for prompt, plan in zip(request.prompts, plans, strict=True):
+                constraint: Constraint | None = None
                 if plan.constraint is not None:
                     with timeline.compiling():
                         constraint = await self._constraints.get(plan.constraint, tenant)
+                        if constraint.holes:
+                            scope = "" if self._config.tenants_share else tenant
+                            texts = passages(prompt)
+                            constraint = await self._bindings.bind(constraint, texts, scope)
                 for _ in range(request.n):
                     index = len(choices)
                     choices.append(self._choice(index, request, plan, constraint, tenant))
