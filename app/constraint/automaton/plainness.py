@@ -12,6 +12,8 @@ from app.constraint.language.expressions import Expression, ExpressionPool, Kind
 _STRUCTURE = frozenset(b'"[]{},')
 """Bytes of the structure of JSON around scalars: where a head ends."""
 
+_MOST_PIECES = 64
+"""Parts of a head."""
 _MOST_WORDS = 2_000
 """Words of a finite language that are listed."""
 
@@ -36,7 +38,7 @@ class Plainness:
         pool, parts = self._pool, []
         while pool.kinds[expression] == Kind.CONCATENATION:
             head, tail = pool.operands[expression]
-            if not self.is_plain(head):
+            if not self.is_plain(head) or len(parts) == _MOST_PIECES:
                 break
             parts.append(head)
             expression = tail
@@ -57,7 +59,7 @@ class Plainness:
             elif kind == Kind.COMPLEMENT:
                 known = True
             elif kind == Kind.CONCATENATION:
-                known = self.is_plain(operand[0]) and self.is_plain(operand[1])
+                known = all(map(self.is_plain, pool.pieces(expression)))
             else:
                 known = pool.regular[expression] and all(map(self.is_plain, pool.parts(expression)))
             self._plain[expression] = known
@@ -79,7 +81,10 @@ class Plainness:
         kind, operand = pool.kinds[expression], pool.operands[expression]
         if kind not in (Kind.CONCATENATION, Kind.UNION, Kind.INTERSECTION, Kind.REPETITION):
             return expression, None
-        parts = [self.loosened(part, above) for part in pool.parts(expression)]
+        pieces = pool.parts(expression)
+        if kind == Kind.CONCATENATION:
+            pieces = tuple(pool.pieces(expression))
+        parts = [self.loosened(piece, above) for piece in pieces]
         bounds = [bound for _, bound in parts if bound is not None]
         loose = [part for part, _ in parts]
         if kind == Kind.REPETITION:
@@ -116,14 +121,16 @@ class Plainness:
             return frozenset(bytes([byte]) for byte in range(256) if operand >> byte & 1)
         if kind not in (Kind.UNION, Kind.CONCATENATION):
             return None
-        parts = [self.words(part) for part in operand]
-        known = [part for part in parts if part is not None]
-        if len(known) < len(parts):
-            return None
-        if kind == Kind.UNION:
-            total = frozenset[bytes]().union(*known)
-        elif len(known[0]) * len(known[1]) > _MOST_WORDS:
-            return None
-        else:
-            total = frozenset(first + second for first in known[0] for second in known[1])
+        pieces = operand if kind == Kind.UNION else pool.pieces(expression)
+        total = frozenset[bytes]() if kind == Kind.UNION else frozenset([b""])
+        for piece in pieces:
+            words = self.words(piece)
+            if words is None or len(words) > _MOST_WORDS // (
+                len(total) if kind == Kind.CONCATENATION else 1
+            ):
+                return None
+            if kind == Kind.UNION:
+                total |= words
+            else:
+                total = frozenset(first + second for first in total for second in words)
         return total if len(total) <= _MOST_WORDS else None
