@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+import numpy as np
+
+from app.constraint.automaton.bits import set_bits
 from app.constraint.automaton.part_walks import Bools
 from app.constraint.automaton.trie import Int32s
 from app.constraint.language.expressions import Expression, ExpressionPool, Kind
@@ -38,6 +41,15 @@ class Head:
     def nbytes(self) -> int:
         mask = 0 if self.mask is None else self.mask.nbytes
         return self.tokens.nbytes + self.exits.nbytes + mask + 800
+
+
+def new_head(tokens: Int32s, far: int, exits: Int32s, goes_on: Bools, words: int) -> Head:
+    """A head that allows ``tokens``; a mask of ``words`` where that is less than a list."""
+    if len(tokens) <= words:
+        return Head(tokens.copy(), None, far, exits.copy(), goes_on)
+    mask = np.zeros(words, np.uint32)
+    set_bits(mask, np.ascontiguousarray(tokens))
+    return Head(tokens[:0].copy(), mask, far, exits.copy(), goes_on)
 
 
 class SharedHeads:

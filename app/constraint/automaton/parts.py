@@ -14,7 +14,8 @@ import numpy as np
 
 from app.constraint.automaton.automaton import Automaton, State
 from app.constraint.automaton.bits import set_bits, set_found
-from app.constraint.automaton.heads import Head, Numbering
+from app.constraint.automaton.counted import Counted
+from app.constraint.automaton.heads import Head, Numbering, new_head
 from app.constraint.automaton.part_walks import clear_below, walk_exits, walk_head
 from app.constraint.automaton.plainness import Plainness
 from app.constraint.automaton.trie import DEAD, Int32s
@@ -52,8 +53,9 @@ class Parts:
         self._index = index
         self._walks = walks
         self._whole = whole
-        self._plainness = Plainness(automaton.pool, automaton.characters)
+        self._plainness = Plainness(automaton.derivatives, automaton.characters)
         self._numbering = Numbering(automaton.pool, index.heads)
+        self._counted = Counted(automaton, index)
         self._heads: dict[tuple[Expression, bytes], Head] = {}
         self._begun: dict[tuple[Expression, bytes], tuple[Int32s, int, _Behind | None]] = {}
         """What ``_along`` has found."""
@@ -225,7 +227,8 @@ class Parts:
             number = self._numbering.of(head)
             known = self._index.heads.find(number, text)
             if known is None:
-                known = self._loose_head(head, text) or self._new_head(head, text)
+                known = self._loose_head(head, text) or self._counted.head(head, text)
+                known = known or self._new_head(head, text)
                 self._index.heads.keep(number, text, known)
             self._heads[head, text] = known
         return known
@@ -259,12 +262,7 @@ class Parts:
             found = with_room(found, count, trie.strings + 1)
             exits = with_room(exits, left, trie.nodes + 1)
         far = max(map(automaton.length, self._walks.ends(found[:count])), default=0)
-        tokens, mask = found[:count, 0].copy(), None
-        if count > self._index.words:
-            mask = self._index.new_mask()
-            set_bits(mask, tokens)
-            tokens = tokens[:0]
-        return Head(tokens, mask, far, exits[:left].copy(), goes_on)
+        return new_head(found[:count, 0], far, exits[:left], goes_on, self._index.words)
 
     def _out(self, exits: Int32s, behind: State) -> Int32s:
         """Tokens that go on at ``exits`` from the state ``behind``, as ``Walks.all`` gives them."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from app.constraint.language.expressions import Expression, ExpressionPool, Kind
+from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.expressions import Expression, Kind
 
 _STRUCTURE = frozenset(b'"[]{},')
 """Bytes of the structure of JSON around scalars: where a head ends."""
@@ -21,8 +22,9 @@ _MOST_WORDS = 2_000
 class Plainness:
     """Looks at the expressions of one pool, memoised."""
 
-    def __init__(self, pool: ExpressionPool, characters: Collection[Expression | None]) -> None:
-        self._pool = pool
+    def __init__(self, derivatives: Derivatives, characters: Collection[Expression | None]) -> None:
+        self._pool = derivatives.pool
+        self._length = derivatives.length
         self._plain: dict[Expression, bool] = {
             each: True for each in characters if each is not None
         }
@@ -66,8 +68,8 @@ class Plainness:
         return known
 
     def loosened(self, expression: Expression, above: int) -> tuple[Expression, int | None]:
-        """``expression`` without those bounds of its repetitions that are above ``above``, and the
-        least of them; None where there is none.
+        """``expression`` without those bounds of its repetitions that are above ``above``, and how
+        many bytes surely fit into each of them; None where there is none.
 
         Bounds inside complements stay, as less is more there.
         """
@@ -89,8 +91,9 @@ class Plainness:
         loose = [part for part, _ in parts]
         if kind == Kind.REPETITION:
             _, low, high = operand
-            if high is not None and high > max(above, low):
-                bounds.append(high)
+            least = self._length(operand[0])
+            if high is not None and high > low and high * least > above:
+                bounds.append(high * least)
                 high = None
             result = pool.repeat(loose[0], low, high) if bounds else expression
         elif not bounds:

@@ -61,10 +61,9 @@ class VocabularyIndex:
         self.eos = np.array(sorted(vocabulary.eos_ids), np.int32)
         self.eos_ids = vocabulary.eos_ids
         self.longest = int(self.trie.depth.max(initial=0)) + 1
-        self.strings = tuple(
-            self._sort_string_tokens(*_character_automaton(spelling))
-            for spelling in SPELLINGS.values()
-        )
+        self.characters = tuple(map(_character_automaton, SPELLINGS.values()))
+        """For each of the ``SPELLINGS`` of a character: its transitions and accepting states."""
+        self.strings = tuple(self._sort_string_tokens(*each) for each in self.characters)
         """For each of the ``SPELLINGS`` of a character: what tokens do in strings of it."""
         self.heads = SharedHeads()
 
