@@ -125,7 +125,7 @@ class Nodes:
             if result == self.epsilon and not text:
                 result = part
                 continue
-            for piece in reversed(self._pieces(part)):
+            for piece in reversed(self.pieces(part)):
                 written = self.operands[piece] if self.kinds[piece] == Kind.LITERAL else b""
                 if text and not 0 < len(written) <= LONGEST_LITERAL - len(text):
                     result, text = self._prepend_text(text, result), b""
@@ -141,7 +141,7 @@ class Nodes:
             return self._prepend_text(self.operands[head], tail)
         return self._prepend(head, tail)
 
-    def _pieces(self, expression: Expression) -> list[Expression]:
+    def pieces(self, expression: Expression) -> list[Expression]:
         """What a concatenation is of; an expression of another form by itself."""
         pieces = []
         while self.kinds[expression] == Kind.CONCATENATION:
