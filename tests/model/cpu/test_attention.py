@@ -28,6 +28,12 @@ OPTIONS = {
     "slopes in a window": AttentionOptions(0.3, 6, None, SINKS, slopes=SLOPES),
 }
 
+NEAR = torch.randn(60, 4, 9, generator=torch.Generator().manual_seed(2))
+OPTIONS |= {
+    "near": AttentionOptions(0.3, None, None, None, near=NEAR),
+    "near in a window, with sinks": AttentionOptions(0.3, 6, None, SINKS, near=NEAR),
+}
+
 BATCH = [(1, 0), (1, 30), (1, 7), (1, 8), (5, 3), (5, 12), (2, 0), (20, 9), (20, 0), (1, 31)]
 """Length and start of each span: decodes, short ones, and two that are long."""
 
@@ -63,6 +69,10 @@ def naive(
                     scores = torch.tanh(scores / options.softcap) * options.softcap
                 if options.slopes is not None:
                     scores -= options.slopes[head] * torch.tensor([position - p for p in seen])
+                if options.near is not None:
+                    for place, p in enumerate(seen):
+                        if position - p < options.near.shape[2]:
+                            scores[place] += options.near[span.row + offset, head, position - p]
                 if options.sinks is not None:
                     scores = torch.cat([scores, options.sinks[head : head + 1].double()])
                 weights = scores.softmax(0)[: len(slots)]
