@@ -69,7 +69,7 @@ class Workspace:
             "hidden": hidden.data_ptr(),
             "spans": short.spans.ctypes.data,
             "span_count": len(short.spans),
-            "block_size": attention.storage.block_size,
+            "block_size": short.block_size,
         }
         if attention.slots:
             values["slots"] = attention.slots[0].ctypes.data
