@@ -33,6 +33,7 @@ from app.core.step import (
     TokenLogprob,
 )
 from app.core.text import RenderedPrompt
+from app.core.verbatim import Hole, Source
 
 MERGES = (
     (b"n", b"a"),
@@ -144,6 +145,13 @@ class FiniteConstraint:
 
     def start(self) -> FiniteState:
         return FiniteState(self, b"")
+
+    @property
+    def holes(self) -> Sequence[Hole]:
+        return ()
+
+    def bind(self, documents: Mapping[Source, Any]) -> FiniteConstraint:
+        return self
 
     @property
     def nbytes(self) -> int:

@@ -47,14 +47,20 @@ def naive(
     group = query.shape[0] // storage.keys[0].shape[1]
     for span in step.spans:
         for offset in range(span.length):
-            position = span.start + offset
+            position = int(step.positions[span.row + offset])
             first = 0 if options.window is None else max(0, position - options.window + 1)
             if options.chunked:
                 assert options.window is not None
                 first = position // options.window * options.window
             seen = range(first, position + 1)
+            ancestors = step.ancestors_of(span)
+            places = [*range(span.end)]
+            if ancestors is not None:
+                own = [i for i in range(span.length) if int(ancestors[offset]) >> i & 1]
+                places = [*range(span.start), *(span.start + i for i in own)]
             slots = [
-                int(span.blocks[0][p // BLOCK_SIZE]) * BLOCK_SIZE + p % BLOCK_SIZE for p in seen
+                int(span.blocks[0][p // BLOCK_SIZE]) * BLOCK_SIZE + p % BLOCK_SIZE
+                for p in (places[each] for each in seen)
             ]
             for head in range(query.shape[0]):
                 keys = storage.keys[0][slots, head // group].double()
