@@ -457,6 +457,7 @@ COMPILED = (
     "Llama 3/80",
     "Llama 3/90",
     "Llama 3/80/trees",
+    "Llama 3/90/near",
     "Llama 3/100",
     "Llama 3/90/everything/trees",
     "Gemma 3/89/everything",
