@@ -13,7 +13,18 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from app.answer.pieces import CallEnd, CallStart, Content, Delta, End, Piece, Reasoning, TextPiece
+from app.answer.confidence import ConfidenceReader
+from app.answer.pieces import (
+    CallEnd,
+    CallStart,
+    Confidences,
+    Content,
+    Delta,
+    End,
+    Piece,
+    Reasoning,
+    TextPiece,
+)
 from app.answer.reader import AnswerReader
 from app.answer.tools import new_call_id
 from app.core.events import AnswerToken, TokenChunk
@@ -23,12 +34,17 @@ class ChoiceReader:
     """Holds back what may yet become another character or a mark."""
 
     def __init__(
-        self, index: int, reader: AnswerReader | None, call_id_length: int | None = None
+        self,
+        index: int,
+        reader: AnswerReader | None,
+        call_id_length: int | None = None,
+        confidence: ConfidenceReader | None = None,
     ) -> None:
         """``reader`` None: nothing but content can come, and nothing is looked for.
 
-        ``call_id_length``: see ``new_call_id``.
+        ``call_id_length``: see ``new_call_id``. ``confidence``: where that is asked for.
         """
+        self._confidence = confidence
         self.reasoning_tokens = 0
         self._index = index
         self._reader = reader
@@ -70,6 +86,10 @@ class ChoiceReader:
             if reason is not None:
                 found += self._reader.finish()
             pieces = [self._with_own(piece) for piece in found]
+        if self._confidence is not None:
+            self._confidence.read(chunks, text, pieces)
+            if reason is not None:
+                pieces.append(Confidences(self._confidence.finish()))
         if reason is not None:
             assert reason in ("stop", "length")
             calls_whole = self._calls and not self._open_calls

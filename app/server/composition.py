@@ -106,6 +106,7 @@ def assemble(
             default_max_tokens=settings.default_max_tokens,
             leap=settings.leap,
             draft=settings.draft,
+            exact_choices=settings.choices == "exact",
             tenants_share=settings.share_between_keys or not api_config.api_keys,
         ),
         worker=worker,

@@ -124,6 +124,9 @@ class Settings(BaseSettings):
 
     draft: bool = True
     """Guess how answers go on, and verify it in one pass; the text is the same."""
+    choices: Literal["tokens", "exact"] = "tokens"
+    """How a value of a finite set is drawn where a request does not say: token by token, or as a
+    whole by its probability. See docs/confidence.md."""
 
     max_queue: Annotated[int, Field(ge=0)] = 256
     """Answers that may wait beyond those that run."""

@@ -40,6 +40,7 @@ class Generation:
         *,
         request_ids: Sequence[str],
         plans: Sequence[AnswerPlan],
+        confidence: bool = False,
         ticket: Ticket,
         timeline: Timeline,
         abort: Callable[[Sequence[str]], None],
@@ -53,7 +54,8 @@ class Generation:
         self._choices_each = self.n // len(plans)
         self._prompt_tokens = sum(len(plan.prompt) for plan in plans)
         self._readers = [
-            plans[index // self._choices_each].reader(index) for index in range(self.n)
+            plans[index // self._choices_each].reader(index, confidence=confidence)
+            for index in range(self.n)
         ]
         self._ticket = ticket
         self._timeline = timeline

@@ -14,7 +14,7 @@ from app.answer.prompt import Prompt, passages, render, text_length
 from app.core.constraint import Constraint
 from app.core.errors import EngineDied, InvalidRequest, LeapjsonError, PromptTooLong
 from app.core.events import RequestObserver
-from app.core.request import EngineRequest
+from app.core.request import ChoiceOptions, EngineRequest
 from app.core.text import RenderedPrompt, Tokenizer
 from app.serving.adapters import Adapters
 from app.serving.admission import Admission, Ticket
@@ -49,6 +49,8 @@ class ServiceConfig:
     """False turns the leap off for every request."""
     draft: bool = True
     """False turns drafting off for every request."""
+    exact_choices: bool = False
+    """Whether values of a finite set are drawn as wholes where a request does not say."""
     tenants_share: bool = True
     """Whether they use each other's computed prompts and learned drafts."""
 
@@ -135,6 +137,8 @@ class GenerationService:
         ticket.take(request.n * len(request.prompts))
         async with deadline.holds("the request was not even in the engine's queue"):
             plans = [await self._plan(request, prompt) for prompt in request.prompts]
+            for plan in plans:
+                self._check_choices(request, plan)
             room = request.n * sum(self._room(request, plan) for plan in plans)
             ticket.claim(room, deadline.left)
             choices: list[EngineRequest] = []
@@ -153,6 +157,7 @@ class GenerationService:
             generation = Generation(
                 request_ids=[choice.request_id for choice in choices],
                 plans=plans,
+                confidence=request.confidence,
                 ticket=ticket,
                 timeline=timeline,
                 abort=self._worker.abort,
@@ -205,12 +210,30 @@ class GenerationService:
             stop_token_ids=request.stop_token_ids,
             ignore_eos=request.ignore_eos,
             on_budget=request.on_budget,
+            choices=self._choice_options(request, plan),
             leap=request.leap and self._config.leap,
             draft=request.draft and self._config.draft,
             tenant=tenant,
             adapter=0 if adapter is None else adapter.slot,
             scope=scope if adapter is None else f"{adapter.scope}\n{scope}",
         )
+
+    def _choice_options(self, request: GenerationRequest, plan: AnswerPlan) -> ChoiceOptions | None:
+        exact = request.choices == "exact" if request.choices else self._config.exact_choices
+        if not plan.has_json:
+            return None
+        return ChoiceOptions(request.confidence, exact, plan.locator)
+
+    def _check_choices(self, request: GenerationRequest, plan: AnswerPlan) -> None:
+        """Raises ``InvalidRequest`` where the values of an answer are asked about that has none."""
+        asked = {"confidence": request.confidence, "choices": request.choices == "exact"}
+        for param, is_asked in asked.items():
+            if is_asked and not plan.has_json:
+                raise InvalidRequest(
+                    f"{param} is about the values of JSON: ask for a json_schema or json_object, "
+                    "or give tools",
+                    param=param,
+                )
 
     def _room(self, request: GenerationRequest, plan: AnswerPlan) -> int:
         """Tokens that an answer is taken to need while it waits, its prompt included."""

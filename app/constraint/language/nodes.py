@@ -76,6 +76,8 @@ class Nodes:
         self.bodies: list[Expression | None] = []
         self.landmarks: dict[Hashable, Expression] = {}
         """What was built with ``once``, by name."""
+        self.exact_choices: set[frozenset[bytes]] = set()
+        """Sets of values, each as it is written, that a schema wants drawn as wholes."""
         self._index: list[dict[Any, Expression]] = [{} for _ in range(Kind.PIECE + 1)]
         """For each kind, the expressions by their operands."""
         self.empty = self.node(Kind.EMPTY, None, nullable=False, regular=True)
@@ -123,7 +125,7 @@ class Nodes:
             if result == self.epsilon and not text:
                 result = part
                 continue
-            for piece in reversed(self._pieces(part)):
+            for piece in reversed(self.pieces(part)):
                 written = self.operands[piece] if self.kinds[piece] == Kind.LITERAL else b""
                 if text and not 0 < len(written) <= LONGEST_LITERAL - len(text):
                     result, text = self._prepend_text(text, result), b""
@@ -139,7 +141,7 @@ class Nodes:
             return self._prepend_text(self.operands[head], tail)
         return self._prepend(head, tail)
 
-    def _pieces(self, expression: Expression) -> list[Expression]:
+    def pieces(self, expression: Expression) -> list[Expression]:
         """What a concatenation is of; an expression of another form by itself."""
         pieces = []
         while self.kinds[expression] == Kind.CONCATENATION:

@@ -30,6 +30,7 @@ def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expr
     for rule in rules:
         result.define_rule(moved[rule], moved[pool.body(rule)])
     result.landmarks = {n: moved[e] for n, e in pool.landmarks.items() if e in moved}
+    result.exact_choices = pool.exact_choices
     return result, moved[root]
 
 

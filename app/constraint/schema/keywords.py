@@ -16,6 +16,9 @@ from app.core.verbatim import Source
 TYPES = ("null", "boolean", "number", "string", "array", "object")
 """The types of JSON values; ``integer`` is a part of ``number``."""
 
+EXACT_CHOICE = "x-choice"
+"""Extension: ``"exact"`` draws one of the node's values as a whole, by its probability."""
+
 NOT_INTEGER = ("not", "integer")
 """Keywords of the negations that ``negation`` makes; tuples, so that no schema can hold them. This
 one, with True: the number is not an integer (``1.0`` is one, as the specification says)."""

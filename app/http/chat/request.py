@@ -52,6 +52,7 @@ def chat_call(
         n=wire.n or 1,
         max_tokens=wire.max_completion_tokens or wire.max_tokens,
         logprobs=(wire.top_logprobs or 0) if wire.logprobs else None,
+        choices=wire,
     )
     return AnswerCall(
         request,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pydantic_core import to_json
 
-from app.answer.pieces import Delta, End
+from app.answer.pieces import Confidence, Confidences, Delta, End
 from app.core.constraint import Vocabulary
 from app.core.errors import QueueFull, RequestError
 from app.http.answering import Renderer
+from app.http.confidence import confidence_entries
 from app.http.errors import envelope
 from app.http.models import ServedModel
 from app.http.responses.output import Ended, Event, OutputBuilder
@@ -57,6 +58,7 @@ class _Whole(Renderer):
         self._output = output
         self._generation = generation
         self._status: Ended = "completed"
+        self._confidence: Sequence[Confidence] | None = None
 
     def chunk(self, delta: Delta) -> bytes:
         self._add(delta)
@@ -72,6 +74,8 @@ class _Whole(Renderer):
             if isinstance(piece, End):
                 self._status = "incomplete" if piece.reason == "length" else "completed"
                 events += self._output.end(self._status)
+            elif isinstance(piece, Confidences):
+                self._confidence = piece.values
             else:
                 events += self._output.add(piece)
         return events
@@ -79,6 +83,9 @@ class _Whole(Renderer):
     def _response(self) -> dict[str, Any]:
         """The response that has ended."""
         complete = self._status == "completed"
+        confidence = {}
+        if self._confidence is not None:
+            confidence = {"confidence": confidence_entries(self._confidence)}
         return {
             **self._head,
             "status": self._status,
@@ -86,6 +93,7 @@ class _Whole(Renderer):
             "incomplete_details": None if complete else {"reason": "max_output_tokens"},
             "output": self._output.items,
             "usage": _usage(self._generation.usage()),
+            **confidence,
         }
 
 

@@ -74,6 +74,7 @@ def responses_call(
         tools=tool_use(tools, choice, wire.parallel_tool_calls, config.whitespace),
         max_tokens=wire.max_output_tokens,
         logprobs=(wire.top_logprobs or 0) if logprobs else None,
+        choices=wire,
     )
     return AnswerCall(
         request,

@@ -52,7 +52,7 @@ class AttentionOptions:
     Press et al., 2022); None: it does not."""
     near: Tensor | None = None
     """Shape [T, Hq, E], float32: what is added to a token's score of a key that is 0 to E - 1
-    positions back; farther ones get nothing. None: none does. Not beside slopes."""
+    positions back; farther ones get nothing. None: none does. Not beside slopes or latents."""
 
 
 class LayerAttention(Protocol):

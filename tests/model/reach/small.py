@@ -156,6 +156,7 @@ OVERRIDES: Mapping[str, Mapping[str, Any]] = {
     "inkling2_text": {
         "unpadded_vocab_size": VOCAB, "rel_extent": 10, "d_rel": 4, "log_scaling_n_floor": 8,
     },
+    "inkling_vision": {"num_hidden_layers": 6, "n_layers": 6, "patch_size": 4},
     "inkling_text": {
         "unpadded_vocab_size": VOCAB, "rel_extent": 10, "d_rel": 4, "log_scaling_n_floor": 8,
     },

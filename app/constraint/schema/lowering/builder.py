@@ -10,8 +10,9 @@ from app.constraint.cached_method import cached_method
 from app.constraint.json.text import JsonText, json_text
 from app.constraint.language.expressions import Expression
 from app.constraint.schema.arrays import array_shape
-from app.constraint.schema.document import Document, Goal
+from app.constraint.schema.document import Document, Goal, Node
 from app.constraint.schema.keywords import (
+    EXACT_CHOICE,
     NOT_ENUM,
     VERBATIM,
     admits_kind,
@@ -31,7 +32,7 @@ from app.constraint.schema.numeric import build_numbers
 from app.constraint.schema.objects import object_shape
 from app.constraint.schema.strings import Strings
 from app.constraint.schema.values import identity
-from app.core.errors import ConstraintTooComplex, UnsupportedSchema
+from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 
 _DEEPEST = 24
 """Goals inside goals built on one stack; deeper ones become rules and are built after."""
@@ -81,7 +82,21 @@ class SchemaBuilder:
         while self._waiting:
             unit, rule = self._waiting.pop()
             self._pool.define_rule(rule, self._any_of(unit))
+        for node in self._document.nodes_with(EXACT_CHOICE):
+            self._pool.exact_choices.add(self._exact_choice(node))
         return root
+
+    def _exact_choice(self, node: Node) -> frozenset[bytes]:
+        """The values of a node that wants them drawn as wholes."""
+        if node.schema[EXACT_CHOICE] != "exact":
+            pointer = node.pointer_to(EXACT_CHOICE)
+            raise InvalidSchema(f"{EXACT_CHOICE} must be 'exact'", pointer=pointer)
+        values = self._finite_values((node,))
+        if values is None or any(isinstance(value, dict | list) for value in values):
+            pointer = node.pointer_to(EXACT_CHOICE)
+            reason = "its values must be a list of strings, numbers, booleans and nulls"
+            raise UnsupportedSchema(EXACT_CHOICE, pointer, reason)
+        return frozenset(map(json_text, values))
 
     def _value(self, goal: Goal, depth: int) -> Expression:
         """The values that satisfy ``goal``, written at ``depth``."""
@@ -178,6 +193,19 @@ class SchemaBuilder:
     def _numbers(self, nodes: Goal, whole: bool) -> Expression:
         return build_numbers(self._pool, nodes, self._limits, integers_only=whole)
 
+    def _finite_values(self, goal: Goal) -> list[Any] | None:
+        """All values of ``goal``, perhaps some twice; None where they cannot be listed."""
+        found: list[Any] = []
+        for branch in self._branches.of(goal):
+            values = None if self._strings.is_verbatim(branch) else self._listed(branch)
+            if values is None:
+                kinds = kinds_of(branch)
+                if not {"null", "boolean"}.issuperset(kinds):
+                    return None
+                values = [value for kind in kinds for value in _words(kind, branch)]
+            found += values
+        return found
+
     def _contents(self, goal: Goal) -> Expression:
         """The strings among the values of ``goal``, as contents of names."""
         options = []
@@ -193,16 +221,10 @@ class SchemaBuilder:
 
     def _finite(self, goal: Goal, depth: int) -> list[Expression] | None:
         """All values of ``goal``, each written; None where they cannot be listed."""
-        found: dict[Any, bytes] = {}
-        for branch in self._branches.of(goal):
-            values = None if self._strings.is_verbatim(branch) else self._listed(branch)
-            if values is None:
-                kinds = kinds_of(branch)
-                if not {"null", "boolean"}.issuperset(kinds):
-                    return None
-                values = [value for kind in kinds for value in _words(kind, branch)]
-            for value in values:
-                found[identity(value)] = self._text.whitespace.written(value, depth)
+        values = self._finite_values(goal)
+        if values is None:
+            return None
+        found = {identity(value): self._text.whitespace.written(value, depth) for value in values}
         if len(found) > self._limits.different_items:
             most = self._limits.different_items
             raise ConstraintTooComplex(f"uniqueItems over more than {most} values")
