@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from app.constraint.pieces.steps import COST, Places
+from app.constraint.pieces.steps import CHARS, COST, FAR_BYTES, Places, locate
 from app.constraint.pieces.suffixes import (
     MARK,
     ROOT,
@@ -27,6 +27,7 @@ from app.constraint.pieces.suffixes import (
     without_dead_ends,
 )
 from app.core.errors import ConstraintTooComplex, InvalidRequest
+from app.core.verbatim import Found
 
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -85,6 +86,8 @@ class Document:
         self.widest = int(gaps.max(initial=1)) if words else 1
         """Characters between two ends at most."""
         self.data = data
+        self._borders = np.append(np.flatnonzero(data == SEPARATOR), len(data))
+        """Where texts end."""
         if states >= 1 << 24:
             raise ConstraintTooComplex(f"x-verbatim over a text of {len(data)} bytes")
         shifted = byte.astype(np.uint32) << np.uint32(24)
@@ -108,6 +111,19 @@ class Document:
         walks = sum(found.nbytes + quotes.nbytes for found, quotes in list(self.walks.values()))
         own = self.order.nbytes + self.earliest.nbytes + self.data.nbytes
         return own + walks + sum(each.nbytes for each in arrays)
+
+    def find(self, value: str) -> Found | None:
+        """Where ``value`` stands first; an empty one, or half of a character, stands nowhere."""
+        raw = np.frombuffer(value.encode(errors="replace"), np.uint8)
+        places = self.places
+        place = locate(places.nodes, places.edges, places.root, raw) if len(raw) else -1
+        if place < 0 or places.nodes[place, FAR_BYTES]:
+            return None
+        end = int(self.earliest[place])
+        text = int(np.searchsorted(self._borders, end))
+        begin = int(self._borders[text - 1]) + 1 if text else 0
+        stop = int(places.text[end, CHARS] - places.text[begin, CHARS])
+        return Found(text, stop - len(value), stop)
 
     def keep_walk(self, key: object, found: Int32s, quotes: Int32s) -> None:
         """Note what a walk found, instead of the oldest one."""

@@ -112,6 +112,17 @@ def after(nodes: Int32s, edges: NDArray[np.uint32], root: int, place: int, byte:
     return there
 
 
+@kernel()
+def locate(nodes: Int32s, edges: NDArray[np.uint32], root: int, raw: UInt8s) -> int:
+    """The state of the piece ``raw``, -1 where it is none."""
+    place = root
+    for byte in raw:
+        place = after(nodes, edges, root, place, byte)
+        if place < 0:
+            break
+    return place
+
+
 @kernel(forceinline=True)
 def fits(
     nodes: Int32s,
