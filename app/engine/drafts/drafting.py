@@ -1,11 +1,11 @@
 """Guesses how an answer goes on: from what earlier answers did, and from the prompt.
 
 At a branch of its constraint an answer mostly does what others did there before, and the values of
- A guess is followed through the leap that it would bring,
-to the next branch. Whether it is right is decided by the very draws that plain decoding makes, so
-a bad guess costs some computation and never changes an answer (Leviathan et al., "Fast Inference
-from Transformers via Speculative Decoding", 2023; drafts that copy: Saxena, "Prompt Lookup
-Decoding", 2023).
+an extraction are copied from the prompt; where a value has to stand there, the place is known. A
+guess is followed through the leap that it would bring, to the next branch. Whether it is right is
+decided by the very draws that plain decoding makes, so a bad guess costs some computation and never
+changes an answer (Leviathan et al., "Fast Inference from Transformers via Speculative Decoding",
+2023; drafts that copy: Saxena, "Prompt Lookup Decoding", 2023).
 """
 
 from __future__ import annotations
