@@ -67,6 +67,13 @@ class Trie:
         """The node of prefix ``text`` (one or more bytes), or -1."""
         return int(_find(self.byte, self.skip, np.frombuffer(text, dtype=np.uint8)))
 
+    def below(self, text: bytes) -> tuple[int, int, int]:
+        """The nodes of longer prefixes than ``text``: the first, the end, and its depth."""
+        if not text:
+            return 0, self.nodes, 0
+        node = self.find(text)
+        return (node + 1, int(self.skip[node]), len(text)) if node >= 0 else (0, 0, len(text))
+
 
 @kernel()
 def _build_nodes(
@@ -124,28 +131,55 @@ def _find(byte: UInt8s, skip: Int32s, text: UInt8s) -> int:
 
 
 @kernel()
+def along(
+    byte: UInt8s, skip: Int32s, token: Int32s, text: UInt8s, found: Int32s
+) -> tuple[int, int]:
+    """Strings of the trie that ``text`` begins with: how many, and the node of all of ``text``.
+
+    ``found[:count]`` [V, 2] gets their indices and lengths; the node is -1 where there is none.
+    """
+    node, end, count = 0, len(byte), 0
+    for position in range(len(text)):
+        while node < end and byte[node] != text[position]:
+            node = skip[node]
+        if node >= end:
+            return count, -1
+        if token[node] >= 0:
+            found[count, 0] = token[node]
+            found[count, 1] = position + 1
+            count += 1
+        if position == len(text) - 1:
+            return count, node
+        end = skip[node]
+        node += 1
+    return count, -1
+
+
+@kernel()
 def walk(
     byte: UInt8s,
     depth: Int32s,
     skip: Int32s,
     token: Int32s,
     node: int,
+    end: int,
+    base: int,
     rows: Int32s,
     transitions: Int32s,
     stack: Int32s,
     found: Int32s,
     count: int,
 ) -> tuple[int, int]:
-    """Run the automaton over all nodes from ``node`` on; returns (node, count) where it stopped.
+    """Run the automaton over the nodes from ``node`` to ``end``; returns (node, count) at its stop.
 
-    ``stack[d]`` is the state before a byte at depth d; the caller sets ``stack[0]``.
+    ``stack[d]`` is the state before a byte at depth ``base`` + d; the caller sets ``stack[0]``.
     ``rows[state]`` is the state's row in ``transitions`` [R, 256], -1 if not computed yet: then
     the walk stops at that node, to be called again from there (the missing state is
-    ``stack[depth[node]]``). ``found[:count]`` [V, 2] gets the live tokens and their states.
+    ``stack[depth[node] - base]``). So it does where ``found`` is full. ``found[:count]`` [N, 2]
+    gets the live tokens and their states.
     """
-    nodes = len(byte)
-    while node < nodes:
-        level = depth[node]
+    while node < end and count < len(found):
+        level = depth[node] - base
         row = rows[stack[level]]
         if row < 0:
             break
@@ -155,60 +189,6 @@ def walk(
             continue
         stack[level + 1] = state
         if token[node] >= 0:
-            found[count, 0] = token[node]
-            found[count, 1] = state
-            count += 1
-        node += 1
-    return node, count
-
-
-@kernel()
-def walk_apart(
-    byte: UInt8s,
-    depth: Int32s,
-    skip: Int32s,
-    token: Int32s,
-    node: int,
-    rows: Int32s,
-    transitions: Int32s,
-    stack: Int32s,
-    others: Int32s,
-    mask: NDArray[np.uint32],
-    found: Int32s,
-    count: int,
-) -> tuple[int, int]:
-    """As ``walk``, beside another state whose ``mask`` is known: edits it where they differ.
-
-    ``others`` is the stack of the other state. Below a node where both are in the same state they
-    allow the same tokens, so only nodes are visited where they differ. ``found[:count]`` gets the
-    live tokens among those. A walk that stops early misses the row of ``stack[depth[node]]``, or
-    that of ``others[depth[node]]``.
-    """
-    nodes = len(byte)
-    while node < nodes:
-        level = depth[node]
-        row = rows[stack[level]]
-        if row < 0:
-            break
-        state, other = transitions[row, byte[node]], DEAD
-        if others[level] != DEAD:
-            row = rows[others[level]]
-            if row < 0:
-                break
-            other = transitions[row, byte[node]]
-        if state == other:
-            node = skip[node]
-            continue
-        if state == DEAD:
-            for below in range(node, skip[node]):
-                if token[below] >= 0:
-                    mask[token[below] >> 5] &= ~(np.uint32(1) << np.uint32(token[below] & 31))
-            node = skip[node]
-            continue
-        stack[level + 1] = state
-        others[level + 1] = other
-        if token[node] >= 0:
-            mask[token[node] >> 5] |= np.uint32(1) << np.uint32(token[node] & 31)
             found[count, 0] = token[node]
             found[count, 1] = state
             count += 1
@@ -325,29 +305,3 @@ def classify(
         if token[node] >= 0:
             need[token[node]] = units[level + 1] + (1 if state != start else 0)
         node += 1
-
-
-@kernel()
-def set_bits(mask: NDArray[np.uint32], tokens: Int32s) -> None:
-    """Set the bits of ``tokens`` in a packed mask."""
-    for token in tokens:
-        mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
-
-
-@kernel()
-def clear_bits(mask: NDArray[np.uint32], tokens: Int32s) -> None:
-    """Clear the bits of ``tokens`` in a packed mask."""
-    for token in tokens:
-        mask[token >> 5] &= ~(np.uint32(1) << np.uint32(token & 31))
-
-
-@kernel()
-def copy_bits(mask: NDArray[np.uint32], pairs: Int32s) -> None:
-    """For each (source, target) of ``pairs`` [D, 2]: target becomes what source is."""
-    for index in range(len(pairs)):
-        source, target = pairs[index, 0], pairs[index, 1]
-        bit = np.uint32(1) << np.uint32(target & 31)
-        if mask[source >> 5] >> np.uint32(source & 31) & np.uint32(1):
-            mask[target >> 5] |= bit
-        else:
-            mask[target >> 5] &= ~bit

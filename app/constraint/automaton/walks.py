@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from app.constraint.automaton.automaton import Automaton, State
-from app.constraint.automaton.trie import DEAD, Int32s, Trie, walk, walk_any, walk_apart
-from app.core.constraint import Mask
+from app.constraint.automaton.bits import different
+from app.constraint.automaton.trie import Int32s, Trie, along, walk, walk_any
+
+_ROOM = 512
+"""Strings that a walk begins with room for; sixteen times that where it finds more."""
 
 
 class Walks:
@@ -15,40 +18,36 @@ class Walks:
     def __init__(self, automaton: Automaton, longest: int) -> None:
         self._automaton = automaton
         self._stack = np.zeros(longest + 2, np.int32)
-        self._others = np.zeros(longest + 2, np.int32)
+        self._seen = np.zeros(64, np.bool_)
 
     def all(self, trie: Trie, state: State) -> Int32s:
         """Strings of ``trie`` that live on from ``state``: shape [N, 2], (index, next state)."""
+        return self.below(trie, state, b"")
+
+    def below(self, trie: Trie, state: State, text: bytes) -> Int32s:
+        """Strings that are ``text`` and then something that lives on from ``state``, as ``all``."""
         automaton, stack = self._automaton, self._stack
-        found = np.empty((trie.strings, 2), np.int32)
+        found = np.empty((_ROOM, 2), np.int32)
+        node, end, base = trie.below(text)
         stack[0] = state
-        node, count = 0, 0
-        while node < trie.nodes:
-            automaton.expand(int(stack[trie.depth[node]]))
+        count = 0
+        while node < end:
+            automaton.expand(int(stack[trie.depth[node] - base]))
             rows, transitions = automaton.rows, automaton.transitions
-            node, count = walk(*trie.arrays, node, rows, transitions, stack, found, count)
-        return found[:count]
-
-    def apart(self, trie: Trie, state: State, near: State, mask: Mask) -> Int32s:
-        """Edit ``mask``, that of ``near``, to be that of ``state``, but for duplicates and ends.
-
-        Returns the live tokens of ``state`` that lead elsewhere than from ``near``, as ``all``.
-        """
-        automaton, stack, others = self._automaton, self._stack, self._others
-        found = np.empty((trie.strings, 2), np.int32)
-        stack[0], others[0] = state, near
-        node, count = 0, 0
-        while node < trie.nodes:
-            level = trie.depth[node]
-            automaton.expand(int(stack[level]))
-            other = int(others[level])
-            if other != DEAD:
-                automaton.expand(other)
-            rows, transitions = automaton.rows, automaton.transitions
-            node, count = walk_apart(
-                *trie.arrays, node, rows, transitions, stack, others, mask, found, count
+            node, count = walk(
+                *trie.arrays, node, end, base, rows, transitions, stack, found, count
             )
+            found = with_room(found, count, trie.strings + 1)
         return found[:count]
+
+    def along(self, trie: Trie, text: bytes) -> tuple[Int32s, int]:
+        """Strings that ``text`` begins with, the shortest first, and the node of all of ``text``.
+
+        Shape [N, 2], (index, length); the node is -1 where there is none.
+        """
+        found = np.empty((len(text), 2), np.int32)
+        count, node = along(trie.byte, trie.skip, trie.token, np.frombuffer(text, np.uint8), found)
+        return found[:count], node
 
     def any(self, trie: Trie, state: State, tail: bytes) -> bool:
         """Whether some string of ``trie`` is ``tail`` and then something that lives from there."""
@@ -64,3 +63,23 @@ class Walks:
             rows, transitions = automaton.rows, automaton.transitions
             node = walk_any(*trie.arrays, node, end, base, rows, transitions, stack)
         return node < 0
+
+    def ends(self, found: Int32s) -> list[State]:
+        """The different states that the strings in ``found`` lead to."""
+        if not len(found):
+            return []
+        states = len(self._automaton)
+        if len(self._seen) < states:
+            self._seen = np.zeros(2 * states, np.bool_)
+        out = np.empty(min(len(found), states), np.int32)
+        listed: list[State] = out[: different(found, self._seen, out)].tolist()
+        return listed
+
+
+def with_room(array: Int32s, used: int, most: int) -> Int32s:
+    """``array``, or where it is full a larger one with the same beginning, of ``most`` at most."""
+    if used < len(array):
+        return array
+    larger = np.empty((min(16 * len(array), most), *array.shape[1:]), np.int32)
+    larger[:used] = array
+    return larger

@@ -200,15 +200,19 @@ def _first_row(group: int, start: int, repeats: int) -> int:
 
 @compiled()
 def _weigh(
-    scores: Floats, firsts: Ints, ends: Ints, base: int, repeats: int, head: int,
-    softcap: float, sinks: Floats, slopes: Floats, shares: Floats,
+    scores: Floats, firsts: Ints, ends: Ints, base: int, row: int, repeats: int, query_heads: int,
+    head: int, softcap: float, sinks: Floats, slopes: Floats, extent: int, shares: Floats,
 ) -> None:  # fmt: skip
     """Make weights of scores, see ``soften``; what they are to be multiplied by are ``shares``."""
     for h in range(len(scores)):
         for r in range(scores.shape[1]):
             query_head, own = (head + h) * repeats + r % repeats, scores[h, r]
             first, end = firsts[r] - base, ends[r] - base
-            if len(slopes):
+            if extent:
+                place = ((row + r // repeats) * query_heads + query_head) * extent
+                for i in range(max(first, end - extent), end):
+                    own[i] += slopes[place + end - 1 - i]
+            elif len(slopes):
                 for i in range(first, end):
                     own[i] -= slopes[query_head] * _f32(end - 1 - i)
             if softcap > 0.0:
@@ -344,7 +348,7 @@ def _attend_rows(
     query: Rows, keys: Rows, values: Rows, blocks: Ints, size: int,
     row: int, length: int, start: int, head: int, heads: int,
     scale: float, window: int, chunked: bool, softcap: float, sinks: Floats, slopes: Floats,
-    out: Rows,
+    extent: int, out: Rows,
 ) -> None:  # fmt: skip
     """Some tokens of a span and ``heads`` key heads: token by token, each with its query heads."""
     repeats = query.shape[1] // keys.shape[1]
@@ -371,7 +375,10 @@ def _attend_rows(
         queries, keys, blocks, size, firsts[0], ends[-1], base, start, repeats, head, scale, scores
     )
     shares = np.empty((heads, rows), dtype=np.float32)
-    _weigh(scores, firsts, ends, base, repeats, head, softcap, sinks, slopes, shares)
+    _weigh(
+        scores, firsts, ends, base, row, repeats, query.shape[1], head, softcap, sinks, slopes,
+        extent, shares,
+    )  # fmt: skip
 
     sums = np.zeros((heads, rows, -(-out_dim // unit) * unit), dtype=np.float32)
     widened = rows > _FEW_ROWS or sums.shape[2] != out_dim
@@ -397,7 +404,7 @@ def attend_item(
     query: Rows, keys: Rows, values: Rows, blocks: Ints, size: int,
     row: int, length: int, start: int, head: int, heads: int,
     scale: float, window: int, chunked: bool, softcap: float, sinks: Floats, slopes: Floats,
-    out: Rows,
+    extent: int, out: Rows,
 ) -> None:  # fmt: skip
     """One span and ``heads`` key heads from ``head`` on."""
     repeats = query.shape[1] // keys.shape[1]
@@ -412,7 +419,7 @@ def attend_item(
             _attend_rows(
                 query, keys, values, blocks, size,
                 row + begin, min(tokens, length - begin), start + begin, head + first, together,
-                scale, window, chunked, softcap, sinks, slopes, out,
+                scale, window, chunked, softcap, sinks, slopes, extent, out,
             )  # fmt: skip
 
 
@@ -421,14 +428,15 @@ def attend(
     query: Rows, keys: Rows, values: Rows, spans: Ints, blocks: Ints, size: int,
     chunks: int, parallel: bool,
     scale: float, window: int, chunked: bool, softcap: float, sinks: Floats, slopes: Floats,
-    out: Rows,
+    extent: int, out: Rows,
 ) -> None:  # fmt: skip
     """Attend for the spans [n, 4]: row, tokens, first position, and where its ``blocks`` begin.
 
     ``query`` [T, Hq, D] over the pools ``keys`` and ``values`` [slots, Hk, D] into ``out``
     [T, Hq, Dv]. ``window`` and ``softcap`` 0 and ``sinks`` and ``slopes`` of no length stand for
-    none. The key heads are cut into ``chunks``; ``parallel`` shares the items out among numba's
-    threads.
+    none. With ``extent`` E the slopes are ``AttentionOptions.near`` instead, [T * Hq * E]: what is
+    added to a token's scores by distance. The key heads are cut into ``chunks``; ``parallel``
+    shares the items out among numba's threads.
     """
     total = keys.shape[1]
     count = len(spans)
@@ -440,12 +448,12 @@ def attend(
             row, length, start, begin = spans[number]
             attend_item(
                 query, keys, values, blocks[begin:], size, row, length, start, head, heads,
-                scale, window, chunked, softcap, sinks, slopes, out,
+                scale, window, chunked, softcap, sinks, slopes, extent, out,
             )  # fmt: skip
     else:
         for number in range(count):
             row, length, start, begin = spans[number]
             attend_item(
                 query, keys, values, blocks[begin:], size, row, length, start, 0, total,
-                scale, window, chunked, softcap, sinks, slopes, out,
+                scale, window, chunked, softcap, sinks, slopes, extent, out,
             )  # fmt: skip
