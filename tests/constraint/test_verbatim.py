@@ -169,5 +169,5 @@ def test_a_pattern_with_too_many_states_is_refused() -> None:
 
 def test_a_narrow_window_over_a_long_document_is_refused_when_it_is_bound() -> None:
     text = "word " * 2000 + "x" * 20_000
-    with pytest.raises(ConstraintTooComplex, match="over a document"):
+    with pytest.raises(ConstraintTooComplex, match="those of the document"):
         bound(words(minLength=9_000, maxLength=9_001), text)
