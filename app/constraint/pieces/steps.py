@@ -384,6 +384,77 @@ def row(
 
 
 @kernel()
+def nearest(
+    nodes: Int32s,
+    edges: NDArray[np.uint32],
+    text: Int32s,
+    stop: Int32s,
+    rows: NDArray[np.int16],
+    far: NDArray[np.uint16],
+    root: int,
+    leaf: Leaf,
+) -> int:
+    """The raw byte, behind no escape, after which least is owed: the smallest such; -1 for none."""
+    place, _, low, high, match = leaf
+    best, best_byte = FAR, -1
+    for first in range(nodes[place, 0], nodes[place + 1, 0]):
+        begin, end = first, first + 1
+        if edges[first] >> 24 == MARK:
+            marked = edges[first] & 0xFFFFFF
+            begin, end = nodes[marked, 0], nodes[marked + 1, 0]
+        for second in range(begin, end):
+            byte, there = np.int64(edges[second] >> 24), np.int64(edges[second] & 0xFFFFFF)
+            after_low, after_high = low, high
+            if (byte & 0xC0) != 0x80 and match < 0:
+                after_low, after_high = max(low - 1, 0), high - 1
+            state = matched(rows, match, byte)
+            if byte >= 0xFE or after_high < 0 or state == -2:
+                continue
+            if not fits(nodes, far, root, there, after_low, after_high, state):
+                continue
+            size = COST[byte] + owed(nodes, text, stop, far, root, there, after_low, state)
+            if size < best or (size == best and byte < best_byte):
+                best, best_byte = size, byte
+    return best_byte
+
+
+@kernel()
+def spell(
+    nodes: Int32s,
+    edges: NDArray[np.uint32],
+    text: Int32s,
+    stop: Int32s,
+    rows: NDArray[np.int16],
+    far: NDArray[np.uint16],
+    root: int,
+    leaf: Leaf,
+    written: UInt8s,
+) -> int:
+    """Write the JSON that leads to the end that is owed; ``written`` has room. How much it is."""
+    size = 0
+    while not is_end(nodes, far, root, leaf):
+        if leaf[1] == 0:
+            near = nearest(nodes, edges, text, stop, rows, far, root, leaf)
+            if near < 0:
+                break
+            written[size] = near if SPELLED[near] == 0 else 0x5C
+        else:
+            best, best_byte = FAR, 0
+            for tried in range(0x22, 0x7F):
+                there = escaping(nodes, edges, text, stop, rows, far, root, leaf, tried)
+                if there[0] >= 0:
+                    left = least_owed(nodes, edges, text, stop, rows, far, root, there)
+                    if left < best:
+                        best, best_byte = left, tried
+            written[size] = best_byte
+        leaf = step(nodes, edges, text, stop, rows, far, root, leaf, int(written[size]))
+        size += 1
+        if leaf[0] < 0 or size >= len(written):
+            break
+    return size
+
+
+@kernel()
 def walk(
     nodes: Int32s,
     edges: NDArray[np.uint32],
