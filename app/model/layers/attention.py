@@ -231,6 +231,7 @@ class _ShapeProbe:
             group=query.shape[0] // key.shape[0],
             dtype=key.dtype,
             window=options.window,
+            near=options.near is not None,
         )
         return query.new_zeros(query.shape[1], query.shape[0], value.shape[2])
 

@@ -457,6 +457,7 @@ COMPILED = (
     "Llama 3/80",
     "Llama 3/90",
     "Llama 3/80/trees",
+    "Llama 3/90/near",
     "Llama 3/100",
     "Llama 3/90/everything/trees",
     "Gemma 3/89/everything",
@@ -465,7 +466,7 @@ COMPILED = (
     "DeepSeek V3/90/everything",
     "DeepSeek V3/100/trees",
     "Llama 3 in 8 bits/89",
-    "Llama 3 in 8 bits/90/everything",
+    "Llama 3 in 8 bits/90/everything/trees",
     "DeepSeek V3 in 8 bits/90",
     "DeepSeek V3 in 8 bits/100",
 )
