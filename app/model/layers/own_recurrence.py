@@ -47,7 +47,7 @@ def _layers(model: PreTrainedModel) -> list[tuple[int, nn.Module]]:
 
 def _before(x: Tensor, route: RecurrentRoute) -> Tensor:
     """The rows of x [T, C] before each; zeros before the first of a sequence."""
-    taps = x.new_tensor([1.0, 0.0]).expand(x.shape[1], 2)
+    taps = torch.cat([x.new_ones(x.shape[1], 1), x.new_zeros(x.shape[1], 1)], dim=1)
     return route.convolve(_BESIDE, x, taps, None, None)
 
 
