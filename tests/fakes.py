@@ -251,6 +251,9 @@ class FiniteState:
     def shortest_tokens(self, limit: int | None = None) -> int:
         return self._constraint.shortest(self._text)
 
+    def quoted(self, most: int) -> bytes:
+        return b""
+
     def can_extend(self, tail: bytes) -> bool:
         assert self._text.endswith(tail)
         before = self._text[: len(self._text) - len(tail)]

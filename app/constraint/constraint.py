@@ -177,6 +177,9 @@ class AutomatonState:
             return max(distance, self._distances.told(self._state))
         return distance
 
+    def quoted(self, most: int) -> bytes:
+        return self._automaton.quoted(self._state, most)
+
     def can_extend(self, tail: bytes) -> bool:
         self._renew()
         try:

@@ -92,6 +92,13 @@ class ConstraintState(Protocol):
         Above ``limit`` it costs little, and beyond 64 KiB of text is only a lower bound.
         """
 
+    def quoted(self, most: int) -> bytes:
+        """What the document that the text stands in goes on with, as the answer spells it.
+
+        A guess, ``most`` bytes of it; b"" where the text is inside no value that a document fills,
+        or at the beginning of one.
+        """
+
     def can_extend(self, tail: bytes) -> bool:
         """Whether some token spells ``tail`` and then goes on with what may follow from here.
 

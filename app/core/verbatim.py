@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from app.core.errors import InvalidRequest
 
@@ -24,12 +24,25 @@ class Passage:
     """Whether it is the user's: those are meant where a schema names none."""
 
 
+class Found(NamedTuple):
+    """Where a piece stands first."""
+
+    text: int
+    """Which of the document's texts."""
+    start: int
+    end: int
+    """In characters (Unicode code points) of that text, the end not included."""
+
+
 class Document(Protocol):
     """Texts, read so that their pieces can be told."""
 
     @property
     def nbytes(self) -> int:
         """Memory in bytes. Any thread may ask."""
+
+    def find(self, value: str) -> Found | None:
+        """Where ``value`` stands first, if it does. Costs O(value), on any thread."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,9 +94,9 @@ class Scheduler:
         over then needs blocks, too. One that ends there has had its turn and never runs.
         """
         prefill = grant(batch, self._config)
-        for sequence in [each for each in batch.grants if each.scoring is not None]:
-            if not sequence.fits(batch.grants[sequence]):
-                del batch.grants[sequence]
+        for each, granted in [*batch.grants.items()]:
+            if not each.fits(granted):
+                del batch.grants[each]
         self._find_blocks(batch)
         if self._states is not None:
             self._find_slots(batch, self._states)

@@ -315,6 +315,7 @@ class Settings(BaseSettings):
             max_batch_tokens=engine.max_batch_tokens,
             max_running=engine.max_running,
             max_rows_each=1 + engine.max_draft_tokens,
+            max_scored_rows=engine.small_gap_tokens,
             vocab_size=vocabulary_size,
             dequantize=self.dequantize,
             quantize=self.quantize,

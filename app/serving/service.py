@@ -6,11 +6,12 @@ import asyncio
 import functools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.answer.formats import ChatFormat
 from app.answer.plan import AnswerPlan
 from app.answer.prompt import Prompt, passages, render, text_length
+from app.answer.spans import Quotable
 from app.core.constraint import Constraint
 from app.core.errors import EngineDied, InvalidRequest, LeapjsonError, PromptTooLong
 from app.core.events import RequestObserver
@@ -142,15 +143,16 @@ class GenerationService:
             room = request.n * sum(self._room(request, plan) for plan in plans)
             ticket.claim(room, deadline.left)
             choices: list[EngineRequest] = []
+            texts: list[Quotable | None] = []
             for prompt, plan in zip(request.prompts, plans, strict=True):
-                constraint: Constraint | None = None
+                constraint, quotable = None, Quotable((), {})
                 if plan.constraint is not None:
                     with timeline.compiling():
                         constraint = await self._constraints.get(plan.constraint, tenant)
                         if constraint.holes:
-                            scope = "" if self._config.tenants_share else tenant
-                            texts = passages(prompt)
-                            constraint = await self._bindings.bind(constraint, texts, scope)
+                            constraint, quotable = await self._bind(constraint, prompt, tenant)
+                asked = request.spans or (request.confidence and quotable.documents)
+                texts.append(replace(quotable, listed=request.spans) if asked else None)
                 for _ in range(request.n):
                     index = len(choices)
                     choices.append(self._choice(index, request, plan, constraint, tenant))
@@ -158,6 +160,7 @@ class GenerationService:
                 request_ids=[choice.request_id for choice in choices],
                 plans=plans,
                 confidence=request.confidence,
+                texts=texts,
                 ticket=ticket,
                 timeline=timeline,
                 abort=self._worker.abort,
@@ -167,6 +170,15 @@ class GenerationService:
             await self._worker.submit(choices, generation)
         generation.expire(deadline)
         return generation
+
+    async def _bind(
+        self, constraint: Constraint, prompt: Prompt, tenant: str
+    ) -> tuple[Constraint, Quotable]:
+        """A constraint whose holes are filled with the texts of the prompt, and these."""
+        scope = "" if self._config.tenants_share else tenant
+        texts = passages(prompt)
+        bound = await self._bindings.bind(constraint, texts, scope)
+        return bound.constraint, Quotable(texts, bound.documents)
 
     async def _plan(self, request: GenerationRequest, prompt: Prompt) -> AnswerPlan:
         rendered = await self._render(prompt)
@@ -226,7 +238,11 @@ class GenerationService:
 
     def _check_choices(self, request: GenerationRequest, plan: AnswerPlan) -> None:
         """Raises ``InvalidRequest`` where the values of an answer are asked about that has none."""
-        asked = {"confidence": request.confidence, "choices": request.choices == "exact"}
+        asked = {
+            "confidence": request.confidence,
+            "choices": request.choices == "exact",
+            "spans": request.spans,
+        }
         for param, is_asked in asked.items():
             if is_asked and not plan.has_json:
                 raise InvalidRequest(

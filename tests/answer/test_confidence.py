@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
 
@@ -53,6 +54,11 @@ def scored(
     )
 
 
+def near(probability: float, what: str, which: object) -> Alternative:
+    found: Any = pytest.approx(probability)
+    return Alternative(found, cast(Any, what), which)
+
+
 def values(text: str, of: Tokens, choices: Sequence[ScoredChoice] = ()) -> dict[str, Confidence]:
     """By pointer; what comes next in a container by ``pointer >``."""
     found = value_confidences(text.encode(), 0, of, choices)
@@ -70,7 +76,7 @@ def test_a_scored_value_is_renormalised_once() -> None:
     assert found.probability == pytest.approx(0.4)
     assert found.mass == pytest.approx(0.5)
     assert found.alternatives == [
-        Alternative(pytest.approx(0.6), "value", "y"),
+        near(0.6, "value", "y"),
         Alternative(0.0, "value", None),
     ]
     assert found.tokens is None
@@ -104,7 +110,7 @@ def test_objects_and_arrays_are_products_of_what_is_below() -> None:
     assert found["/a >"].which == 0
     assert found["/a"].probability == pytest.approx(0.75 * 0.5 * 0.5)
     assert found[" >"].which == "b"
-    assert found[" >"].alternatives == [Alternative(pytest.approx(0.75), "next", None)]
+    assert found[" >"].alternatives == [near(0.75, "next", None)]
     assert found[""].probability == pytest.approx(0.1875 * 0.25 * 0.2)
     assert [*found] == ["", "/a", "/a >", "/a/0", "/a/1", " >", "/b"]
 
@@ -128,7 +134,7 @@ def test_one_of_many_tells_its_kind_and_its_tokens() -> None:
     assert found.probability == pytest.approx(0.25)
     assert found.mass == pytest.approx(0.8)
     assert found.alternatives == [
-        Alternative(pytest.approx(0.25), "value", None),
+        near(0.25, "value", None),
         Alternative(0.0, "type", "object"),
     ]
 

@@ -151,7 +151,9 @@ def _told(answer: Answer) -> list[tuple[Any, ...]]:
 
 def _check_confidence(answer: Answer) -> None:
     """Each value of each text is there once, in its order, with a probability."""
-    texts = [*enumerate(arguments for _, arguments in answer.calls)] or [(None, answer.content)]
+    texts: list[tuple[int | None, str]] = [(None, answer.content)]
+    if answer.calls:
+        texts = [*enumerate(arguments for _, arguments in answer.calls)]
     for call, text in texts:
         entries = [each for each in answer.confidence if each.get("tool_call") == call]
         values = [each for each in entries if "next" not in each]

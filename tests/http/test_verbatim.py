@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -20,6 +21,8 @@ from app.telemetry.metrics import Metrics
 from tests.fakes import ByteVocabulary
 from tests.server.backend import backend
 from tests.serving.fakes import FakeEngine
+
+CHAT = "/v1/chat/completions"
 
 QUOTE = {"type": "string", "x-verbatim": True, "minLength": 3}
 
@@ -50,8 +53,8 @@ class Served:
 
 
 @asynccontextmanager
-async def served(**settings: Any) -> AsyncIterator[Served]:
-    engine = FakeEngine()
+async def served(script: Any = None, **settings: Any) -> AsyncIterator[Served]:
+    engine = FakeEngine(script) if script else FakeEngine()
     parts = replace(
         backend(engine),
         compile_target="app.constraint:compile_program",
@@ -168,3 +171,70 @@ async def test_arguments_of_calls_stand_in_the_prompt() -> None:
         end = '"}}]}'
         assert admits(state, f"{begin}the cat{end}")
         assert not admits(state, f"{begin}the dog{end}")
+
+
+def hello(answer: bytes) -> Any:
+    return lambda request: [answer[:9], answer[9:]]
+
+
+async def test_the_answer_says_where_its_values_stand() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "quotes": {"type": "array", "items": {"$ref": "#/$defs/quote"}},
+            "free": {"type": "string"},
+            "word": {"anyOf": [{"type": "string", "x-verbatim": "words"}, {"type": "null"}]},
+        },
+        "required": ["quotes", "free", "word"],
+        "$defs": {"quote": QUOTE},
+    }
+    answer = '{"quotes": ["é cat", "dog\\n"], "free": "cat", "word": "cat"}'
+    body = {**chat(schema, "thé 😀 concat é cat", "a dog\n"), "spans": True}
+    expected = [
+        {"pointer": "/quotes/0", "part": "messages[0]", "start": 13, "end": 18},
+        {"pointer": "/quotes/1", "part": "messages[1]", "start": 2, "end": 6},
+        {"pointer": "/word", "part": "messages[0]", "start": 15, "end": 18},
+    ]
+    async with served(hello(answer.encode())) as server:
+        response = await server.client.post(CHAT, json={"model": "leapjson-demo", **body})
+        assert response.json()["choices"][0]["spans"] == expected
+        streamed = await server.client.post(
+            CHAT, json={"model": "leapjson-demo", "stream": True, **body}
+        )
+        events = [json.loads(line[6:]) for line in streamed.text.split("\n\n")[:-2]]
+        assert events[-1]["choices"][0]["spans"] == expected
+        assert all("spans" not in event["choices"][0] for event in events[:-1])
+        del body["spans"]
+        response = await server.client.post(CHAT, json={"model": "leapjson-demo", **body})
+        assert "spans" not in response.json()["choices"][0]
+
+        text_format = {"type": "json_schema", "name": "quote", "schema": schema}
+        body = {"input": "thé 😀 concat é cat", "text": {"format": text_format}, "spans": True}
+        response = await server.client.post(
+            "/v1/responses", json={"model": "leapjson-demo", **body}
+        )
+        first, last = response.json()["spans"]
+        assert first == {**expected[0], "part": "input"}
+        assert last["pointer"] == "/word"
+
+
+async def test_arguments_have_spans_too_and_confidence_joins_them() -> None:
+    parameters = {"type": "object", "properties": {"quote": QUOTE}, "required": ["quote"]}
+    tool = {"type": "function", "function": {"name": "cite", "parameters": parameters}}
+    answer = b'{"tool_calls": [{"name": "cite", "arguments": {"quote": "the cat"}}]}'
+    body = {
+        "model": "leapjson-demo",
+        "messages": [{"role": "user", "content": "see the cat"}],
+        "tools": [tool],
+        "tool_choice": "required",
+    }
+    place = {"part": "messages[0]", "start": 4, "end": 11}
+    async with served(hello(answer)) as server:
+        response = await server.client.post(CHAT, json={**body, "spans": True})
+        (choice,) = response.json()["choices"]
+        assert choice["spans"] == [{"tool_call": 0, "pointer": "/quote", **place}]
+        response = await server.client.post(CHAT, json={**body, "confidence": True})
+        (choice,) = response.json()["choices"]
+        assert "spans" not in choice
+        told = {entry["pointer"]: entry.get("span") for entry in choice["confidence"]}
+        assert told["/quote"] == place

@@ -192,6 +192,10 @@ class Automaton:
             size += 1
         return ForcedPath(b"".join(parts), self.state(here)) if parts else ForcedPath(b"", state)
 
+    def quoted(self, state: State, most: int) -> bytes:
+        """See ``ConstraintState.quoted``: here there are no documents."""
+        return b""
+
     def _branches(self, expression: Expression) -> bool:
         """Whether several bytes surely may come next, where that is known without a row."""
         return False

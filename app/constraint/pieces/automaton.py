@@ -62,6 +62,15 @@ class PieceAutomaton(Automaton):
             return None
         return Inside(head, self.state(tail))
 
+    def quoted(self, state: State, most: int) -> bytes:
+        ways = self.inside(state)
+        if ways is None:
+            return b""
+        filled = self.bound.filled(ways.pieces[0].piece)
+        assert filled is not None
+        pieces, leaf = filled
+        return pieces.quoted(leaf, most)
+
     def expand(self, state: State) -> None:
         if self.inside(state) is not None:
             raise PieceMet

@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from app.constraint.pieces.steps import COST, Places
+from app.constraint.pieces.steps import CHARS, COST, FAR_BYTES, Places, locate
 from app.constraint.pieces.suffixes import (
     MARK,
     ROOT,
@@ -22,10 +22,12 @@ from app.constraint.pieces.suffixes import (
     by_length,
     occurrences,
     pack,
+    packed_nodes,
     to_the_end,
     without_dead_ends,
 )
-from app.core.errors import InvalidRequest
+from app.core.errors import ConstraintTooComplex, InvalidRequest
+from app.core.verbatim import Found
 
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -62,7 +64,6 @@ class Document:
 
     def __init__(self, texts: Sequence[str], *, words: bool = False) -> None:
         """``words``: pieces begin and end where a word or a mark does."""
-        self.texts = tuple(texts)
         self.words = words
         data, ends = _marked(texts) if words else _joined(texts)
         length, link, first, byte, target, following, prefix, states = build(data)
@@ -77,13 +78,23 @@ class Document:
         if words:
             near, far = to_the_end(order, start, byte, target, accept, COST)
             byte, target = without_dead_ends(start, byte, target, near)
-        json = np.zeros(len(data) + 1, np.int32)
-        np.cumsum(COST[data], out=json[1:])
+        text = np.zeros((len(data) + 1, 2), np.int32)
+        text[:, 0] = chars
+        np.cumsum(COST[data], out=text[1:, 1])
         root = _after_mark(start, byte, target) if words else ROOT
-        widest = int(np.diff(chars[np.flatnonzero(ends)], prepend=0).max(initial=1))
+        gaps = np.diff(chars[np.flatnonzero(ends)], prepend=0)
+        self.widest = int(gaps.max(initial=1)) if words else 1
+        """Characters between two ends at most."""
+        self.data = data
+        self._borders = np.append(np.flatnonzero(data == SEPARATOR), len(data))
+        """Where texts end."""
+        if states >= 1 << 24:
+            raise ConstraintTooComplex(f"x-verbatim over a text of {len(data)} bytes")
+        shifted = byte.astype(np.uint32) << np.uint32(24)
+        edges: NDArray[np.uint32] = np.bitwise_or(shifted, target.astype(np.uint32))
         self.places = Places(
-            words, root, start, byte, target, accept, near, far, roomiest, behind, data, chars,
-            json, stop, widest if words else 1,
+            packed_nodes(start, near, far, roomiest, behind, data), edges, text, stop,
+            np.zeros((0, 256), np.int16), np.zeros((0, 0), np.uint16), root,
         )  # fmt: skip
         self.walks: dict[object, tuple[Int32s, Int32s]] = {}
         """What walks from the beginnings of pieces found: it is the document's and the
@@ -91,15 +102,28 @@ class Document:
 
     @property
     def states(self) -> int:
-        return len(self.places.accept)
+        return len(self.places.nodes) - 1
 
     @property
     def nbytes(self) -> int:
         """Memory in bytes. Any thread may ask."""
         arrays = [each for each in self.places if isinstance(each, np.ndarray)]
         walks = sum(found.nbytes + quotes.nbytes for found, quotes in list(self.walks.values()))
-        own = self.order.nbytes + self.earliest.nbytes + sum(map(len, self.texts))
+        own = self.order.nbytes + self.earliest.nbytes + self.data.nbytes
         return own + walks + sum(each.nbytes for each in arrays)
+
+    def find(self, value: str) -> Found | None:
+        """Where ``value`` stands first; an empty one, or half of a character, stands nowhere."""
+        raw = np.frombuffer(value.encode(errors="replace"), np.uint8)
+        places = self.places
+        place = locate(places.nodes, places.edges, places.root, raw) if len(raw) else -1
+        if place < 0 or places.nodes[place, FAR_BYTES]:
+            return None
+        end = int(self.earliest[place])
+        text = int(np.searchsorted(self._borders, end))
+        begin = int(self._borders[text - 1]) + 1 if text else 0
+        stop = int(places.text[end, CHARS] - places.text[begin, CHARS])
+        return Found(text, stop - len(value), stop)
 
     def keep_walk(self, key: object, found: Int32s, quotes: Int32s) -> None:
         """Note what a walk found, instead of the oldest one."""

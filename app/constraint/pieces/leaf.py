@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.constraint.pieces.document import Document
 from app.constraint.pieces.steps import (
     COST,
+    NONE,
     RAW,
+    ROOMIEST,
     SPELLED,
     Leaf,
-    Match,
     fits,
     follow,
     is_end,
@@ -28,8 +30,6 @@ UNBOUNDED = (1 << 30) - 1
 MOST_PAIRS = 1 << 25
 """States of a document times states of a pattern that are worked out: 64 MiB, some 0.2 s."""
 
-_NO_MATCH = Match(np.zeros((0, 256), np.int16), np.zeros((0, 0), np.uint16))
-
 
 class Pieces:
     """What one hole admits of one document: leaves, and what follows them. Immutable.
@@ -43,43 +43,46 @@ class Pieces:
         self.places = document.places
         low, high = hole.low, UNBOUNDED if hole.high is None else min(hole.high, UNBOUNDED)
         rows, finals = _pattern(hole)
-        if not len(finals) and 1 < low <= high < low + self.places.widest - 1:
+        if not len(finals) and 1 < low <= high < low + document.widest - 1:
             rows, finals = _counting(low, high)
-        self.match = _NO_MATCH
+        match = NONE
         if len(finals):
-            self.match, low, high = _matched(document, rows, finals), 0, UNBOUNDED
-        state = 0 if len(finals) else -1
-        self.start: Leaf = (self.places.root, 0, low, high, state)
-        self.any = bool(fits(self.places, self.match, self.places.root, low, high, state))
+            self.places = document.places._replace(rows=rows, far=_far(document, rows, finals))
+            low, high, match = 0, UNBOUNDED, 0
+        nodes, far, root = self.places.nodes, self.places.far, self.places.root
+        self.start: Leaf = (root, 0, low, high, match)
+        self.any = bool(fits(nodes, far, root, root, low, high, match))
         """Whether there is a piece at all."""
 
     @property
     def nbytes(self) -> int:
         """Memory beside the document's."""
-        return self.match.rows.nbytes + self.match.far.nbytes
+        return self.places.rows.nbytes + self.places.far.nbytes
 
     def is_end(self, leaf: Leaf) -> bool:
-        return bool(is_end(self.places, self.match, leaf))
+        return bool(is_end(self.places.nodes, self.places.far, self.places.root, leaf))
 
     def goes_on(self, leaf: Leaf) -> bool:
         """Whether something more surely may follow: cheap, and False where that takes a look."""
         place, escape, _, high, state = leaf
-        start = self.places.start
-        return escape == 0 and state < 0 and high > 0 and bool(start[place] < start[place + 1])
+        nodes = self.places.nodes
+        return (
+            escape == 0 and state < 0 and high > 0 and bool(nodes[place, 0] < nodes[place + 1, 0])
+        )
 
     def is_between(self, leaf: Leaf) -> bool:
         """Whether the piece is between two characters, and not inside one or its escape."""
-        at, data = self.places.roomiest[leaf[0]], self.places.data
+        at, data = self.places.nodes[leaf[0], ROOMIEST], self.document.data
         return leaf[1] == 0 and (at == len(data) or bool((data[at] & 0xC0) != 0x80))
 
     def length(self, leaf: Leaf) -> int:
         """Bytes of JSON to an end: the next one, unless a minimum asks to go further."""
-        return int(least_owed(self.places, self.match, SPELLED, leaf))
+        return int(least_owed(*self.places, leaf))
 
     def row(self, leaf: Leaf) -> list[tuple[int, Leaf]]:
         """Each next byte, and the leaf that it leads to."""
         leaves = np.empty((256, 5), np.int32)
-        row(self.places, self.match, SPELLED, RAW, leaf, leaves)
+        row(*self.places, leaf, leaves)
         alive = np.flatnonzero(leaves[:, 0] >= 0)
         return [
             (byte, (values[0], values[1], values[2], values[3], values[4]))
@@ -88,7 +91,7 @@ class Pieces:
 
     def follow(self, leaf: Leaf, text: UInt8s, at: int) -> tuple[Leaf, int]:
         """As far along ``text`` as the piece goes from ``at``: the leaf there, and where."""
-        leaf, at = follow(self.places, self.match, SPELLED, RAW, leaf, text, at)
+        leaf, at = follow(*self.places, leaf, text, at)
         return leaf, at
 
     def shortest(self, leaf: Leaf) -> bytes:
@@ -96,7 +99,7 @@ class Pieces:
         text = bytearray()
         while left := self.length(leaf):
             text.append(self._first(leaf, left))
-            leaf = step(self.places, self.match, SPELLED, RAW, leaf, text[-1])
+            leaf = step(*self.places, leaf, text[-1])
         return bytes(text)
 
     def _first(self, leaf: Leaf, left: int) -> int:
@@ -113,7 +116,7 @@ class Pieces:
         if escape or place == self.places.root:
             return b""
         at = int(self.document.earliest[place])
-        raw = self.places.data[at : at + most]
+        raw = self.document.data[at : at + most]
         ends = np.flatnonzero(raw == 0xFE)
         raw = raw[: ends[0]] if len(ends) else raw
         size = int(np.searchsorted(np.cumsum(COST[raw]), most, side="right"))
@@ -134,12 +137,12 @@ def _spelled(raw: UInt8s) -> bytes:
     return text.decode(errors="ignore").encode()
 
 
-def _pattern(hole: Hole) -> tuple[np.ndarray, UInt8s]:
+def _pattern(hole: Hole) -> tuple[NDArray[np.int16], UInt8s]:
     rows = np.frombuffer(hole.pattern, np.int16).reshape(-1, 256).copy()
     return rows, np.frombuffer(hole.finals, np.uint8).copy()
 
 
-def _counting(low: int, high: int) -> tuple[np.ndarray, UInt8s]:
+def _counting(low: int, high: int) -> tuple[NDArray[np.int16], UInt8s]:
     """A pattern that counts characters, where a window between words is narrow."""
     _check_pairs(1, high + 1)
     rows = np.full((high + 1, 256), -1, np.int16)
@@ -157,12 +160,11 @@ def _check_pairs(states: int, patterns: int) -> None:
         )
 
 
-def _matched(document: Document, rows: np.ndarray, finals: UInt8s) -> Match:
+def _far(document: Document, rows: NDArray[np.int16], finals: UInt8s) -> NDArray[np.uint16]:
+    """``Places.far`` for a pattern."""
     _check_pairs(document.states, len(finals))
     places = document.places
-    far = matching(
-        document.order, places.start, places.byte, places.target, places.accept, COST, rows, finals
-    )
+    far = matching(document.order, places.nodes, places.edges, COST, rows, finals)
     if document.words and finals[0]:
         far[places.root, 0] = 0  # the empty piece
-    return Match(rows, far)
+    return far

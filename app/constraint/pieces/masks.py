@@ -24,7 +24,7 @@ from app.constraint.automaton.walks import Walks, with_room
 from app.constraint.language.expressions import Expression
 from app.constraint.pieces.automaton import Inside, PieceAutomaton, PieceMet, Ways
 from app.constraint.pieces.leaf import UNBOUNDED
-from app.constraint.pieces.steps import RAW, SPELLED, Leaf
+from app.constraint.pieces.steps import Leaf
 from app.constraint.pieces.steps import walk as walk_piece
 from app.core.constraint import Mask
 
@@ -154,8 +154,7 @@ class PieceWalks(Walks):
         found = np.empty((end - node, 2), np.int32)
         quotes = np.empty(end - node, np.int32)
         count, ends, visited = walk_piece(
-            pieces.places, pieces.match, SPELLED, RAW, leaf, *trie.arrays,
-            node, end, self._leaves, found, quotes, enough,
+            *pieces.places, leaf, *trie.arrays, node, end, self._leaves, found, quotes, enough,
         )  # fmt: skip
         found, quotes = found[:count].copy(), quotes[:ends].copy()
         if key is not None and count >= _MANY_TOKENS and enough > len(found):

@@ -22,51 +22,40 @@ from numpy.typing import NDArray
 from app.constraint.pieces.suffixes import DEAD_END, FAR, MARK, Int32s, UInt8s
 from app.core.kernels import kernel
 
-QUOTE, BACKSLASH, LETTER_U, ZERO = 0x22, 0x5C, 0x75, 0x30
 CONTROL = 2
 """Bytes that six bytes spell, among those that are escaped (``ESCAPED``)."""
 ESCAPED = 1
 PLAIN = 0
 
+NONE = -1
+"""Match of a leaf without a pattern."""
+DEAD = -2
+
 Leaf = tuple[int, int, int, int, int]
 
-NOWHERE: Leaf = (-1, 0, 0, 0, 0)
+START, NEAR, FAR_BYTES, ROOM, ROOMIEST = range(5)
+CHARS, JSON = range(2)
 
 
 class Places(NamedTuple):
-    """A document for the kernels: see ``Document``. Positions are between bytes of ``data``."""
+    """A document for the kernels. Positions are between bytes of ``data``."""
 
-    words: bool
-    root: int
-    """Where pieces begin. No other piece leads there, so the empty one ends here alone."""
-    start: Int32s
-    byte: UInt8s
-    target: Int32s
-    accept: NDArray[np.bool_]
-    near: Int32s
-    """By state, with words: characters to the next end at least; else not there."""
-    far: Int32s
-    """By state, with words: bytes of JSON to that end; else not there."""
-    roomiest: Int32s
-    """By state: the position where it ends that has the most characters behind it."""
-    behind: Int32s
-    """By position: characters from there to the last end in its text."""
-    data: UInt8s
-    chars: Int32s
-    """By position: characters that begin before it."""
-    json: Int32s
-    """By position: bytes of JSON that spell what is before it."""
+    nodes: Int32s
+    """[states + 1, 5]: the state's first edge; characters to the next end; bytes of JSON to that;
+    characters behind it at the most, and the position where it ends that has so many."""
+    edges: NDArray[np.uint32]
+    """Those of a state side by side, ascending: the byte above 24 bits of the next state."""
+    text: Int32s
+    """[positions, 2]: characters that begin before it, and bytes of JSON that spell these."""
     stop: Int32s
     """By number of characters: the first end that has so many before it."""
-    widest: int
-    """Characters between two ends at most."""
-
-
-class Match(NamedTuple):
-    """A pattern beside a document; ``rows`` has no rows where there is none."""
-
     rows: NDArray[np.int16]
+    """[P, 256]: next states of the pattern beside the document; no rows where there is none."""
     far: NDArray[np.uint16]
+    """[states, P]: bytes of JSON to the next common end of piece and pattern, or ``DEAD_END``."""
+    root: int
+    """Where pieces begin; above 0 where they are made of words. No other piece leads there, so the
+    empty one ends here alone."""
 
 
 def _spelled_by() -> UInt8s:
@@ -91,217 +80,283 @@ COST = np.where(SPELLED == CONTROL, 6, np.where(SPELLED == ESCAPED, 2, 1)).astyp
 COST[0xFE:] = 0
 """Bytes of JSON that spell a byte; marks and separators are not spelled."""
 
+_NOWHERE: Leaf = (-1, 0, 0, 0, 0)
 
-@kernel()
-def edge(places: Places, place: int, byte: int) -> int:
+# Kernels take the fields of ``Places`` one by one: a tuple of arrays takes microseconds to hand on.
+
+
+@kernel(forceinline=True)
+def edge(nodes: Int32s, edges: NDArray[np.uint32], place: int, byte: int) -> int:
     """The state after one raw byte, -1 if there is none; without looking behind marks."""
-    low, high = places.start[place], places.start[place + 1]
+    low, high = nodes[place, 0], nodes[place + 1, 0]
     end = high
     while low < high:
         middle = (low + high) >> 1
-        if places.byte[middle] < byte:
+        if edges[middle] >> 24 < byte:
             low = middle + 1
         else:
             high = middle
-    if low < end and places.byte[low] == byte:
-        return int(places.target[low])
+    if low < end and edges[low] >> 24 == byte:
+        return int(edges[low] & 0xFFFFFF)
     return -1
 
 
-@kernel()
-def after(places: Places, place: int, byte: int) -> int:
+@kernel(forceinline=True)
+def after(nodes: Int32s, edges: NDArray[np.uint32], root: int, place: int, byte: int) -> int:
     """The state after one raw byte; a mark before it is passed over."""
-    there = edge(places, place, byte)
-    if there < 0 and places.words:
-        marked = edge(places, place, MARK)
+    there = edge(nodes, edges, place, byte)
+    if there < 0 and root > 0:
+        marked = edge(nodes, edges, place, MARK)
         if marked >= 0:
-            there = edge(places, marked, byte)
+            there = edge(nodes, edges, marked, byte)
     return there
 
 
 @kernel()
-def fits(places: Places, match: Match, place: int, low: int, high: int, state: int) -> bool:
+def locate(nodes: Int32s, edges: NDArray[np.uint32], root: int, raw: UInt8s) -> int:
+    """The state of the piece ``raw``, -1 where it is none."""
+    place = root
+    for byte in raw:
+        place = after(nodes, edges, root, place, byte)
+        if place < 0:
+            break
+    return place
+
+
+@kernel(forceinline=True)
+def fits(
+    nodes: Int32s,
+    far: NDArray[np.uint16],
+    root: int,
+    place: int,
+    low: int,
+    high: int,
+    match: int,
+) -> bool:
     """Whether some way on from here ends within bounds and pattern. Exact.
 
-    Beyond the nearest end: ends are ``widest`` apart at most, so one is in a window as wide.
-    Narrower windows between words have a pattern that counts instead.
+    Beyond the nearest end: ends lie so near each other that one is in each window as wide as the
+    bounds leave. Narrower windows between words have a pattern that counts instead.
     """
-    if state >= 0:
-        return bool(match.far[place, state] < DEAD_END)
-    if low <= 0 and place == places.root:
+    if match >= 0:
+        return bool(far[place, match] < DEAD_END)
+    if low <= 0 and place == root:
         return True
-    near = places.near[place] if places.words else 0
+    near = nodes[place, 1]
     if low <= near:
         return bool(near <= high)
-    return bool(places.behind[places.roomiest[place]] >= low and low <= high)
+    return bool(nodes[place, 3] >= low and low <= high)
 
 
-@kernel()
-def owed(places: Places, match: Match, place: int, low: int, state: int) -> int:
+@kernel(forceinline=True)
+def owed(
+    nodes: Int32s,
+    text: Int32s,
+    stop: Int32s,
+    far: NDArray[np.uint16],
+    root: int,
+    place: int,
+    low: int,
+    match: int,
+) -> int:
     """Bytes of JSON to the end that is gone to from here, where ``fits``: about the next one."""
-    if state >= 0:
-        return int(match.far[place, state])
-    if low <= 0 and place == places.root:
+    if match >= 0:
+        return int(far[place, match])
+    if low <= 0 and place == root:
         return 0
-    at = places.roomiest[place]
-    if low <= (places.near[place] if places.words else 0):
-        if places.words:
-            return int(places.far[place])
-        size = 0
-        while at + size < len(places.data) and (places.data[at + size] & 0xC0) == 0x80:
-            size += 1
-        return size
-    stop = places.stop[places.chars[at] + low]
-    return int(places.json[stop] - places.json[at])
+    if low <= nodes[place, 1]:
+        return int(nodes[place, 2])
+    at = nodes[place, 4]
+    return int(text[stop[text[at, 0] + low], 1] - text[at, 1])
 
 
-@kernel()
-def matched(match: Match, state: int, byte: int) -> int:
-    """The pattern's state after a raw byte: -1 where there is no pattern, -2 where it is dead."""
-    if state < 0:
+@kernel(forceinline=True)
+def matched(rows: NDArray[np.int16], match: int, byte: int) -> int:
+    """The pattern's state after a raw byte; ``NONE`` without a pattern, ``DEAD`` without a way."""
+    if match < 0:
         return -1
-    there = int(match.rows[state, byte])
+    there = int(rows[match, byte])
     return there if there >= 0 else -2
 
 
-@kernel()
+@kernel(forceinline=True)
 def arrived(
-    places: Places, match: Match, place: int, low: int, high: int, state: int, byte: int
-) -> tuple[int, int, int, int, int]:
+    nodes: Int32s,
+    edges: NDArray[np.uint32],
+    rows: NDArray[np.int16],
+    far: NDArray[np.uint16],
+    root: int,
+    leaf: Leaf,
+    byte: int,
+) -> Leaf:
     """The leaf after the raw ``byte``, whose character is counted already."""
-    there = after(places, place, byte)
+    there = after(nodes, edges, root, leaf[0], byte)
     if there < 0:
         return -1, 0, 0, 0, 0
-    state = matched(match, state, byte)
-    if state == -2 or not fits(places, match, there, low, high, state):
+    match = matched(rows, leaf[4], byte)
+    if match == -2 or not fits(nodes, far, root, there, leaf[2], leaf[3], match):
         return -1, 0, 0, 0, 0
-    return there, 0, low, high, state
+    return there, 0, leaf[2], leaf[3], match
 
 
 @kernel()
-def belongs(spelled: UInt8s, byte: int, escape: int) -> bool:
+def belongs(byte: int, escape: int) -> bool:
     """Whether an escape that is so far along may come to be ``byte``."""
     if byte >= 0xFE:
         return False
     if escape == 1:
-        return bool(spelled[byte] != 0)
-    if spelled[byte] != 2:
+        return bool(SPELLED[byte] != 0)
+    if SPELLED[byte] != 2:
         return False
     return escape < 5 or byte >> 4 == escape - 5
 
 
 @kernel()
-def least_owed(
-    places: Places, match: Match, spelled: UInt8s, leaf: tuple[int, int, int, int, int]
+def owed_in_escape(
+    nodes: Int32s,
+    edges: NDArray[np.uint32],
+    text: Int32s,
+    stop: Int32s,
+    rows: NDArray[np.int16],
+    far: NDArray[np.uint16],
+    root: int,
+    leaf: Leaf,
 ) -> int:
-    """Bytes of JSON to an end, inside an escape as well; ``FAR`` where an escape has no way on."""
+    """Bytes of JSON to an end from inside an escape; ``FAR`` where it has no way on."""
     place, escape, low, high, state = leaf
-    if escape == 0:
-        return owed(places, match, place, low, state)
     best = FAR
-    for first in range(places.start[place], places.start[place + 1]):
-        byte, there = places.byte[first], places.target[first]
+    for first in range(nodes[place, 0], nodes[place + 1, 0]):
         begin, end = first, first + 1
-        if byte == MARK:
-            begin, end = places.start[there], places.start[there + 1]
+        if edges[first] >> 24 == MARK:
+            there = edges[first] & 0xFFFFFF
+            begin, end = nodes[there, 0], nodes[there + 1, 0]
         for second in range(begin, end):
-            byte, there = places.byte[second], places.target[second]
-            if not belongs(spelled, byte, escape):
+            byte, there = int(edges[second] >> 24), int(edges[second] & 0xFFFFFF)
+            if not belongs(byte, escape):
                 continue
-            next_state = matched(match, state, byte)
-            if next_state == -2 or not fits(places, match, there, low, high, next_state):
+            match = matched(rows, state, byte)
+            if match == -2 or not fits(nodes, far, root, there, low, high, match):
                 continue
             left = 1 if escape >= 5 else 6 - escape
-            if escape == 1 and spelled[byte] == 1:
+            if escape == 1 and SPELLED[byte] == 1:
                 left = 1
-            best = min(best, left + owed(places, match, there, low, next_state))
+            best = min(best, left + owed(nodes, text, stop, far, root, there, low, match))
     return best
+
+
+@kernel(forceinline=True)
+def least_owed(
+    nodes: Int32s,
+    edges: NDArray[np.uint32],
+    text: Int32s,
+    stop: Int32s,
+    rows: NDArray[np.int16],
+    far: NDArray[np.uint16],
+    root: int,
+    leaf: Leaf,
+) -> int:
+    """Bytes of JSON to an end, the rest of an escape included."""
+    if leaf[1] == 0:
+        return owed(nodes, text, stop, far, root, leaf[0], leaf[2], leaf[4])
+    return owed_in_escape(nodes, edges, text, stop, rows, far, root, leaf)
 
 
 @kernel()
 def escaping(
-    places: Places,
-    match: Match,
-    spelled: UInt8s,
-    place: int,
-    escape: int,
-    low: int,
-    high: int,
-    state: int,
-) -> tuple[int, int, int, int, int]:
-    """The leaf inside an escape, if anything comes of it."""
-    leaf = (place, escape, low, high, state)
-    if least_owed(places, match, spelled, leaf) == FAR:
+    nodes: Int32s,
+    edges: NDArray[np.uint32],
+    text: Int32s,
+    stop: Int32s,
+    rows: NDArray[np.int16],
+    far: NDArray[np.uint16],
+    root: int,
+    leaf: Leaf,
+    byte: int,
+) -> Leaf:
+    """The leaf after one byte of an escape, the backslash included; its character is counted."""
+    place, escape, low, high, match = leaf
+    if escape == 0:
+        escape = 1
+    elif escape == 1 and byte == 0x75:
+        escape = 2
+    elif escape == 1:
+        if RAW[byte] < 0:
+            return -1, 0, 0, 0, 0
+        return arrived(nodes, edges, rows, far, root, leaf, RAW[byte])
+    elif escape < 4:
+        return (place, escape + 1, low, high, match) if byte == 0x30 else (-1, 0, 0, 0, 0)
+    elif escape == 4:
+        if byte != 0x30 and byte != 0x31:
+            return -1, 0, 0, 0, 0
+        escape = 5 + byte - 0x30
+    else:
+        digit = byte - 0x30 if 0x30 <= byte <= 0x39 else byte - 0x57
+        if not 0 <= digit < 16 or (byte > 0x39 and digit < 10):
+            return -1, 0, 0, 0, 0
+        control = (escape - 5) * 16 + digit
+        if SPELLED[control] != 2:
+            return -1, 0, 0, 0, 0
+        return arrived(nodes, edges, rows, far, root, leaf, control)
+    leaf = (place, escape, low, high, match)
+    if owed_in_escape(nodes, edges, text, stop, rows, far, root, leaf) == FAR:
         return -1, 0, 0, 0, 0
     return leaf
 
 
-@kernel()
+@kernel(forceinline=True)
 def step(
-    places: Places,
-    match: Match,
-    spelled: UInt8s,
-    raw: Int32s,
-    leaf: tuple[int, int, int, int, int],
+    nodes: Int32s,
+    edges: NDArray[np.uint32],
+    text: Int32s,
+    stop: Int32s,
+    rows: NDArray[np.int16],
+    far: NDArray[np.uint16],
+    root: int,
+    leaf: Leaf,
     byte: int,
-) -> tuple[int, int, int, int, int]:
+) -> Leaf:
     """The leaf after one byte of JSON."""
-    place, escape, low, high, state = leaf
+    place, escape, low, high, match = leaf
     if escape == 0:
         if byte < 0x20 or byte == 0x22 or byte >= 0xFE:
             return -1, 0, 0, 0, 0
-        if (byte & 0xC0) != 0x80 and state < 0:
+        if (byte & 0xC0) != 0x80 and match < 0:
             low, high = max(low - 1, 0), high - 1
             if high < 0:
                 return -1, 0, 0, 0, 0
-        if byte == 0x5C:
-            return escaping(places, match, spelled, place, 1, low, high, state)
-        return arrived(places, match, place, low, high, state, byte)
-    if escape == 1:
-        if byte == 0x75:
-            return escaping(places, match, spelled, place, 2, low, high, state)
-        if raw[byte] < 0:
-            return -1, 0, 0, 0, 0
-        return arrived(places, match, place, low, high, state, raw[byte])
-    if escape < 4:
-        return (place, escape + 1, low, high, state) if byte == 0x30 else (-1, 0, 0, 0, 0)
-    if escape == 4:
-        if byte != 0x30 and byte != 0x31:
-            return -1, 0, 0, 0, 0
-        return escaping(places, match, spelled, place, 5 + byte - 0x30, low, high, state)
-    digit = byte - 0x30 if 0x30 <= byte <= 0x39 else byte - 0x57
-    if not 0 <= digit < 16 or (byte > 0x39 and digit < 10):
-        return -1, 0, 0, 0, 0
-    control = (escape - 5) * 16 + digit
-    if spelled[control] != 2:
-        return -1, 0, 0, 0, 0
-    return arrived(places, match, place, low, high, state, control)
+        if byte != 0x5C:
+            return arrived(nodes, edges, rows, far, root, (place, 0, low, high, match), byte)
+    here = (place, escape, low, high, match)
+    return escaping(nodes, edges, text, stop, rows, far, root, here, byte)
 
 
-@kernel()
-def is_end(places: Places, match: Match, leaf: tuple[int, int, int, int, int]) -> bool:
+@kernel(forceinline=True)
+def is_end(nodes: Int32s, far: NDArray[np.uint16], root: int, leaf: Leaf) -> bool:
     """Whether the piece may end here, with nothing left to be said of it."""
-    place, escape, low, _, state = leaf
+    place, escape, low, _, match = leaf
     if escape != 0 or place < 0:
         return False
-    if state >= 0:
-        return bool(match.far[place, state] == 0)
-    return bool((places.accept[place] or place == places.root) and low <= 0)
+    if match >= 0:
+        return bool(far[place, match] == 0)
+    return bool(low <= 0 and (nodes[place, 2] == 0 or place == root))
 
 
 @kernel()
 def follow(
-    places: Places,
-    match: Match,
-    spelled: UInt8s,
-    raw: Int32s,
-    leaf: tuple[int, int, int, int, int],
-    text: UInt8s,
+    nodes: Int32s,
+    edges: NDArray[np.uint32],
+    text: Int32s,
+    stop: Int32s,
+    rows: NDArray[np.int16],
+    far: NDArray[np.uint16],
+    root: int,
+    leaf: Leaf,
+    written: UInt8s,
     at: int,
-) -> tuple[tuple[int, int, int, int, int], int]:
-    """As far along ``text`` as the piece goes: the last leaf, and where in the text it is."""
-    while at < len(text):
-        there = step(places, match, spelled, raw, leaf, text[at])
+) -> tuple[Leaf, int]:
+    """As far along ``written`` as the piece goes: the last leaf, and where in the text it is."""
+    while at < len(written):
+        there = step(nodes, edges, text, stop, rows, far, root, leaf, written[at])
         if there[0] < 0:
             break
         leaf = there
@@ -311,27 +366,33 @@ def follow(
 
 @kernel()
 def row(
-    places: Places,
-    match: Match,
-    spelled: UInt8s,
-    raw: Int32s,
-    leaf: tuple[int, int, int, int, int],
+    nodes: Int32s,
+    edges: NDArray[np.uint32],
+    text: Int32s,
+    stop: Int32s,
+    rows: NDArray[np.int16],
+    far: NDArray[np.uint16],
+    root: int,
+    leaf: Leaf,
     leaves: Int32s,
 ) -> None:
     """The leaf after each byte, in ``leaves`` [256, 5]."""
     for byte in range(256):
-        there = step(places, match, spelled, raw, leaf, byte)
+        there = step(nodes, edges, text, stop, rows, far, root, leaf, byte)
         leaves[byte, 0], leaves[byte, 1], leaves[byte, 2] = there[0], there[1], there[2]
         leaves[byte, 3], leaves[byte, 4] = there[3], there[4]
 
 
 @kernel()
 def walk(
-    places: Places,
-    match: Match,
-    spelled: UInt8s,
-    raw: Int32s,
-    leaf: tuple[int, int, int, int, int],
+    nodes: Int32s,
+    edges: NDArray[np.uint32],
+    text: Int32s,
+    stop: Int32s,
+    rows: NDArray[np.int16],
+    far: NDArray[np.uint16],
+    root: int,
+    leaf: Leaf,
     trie_byte: UInt8s,
     depth: Int32s,
     skip: Int32s,
@@ -356,7 +417,7 @@ def walk(
     while node < end and count + ends < enough:
         visited += 1
         level = depth[node] - base
-        byte = trie_byte[node]
+        byte = int(trie_byte[node])
         here = (
             int(stack[level, 0]),
             int(stack[level, 1]),
@@ -365,12 +426,12 @@ def walk(
             int(stack[level, 4]),
         )
         if byte == 0x22 and here[1] == 0:
-            if is_end(places, match, here):
+            if is_end(nodes, far, root, here):
                 quotes[ends] = node
                 ends += 1
             node = skip[node]
             continue
-        there = step(places, match, spelled, raw, here, byte)
+        there = step(nodes, edges, text, stop, rows, far, root, here, byte)
         if there[0] < 0:
             node = skip[node]
             continue
@@ -379,7 +440,7 @@ def walk(
         stack[level, 3], stack[level, 4] = there[3], there[4]
         if token[node] >= 0:
             found[count, 0] = token[node]
-            found[count, 1] = least_owed(places, match, spelled, there)
+            found[count, 1] = least_owed(nodes, edges, text, stop, rows, far, root, there)
             count += 1
         node += 1
     return count, ends, visited

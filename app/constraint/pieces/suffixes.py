@@ -236,12 +236,35 @@ def without_dead_ends(
 
 
 @kernel()
+def packed_nodes(
+    start: Int32s,
+    near: Int32s,
+    far: Int32s,
+    roomiest: Int32s,
+    behind: Int32s,
+    data: UInt8s,
+) -> Int32s:
+    """``Places.nodes``. Without ``near`` an end is between any two characters."""
+    nodes = np.zeros((len(start), 5), np.int32)
+    for state in range(len(start) - 1):
+        at = roomiest[state]
+        nodes[state, 0], nodes[state, 3], nodes[state, 4] = start[state], behind[at], at
+        if len(near):
+            nodes[state, 1], nodes[state, 2] = near[state], far[state]
+            continue
+        left = 0
+        while at + left < len(data) and (data[at + left] & 0xC0) == 0x80:
+            left += 1
+        nodes[state, 2] = left
+    nodes[len(start) - 1, 0] = start[len(start) - 1]
+    return nodes
+
+
+@kernel()
 def matching(
     order: Int32s,
-    start: Int32s,
-    byte: UInt8s,
-    target: Int32s,
-    accept: NDArray[np.bool_],
+    nodes: Int32s,
+    edges: NDArray[np.uint32],
     cost: Int32s,
     pattern: NDArray[np.int16],
     finals: UInt8s,
@@ -250,14 +273,14 @@ def matching(
     far = np.full((len(order), len(finals)), DEAD_END, np.uint16)
     for state in order:
         for here in range(len(finals)):
-            if accept[state] and finals[here]:
+            if nodes[state, 2] == 0 and finals[here]:
                 far[state, here] = 0
                 continue
             best = DEAD_END
-            for edge in range(start[state], start[state + 1]):
-                letter = byte[edge]
+            for edge in range(nodes[state, 0], nodes[state + 1, 0]):
+                letter = edges[edge] >> 24
                 after = here if letter == MARK else pattern[here, letter]
                 if after >= 0:
-                    best = min(best, far[target[edge], after] + cost[letter])
+                    best = min(best, far[edges[edge] & 0xFFFFFF, after] + cost[letter])
             far[state, here] = best
     return far

@@ -20,16 +20,24 @@ _Key = tuple[str, int, tuple[tuple[Source, bytes], ...]]
 """Scope, the identity of the constraint without documents, and a digest of what fills it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A constraint, and what fills its holes."""
+
+    constraint: Constraint
+    documents: Mapping[Source, Document]
+
+
 @dataclass(slots=True)
 class _Entry:
     base: Constraint
     """Kept, so that its identity is nobody else's."""
-    bound: Constraint
-    documents: tuple[Document, ...]
+    bound: Bound
 
     @property
     def nbytes(self) -> int:
-        return self.bound.nbytes + sum(document.nbytes for document in self.documents)
+        documents = {id(each): each for each in self.bound.documents.values()}
+        return self.bound.constraint.nbytes + sum(each.nbytes for each in documents.values())
 
 
 class Bindings:
@@ -55,7 +63,7 @@ class Bindings:
         self._max_bytes = max_bytes
         self._max_characters = max_characters
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
-        self._binding: dict[_Key, asyncio.Task[Constraint]] = {}
+        self._binding: dict[_Key, asyncio.Task[Bound]] = {}
         self._long = asyncio.Semaphore(1)
         self.nbytes = 0
         """As last measured."""
@@ -65,15 +73,14 @@ class Bindings:
 
     async def bind(
         self, constraint: Constraint, passages: Sequence[Passage], scope: str = ""
-    ) -> Constraint:
-        """``constraint`` with its holes filled from ``passages``; itself where it has none.
+    ) -> Bound:
+        """``constraint`` with its holes filled from ``passages``.
 
         Requests of one ``scope`` share what was bound. Raises ``InvalidRequest`` where a text is
         not there, too long, or no text at all, and ``ConstraintError`` where no answer is left.
         """
         sources = dict.fromkeys(hole.source for hole in constraint.holes)
-        if not sources:
-            return constraint
+        assert sources, "there is nothing to fill"
         texts = {each: [p.text for p in passages_of(each, passages)] for each in sources}
         length = self._check_length(texts)
         digests = await asyncio.to_thread(_digests, texts) if length > _LONG else _digests(texts)
@@ -91,21 +98,21 @@ class Bindings:
 
     async def _bind(
         self, key: _Key, base: Constraint, texts: Mapping[Source, Sequence[str]], length: int
-    ) -> Constraint:
+    ) -> Bound:
         known = self._known_documents(key)
         documents: dict[tuple[bytes, bool], Document] = {}
 
-        def work() -> Constraint:
+        def work() -> Bound:
             for source, digest in key[2]:
                 name = digest, source.words
                 if name not in documents:
                     documents[name] = known.get(name) or self._read(texts[source], source.words)
             by_source = {source: documents[digest, source.words] for source, digest in key[2]}
-            return base.bind(by_source)
+            return Bound(base.bind(by_source), by_source)
 
         async with self._long if length > _LONG else contextlib.nullcontext():
             bound = await asyncio.to_thread(work)
-        self._entries[key] = _Entry(base, bound, tuple(documents.values()))
+        self._entries[key] = _Entry(base, bound)
         self._evict(keep=key)
         return bound
 
@@ -114,12 +121,12 @@ class Bindings:
         wanted = {(digest, source.words) for source, digest in key[2]}
         known: dict[tuple[bytes, bool], Document] = {}
         for (scope, _, digests), entry in self._entries.items():
-            names = dict.fromkeys((digest, source.words) for source, digest in digests)
-            if scope == key[0] and not wanted.isdisjoint(names):
-                known.update(zip(names, entry.documents, strict=True))
+            names = {source: (digest, source.words) for source, digest in digests}
+            if scope == key[0] and not wanted.isdisjoint(names.values()):
+                known.update({names[s]: each for s, each in entry.bound.documents.items()})
         return known
 
-    def _bound(self, key: _Key, task: asyncio.Task[Constraint]) -> None:
+    def _bound(self, key: _Key, task: asyncio.Task[Bound]) -> None:
         del self._binding[key]
         if not task.cancelled():
             task.exception()  # retrieved, also when every waiting client has left

@@ -466,7 +466,7 @@ COMPILED = (
     "DeepSeek V3/90/everything",
     "DeepSeek V3/100/trees",
     "Llama 3 in 8 bits/89",
-    "Llama 3 in 8 bits/90/everything",
+    "Llama 3 in 8 bits/90/everything/trees",
     "DeepSeek V3 in 8 bits/90",
     "DeepSeek V3 in 8 bits/100",
 )
