@@ -23,6 +23,8 @@ MOST_BYTES = 4096
 
 _MOST_STEPS = 2 * MOST_BYTES
 """Bytes that are followed for one choice."""
+_MOST_NEXT = 48
+"""Bytes that may come next within a string of few: free text has some 200."""
 _MOST_IN_ALL = 8 * MOST_BYTES
 """The same with those of ways that were given up."""
 
@@ -180,7 +182,10 @@ class _Search:
         try:
             while waiting:
                 here, text, escaped = waiting.pop()
-                for byte, target in reversed([*self._next(here)]):
+                nexts = [*self._next(here)]
+                if len(nexts) > _MOST_NEXT:
+                    raise _TooMany
+                for byte, target in reversed(nexts):
                     after = text + bytes([byte])
                     if byte == _QUOTE and not escaped:
                         self._add(whole, after[before:], after)
