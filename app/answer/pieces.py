@@ -113,6 +113,8 @@ class Confidence:
     least_likely: LeastLikely | None = None
     call: int | None = None
     """Of an argument, which call's."""
+    span: Span | None = None
+    """Of a string that has to stand in the prompt: where it does."""
 
     @property
     def probability(self) -> float:
@@ -128,6 +130,29 @@ class Confidences:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """Where a value of the answer stands in the prompt, at first if several times."""
+
+    pointer: str
+    """JSON Pointer (RFC 6901) to the value."""
+    part: str
+    """Which text of the prompt: ``messages[1]``."""
+    start: int
+    end: int
+    """In characters (Unicode code points) of that text, the end not included."""
+    call: int | None = None
+    """Of an argument, which call's."""
+
+
+@dataclass(slots=True)
+class Spans:
+    """Where values stand in the prompt: comes once, before the end."""
+
+    values: Sequence[Span]
+    """In the order of the text."""
+
+
+@dataclass(frozen=True, slots=True)
 class End:
     """The answer is over: the last piece, and only that."""
 
@@ -137,7 +162,7 @@ class End:
 TextPiece = Content | Reasoning | CallStart | CallArguments | CallEnd
 """A piece that has a place in the text."""
 
-Piece = TextPiece | Confidences | End
+Piece = TextPiece | Confidences | Spans | End
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from app.answer.formats import NEWLINES_BEFORE_ANSWER, ChatFormat, ReasoningForm
 from app.answer.locator import AnswerLocator
 from app.answer.prompt import Opening, opening
 from app.answer.reader import AnswerReader
+from app.answer.spans import Quotable, SpanReader
 from app.answer.tools import ToolUse, calls_of
 from app.core.composite import (
     Composite,
@@ -94,13 +95,24 @@ class AnswerPlan:
             return None
         return lambda: AnswerLocator(self._answer_reader(), content=self._content_is_json)
 
-    def reader(self, index: int, *, confidence: bool = False) -> ChoiceReader:
-        """What takes the choice ``index`` apart; ``confidence``: that of its values, too."""
+    def reader(
+        self, index: int, *, confidence: bool = False, texts: Quotable | None = None
+    ) -> ChoiceReader:
+        """What takes the choice ``index`` apart.
+
+        ``confidence``: that of its values, too; ``texts``: where values stand in these, too.
+        """
         confidences = ConfidenceReader(content=self._content_is_json) if confidence else None
+        spans = None if texts is None else self._span_reader(texts)
         if self._is_content_alone:
-            return ChoiceReader(index, None, confidence=confidences)
+            return ChoiceReader(index, None, confidence=confidences, spans=spans)
         reader = self._answer_reader()
-        return ChoiceReader(index, reader, self.format.tools.id_length, confidences)
+        return ChoiceReader(index, reader, self.format.tools.id_length, confidences, spans)
+
+    def _span_reader(self, texts: Quotable) -> SpanReader:
+        content = self.content.schema if isinstance(self.content, JsonSchema) else None
+        tools = () if self.tools is None else self.tools.tools
+        return SpanReader(content, {tool.name: tool.parameters for tool in tools}, texts)
 
     @property
     def _content_is_json(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from app.constraint.automaton.automaton import START, Automaton, State
 from app.constraint.automaton.choices import Choices
 from app.constraint.automaton.distances import Distances
@@ -9,11 +11,17 @@ from app.constraint.automaton.masks import Masks
 from app.constraint.automaton.trie import DEAD
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.language.rows import TooMuchWork
+from app.constraint.pieces.automaton import PieceAutomaton
+from app.constraint.pieces.binding import BoundDerivatives, bind, holes_of
+from app.constraint.pieces.document import Document
+from app.constraint.pieces.leaf import Pieces
+from app.constraint.pieces.masks import PieceMasks
 from app.constraint.program import Program
 from app.core.choices import Choice, TokenIds, Way
 from app.core.constraint import Mask
 from app.core.errors import RejectedToken, WorkPending
 from app.core.json_scan import Place
+from app.core.verbatim import Source
 
 _WORK_PER_CALL = 80_000
 """Steps of work that one call may cost: tens of milliseconds. Real schemas stay far below."""
@@ -29,11 +37,16 @@ class CompiledConstraint:
     """
 
     def __init__(self, program: Program, index: VocabularyIndex) -> None:
-        self.automaton = Automaton(program)
-        self.distances = Distances(self.automaton, index)
-        self.masks = Masks(self.automaton, index, self.distances)
+        self.automaton, self.distances, self.masks = _run_over(program, index)
         self.choices = Choices(self.automaton, index)
         self.index = index
+        is_bound = isinstance(program.derivatives, BoundDerivatives)
+        self.holes = () if is_bound else tuple(holes_of(program))
+        self._program = program
+
+    def bind(self, documents: Mapping[Source, Document]) -> CompiledConstraint:
+        bound = bind(self._program, lambda hole: Pieces(documents[hole.source], hole))
+        return CompiledConstraint(bound, self.index)
 
     def start(self) -> AutomatonState:
         return AutomatonState(self, START)
@@ -49,6 +62,17 @@ class CompiledConstraint:
     @property
     def num_masks(self) -> int:
         return len(self.masks)
+
+
+def _run_over(program: Program, index: VocabularyIndex) -> tuple[Automaton, Distances, Masks]:
+    """What runs a program over a vocabulary."""
+    if isinstance(program.derivatives, BoundDerivatives):
+        bound = PieceAutomaton(program)
+        distances = Distances(bound, index)
+        return bound, distances, PieceMasks(bound, index, distances)
+    automaton = Automaton(program)
+    distances = Distances(automaton, index)
+    return automaton, distances, Masks(automaton, index, distances)
 
 
 class AutomatonState:
@@ -152,6 +176,9 @@ class AutomatonState:
         if limit is not None and distance > limit:
             return max(distance, self._distances.told(self._state))
         return distance
+
+    def quoted(self, most: int) -> bytes:
+        return self._automaton.quoted(self._state, most)
 
     def can_extend(self, tail: bytes) -> bool:
         self._renew()

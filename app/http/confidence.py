@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from app.answer.pieces import Alternative, Confidence
+from app.answer.pieces import Alternative, Confidence, Span
 from app.http.openapi import Shape
 
 
@@ -28,6 +28,8 @@ def _entry(value: Confidence) -> dict[str, Any]:
         entry["alternatives"] = [_alternative(each) for each in value.alternatives]
     if value.tokens is not None:
         entry["tokens"] = value.tokens
+    if value.span is not None:
+        entry["span"] = _place(value.span)
     if value.least_likely is not None:
         least = value.least_likely
         token = least.token.decode(errors="replace")
@@ -35,8 +37,43 @@ def _entry(value: Confidence) -> dict[str, Any]:
     return entry
 
 
+def span_entries(values: Sequence[Span]) -> list[dict[str, Any]]:
+    """The list of where values stand in the prompt, of a choice."""
+    calls: list[dict[str, Any]] = [
+        {} if value.call is None else {"tool_call": value.call} for value in values
+    ]
+    return [
+        {**call, "pointer": value.pointer, **_place(value)}
+        for call, value in zip(calls, values, strict=True)
+    ]
+
+
+def _place(span: Span) -> dict[str, Any]:
+    return {"part": span.part, "start": span.start, "end": span.end}
+
+
 def _alternative(each: Alternative) -> dict[str, Any]:
     return {each.what: each.which, "probability": each.probability}
+
+
+class PromptPlace(Shape):
+    """Where a value stands in the prompt; the first place, if there are several."""
+
+    part: str
+    """Which text: ``messages[1]``, ``input``, ``input[0]``."""
+    start: int
+    """In characters (Unicode code points) of that text."""
+    end: int
+    """Behind its last character."""
+
+
+class ValueSpan(PromptPlace):
+    """Where a value of the answer stands in the prompt."""
+
+    tool_call: int = 0
+    """Of a call's arguments: which call, from 0."""
+    pointer: str
+    """JSON Pointer (RFC 6901)."""
 
 
 class LeastLikelyToken(Shape):
@@ -70,4 +107,6 @@ class ValueConfidence(Shape):
     mass: float = Field(default=0.0)
     alternatives: list[ConfidenceAlternative] = Field(default=[])
     tokens: int = 0
+    span: PromptPlace | None = None
+    """Of a string with x-verbatim: where it stands."""
     least_likely: LeastLikelyToken | None = None

@@ -24,6 +24,7 @@ from app.server.readings import readings
 from app.server.settings import Settings
 from app.serving.adapters import Adapters
 from app.serving.admission import Admission
+from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.pool import CompilePool
 from app.serving.compiling.schema_registry import SchemaRegistry
@@ -111,6 +112,11 @@ def assemble(
         worker=worker,
         admission=admission,
         constraints=constraints,
+        bindings=Bindings(
+            backend.read_document,
+            max_bytes=settings.verbatim_cache_bytes,
+            max_characters=settings.max_verbatim_characters,
+        ),
         tokenizer=backend.tokenizer,
         adapters=Adapters(
             backend.adapter_slots,

@@ -42,6 +42,8 @@ class GenerationRequest:
     on_budget: OnBudget = "finish"
     confidence: bool = False
     """Tell how sure the model was of each value."""
+    spans: bool = False
+    """Tell where values stand in the prompt whose schema says that they do."""
     choices: Literal["tokens", "exact"] | None = None
     """How values of a finite set are drawn: token by token, or as wholes; None: as the server's
     default has it."""

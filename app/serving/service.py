@@ -6,11 +6,12 @@ import asyncio
 import functools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.answer.formats import ChatFormat
 from app.answer.plan import AnswerPlan
-from app.answer.prompt import Prompt, render, text_length
+from app.answer.prompt import Prompt, passages, render, text_length
+from app.answer.spans import Quotable
 from app.core.constraint import Constraint
 from app.core.errors import EngineDied, InvalidRequest, LeapjsonError, PromptTooLong
 from app.core.events import RequestObserver
@@ -18,6 +19,7 @@ from app.core.request import ChoiceOptions, EngineRequest
 from app.core.text import RenderedPrompt, Tokenizer
 from app.serving.adapters import Adapters
 from app.serving.admission import Admission, Ticket
+from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.generation import Generation
 from app.serving.request import GenerationRequest
@@ -64,6 +66,7 @@ class GenerationService:
         worker: EngineWorker,
         admission: Admission,
         constraints: ConstraintCache,
+        bindings: Bindings,
         tokenizer: Tokenizer,
         adapters: Adapters,
         observer: RequestObserver,
@@ -75,6 +78,7 @@ class GenerationService:
         self._worker = worker
         self.admission = admission
         self._constraints = constraints
+        self._bindings = bindings
         self.tokenizer = tokenizer
         """The model's own, for text that is not generated."""
         self.adapters = adapters
@@ -139,11 +143,16 @@ class GenerationService:
             room = request.n * sum(self._room(request, plan) for plan in plans)
             ticket.claim(room, deadline.left)
             choices: list[EngineRequest] = []
-            for plan in plans:
-                constraint = None
+            texts: list[Quotable | None] = []
+            for prompt, plan in zip(request.prompts, plans, strict=True):
+                constraint, quotable = None, Quotable((), {})
                 if plan.constraint is not None:
                     with timeline.compiling():
                         constraint = await self._constraints.get(plan.constraint, tenant)
+                        if constraint.holes:
+                            constraint, quotable = await self._bind(constraint, prompt, tenant)
+                asked = request.spans or (request.confidence and quotable.documents)
+                texts.append(replace(quotable, listed=request.spans) if asked else None)
                 for _ in range(request.n):
                     index = len(choices)
                     choices.append(self._choice(index, request, plan, constraint, tenant))
@@ -151,6 +160,7 @@ class GenerationService:
                 request_ids=[choice.request_id for choice in choices],
                 plans=plans,
                 confidence=request.confidence,
+                texts=texts,
                 ticket=ticket,
                 timeline=timeline,
                 abort=self._worker.abort,
@@ -160,6 +170,15 @@ class GenerationService:
             await self._worker.submit(choices, generation)
         generation.expire(deadline)
         return generation
+
+    async def _bind(
+        self, constraint: Constraint, prompt: Prompt, tenant: str
+    ) -> tuple[Constraint, Quotable]:
+        """A constraint whose holes are filled with the texts of the prompt, and these."""
+        scope = "" if self._config.tenants_share else tenant
+        texts = passages(prompt)
+        bound = await self._bindings.bind(constraint, texts, scope)
+        return bound.constraint, Quotable(texts, bound.documents)
 
     async def _plan(self, request: GenerationRequest, prompt: Prompt) -> AnswerPlan:
         rendered = await self._render(prompt)
@@ -219,7 +238,11 @@ class GenerationService:
 
     def _check_choices(self, request: GenerationRequest, plan: AnswerPlan) -> None:
         """Raises ``InvalidRequest`` where the values of an answer are asked about that has none."""
-        asked = {"confidence": request.confidence, "choices": request.choices == "exact"}
+        asked = {
+            "confidence": request.confidence,
+            "choices": request.choices == "exact",
+            "spans": request.spans,
+        }
         for param, is_asked in asked.items():
             if is_asked and not plan.has_json:
                 raise InvalidRequest(

@@ -59,4 +59,6 @@ def _moved(kind: int, operand: Any, moved: dict[Expression, Expression]) -> Any:
     if kind == Kind.DISTINCT:
         items, between, low, high = operand
         return tuple([moved[item] for item in items]), moved[between], low, high
+    if kind == Kind.HOLE:
+        return operand[0], moved[operand[1]]
     return operand

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from app.http.choices import Usage
-from app.http.confidence import ValueConfidence
+from app.http.confidence import ValueConfidence, ValueSpan
 from app.http.openapi import Shape
 
 
@@ -53,6 +53,7 @@ class ChatChoice(Shape):
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls"]
     confidence: list[ValueConfidence] = Field(default=[])
+    spans: list[ValueSpan] = Field(default=[])
     """Where it was asked for."""
 
 
@@ -98,6 +99,7 @@ class ChunkChoice(Shape):
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls"] | None
     confidence: list[ValueConfidence] = Field(default=[])
+    spans: list[ValueSpan] = Field(default=[])
     """In the last chunk of the choice, where it was asked for."""
 
 

@@ -17,13 +17,15 @@ from app.answer.pieces import (
     End,
     Piece,
     Reasoning,
+    Span,
+    Spans,
 )
 from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken
 from app.http.answering import Renderer
 from app.http.chat.wire import ChatCompletionRequest
 from app.http.choices import TEXT, ChunkRenderer, WholeRenderer
-from app.http.confidence import confidence_entries
+from app.http.confidence import confidence_entries, span_entries
 from app.http.logprobs import logprob_entries
 from app.http.models import ServedModel
 from app.http.requests.generation import StreamOptions
@@ -69,6 +71,7 @@ class _Choice:
     """Each with the pieces of its arguments."""
     tokens: list[AnswerToken] = field(default_factory=list)
     confidence: Sequence[Confidence] | None = None
+    spans: Sequence[Span] | None = None
     finish_reason: str | None = None
 
     def add(self, piece: Piece) -> None:
@@ -84,6 +87,8 @@ class _Choice:
                 self.calls[-1][1].append(text)
             case Confidences(values=values):
                 self.confidence = values
+            case Spans(values=spans):
+                self.spans = spans
             case End(reason=reason):
                 self.finish_reason = reason
 
@@ -131,6 +136,8 @@ class _Whole(WholeRenderer):
         }
         if choice.confidence is not None:
             wire["confidence"] = confidence_entries(choice.confidence)
+        if choice.spans is not None:
+            wire["spans"] = span_entries(choice.spans)
         return wire
 
 
@@ -144,8 +151,8 @@ class _Chunks(ChunkRenderer):
     ) -> None:
         super().__init__(head, generation, options)
         self._vocabulary = vocabulary
-        self._confidence: dict[int, Sequence[Confidence]] = {}
-        """By choice, until its last chunk."""
+        self._measured: dict[int, dict[str, Any]] = {}
+        """By choice, until its last chunk: what is told of its values."""
         self._contents = [
             self._frame(_wire(index, {"content": TEXT})) for index in range(generation.n)
         ]
@@ -181,12 +188,13 @@ class _Chunks(ChunkRenderer):
                 call = {"index": number, "function": {"arguments": text}}
                 return self._part(index, {"tool_calls": [call]})
             case Confidences(values=values):
-                self._confidence[index] = values
+                entries = confidence_entries(values)
+                self._measured.setdefault(index, {})["confidence"] = entries
+            case Spans(values=spans):
+                self._measured.setdefault(index, {})["spans"] = span_entries(spans)
             case End(reason=reason):
                 last = _wire(index, {}, finish_reason=reason)
-                if index in self._confidence:
-                    last["confidence"] = confidence_entries(self._confidence.pop(index))
-                return self._event(last)
+                return self._event(last | self._measured.pop(index, {}))
         return b""
 
     def _part(

@@ -108,6 +108,8 @@ class ChoiceFields(Body):
 
     confidence: bool | None = None
     """Extension: tell how sure the model was of each value; see docs/confidence.md."""
+    spans: bool | None = None
+    """Extension: tell where the values of x-verbatim stand in the prompt; see docs/keywords.md."""
     choices: Literal["tokens", "exact"] | None = None
     """Extension: draw values of a finite set token by token, or as wholes by their probability."""
 
@@ -146,6 +148,7 @@ def generation_request(
         seed=fields.seed,
         on_budget=fields.on_budget or "finish",
         confidence=confidence,
+        spans=choices is not None and bool(choices.spans),
         choices=None if choices is None else choices.choices,
         leap=fields.leap is not False,
         draft=fields.draft is not False,

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from app.http.confidence import ValueConfidence
+from app.http.confidence import ValueConfidence, ValueSpan
 from app.http.openapi import Shape
 
 
@@ -58,6 +58,7 @@ class ResponseObject(BaseModel):
     output: list[OutputItem]
     usage: ResponsesUsage
     confidence: list[ValueConfidence] = []
+    spans: list[ValueSpan] = []
     """Where it was asked for."""
 
 

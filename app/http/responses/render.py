@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pydantic_core import to_json
 
-from app.answer.pieces import Confidence, Confidences, Delta, End
+from app.answer.pieces import Confidences, Delta, End, Spans
 from app.core.constraint import Vocabulary
 from app.core.errors import QueueFull, RequestError
 from app.http.answering import Renderer
-from app.http.confidence import confidence_entries
+from app.http.confidence import confidence_entries, span_entries
 from app.http.errors import envelope
 from app.http.models import ServedModel
 from app.http.responses.output import Ended, Event, OutputBuilder
@@ -58,7 +58,8 @@ class _Whole(Renderer):
         self._output = output
         self._generation = generation
         self._status: Ended = "completed"
-        self._confidence: Sequence[Confidence] | None = None
+        self._measured: dict[str, Any] = {}
+        """What is told of the values of the answer."""
 
     def chunk(self, delta: Delta) -> bytes:
         self._add(delta)
@@ -75,7 +76,9 @@ class _Whole(Renderer):
                 self._status = "incomplete" if piece.reason == "length" else "completed"
                 events += self._output.end(self._status)
             elif isinstance(piece, Confidences):
-                self._confidence = piece.values
+                self._measured["confidence"] = confidence_entries(piece.values)
+            elif isinstance(piece, Spans):
+                self._measured["spans"] = span_entries(piece.values)
             else:
                 events += self._output.add(piece)
         return events
@@ -83,9 +86,6 @@ class _Whole(Renderer):
     def _response(self) -> dict[str, Any]:
         """The response that has ended."""
         complete = self._status == "completed"
-        confidence = {}
-        if self._confidence is not None:
-            confidence = {"confidence": confidence_entries(self._confidence)}
         return {
             **self._head,
             "status": self._status,
@@ -93,7 +93,7 @@ class _Whole(Renderer):
             "incomplete_details": None if complete else {"reason": "max_output_tokens"},
             "output": self._output.items,
             "usage": _usage(self._generation.usage()),
-            **confidence,
+            **self._measured,
         }
 
 

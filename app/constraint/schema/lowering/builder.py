@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from app.constraint.schema.document import Document, Goal, Node
 from app.constraint.schema.keywords import (
     EXACT_CHOICE,
     NOT_ENUM,
+    VERBATIM,
     admits_kind,
     integers_only,
     kinds_of,
@@ -126,9 +128,17 @@ class SchemaBuilder:
             return self._text.any_value(depth)
         values = self._listed(branch)
         if values is not None:
-            written = [self._text.whitespace.written(value, depth) for value in values]
-            return self._pool.one_of(written)
+            return self._written(branch, values, depth)
         return self._pool.union([self._kind(branch, kind, depth) for kind in kinds_of(branch)])
+
+    def _written(self, branch: Branch, values: list[Any], depth: int) -> Expression:
+        """One of ``values``; of strings those that stand in the prompt, if that is asked for."""
+        strings = [value for value in values if isinstance(value, str)]
+        write = self._text.whitespace.written
+        if not (strings and self._strings.is_verbatim(branch)):
+            return self._pool.one_of([write(value, depth) for value in values])
+        others = [write(value, depth) for value in values if not isinstance(value, str)]
+        return self._pool.union((self._strings.listed(branch, strings), self._pool.one_of(others)))
 
     def _listed(self, branch: Branch) -> list[Any] | None:
         """The values that ``const`` or ``enum`` list and the whole branch admits, if there are."""
@@ -146,9 +156,19 @@ class SchemaBuilder:
             value
             for value in reversed(distinct.values())
             if admits_type(source, value)
-            and self._evaluation.admits_content((source,), value)
-            and (not other or self._evaluation.branch_admits(other, value))
+            and self._sure(value, lambda v: self._evaluation.admits_content((source,), v))
+            and (not other or self._sure(value, lambda v: self._evaluation.branch_admits(other, v)))
         ]
+
+    def _sure(self, value: Any, admits: Callable[[Any], bool]) -> bool:
+        """Whether ``value`` is admitted; raises where an array or object is by a prompt alone."""
+        self._strings.take_met()
+        admitted = admits(value)
+        met = self._strings.take_met()
+        if admitted and met is not None and not isinstance(value, str):
+            reason = "a listed array or object is written as it stands"
+            raise UnsupportedSchema(VERBATIM, met.pointer_to(VERBATIM), reason)
+        return admitted
 
     def _kind(self, branch: Branch, kind: str, depth: int) -> Expression:
         """The values of one type that the branch admits."""
@@ -177,7 +197,7 @@ class SchemaBuilder:
         """All values of ``goal``, perhaps some twice; None where they cannot be listed."""
         found: list[Any] = []
         for branch in self._branches.of(goal):
-            values = self._listed(branch)
+            values = None if self._strings.is_verbatim(branch) else self._listed(branch)
             if values is None:
                 kinds = kinds_of(branch)
                 if not {"null", "boolean"}.issuperset(kinds):
@@ -191,7 +211,7 @@ class SchemaBuilder:
         options = []
         for branch in self._branches.of(goal):
             values = self._listed(branch)
-            if values is not None:
+            if values is not None and not self._strings.is_verbatim(branch):
                 texts = [json_text(value)[1:-1] for value in values if isinstance(value, str)]
                 options.append(self._pool.one_of(texts))
             elif all(admits_kind(node, "string") for node in branch):
