@@ -191,6 +191,7 @@ class _Search:
                         self._add(whole, after[before:], after)
                     else:
                         waiting.append((target, after, byte == _BACKSLASH and not escaped))
+                self._check(len(waiting))
         except _TooMany:
             self._back_to(first)
             self._add(one_of, b"", opened)
@@ -220,6 +221,7 @@ class _Search:
                     self._ways.setdefault(("value", number), [])
                     self._ending.add(number)
                 waiting += [(t, text + bytes([b])) for b, t in reversed(ways) if b in NUMBER_BYTES]
+                self._check(len(waiting))
         except _TooMany:
             self._back_to(first)
             self._merge_numbers(begun)
@@ -242,6 +244,11 @@ class _Search:
             raise _TooMany
         found = [(byte, target) for members, target in row for byte in _bytes_of(members)]
         return iter(sorted(found))
+
+    def _check(self, waiting: int) -> None:
+        """Each text that is still followed is one at least."""
+        if self._texts + waiting > MOST_WAYS:
+            raise _TooMany
 
     def _add(self, kind: WayKind, text: bytes, spelled: bytes) -> None:
         self._texts += 1
