@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from app.answer.confidence import ConfidenceReader
+from app.answer.confidence_reader import ConfidenceReader
 from app.answer.pieces import (
     CallEnd,
     CallStart,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from app.answer.choice import ChoiceReader
-from app.answer.confidence import ConfidenceReader
+from app.answer.confidence_reader import ConfidenceReader
 from app.answer.formats import NEWLINES_BEFORE_ANSWER, ChatFormat, ReasoningFormat, ToolFormat
 from app.answer.locator import AnswerLocator
 from app.answer.prompt import Opening, opening
