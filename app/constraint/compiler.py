@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 _WARMING = JsonSchema(
     {
         "type": "object",
-        "properties": {"a": {"type": "string", "minLength": 1}},
+        "properties": {
+            "a": {"type": "string", "minLength": 1},
+            "b": {"type": "string", "pattern": "^(a+b)*$", "maxLength": 9},
+        },
         "required": ["a"],
         "additionalProperties": {"type": "string"},
     }
@@ -62,7 +65,7 @@ class Compiler:
 def _run_kernels(constraint: CompiledConstraint) -> None:
     """Run every kernel once, on a vocabulary small enough to take milliseconds."""
     state = constraint.start()
-    for byte in b'{"a": "x", "bc": "y"}':
+    for byte in b'{"a": "x", "b": "ab", "bc": "y"}':
         state.mask(budget=state.shortest_tokens())
         state.can_extend(b"a")
         state.accept_bytes(bytes([byte]))

@@ -37,7 +37,8 @@ class Plainness:
 
     def split(self, expression: Expression) -> tuple[Expression, Expression] | None:
         """The plain beginning of ``expression`` and what is behind it; None where it has none."""
-        pool, parts = self._pool, []
+        pool = self._pool
+        parts: list[Expression] = []
         while pool.kinds[expression] == Kind.CONCATENATION:
             head, tail = pool.operands[expression]
             if not self.is_plain(head) or len(parts) == _MOST_PIECES:
