@@ -38,6 +38,8 @@ class Counted:
         counted = pool.counted(head)
         if counted is None or counted.round not in self._automaton.characters:
             return None
+        if not counted.low and counted.high is None:
+            return None
         high = _UNBOUNDED if counted.high is None else counted.high
         return self._head(head, text, counted, high)
 
@@ -66,7 +68,8 @@ class Counted:
     def _is_elastic(self, state: State, counted: CountedRounds) -> bool:
         automaton = self._automaton
         expression = automaton.expression(state)
-        return is_elastic(automaton.derivatives, expression, counted.low, counted.letters)
+        star = automaton.pool.repeat(counted.round)
+        return is_elastic(automaton.derivatives, expression, counted.low, counted.letters, star)
 
     def _lives(
         self, head: State, found: Int32s, begun: int, counted: CountedRounds, high: int

@@ -298,7 +298,7 @@ class ExpressionPool(Nodes):
             if self.kinds[member] == Kind.REPETITION:
                 repeated, low, high = self.operands[member]
                 letters = self._inclusion.letters(self.repeat(repeated))
-                if letters and (low or high is not None):
+                if letters:
                     pattern = self.intersect([other for other in members if other != member])
                     single = bytes(byte for byte in range(256) if letters >> byte & 1)
                     return Counted(pattern, repeated, single, low, high)

@@ -46,15 +46,24 @@ def stretched(derivatives: Derivatives, expression: Expression, extra: int) -> t
     return derivatives.shortest(expression), extra
 
 
-def is_elastic(derivatives: Derivatives, expression: Expression, most: int, letters: bytes) -> bool:
-    """Whether a shortest string of ``expression`` can grow by any number of ``letters`` up to
-    ``most``."""
+def is_elastic(
+    derivatives: Derivatives, expression: Expression, most: int, letters: bytes, star: Expression
+) -> bool:
+    """Whether a shortest string can grow by any number of ``letters`` up to ``most``.
+
+    ``star`` holds all strings of ``letters``.
+    """
     pool = derivatives.pool
     kind, operand = pool.kinds[expression], pool.operands[expression]
+    if kind == Kind.INTERSECTION and star in operand and len(operand) == 2:
+        expression = operand[0] if operand[1] == star else operand[1]
+        return is_elastic(derivatives, expression, most, letters, star)
     if kind == Kind.CONCATENATION:
-        return any(is_elastic(derivatives, part, most, letters) for part in pool.pieces(expression))
+        return any(
+            is_elastic(derivatives, part, most, letters, star) for part in pool.pieces(expression)
+        )
     if kind == Kind.UNION:
-        return is_elastic(derivatives, min(operand, key=derivatives.length), most, letters)
+        return is_elastic(derivatives, min(operand, key=derivatives.length), most, letters, star)
     if kind != Kind.REPETITION:
         return False
     inner, low, high = operand
