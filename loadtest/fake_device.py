@@ -64,6 +64,7 @@ class FakeDevice:
     cache_groups = (CacheGroup(layers=(), num_blocks=1 << 15),)
     states = None
     max_model_len = 1 << 15
+    trees = False
 
     def __init__(self, vocab_size: int, seconds: float, clock: VirtualClock) -> None:
         """``seconds`` are those of a step, from forward pass to draws."""

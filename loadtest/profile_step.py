@@ -141,6 +141,10 @@ class WatchedRunner:
     def max_model_len(self) -> int:
         return self._runner.max_model_len
 
+    @property
+    def trees(self) -> bool:
+        return self._runner.trees
+
     def launch(self, plan: StepPlan) -> None:
         start = self._clock()
         lay_out(plan, self.block_size)
@@ -162,6 +166,7 @@ class TableRunner:
     cache_groups = (kv_storage.CacheGroup(layers=(), num_blocks=1 << 15),)
     states = None
     max_model_len = 1 << 15
+    trees = False
 
     def __init__(self, vocab_size: int) -> None:
         chance = torch.Generator().manual_seed(0)

@@ -33,6 +33,7 @@ from app.core.step import (
     TokenLogprob,
 )
 from app.core.text import RenderedPrompt
+from app.core.verbatim import Hole, Source
 
 MERGES = (
     (b"n", b"a"),
@@ -146,6 +147,13 @@ class FiniteConstraint:
         return FiniteState(self, b"")
 
     @property
+    def holes(self) -> Sequence[Hole]:
+        return ()
+
+    def bind(self, documents: Mapping[Source, Any]) -> FiniteConstraint:
+        return self
+
+    @property
     def nbytes(self) -> int:
         return sum(mask.nbytes for mask in self._masks.values())
 
@@ -243,6 +251,9 @@ class FiniteState:
     def shortest_tokens(self, limit: int | None = None) -> int:
         return self._constraint.shortest(self._text)
 
+    def quoted(self, most: int) -> bytes:
+        return b""
+
     def can_extend(self, tail: bytes) -> bool:
         assert self._text.endswith(tail)
         before = self._text[: len(self._text) - len(tail)]
@@ -289,7 +300,13 @@ class ScriptedModel:
 
 
 def draw(logits: Logits, asked: Draw) -> SampledToken:
-    """One token by the rules of ``SamplingParams``, as far as the tests use them."""
+    """One token by the rules of ``SamplingParams``, as far as the tests use them; and scores."""
+    if asked.scored:
+        own = replace(asked, scored=())
+        drawn = NOT_DRAWN if asked.mask is None else draw(logits, own)
+        whole = np.logaddexp.reduce(logits)
+        sets = [np.logaddexp.reduce(logits[ids], initial=-np.inf) for ids in asked.scored]
+        return replace(drawn, scores=tuple(float(part - whole) for part in sets))
     logits = logits.copy()
     for token in asked.history[asked.answer_start :]:
         logits[token] -= asked.params.frequency_penalty
@@ -377,6 +394,10 @@ class ScriptedRunner:
     def max_model_len(self) -> int:
         return self._max_model_len
 
+    @property
+    def trees(self) -> bool:
+        return self._states is None
+
     def launch(self, plan: StepPlan) -> None:
         assert self._launched is None, "launch and sample alternate"
         assert plan.spans, "an empty plan"
@@ -425,6 +446,13 @@ class ScriptedRunner:
         for index, span in enumerate(plan.spans):
             table, start = span.block_tables[number], span.start
             seen = tuple(self._read(number, table, self._first_read(group, start), start))
+            if span.tree:
+                assert len(span.tree) == len(span.tokens)
+                for place in range(start, start + len(span.tokens)):  # nothing of it stays computed
+                    block, slot = self._place(number, table, place)
+                    assert written.setdefault(block, index) == index, "two sequences write a block"
+                    self._slots[number][slot] = (-1, ())
+                continue
             for position, token in enumerate(self._tokens(span), start):
                 block, slot = self._place(number, table, position)
                 assert written.setdefault(block, index) == index, "two sequences write a block"
@@ -463,6 +491,8 @@ class ScriptedRunner:
         assert 0 <= row.offset < len(span.tokens)
         position = span.start + row.offset
         assert len(span.block_tables) == len(self._groups)
+        if span.tree:
+            position = span.start - 1
         read = [
             self._read(i, span.block_tables[i], self._first_read(group, position), position + 1)
             for i, group in enumerate(self._groups)
@@ -471,6 +501,7 @@ class ScriptedRunner:
             read.append([*scanned[row.span][: position + 1]])
         tokens, *others = read
         assert all(other == tokens for other in others), "layers hold different tokens"
+        tokens = [*tokens, *_way(span, row.offset)]
         return tokens, self._model.logits(tokens)
 
     def _read(self, group: int, table: Table, first: int, end: int) -> list[int]:
@@ -502,6 +533,16 @@ class ScriptedRunner:
         block = int(table[index])
         assert 0 <= block < self._groups[group].num_blocks
         return block, block * self._block_size + offset
+
+
+def _way(span: Span, offset: int) -> list[int]:
+    """The tokens of a tree's span that the one at ``offset`` sees; none of another span."""
+    way: list[int] = []
+    while span.tree and offset >= 0:
+        assert span.tree[offset] < offset, "a parent comes after its child"
+        way.insert(0, span.tokens[offset])
+        offset = span.tree[offset]
+    return way
 
 
 class QueuedRunner(ScriptedRunner):

@@ -48,6 +48,11 @@ class Span:
     save to the slot that it reads. No other span of the step reads or writes what it writes."""
     adapter: int = 0
     """Slot of the adapter that the sequence runs with; 0 is the base model."""
+    tree: Sequence[int] = ()
+    """Where the tokens are a tree behind the sequence: for each its parent's index in the span, -1
+    for one that follows what is computed. Parents come before children; at most 64 tokens. A token
+    sees what is computed and its ancestors alone; its position is ``start`` plus its depth, its
+    keys lie at ``start`` plus its index. No state is read or saved."""
 
 
 @dataclass(slots=True)  # not frozen: a step makes hundreds
@@ -81,6 +86,9 @@ class Draw:
     """Tokens of prompt and answer so far; given only where penalties need them."""
     answer_start: int = 0
     """Index in ``history`` of the answer's first token (presence and frequency count those)."""
+    scored: Sequence[NDArray[np.int32]] = ()
+    """Sets of token ids whose log-probabilities are wanted, in the model's own distribution over
+    all tokens: no mask, no penalties, no temperature. With sets and no mask, no token is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +107,9 @@ class SampledToken:
     """Set only where the row asked for logprobs."""
     top: Sequence[TokenLogprob] = ()
     """Likeliest alternatives, best first, as many as were asked for."""
+    scores: Sequence[float] = ()
+    """For each of ``Draw.scored`` the natural logarithm of the set's probability; -inf for an empty
+    one."""
 
 
 NOT_DRAWN = SampledToken(-1)
@@ -140,6 +151,11 @@ class Runner(Protocol):
     @property
     def max_model_len(self) -> int:
         """Positions a sequence may have, prompt and answer together."""
+
+    @property
+    def trees(self) -> bool:
+        """Whether spans may be trees: not where layers keep states, or look at tokens in another
+        order."""
 
     def launch(self, plan: StepPlan) -> None:
         """Start the forward pass. On an accelerator it returns before the pass has ended.

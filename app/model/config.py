@@ -9,6 +9,7 @@ from typing import Literal
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
 DeviceName = Literal["auto", "cpu", "cuda"]
 QuantizeName = Literal["int8", "int4"]
+KvCacheDTypeName = Literal["auto", "fp8"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,9 @@ class ModelConfig:
     kv_cache_bytes: int | None = None
     """Memory for keys and values, and for states of recurrent layers. None: 1 GiB on the CPU, 2 GiB
     where there are such layers; what ``cuda_memory_share`` leaves on CUDA."""
+    kv_cache_dtype: KvCacheDTypeName = "auto"
+    """Type that keys and values are kept in. ``auto``: that of the model. ``fp8``: half of that; on
+    CUDA alone."""
     cuda_memory_share: float = 0.9
     """Share of the GPU's memory that this process may take, all in all: weights, the largest step,
     graphs and, where ``kv_cache_bytes`` is None, the cache, which gets what is left."""
@@ -49,7 +53,9 @@ class ModelConfig:
     max_running: int = 64
     """Sequences of the largest step."""
     max_rows_each: int = 17
-    """Rows of logits that one sequence may want of a step."""
+    """Rows of logits that one sequence may want of a step, to draw from them."""
+    max_scored_rows: int = 32
+    """The same, to score sets of tokens in them."""
     vocab_size: int | None = None
     """Token ids the tokenizer knows; wider logits are padding and never drawn. None: all."""
     dequantize: bool = False

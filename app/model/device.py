@@ -13,6 +13,8 @@ _BFLOAT16_CAPABILITY = (8, 0)
 """Ampere; earlier GPUs emulate it. Triton, too, names this as the least that it supports."""
 _FLOAT16_CAPABILITY = (7, 0)
 """Volta, the first with fast products of it."""
+_FP8_CAPABILITY = (8, 9)
+"""Ada, the first that converts E4M3."""
 _SPARE_TOKENS = {"cpu": 16, "cuda": 256}
 """Measured on a two-core CPU in bfloat16; of an H200 the ratio of its data sheet: 989 TFLOP/s in
 bfloat16 by 4.8 TB/s."""
@@ -51,6 +53,21 @@ def choose_dtype(name: DTypeName, device: torch.device) -> torch.dtype:
                 f"{_spelled(_BFLOAT16_CAPABILITY)}); set dtype to float16, float32 or auto"
             )
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
+
+
+def require_fp8(device: torch.device) -> None:
+    """Raises ``UnsupportedModel`` where keys and values cannot be kept in 8 bits."""
+    if device.type != "cuda":
+        raise UnsupportedModel(
+            "kv_cache_dtype is fp8, which is for CUDA; set LEAPJSON_KV_CACHE_DTYPE to auto"
+        )
+    capability = torch.cuda.get_device_capability(device)
+    if capability < _FP8_CAPABILITY:
+        raise UnsupportedModel(
+            f"kv_cache_dtype is fp8, but {torch.cuda.get_device_name(device)} does not convert it "
+            f"(compute capability {_spelled(capability)}, it takes {_spelled(_FP8_CAPABILITY)}); "
+            "set LEAPJSON_KV_CACHE_DTYPE to auto"
+        )
 
 
 def describe(device: torch.device, ranks: int = 1) -> None:

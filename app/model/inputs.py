@@ -4,6 +4,9 @@ rows      0          n0               n0+n1            T
           | span 0   | span 1         | span 2 ...     |
 position  s0 ..      s1 ..            s2 ..
 slot      block_table[position // block_size] * block_size + position % block_size
+
+In a span that is a tree (see ``app.core.tree``) slots go on as they do here, one for each token,
+and positions follow from depths.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.step import Span, StepPlan
+from app.core.tree import ancestors
 
 Ints = NDArray[np.int64]
 
@@ -35,7 +39,7 @@ class SpanLayout:
 
     @property
     def end(self) -> int:
-        """Positions computed once this step is done."""
+        """Positions computed once this step is done; of a tree, the place behind its keys."""
         return self.start + self.length
 
 
@@ -75,6 +79,15 @@ class StepArrays:
     """Shape [T]: the slot of each token's adapter, 0 for the base model; None: all are 0."""
     states: StateArrays | None = None
     """None: no span reads a state or has one saved."""
+    ancestors: Ints | None = None
+    """Shape [T]: of a tree's token, bit j says that it sees token j of its span; 0 for all others.
+    None: no span is a tree."""
+
+    def ancestors_of(self, span: SpanLayout) -> Ints | None:
+        """Those of the tokens of ``span``; None where it is no tree."""
+        if self.ancestors is None or not self.ancestors[span.row]:
+            return None
+        return self.ancestors[span.row : span.row + span.length]
 
     @property
     def state_arrays(self) -> StateArrays:
@@ -101,6 +114,9 @@ def lay_out(plan: StepPlan, block_size: int) -> StepArrays:
     positions = np.arange(total) + np.repeat(starts - rows, lengths)
     places = np.repeat(table_starts, lengths) + positions // block_size
     within = positions % block_size
+    seen = _ancestors(spans, total, rows)
+    if seen is not None:
+        positions = np.where(seen, np.repeat(starts, lengths) + depths_of(seen), positions)
     first_rows = rows.tolist()
     drawn_rows = np.full(total, -1, dtype=np.int64)
     drawn_rows[rows] = [-1 if span.drawn_by is None else span.drawn_by for span in spans]
@@ -119,7 +135,27 @@ def lay_out(plan: StepPlan, block_size: int) -> StepArrays:
         drawn_rows=drawn_rows,
         adapters=np.repeat(np.array(adapters), lengths) if any(adapters) else None,
         states=_states(spans, np.append(rows, total)),
+        ancestors=seen,
     )
+
+
+def depths_of(ancestors: Ints) -> Ints:
+    """How many tokens of their tree are before each, on its way."""
+    return np.bitwise_count(ancestors.view(np.uint64)).astype(np.int64) - 1
+
+
+def _ancestors(spans: Sequence[Span], total: int, rows: Ints) -> Ints | None:
+    trees = [span.tree for span in spans]
+    if not any(trees):
+        return None
+    seen = np.zeros(total, dtype=np.uint64)
+    for span, row in zip(spans, rows, strict=True):
+        if not span.tree:
+            continue
+        assert len(span.tree) == len(span.tokens), "each token of a tree has a parent"
+        assert span.state == len(span.saves) == 0, "a tree reads and leaves no state"
+        seen[row : row + len(span.tree)] = ancestors(span.tree)
+    return seen.view(np.int64)
 
 
 def _states(spans: Sequence[Span], rows: Ints) -> StateArrays | None:

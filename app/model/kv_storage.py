@@ -1,6 +1,7 @@
 """The memory that holds keys and values: per layer two tensors of slots, cut into blocks.
 
-Layers that keep latents (see ``latent``) have one: their values are part of their keys.
+Layers that keep latents (see ``latent``) have one: their values are part of their keys. Where they
+are kept in 8 bits, a tensor of scales lies beside each of them.
 
     slot    0 ............ block_size ............ num_blocks * block_size
             |   block 0    |   block 1   | ...     |   spare block   |
@@ -14,8 +15,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +25,8 @@ from torch import Tensor
 
 from app.core.cache import window_blocks
 from app.core.errors import UnsupportedModel
+
+_SCALE = torch.float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +44,22 @@ class LayerShape:
     """Keys at most ``window - 1`` positions back are read; None: all."""
     latent: bool = False
     """Values are the first ``value_dim`` dimensions of the keys, in the same memory."""
+    fp8: bool = False
+    """Kept in 8 bits: numbers of type E4M3 (Micikevicius et al., FP8 Formats for Deep Learning,
+    2022) and a float32 scale for each head of a token, keys and values apart."""
+    near: bool = False
+    """Scores gain by distance; see ``AttentionOptions.near``."""
+
+    @property
+    def kept_dtype(self) -> torch.dtype:
+        """In the cache."""
+        return torch.float8_e4m3fn if self.fp8 else self.dtype
 
     @property
     def token_bytes(self) -> int:
         dims = self.key_dim + (0 if self.latent else self.value_dim)
-        return self.kv_heads * dims * self.dtype.itemsize
+        scales = (1 if self.latent else 2) * _SCALE.itemsize if self.fp8 else 0
+        return self.kv_heads * (dims * self.kept_dtype.itemsize + scales)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +90,25 @@ class KvStorage:
     """None where the model has no attention."""
     keys: Mapping[int, Tensor]
     values: Mapping[int, Tensor]
+    key_scales: Mapping[int, Tensor] = field(default_factory=dict)
+    value_scales: Mapping[int, Tensor] = field(default_factory=dict)
+    """What numbers of 8 bits are multiplied with, [slots, kv_heads]; by layer that has such. Those
+    of latents are their keys'."""
 
     @cached_property
     def group_of(self) -> Mapping[int, int]:
         """By layer, the index of its group."""
         return {layer: i for i, group in enumerate(self.groups) for layer in group.layers}
+
+    def pool_slots(self, group: int) -> int:
+        """Slots in the tensors of a group's layers."""
+        return len(self.keys[self.groups[group].layers[0]])
+
+    def of_layer(self, layer: int) -> Iterator[Tensor]:
+        """All that a token has a place in, its slot; some may share their memory."""
+        for parts in (self.keys, self.values, self.key_scales, self.value_scales):
+            if layer in parts:
+                yield parts[layer]
 
     def is_latent(self, layer: int) -> bool:
         """Whether the layer's values are part of its keys."""
@@ -90,7 +118,7 @@ class KvStorage:
     @property
     def nbytes(self) -> int:
         """Memory of all of it."""
-        parts = (*self.keys.values(), *self.values.values())
+        parts = [part for layer in self.keys for part in self.of_layer(layer)]
         storages = [part.untyped_storage() for part in parts]
         return sum({each.data_ptr(): each.nbytes() for each in storages}.values())
 
@@ -127,19 +155,22 @@ def allocate_groups(
 ) -> KvStorage:
     """Zeroed storage. On the CPU the system commits pages only as they are first used."""
     keys, values = {}, {}
+    key_scales, value_scales = {}, {}
     for group in groups:
         slots = (group.num_blocks + 1) * block_size
         for layer in group.layers:
             shape = shapes[layer]
-            keys[layer] = zeros((slots, shape.kv_heads, shape.key_dim), shape.dtype, device)
+            heads = (slots, shape.kv_heads)
+            keys[layer] = zeros((*heads, shape.key_dim), shape.kept_dtype, device)
+            if shape.fp8:
+                key_scales[layer] = value_scales[layer] = zeros(heads, _SCALE, device)
             if shape.latent:
                 values[layer] = keys[layer][..., : shape.value_dim]
-            else:
-                size = (slots, shape.kv_heads, shape.value_dim)
-                values[layer] = zeros(size, shape.dtype, device)
-    return KvStorage(
-        block_size=block_size, device=device, groups=tuple(groups), keys=keys, values=values
-    )
+                continue
+            values[layer] = zeros((*heads, shape.value_dim), shape.kept_dtype, device)
+            if shape.fp8:
+                value_scales[layer] = zeros(heads, _SCALE, device)
+    return KvStorage(block_size, device, tuple(groups), keys, values, key_scales, value_scales)
 
 
 def groups_within(
@@ -219,7 +250,8 @@ def _by_window(
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Zeros that on the CPU take memory only as they are first used."""
     if device.type != "cpu":
-        return torch.zeros(shape, dtype=dtype, device=device)
+        size = (*shape[:-1], shape[-1] * dtype.itemsize)  # not all types can be filled everywhere
+        return torch.zeros(size, dtype=torch.uint8, device=device).view(dtype)
     # torch writes its zeros, which takes a second for every few gigabytes; numpy asks the
     # system for pages that are zero already.
     memory = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)

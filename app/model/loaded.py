@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,7 +16,10 @@ from app.model.forward import RaggedForward, StepStates
 from app.model.kv_storage import KvStorage, LayerShape
 from app.model.layers.attention import AttentionRoute, probe_layers
 from app.model.layers.latent import keep_latents
+from app.model.layers.nearness import route_nearness
 from app.model.layers.own_attention import route_own_attention
+from app.model.layers.own_recurrence import route_own_recurrence
+from app.model.layers.positions import give_positions
 from app.model.layers.recurrent import RecurrentRoute
 from app.model.layers.sparse import run_densely
 from app.model.parallel.group import Group
@@ -39,6 +42,11 @@ class LoadedModel:
     @property
     def device(self) -> torch.device:
         return self.model.device
+
+    def in_fp8(self) -> LoadedModel:
+        """The same with caches of 8 bits."""
+        shapes = {layer: replace(shape, fp8=True) for layer, shape in self.shapes.items()}
+        return replace(self, shapes=shapes)
 
     def forward_over(
         self,
@@ -87,5 +95,8 @@ def load(
     route, recurrent = AttentionRoute(), RecurrentRoute(model)
     run_densely(model, route)
     route_own_attention(model, route)
+    route_nearness(model, route)
+    route_own_recurrence(model, recurrent)
+    give_positions(model)
     shapes = keep_latents(model, route, probe_layers(model, route, recurrent))
     return LoadedModel(model, route, recurrent, shapes)

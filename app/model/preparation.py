@@ -6,7 +6,8 @@ to its weights and layers here: rounding, packing, fusing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from app.model.adapters.slots import AdapterSlots
 from app.model.config import ModelConfig
 from app.model.cpu.layers import can_fuse, fuse, require_invariance
 from app.model.cpu.packed_linear import can_pack, pack_linears
+from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import allocate
 from app.model.layers.quantized import (
@@ -31,11 +33,13 @@ from app.model.self_check import (
     CheckCase,
     check_invariance,
     check_ragged_step,
+    check_rounded_cache,
     make_case,
     rounding_noise,
     whole_logits,
 )
 from app.model.state_storage import allocate_states
+from app.model.tree_check import follows_trees
 
 _BLOCK_SIZE = 16
 
@@ -47,6 +51,8 @@ class Prepared:
     packed_linears: int = 0
     fused_layers: int = 0
     quantized: str = ""
+    trees: bool = False
+    """Whether spans may be trees."""
 
 
 def prepare(loaded: LoadedModel, config: ModelConfig, adapters: AdapterSlots | None) -> Prepared:
@@ -56,11 +62,13 @@ def prepare(loaded: LoadedModel, config: ModelConfig, adapters: AdapterSlots | N
     """
     model = loaded.model
     block_size = min(config.block_size, _BLOCK_SIZE)
+    text: Any = model.config.get_text_config()
     case = make_case(
-        model.config.get_text_config().vocab_size,
+        text.vocab_size,
         block_size,
         len({shape.window for shape in loaded.shapes.values()}),
         states=bool(loaded.recurrent.shapes),
+        padding=getattr(text, "pad_token_id", None),
     )
     expected, noise = whole_logits(model, case, "eager"), None
     if config.quantize is not None:
@@ -71,18 +79,30 @@ def prepare(loaded: LoadedModel, config: ModelConfig, adapters: AdapterSlots | N
     if config.batch_invariant and loaded.device.type == "cpu":
         require_invariance(model)
     model.set_attn_implementation(loaded.route.name)
-    storage = allocate(
-        loaded.shapes, num_blocks=case.blocks, block_size=block_size, device=loaded.device
-    )
-    states = allocate_states(loaded.recurrent.shapes, CHECKED_SLOTS, loaded.device)
-    forward = loaded.forward_over(storage, states, case.blocks * block_size, config)
+    forward = _forward_over_new(loaded, config, case, block_size)
     check_ragged_step(model, forward, case, block_size, expected, noise)
+    if not loaded.recurrent.shapes:
+        prepared = replace(prepared, trees=follows_trees(forward, case, block_size, expected))
+    if config.kv_cache_dtype == "fp8":
+        forward = _forward_over_new(loaded.in_fp8(), config, case, block_size)
+        check_rounded_cache(forward, case, block_size, expected)
     if adapters is not None and config.adapters is not None:
         adapters.attach(lambda: forward.run(lay_out(case.steps[0], block_size)))
         fill_slots(adapters, config.adapters)
     if config.batch_invariant:
         check_invariance(forward, case, block_size)
     return prepared
+
+
+def _forward_over_new(
+    loaded: LoadedModel, config: ModelConfig, case: CheckCase, block_size: int
+) -> RaggedForward:
+    """A pass over a cache that holds ``case``."""
+    storage = allocate(
+        loaded.shapes, num_blocks=case.blocks, block_size=block_size, device=loaded.device
+    )
+    states = allocate_states(loaded.recurrent.shapes, CHECKED_SLOTS, loaded.device)
+    return loaded.forward_over(storage, states, case.blocks * block_size, config)
 
 
 def _fuse_or_pack(
@@ -110,7 +130,7 @@ def _fuse_or_pack(
             noise = rounding_noise(model, case, expected)
             noise *= ROUNDING if is_quantized(model) else 1
         quantized = kinds_of(model)
-        packed = fuse(model, route, layers=adapters is None)
+        packed = fuse(model, route, loaded.recurrent, layers=adapters is None)
         return Prepared(packed_linears=packed, quantized=quantized), noise
     if config.pack_linears and can_pack(model.dtype, model.device):
         return Prepared(packed_linears=pack_linears(model)), noise

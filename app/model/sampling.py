@@ -46,7 +46,8 @@ class Sampler(Protocol):
         """Compile everything for logits of that type now rather than in the first request."""
 
     def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> StepResult | DeviceDraws:
-        """One token for each row of logits [R, width]; ``draws`` as in ``Runner.sample``.
+        """One token for each row of logits [R, width], and what is to be scored there; ``draws`` as
+        in ``Runner.sample``.
 
         float32 logits may be changed in place; nothing reads them after what is queued now. That or
         ``wait`` raises ``ValueError`` where a mask allows no token.
@@ -59,6 +60,11 @@ def full_mask(vocab_size: int) -> Mask:
     if vocab_size % 32:
         mask[-1] = (1 << vocab_size % 32) - 1
     return mask
+
+
+def is_drawn(draw: Draw) -> bool:
+    """Whether a token is wanted, not the probabilities of sets alone."""
+    return not draw.scored or draw.mask is not None
 
 
 def is_filtered(params: SamplingParams) -> bool:

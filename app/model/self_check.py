@@ -10,6 +10,7 @@ are recurrent layers, drafts come before that: some that are taken and some that
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,11 @@ from app.model.layers.model_call import logits_of, takes_positions
 
 _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
 """Largest relative error of a row of logits; rounding alone stays well below."""
+
+_ROUNDED_CACHE = 0.3
+"""What rounding keys and values to 8 bits may change; unrelated rows are 1.4 apart."""
+
+_log = logging.getLogger(__name__)
 
 _TOLERANCE_AT_MOST = 0.5
 """However much a model multiplies rounding errors; unrelated rows are 1.4 apart."""
@@ -55,16 +61,23 @@ CHECKED_SLOTS = StateSlots(count=10, interval=1)
 
 
 def make_case(
-    vocab_size: int, block_size: int, groups: int = 1, *, states: bool = False
+    vocab_size: int,
+    block_size: int,
+    groups: int = 1,
+    *,
+    states: bool = False,
+    padding: int | None = None,
 ) -> CheckCase:
     """A case of about 30 tokens for a block size of 4, and 50 for one of 16.
 
     Each of the cache's ``groups`` has block tables of its own. With ``states`` there is a step more
     between the two, of drafts (see ``_drafts``), and what follows starts from states saved there.
+    The token ``padding``, which some models do not count, is no part of a text.
     """
     size = block_size
     generator = torch.Generator().manual_seed(0)
     drawn: list[int] = torch.randint(0, vocab_size, (2 * size + 26,), generator=generator).tolist()
+    drawn = [token if token != padding else (token + 1) % vocab_size for token in drawn]
     chunked, drawn = tuple(drawn[: size + 9]), drawn[size + 9 :]
     extended, drawn = tuple(drawn[: size + 9]), drawn[size + 9 :]
     decoded, shared = tuple(drawn[:4]), extended[:size] + tuple(drawn[4:8])
@@ -195,6 +208,25 @@ def check_ragged_step(
         )
 
 
+def check_rounded_cache(
+    forward: RaggedForward, case: CheckCase, block_size: int, expected: Tensor
+) -> None:
+    """Run ``case`` over a cache of 8 bits, where ``expected`` came of one that is not rounded.
+
+    Raises ``UnsupportedModel`` where a row of logits has become another: ``_ROUNDED_CACHE``.
+    """
+    for plan in case.steps:
+        logits = forward.run(lay_out(plan, block_size))
+    error = worst_error(logits, expected)
+    _log.info("keys and values of fp8 change a row of random logits by %.1f%%", 100 * error)
+    if not error <= _ROUNDED_CACHE:  # so written that NaN fails too
+        raise UnsupportedModel(
+            "with keys and values of fp8 this model says something else (relative error "
+            f"{error:.2g} of its logits, allowed {_ROUNDED_CACHE}); "
+            "set LEAPJSON_KV_CACHE_DTYPE to auto"
+        )
+
+
 def _likely_cause(model: PreTrainedModel) -> str:
     return "" if takes_positions(model) else ": it takes no position_ids and counts for itself"
 
@@ -209,8 +241,7 @@ def check_invariance(forward: RaggedForward, case: CheckCase, block_size: int) -
     alone = torch.empty_like(together)
     for plan in case.steps:
         for number, span in enumerate(plan.spans):
-            for offset, token in enumerate(span.tokens):
-                own = Span((token,), span.start + offset, span.block_tables)
+            for offset, own in enumerate(_token_by_token(span)):
                 logits = forward.run(lay_out(StepPlan([own], [LogitsRow(0, 0)]), block_size))
                 if LogitsRow(number, offset) in plan.rows:
                     alone[list(plan.rows).index(LogitsRow(number, offset))] = logits[0]
@@ -219,6 +250,17 @@ def check_invariance(forward: RaggedForward, case: CheckCase, block_size: int) -
             "no batch-invariant mode here: on this device a token's logits depend on what else is "
             "computed beside it"
         )
+
+
+def _token_by_token(span: Span) -> Iterator[Span]:
+    """Its tokens as spans of their own; between them the state is in the spare slot."""
+    state, wanted = span.state, dict(span.saves)
+    keeps = bool(span.state or span.saves)
+    for offset, token in enumerate(span.tokens):
+        slot = wanted.get(offset + 1, CHECKED_SLOTS.count)
+        saves = [(1, slot)] if keeps else []
+        yield Span([token], span.start + offset, span.block_tables, state=state, saves=saves)
+        state = slot
 
 
 def rounding_noise(model: PreTrainedModel, case: CheckCase, expected: Tensor) -> float:

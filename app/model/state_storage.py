@@ -31,8 +31,9 @@ some tens of checkpoints for the longest contexts of today's models."""
 class StateShape:
     """States of one sequence in one layer, as a forward pass asked for them."""
 
-    conv: tuple[int, int]
-    """Kernel width - 1, and channels: the last inputs of its convolution."""
+    conv: tuple[int, int] | None
+    """Kernel width - 1, and channels: the last inputs of its convolution; None: it has a scan
+    alone."""
     conv_dtype: torch.dtype
     scan: tuple[int, ...] | None
     """State of its scan, always float32; None: it has a convolution alone."""
@@ -40,16 +41,17 @@ class StateShape:
     @property
     def nbytes(self) -> int:
         scan = 0 if self.scan is None else 4 * math.prod(self.scan)
-        return math.prod(self.conv) * self.conv_dtype.itemsize + scan
+        conv = 0 if self.conv is None else math.prod(self.conv) * self.conv_dtype.itemsize
+        return conv + scan
 
 
 @dataclass(frozen=True, slots=True)
 class StateStorage:
-    """States of every recurrent layer, by layer index."""
+    """States of every recurrent layer, by layer index; a layer's further ones below 0."""
 
     slots: StateSlots
     conv: Mapping[int, Tensor]
-    """[slots, K - 1, C], oldest input first."""
+    """[slots, K - 1, C], oldest input first; layers that have a convolution."""
     scan: Mapping[int, Tensor]
     """[slots, ...], float32; layers that have a scan."""
 
@@ -75,7 +77,11 @@ def allocate_states(
     count = slots.count + 1
     return StateStorage(
         slots=slots,
-        conv={n: zeros((count, *s.conv), s.conv_dtype, device) for n, s in shapes.items()},
+        conv={
+            n: zeros((count, *s.conv), s.conv_dtype, device)
+            for n, s in shapes.items()
+            if s.conv is not None
+        },
         scan={
             n: zeros((count, *s.scan), torch.float32, device)
             for n, s in shapes.items()

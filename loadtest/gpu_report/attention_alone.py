@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import torch
 
@@ -30,31 +30,11 @@ CACHED_BYTES = 256 << 20
 def attention_alone(record: Record, options: Options) -> None:
     """Rows ``decode`` and ``prefill and leaps``."""
     device = device_of(options)
-    heads = TINY if options.tiny else HEADS
-    speed = bandwidth(device)
-    token = 2 * heads.kv_heads * heads.key_dim * heads.dtype.itemsize
-    contexts = (20,) if options.tiny else (512, 8192, 65_536)
+    heads, speed = TINY if options.tiny else HEADS, bandwidth(device)
     for batch in (1,) if options.tiny else (1, 8, 32, 64, 128, 256):
-        cells: dict[str, object] = {}
-        for context in contexts:
-            read = batch * context * token
-            if read > MOST_BYTES:
-                continue
-            if record.seconds_left < 6:
-                record.left_out(f"{batch} x {context}", "no time left")
-                continue
-            release(device)
-            try:
-                found = _time(heads, [(1, context - 1)] * batch, device, read)
-            except Exception as error:
-                record.failed(f"{batch} x {context}", error)
-                continue
-            cells[f"us at {context}"] = 1e6 * found.median
-            cells["of a copy"] = read / found.median / speed
-            record.detail(f"attention of {batch} answers at {context}", asdict(found))
-        record.row(
-            "attention of decodes; share of a copy's speed at the last", answers=batch, **cells
-        )
+        _decodes(record, options, heads, batch, speed)
+    for batch in (1,) if options.tiny else (8, 64):
+        _decodes(record, options, replace(heads, fp8=True), batch, speed)
     prompts: tuple[tuple[str, Lengths], ...] = (
         ("512", [(512, 0)]), ("2048", [(2048, 0)]), ("8192", [(8192, 0)]),
         ("512 after 32k", [(512, 32_768)]), ("64 leaps of 9 at 1k", [(9, 1000)] * 64),
@@ -77,6 +57,36 @@ def attention_alone(record: Record, options: Options) -> None:
             spread=found.spread,
             TFLOPs=rate / 1e12,
         )
+
+
+def _decodes(record: Record, options: Options, heads: Heads, batch: int, speed: float) -> None:
+    """A row: so many answers at each context; a copy moves ``speed`` bytes a second."""
+    device = device_of(options)
+    token = heads.layer.token_bytes
+    kept = "fp8" if heads.fp8 else str(heads.dtype).removeprefix("torch.")
+    cells: dict[str, object] = {}
+    for context in (20,) if options.tiny else (512, 8192, 65_536):
+        read = batch * context * token
+        if read > MOST_BYTES:
+            continue
+        if record.seconds_left < 6:
+            record.left_out(f"{batch} x {context}, {kept}", "no time left")
+            continue
+        release(device)
+        try:
+            found = _time(heads, [(1, context - 1)] * batch, device, read)
+        except Exception as error:
+            record.failed(f"{batch} x {context}, {kept}", error)
+            continue
+        cells[f"us at {context}"] = 1e6 * found.median
+        cells["of a copy"] = read / found.median / speed
+        record.detail(f"attention of {batch} answers at {context}, {kept}", asdict(found))
+    record.row(
+        "attention of decodes; share of a copy's speed at the last",
+        answers=batch,
+        kept=kept,
+        **cells,
+    )
 
 
 def _time(heads: Heads, lengths: Lengths, device: torch.device, read: int) -> Timing:

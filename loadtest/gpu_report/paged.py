@@ -12,6 +12,7 @@ from torch import Tensor
 from app.core.step import LogitsRow, Span, StepPlan
 from app.model.cuda.attention import TritonAttention
 from app.model.cuda.tiles import Device
+from app.model.cuda.trial_steps import fill_with_noise
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate
 from app.model.layers.attention import AttentionOptions
@@ -38,6 +39,8 @@ class Heads:
     window: int | None = None
     softcap: float | None = None
     sinks: bool = False
+    fp8: bool = False
+    """Keys and values are kept in 8 bits."""
 
     @property
     def group(self) -> int:
@@ -46,8 +49,9 @@ class Heads:
     @property
     def layer(self) -> LayerShape:
         return LayerShape(
-            self.kv_heads, self.key_dim, self.value_dim, self.group, self.dtype, self.window
-        )
+            self.kv_heads, self.key_dim, self.value_dim, self.group, self.dtype, self.window,
+            fp8=self.fp8,
+        )  # fmt: skip
 
     def options(self, device: torch.device) -> AttentionOptions:
         sinks = torch.randn(self.heads, device=device) if self.sinks else None
@@ -84,8 +88,8 @@ def random_storage(heads: Heads, blocks: int, layers: int, device: torch.device)
         device=device,
     )
     for layer in range(layers):
-        storage.keys[layer].normal_()
-        storage.values[layer].normal_()
+        for kept in storage.of_layer(layer):
+            fill_with_noise(kept)
     return storage
 
 
@@ -118,7 +122,7 @@ def plain_attention(
     query: Tensor, storage: KvStorage, step: StepArrays, options: AttentionOptions
 ) -> Tensor:
     """Attention [T, Hq, Dv] of layer 0 in float32, span by span, with all scores written out."""
-    keys, values = storage.keys[0], storage.values[0]
+    keys, values = _widened(storage)
     heads, tokens, group = query.shape[0], query.shape[1], query.shape[0] // keys.shape[1]
     out = torch.empty(tokens, heads, values.shape[2], device=query.device)
     for span in step.spans:
@@ -142,6 +146,17 @@ def plain_attention(
         weights = scores.softmax(-1)[..., : span.end]
         out[rows] = torch.einsum("htl,lhd->thd", weights, v)
     return out
+
+
+def _widened(storage: KvStorage) -> tuple[Tensor, Tensor]:
+    """Keys and values of layer 0 as numbers, where they are kept in 8 bits."""
+    keys, values = storage.keys[0], storage.values[0]
+    if not storage.key_scales:
+        return keys, values
+    return (
+        keys.float() * storage.key_scales[0][..., None],
+        values.float() * storage.value_scales[0][..., None],
+    )
 
 
 def relative_error(found: Tensor, expected: Tensor) -> float:

@@ -92,7 +92,7 @@ def _kernels(
             lambda: normed(hidden + added),
         ),
         "rotate + store": (
-            lambda: rotate_and_store(heads, cos, sin, slots, keys, values, None),
+            lambda: rotate_and_store(heads, cos, sin, slots, (keys, values, keys, values), None),
             2 * heads.nbytes,
             rotated,
         ),

@@ -24,7 +24,7 @@ from app.model.cuda import step_buffers
 from app.model.cuda.attention import TritonAttention, heads_of
 from app.model.cuda.tiles import Device, long_tile, short_tile
 from app.model.inputs import lay_out
-from app.model.kv_storage import CacheGroup, KvStorage, LayerShape
+from app.model.kv_storage import CacheGroup, LayerShape, allocate_groups
 from app.model.layers.attention import AttentionOptions
 from app.model.layers.latent import LatentHeads
 
@@ -44,6 +44,8 @@ SHAPES = {
     "DeepSeek V3": LayerShape(1, 576, 512, 128, BF16, latent=True),
     "DeepSeek V2 Lite": LayerShape(1, 576, 512, 16, BF16, latent=True),
     "MiniCPM 3": LayerShape(1, 288, 256, 40, BF16, latent=True),
+    "Llama 3 in 8 bits": LayerShape(2, 128, 128, 4, BF16, fp8=True),
+    "DeepSeek V3 in 8 bits": LayerShape(1, 576, 512, 128, BF16, latent=True, fp8=True),
 }
 
 
@@ -70,8 +72,10 @@ class Compiles:
         return launch
 
 
-def compile_all(name: str, capability: int, *, batch_invariant: bool, everything: bool) -> None:
-    shape, gpu = SHAPES[name], GPUS[capability]
+def compile_all(
+    name: str, capability: int, *, batch_invariant: bool, everything: bool, trees: bool, near: bool
+) -> None:
+    shape, gpu = replace(SHAPES[name], near=near), GPUS[capability]
     heads = heads_of(shape)
     tiles = [long_tile(heads, gpu, batch_invariant=batch_invariant), short_tile(heads, gpu)]
 
@@ -91,20 +95,17 @@ def compile_all(name: str, capability: int, *, batch_invariant: bool, everything
         for kernel in names:
             real[module, kernel] = getattr(module, kernel)
             setattr(module, kernel, Compiles(real[module, kernel], capability, launched))
-    keys, values = (
-        torch.zeros(32, shape.kv_heads, dim, dtype=BF16) for dim in (shape.key_dim, shape.value_dim)
-    )
     group = CacheGroup(layers=(0,), num_blocks=1, window=900 if everything else None)
     attention = TritonAttention(
-        KvStorage(
-            block_size=16, device=keys.device, groups=(group,), keys={0: keys}, values={0: values}
-        ),
+        allocate_groups({0: shape}, [group], block_size=16, device=torch.device("cpu")),
         {0: shape},
         max_model_len=4096,
         batch_invariant=batch_invariant,
         device=gpu,
     )
     spans = [Span([0], 2000, [[0] * 200]), Span([0] * 200, 0, [[0] * 200])]
+    if trees:
+        spans[0].tree = [-1]
     attention.begin(lay_out(StepPlan(spans, []), 16))
     step_buffers.put_drawn(attention.step, torch.zeros(1, dtype=torch.long))
     q_heads = shape.kv_heads * shape.group
@@ -117,6 +118,8 @@ def compile_all(name: str, capability: int, *, batch_invariant: bool, everything
         chunked=everything,
         slopes=torch.zeros(q_heads) if everything else None,
     )
+    if near:
+        options = replace(options, near=torch.zeros(201, q_heads, 512))
     query = torch.zeros(q_heads, 201, shape.key_dim, dtype=BF16)
     key = torch.zeros(shape.kv_heads, 201, shape.key_dim, dtype=BF16)
     value = torch.zeros(shape.kv_heads, 201, shape.value_dim, dtype=BF16)
@@ -138,4 +141,6 @@ if __name__ == "__main__":
             int(capability),
             batch_invariant="batch-invariant" in flags,
             everything="everything" in flags,
+            trees="trees" in flags,
+            near="near" in flags,
         )

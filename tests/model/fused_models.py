@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from app.model.cpu.attention import CpuAttention
 from app.model.cuda.attention import TritonAttention
+from app.model.cuda.kernels.elementwise import Kept
 from app.model.cuda.layers import fuse
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays
@@ -77,6 +79,10 @@ class StoredAttention:
     def slots(self, layer: int) -> Tensor:
         return torch.from_numpy(self._attention.slots[self.storage.group_of[layer]])
 
+    def kept(self, layer: int) -> Kept:
+        keys, values = self.storage.keys[layer], self.storage.values[layer]
+        return keys, values, keys, values
+
     def attend_stored(self, layer: int, query: Tensor, options: AttentionOptions) -> Tensor:
         self.calls += 1
         stored = (self.storage.keys[layer], self.storage.values[layer])
@@ -102,17 +108,19 @@ def fused(
     *,
     batch_invariant: bool = False,
     device_attention: bool = DEVICE.type == "cuda",
+    fp8: bool = False,
     change: Callable[[nn.Module], object] = bool,
 ) -> tuple[transformers.PreTrainedModel, RaggedForward, Any]:
     """A model with fused layers, its forward pass and its attention.
 
-    ``change`` is what is done to the model before."""
+    ``fp8`` is for the device's attention. ``change`` is what is done to the model before."""
     route, model = AttentionRoute(), varied_model(folder, dtype)
     change(model)
     whole: Any = model
     whole.to(DEVICE)
     shapes = probe_layers(model, route)
     assert fuse(model, route, batch_invariant=batch_invariant) == len(shapes)
+    shapes = {layer: replace(shape, fp8=fp8) for layer, shape in shapes.items()}
     storage = allocate(shapes, num_blocks=60, block_size=4, device=DEVICE)
     attention: Any = StoredAttention(storage)
     if device_attention:

@@ -1,9 +1,9 @@
 """Triton's interpreter, set right where it is not what a GPU does, and quicker.
 
-It cuts float32 off to bfloat16 where the hardware rounds to the nearest, and multiplies the bits
-of bfloat16 tiles as integers. Before each call between functions of a kernel it replaces those of
-``triton.language`` by interpreted ones, although the kernel's start has done so: nine tenths of a
-test's time (Triton 3.6 and 3.7).
+It cuts float32 off to bfloat16 where the hardware rounds to the nearest, forgets what rounding to 8
+bits carries, and multiplies the bits of bfloat16 tiles as integers. Before each call between
+functions of a kernel it replaces those of ``triton.language`` by interpreted ones, although the
+kernel's start has done so: nine tenths of a test's time (Triton 3.6 and 3.7).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def _to_bfloat16(values: Any) -> Any:
 
 @contextmanager
 def rounding_as_a_gpu_does() -> Iterator[None]:
-    """Within it interpreted kernels have the bfloat16 and the infinities of a GPU."""
+    """Within it interpreted kernels have the bfloat16, the E4M3 and the infinities of a GPU."""
     builder: Any = interpreter.InterpreterBuilder
-    cast, dot = builder.cast_impl, builder.create_dot
+    cast, dot, convert = builder.cast_impl, builder.create_dot, interpreter._convert_float
 
     def exact_cast(self: Any, src: Any, to: Any) -> Any:
         kinds = (src.dtype.scalar, to.scalar)
@@ -41,6 +41,12 @@ def rounding_as_a_gpu_does() -> Iterator[None]:
         if kinds == (tl.float32, tl.bfloat16):
             return interpreter.TensorHandle(_to_bfloat16(src.data), tl.bfloat16)
         return cast(self, src, to)
+
+    def exact_convert(values: Any, of: Any, to: Any, rounding: Any) -> Any:
+        if (of, to) != (tl.float32, tl.float8e4nv):
+            return convert(values, of, to, rounding)
+        numbers = torch.from_numpy(np.array(values, dtype=np.float32)).to(torch.float8_e4m3fn)
+        return numbers.view(torch.uint8).numpy()
 
     def exact_dot(self: Any, a: Any, b: Any, *others: Any) -> Any:
         sides = [
@@ -55,6 +61,7 @@ def rounding_as_a_gpu_does() -> Iterator[None]:
         np.errstate(over="ignore"),  # exp(x) of a large x is infinity on a GPU, and no warning
         mock.patch.object(builder, "cast_impl", exact_cast),
         mock.patch.object(builder, "create_dot", exact_dot),
+        mock.patch.object(interpreter, "_convert_float", exact_convert),
     ):
         yield
 

@@ -148,6 +148,38 @@ def test_logprobs_are_of_the_allowed_tokens_before_temperature() -> None:
         assert token.logprob == pytest.approx(expected[token.token_id])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("size", [VOCAB, 5000])
+def test_sets_are_scored_by_the_plain_softmax_of_all_tokens(size: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(3)
+    logits = (torch.randn(6, size + 5, generator=generator) * 4).to(dtype)
+    logits[:, size:] = 50.0
+    logits[2, 7] = -torch.inf
+    sets = [np.arange(i, size, 3 + i, dtype=np.int32) for i in range(4)]
+    sets += [np.array(ids, dtype=np.int32) for ids in ([], [7], [*range(size)], [9, 3])]
+    penalised = replace(CASES["bias and a penalty on one token"], top_p=0.3)
+    mask = naive.pack({3, 9}, size)
+    draws = [
+        None,
+        Draw(penalised, 1, mask, history=(9, 9), scored=sets),
+        Draw(CASES["greedy"], 2, scored=sets),
+        Draw(CASES["greedy"], 3, mask, scored=sets[:2]),
+        Draw(CASES["greedy"], 4),
+        Draw(CASES["greedy"], 5, scored=sets[4:5]),
+    ]
+    exact = logits[:, :size].double().log_softmax(-1)
+    tokens = CpuSampler(size).sample(logits.clone(), draws).wait().tokens
+    for row, draw in enumerate(draws):
+        wanted = [] if draw is None else draw.scored
+        expected = [float(exact[row, ids.tolist()].logsumexp(0)) for ids in wanted]
+        assert [*tokens[row].scores] == pytest.approx(expected, abs=1e-6)
+    ids = [token.token_id for token in tokens]
+    assert ids[0] == ids[2] == ids[5] == -1
+    assert ids[1] in (3, 9)
+    assert ids[3] in (3, 9)
+    assert ids[4] == int(logits[4, :size].argmax())
+
+
 def test_no_more_alternatives_are_reported_than_tokens_allowed() -> None:
     row = Draw(SamplingParams(logprobs=5), key=0)
     token = sample_one(SAMPLER, random_logits(5), row, naive.pack({8}, VOCAB))

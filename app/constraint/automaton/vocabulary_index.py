@@ -66,6 +66,17 @@ class VocabularyIndex:
         self.strings = tuple(self._sort_string_tokens(*each) for each in self.characters)
         """For each of the ``SPELLINGS`` of a character: what tokens do in strings of it."""
         self.heads = SharedHeads()
+        self._endings: dict[int, Int32s] = {}
+
+    def ending_of_tokens(self, spelling: int) -> Int32s:
+        """Shape [V]: for tokens that cross a string's end, their string in ``endings``; else 0."""
+        known = self._endings.get(spelling)
+        if known is None:
+            strings = self.strings[spelling]
+            known = np.zeros(self.size, np.int32)
+            known[strings.token] = strings.ending
+            self._endings[spelling] = known
+        return known
 
     def new_mask(self) -> Mask:
         return np.zeros(self.words, np.uint32)

@@ -133,6 +133,8 @@ class Rows:
             return self._row_of_rule(expression)
         if kind == Kind.DISTINCT:
             return self.row(pool.expand_distinct(expression))
+        if kind == Kind.HOLE:
+            return self.row(operand[1])
         return []
 
     def _row_of_concatenation(self, expression: Expression) -> Row:

@@ -22,7 +22,8 @@ from transformers import (
 from transformers.utils.import_utils import is_timm_available
 
 from app.core.errors import UnsupportedModel
-from app.model.layers.model_call import text_alone
+from app.model.layers.architecture import check_config
+from app.model.layers.model_call import logits_of, text_alone
 
 _log = logging.getLogger(__name__)
 
@@ -73,14 +74,38 @@ def auto_class(config: PretrainedConfig) -> Any:
 
 
 @torch.inference_mode()
-def keep_language_part(model: PreTrainedModel) -> None:
-    """Take out of ``model`` what plain text does not pass through, and log what that was.
+def keep_language_part(model: PreTrainedModel) -> PreTrainedModel:
+    """What of ``model`` reads and writes text: itself, or a model within it that does so alone.
 
-    Two tokens are passed through it, and parts none of whose modules was called go. A model whose
-    configuration has no parts is left as it is.
+    Two tokens are passed through it, and parts none of whose modules was called are taken out and
+    named in the log. A model whose configuration has no parts is left as it is. Where the whole
+    wants an image or a sound with every text, the language model that it hands it to is all that is
+    kept. Raises ``UnsupportedModel`` where there is none.
     """
     if model.config.get_text_config() is model.config:
-        return
+        return model
+    try:
+        called = _called(model)
+    except UnsupportedModel:
+        within = _language_model_within(model)
+        if within is None:
+            raise
+        return within
+    left_out = _take_out(model, called)
+    try:
+        _try(model)
+    except UnsupportedModel:  # it reads something of what is gone
+        for parent, name, part in left_out:
+            setattr(parent, name, part)
+        return model
+    for _, name, part in left_out:
+        weights = sum(weight.numel() for weight in part.parameters())
+        _log.info("served as text: %s (%d weights) is left out", name, weights)
+    return model
+
+
+def _called(model: PreTrainedModel) -> set[nn.Module]:
+    """The modules that text passes through."""
     called: set[nn.Module] = set()
     hooks = [
         module.register_forward_pre_hook(lambda module, _: called.add(module))
@@ -91,22 +116,35 @@ def keep_language_part(model: PreTrainedModel) -> None:
     finally:
         for hook in hooks:
             hook.remove()
-    left_out = _take_out(model, called)
-    try:
-        _try(model)
-    except UnsupportedModel:  # it reads something of what is gone
-        for parent, name, part in left_out:
-            setattr(parent, name, part)
-        return
-    for _, name, part in left_out:
-        weights = sum(weight.numel() for weight in part.parameters())
-        _log.info("served as text: %s (%d weights) is left out", name, weights)
+    return called
+
+
+def _language_model_within(model: PreTrainedModel) -> PreTrainedModel | None:
+    """The part that is a causal language model of its own: with words, and no eye on another part.
+
+    Raises ``UnsupportedModel`` where it is of a kind that cannot be served.
+    """
+    for name, part in model.named_modules():
+        if part is model or not isinstance(part, PreTrainedModel) or not part.can_generate():
+            continue
+        if part.get_output_embeddings() is None or _looks_elsewhere(part):
+            continue
+        check_config(part.config)
+        _try(part)
+        others = model.num_parameters() - part.num_parameters()
+        _log.info("served as text: %s alone; %d weights are left out", name, others)
+        return part
+    return None
+
+
+def _looks_elsewhere(part: PreTrainedModel) -> bool:
+    return any("cross" in name for name, _ in part.named_modules())
 
 
 def _try(model: PreTrainedModel) -> None:
     with text_alone(model):
         ids = torch.arange(1, 3, device=model.device).unsqueeze(0)
-        model(input_ids=ids, use_cache=False)
+        logits_of(model, ids, None, ids[0, :1])
 
 
 def _take_out(parent: nn.Module, called: set[nn.Module]) -> list[tuple[nn.Module, str, nn.Module]]:

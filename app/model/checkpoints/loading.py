@@ -92,7 +92,7 @@ def load_model(
         raise UnsupportedModel(f"cannot load {config.model}: {error}") from error
     model.requires_grad_(False).eval()
     remove_batch_effects(model, config.max_model_len)
-    keep_language_part(model)
+    model = keep_language_part(model)
     if group is not None:
         share(model, group)
     if model.device != device:  # some quantised models refuse to be moved, even to where they are

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from app.core.constraint import Mask
@@ -15,10 +17,12 @@ from app.core.step import NOT_DRAWN, Draw, SampledToken, StepResult, TokenLogpro
 from app.model.cpu.kernels import sampling as kernels
 from app.model.cpu.kernels.compiled import as_numpy, spreading
 from app.model.cpu.kernels.sampling import Bits, Floats
+from app.model.cpu.kernels.scores import score_rows
 from app.model.inputs import Ints
 from app.model.sampling import (
     full_mask,
     is_changed,
+    is_drawn,
     is_filtered,
     offsets,
     repeated_tokens,
@@ -62,10 +66,40 @@ class CpuSampler:
         for mask in (frozen, None):
             draws = [Draw(each, key=0, mask=mask) for each in params]
             self.sample(torch.zeros(3, self._size, dtype=dtype), draws)
+        scored = Draw(SamplingParams(), key=0, scored=[np.zeros(1, dtype=np.int32)])
+        self.sample(torch.zeros(1, self._size, dtype=dtype), [scored])
 
     def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> StepResult:
         """See ``Sampler``."""
         assert len(logits) == len(draws), "one row of logits for each draw"
+        scored = {i: draw.scored for i, draw in enumerate(draws) if draw and draw.scored}
+        if scored:
+            # First of all: penalties change float32 logits in place.
+            scores = self._score(logits, scored)
+            drawn = [draw if draw and is_drawn(draw) else None for draw in draws]
+            tokens = [*self._draw(logits, drawn)]
+            for index, found in scores.items():
+                tokens[index] = replace(tokens[index], scores=found)
+            return StepResult(tokens)
+        return StepResult(self._draw(logits, draws))
+
+    def _score(
+        self, logits: Tensor, scored: Mapping[int, Sequence[NDArray[np.int32]]]
+    ) -> dict[int, tuple[float, ...]]:
+        """By row of ``scored``, the log-probabilities of its sets."""
+        flat = [each for sets in scored.values() for each in sets]
+        counts: Ints = np.cumsum([len(sets) for sets in scored.values()])
+        out = np.empty(len(flat))
+        with spreading(len(scored) > 1) as threads:
+            score_rows(
+                as_numpy(logits), self._size, np.array([*scored]), counts,
+                np.concatenate(flat, dtype=np.int64), np.cumsum([len(each) for each in flat]),
+                threads > 1, out,
+            )  # fmt: skip
+        parts = np.split(out, counts[:-1])
+        return {row: tuple(part.tolist()) for row, part in zip(scored, parts, strict=True)}
+
+    def _draw(self, logits: Tensor, draws: Sequence[Draw | None]) -> list[SampledToken]:
         tokens = [NOT_DRAWN] * len(draws)
         plain = {i: draw for i, draw in enumerate(draws) if draw and _is_plain(draw.params)}
         if plain:
@@ -78,7 +112,7 @@ class CpuSampler:
             if draw is not None and index not in plain:
                 values: Floats = logits[index].float().numpy()
                 tokens[index] = self._draw_one(values, draw, self._mask(draw))
-        return StepResult(tokens)
+        return tokens
 
     def _mask(self, draw: Draw) -> Mask:
         return self._everything if draw.mask is None else draw.mask

@@ -13,6 +13,7 @@ from math import gcd
 from typing import Any
 
 import torch
+import triton.language as tl
 from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
@@ -173,6 +174,7 @@ class TritonAttention:
             tables=sum(len(table) for span in step.spans for table in span.blocks),
             adapters=self.has_adapters,
             states=self.state_sizes(len(step.spans), len(step.state_arrays.save_rows)),
+            trees=step.ancestors is not None,
         )
         device_step = self._buffers.device_step(layout, [work.waves for work in works])
         self._buffers.load(layout, step, works, self.spare_slots)
@@ -215,19 +217,24 @@ class TritonAttention:
         Padding rows come out as zeros.
         """
         step, launches = self.step, self._layers[layer]
-        keys, values = self.storage.keys[layer], self.storage.values[layer]
+        keys, values, *scales = self.kept(layer)
         query = _aligned(query)
         heads, tokens, _ = query.shape
         out = query.new_empty(tokens, heads, launches.value_dim)
         sinks = query if options.sinks is None else options.sinks
-        slopes = query if options.slopes is None else options.slopes
+        near = None if options.near is None else _aligned(options.near.contiguous())
+        slopes = near if options.slopes is None else options.slopes
+        slopes = query if slopes is None else slopes
         flags = {
             "WINDOWED": options.window is not None,
             "CHUNKED": options.chunked,
             "SLOPES": options.slopes is not None,
+            "EXTENT": 0 if near is None else near.shape[2],
             "CAPPED": options.softcap is not None,
             "SINKS": options.sinks is not None,
+            "TREES": step.ancestors is not None,
         }
+        ancestors = step.positions if step.ancestors is None else step.ancestors
         partial = (self._partial_out, self._partial_max, self._partial_sum)
         for wave in step.waves[launches.kind]:
             for items, number, constants, programs in (
@@ -239,7 +246,8 @@ class TritonAttention:
                 _launch(
                     paged_attention, (min(len(items), programs), launches.readers),
                     query, keys, values, out, *partial,
-                    items, wave.counts, step.tables, sinks, slopes,
+                    items, wave.counts, step.tables, sinks, slopes, *scales,
+                    step.positions, ancestors,
                     options.scale, options.softcap or 0.0, options.window or 0,
                     _stride(query, 0), _stride(query, 1),
                     LIST=number, **constants, **flags,
@@ -257,10 +265,17 @@ class TritonAttention:
         key, value = _aligned(key), _aligned(value)
         _launch(
             store_keys_and_values, (key.shape[1], key.shape[0]),
-            key, value, self.storage.keys[layer], self.storage.values[layer], self.slots(layer),
+            key, value, *self.kept(layer), self.slots(layer),
             _stride(key, 0), _stride(key, 1), _stride(value, 0), _stride(value, 1),
             **self._layers[layer].store,
         )  # fmt: skip
+
+    def kept(self, layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """A layer's keys, values and their scales; where there are none, kernels look at none."""
+        storage = self.storage
+        keys, values = storage.keys[layer], storage.values[layer]
+        scales, value_scales = storage.key_scales, storage.value_scales
+        return keys, values, scales.get(layer, keys), value_scales.get(layer, values)
 
     def _floats(self, count: int) -> Tensor:
         return torch.empty(count, dtype=torch.float32, device=self._device)
@@ -274,6 +289,7 @@ def heads_of(shape: LayerShape) -> Heads:
         value_pad=value_pad,
         item_bytes=shape.dtype.itemsize,
         latent=shape.latent,
+        near=shape.near,
     )
 
 
@@ -297,6 +313,7 @@ def _launches(
         "VALUE_DIM": shape.value_dim,
         "VALUE_PAD": heads.value_pad,
         "LATENT": shape.latent,
+        "SCALED": shape.fp8,
     }
 
     def tile(tile: TileShape) -> Constants:
@@ -310,6 +327,8 @@ def _launches(
             "TILE_KEYS": tile.keys,
             # Tensor cores round float32 to 10 bits unless told not to.
             "PRECISION": "ieee" if shape.dtype == torch.float32 else "tf32",
+            # A weight times a scale may be too small for float16.
+            "WEIGHED": tl.float32 if shape.dtype == torch.float32 else tl.bfloat16,
             "num_warps": tile.warps,
             "num_stages": tile.stages,
         }

@@ -193,6 +193,8 @@ class CudaSteps:
         does not fit into the GPU, or a replay is not what it should be.
         """
         logits = self._warm_up()
+        if self._states is None:
+            self._warm_up(trees=True)
         if not self._buckets:
             return
         self._logits = logits.new_empty(max(b.rows for b in self._buckets), logits.shape[1])
@@ -231,7 +233,12 @@ class CudaSteps:
         return self._logits[: len(step.logits_rows)]
 
     def find_bucket(self, step: StepArrays) -> tuple[Bucket, list[Work]] | None:
-        """The bucket whose graph a step is replayed from, and its lists; None: it fits in none."""
+        """The bucket whose graph a step is replayed from, and its lists; None: it fits in none.
+
+        Graphs know nothing of trees.
+        """
+        if step.ancestors is not None:
+            return None
         bucket = choose_bucket(self._buckets, len(step.token_ids), len(step.logits_rows))
         if bucket is None:
             return None
@@ -286,7 +293,7 @@ class CudaSteps:
         slots = (_NO_INTS,) * len(self._storage.groups)
         return StepArrays(_NO_INTS, _NO_INTS, slots, _NO_INTS, spans=(), drawn_rows=_NO_INTS)
 
-    def _warm_up(self) -> Tensor:
+    def _warm_up(self, *, trees: bool = False) -> Tensor:
         """Every launch of a forward pass, with work or without, so that its kernels are there.
 
         Returns one row of logits.
@@ -299,6 +306,7 @@ class CudaSteps:
             tables=1,
             adapters=self.attention.has_adapters,
             states=self.attention.state_sizes(_WARM_TOKENS, 1),
+            trees=trees,
         )
         nothing = self._nothing()
         buffers = StepBuffers(self._device, layout.end)
@@ -379,8 +387,8 @@ class CudaSteps:
         """Take from the cache what this step has written there before."""
         for layer, group in self._storage.group_of.items():
             slots = torch.from_numpy(step.slots[group]).to(self._device)
-            for tensors in (self._storage.keys, self._storage.values):
-                tensors[layer].index_fill_(0, slots, 0)
+            for kept in self._storage.of_layer(layer):
+                kept.view(torch.uint8).index_fill_(0, slots, 0)
         for states, slots in self._states_saved(step):
             states.index_fill_(0, slots, 0)
 

@@ -160,7 +160,6 @@ class FusedLayer(nn.Module):
         """[1, T, H] -> [1, T, H]."""
         attention: Any = self._route.target
         assert attention is not None, "no step has begun"
-        storage = attention.storage
         cos, sin = position_embeddings
         normed = self._between.take(hidden_states, self.first_norm)
         query = rotate_and_store(
@@ -168,8 +167,7 @@ class FusedLayer(nn.Module):
             cos[0],
             sin[0],
             attention.slots(self._number),
-            storage.keys[self._number],
-            storage.values[self._number],
+            attention.kept(self._number),
             self._head_norms,
         )
         attended = attention.attend_stored(self._number, query.transpose(0, 1), self._options)

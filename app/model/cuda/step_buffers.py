@@ -3,8 +3,8 @@
 A layout cuts the buffer into parts; each begins at a multiple of 16 bytes, as kernels are compiled
 for pointers that do::
 
-    ids   | positions | slots by group | logits rows | drawn rows | adapters
-    N int64 N int64     N int64 each     R int64       N int32      N int32
+    ids   | positions | slots by group | logits rows | drawn rows | adapters | ancestors
+    N int64 N int64     N int64 each     R int64       N int32      N int32    N int64
 
     | states | lists by kind | tables
       int32    int32           int32
@@ -87,11 +87,12 @@ class Layout:
         *,
         adapters: bool = False,
         states: StateSizes | None = None,
+        trees: bool = False,
     ) -> None:
         """``groups`` of the cache; ``tables``: blocks of all spans and groups together.
 
         Whose the tokens are has a part only where there may be ``adapters``, places of states only
-        where there are recurrent layers.
+        where there are recurrent layers, and ancestors where there are ``trees``.
         """
         self.tokens = tokens
         self.rows = rows
@@ -103,6 +104,7 @@ class Layout:
         self.logits_rows = self._part(2 * rows)
         self.drawn_rows = self._part(tokens)
         self.adapters = self._part(tokens if adapters else 0)
+        self.ancestors = self._part(2 * tokens) if trees else None
         self.states = None
         if states is not None:
             self.states = (
@@ -179,6 +181,8 @@ class DeviceStep:
     """Shape [N]: the row of the step before that drew a token; -1 where the host knows it."""
     adapters: Tensor
     """Shape [N]: the slot of each token's adapter, 0 for none; [0] where there never are any."""
+    ancestors: Tensor | None
+    """Shape [N], as in ``StepArrays``; None: there is no tree."""
     waves: Sequence[Sequence[DeviceWave]]
     """By kind of layer."""
     tables: Tensor
@@ -230,6 +234,7 @@ class StepBuffers:
             logits_rows=longs(layout.logits_rows),
             drawn_rows=ints[layout.drawn_rows],
             adapters=ints[layout.adapters],
+            ancestors=None if layout.ancestors is None else longs(layout.ancestors),
             waves=[device_waves(*each) for each in zip(layout.kinds, waves, strict=True)],
             tables=ints[layout.tables],
             states=None
@@ -262,6 +267,9 @@ class StepBuffers:
         _fill(ints[layout.drawn_rows], step.drawn_rows, -1)
         if layout.adapters.stop > layout.adapters.start:
             _fill(ints[layout.adapters], _NONE if step.adapters is None else step.adapters, 0)
+        if layout.ancestors is not None:
+            ancestors = _NONE if step.ancestors is None else step.ancestors
+            _fill(ints[layout.ancestors].view(np.int64), ancestors, 0)
         if layout.states is not None:
             padding = layout.tokens - len(step.token_ids)
             places = _places_of_states(step.state_arrays, padding)

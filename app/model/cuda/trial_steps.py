@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from app.core.step import LogitsRow, Span, StepPlan
 from app.model.inputs import StepArrays, lay_out
@@ -24,8 +26,22 @@ _MOST_SAVES = 3
 """Of recurrent states, in one span."""
 _FIRST_CHUNKS = 0.2
 """Share of spans that have nothing before them."""
+_E4M3_NAN = 127
+"""Bytes below it are numbers."""
+_SCALES_DIMS = 2
+"""Slots and heads; all else has numbers for each."""
 _IDS = 64
 """Token ids that every vocabulary has."""
+
+
+def fill_with_noise(part: Tensor) -> None:
+    """Of keys, values or states, or of the scales of keys and values in 8 bits."""
+    if part.dtype == torch.float8_e4m3fn:
+        part.view(torch.uint8).random_(_E4M3_NAN)
+    elif part.ndim == _SCALES_DIMS:
+        part.uniform_(0.002, 0.01)
+    else:
+        part.normal_()
 
 
 class TrialSteps:
@@ -46,19 +62,19 @@ class TrialSteps:
         """Keys, values and states that tell one place from another; zeros again at the end."""
         group_of = self._storage.group_of
         parts = [
-            tensor[: self._blocks[group_of[layer]] * self._storage.block_size]
-            for tensors in (self._storage.keys, self._storage.values)
-            for layer, tensor in tensors.items()
+            kept[: self._blocks[group] * self._storage.block_size]
+            for layer, group in group_of.items()
+            for kept in self._storage.of_layer(layer)
         ]
         if self._states is not None:
             slots = slice(1, self._states.slots.count)
             parts += [each[slots] for each in (*self._states.conv.values(),
                                                *self._states.scan.values())]  # fmt: skip
         for part in parts:
-            part.normal_()
+            fill_with_noise(part)
         yield
         for part in parts:
-            part.zero_()
+            part.view(torch.uint8).zero_()
 
     def step_that(
         self, fits: Callable[[StepArrays], T | None], tokens: int, rows: int

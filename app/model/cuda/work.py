@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.model.cuda.kernels.attention import COUNTS, ITEM, MERGE
-from app.model.inputs import Ints, StepArrays
+from app.model.inputs import Ints, SpanLayout, StepArrays
 
 Int32s = NDArray[np.int32]
 
@@ -34,6 +34,9 @@ _INVARIANT_CHUNK = 1024
 _ROWS_ENOUGH = 1024
 """A long span of so many tokens keeps a device busy with one chunk of keys for each tile."""
 _ONE_CHUNK = 1 << 30
+
+_TREE = 7
+"""Place in an item."""
 
 _NO_ITEMS = np.zeros((0, ITEM), dtype=np.int32)
 _NO_MERGES = np.zeros((0, MERGE), dtype=np.int32)
@@ -88,6 +91,8 @@ class SpanNumbers:
     start: Ints
     tables: Sequence[Ints]
     """By cache group: where in the step's tables a span's blocks begin."""
+    trees: Ints | None = None
+    """Each tree's first row, -1 for other spans; None: there is no tree."""
 
     @staticmethod
     def of(step: StepArrays) -> SpanNumbers:
@@ -103,7 +108,14 @@ class SpanNumbers:
             length=np.array([span.length for span in spans], dtype=np.int64),
             start=np.array([span.start for span in spans], dtype=np.int64),
             tables=tables,
+            trees=None
+            if step.ancestors is None
+            else np.array([_tree_row(step, span) for span in spans], dtype=np.int64),
         )
+
+
+def _tree_row(step: StepArrays, span: SpanLayout) -> int:
+    return -1 if step.ancestors_of(span) is None else span.row
 
 
 def most_chunks(kind: Kind, max_model_len: int) -> int:
@@ -157,6 +169,8 @@ class _Tiles:
     first: Ints
     """Number of the first chunk."""
     chunks: Ints
+    trees: Ints | None = None
+    """See ``SpanNumbers``."""
 
     @property
     def needs(self) -> Ints:
@@ -182,7 +196,10 @@ def _tiles(kind: Kind, spans: SpanNumbers, chosen: Ints, *, is_short: bool) -> _
     tokens = np.minimum(size, length[owner] - first)
     position = start[owner] + first
     end = position + tokens
-    begin = np.maximum(0, position - reach + 1)
+    trees = None if spans.trees is None else spans.trees[chosen][owner]
+    # A token of a tree may be as near as the first one.
+    lowest = position if trees is None else np.where(trees < 0, position, start[owner])
+    begin = np.maximum(0, lowest - reach + 1)
     chunk = chunk[owner]
     first_chunk = begin // chunk
     return _Tiles(
@@ -195,6 +212,7 @@ def _tiles(kind: Kind, spans: SpanNumbers, chosen: Ints, *, is_short: bool) -> _
         end=end,
         first=first_chunk,
         chunks=(end - 1) // chunk + 1 - first_chunk,
+        trees=trees,
     )
 
 
@@ -242,6 +260,7 @@ def _items(tiles: _Tiles, before: Ints) -> Int32s:
     )
     for i, column in enumerate(columns):
         items[:, i] = column
+    items[:, _TREE] = -1 if tiles.trees is None else tiles.trees[owner]
     return items
 
 
@@ -273,7 +292,7 @@ def _with_padding(kind: Kind, padding: range, short: Int32s, long: Int32s) -> tu
     items = np.zeros((len(rows), ITEM), dtype=np.int32)
     items[:, 0] = rows
     items[:, 1] = np.minimum(size, padding.stop - rows)
-    items[:, 6] = -1
+    items[:, 6] = items[:, _TREE] = -1
     if kind.short_tokens:
         return np.concatenate([short, items]), long
     return short, np.concatenate([long, items])

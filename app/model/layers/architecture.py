@@ -9,11 +9,12 @@ weight is read; what only shows in a forward pass is found by ``attention.probe_
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection, Mapping
 from typing import Any, TypeGuard
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -29,16 +30,23 @@ SUPPORTED_LAYER_TYPES = _BY_TOKEN | {
     "linear_attention",  # Mamba's, too
     "conv",
     "hybrid",  # attention and a mixer
+    "hybrid_sliding",
 }
 
 _NOT_CAUSAL = {
     "diffusion_gemma": "writes blocks of text by diffusion",
     "gemma4_assistant": "drafts for another model, whose keys and values it reads",
     "gemma4_unified_assistant": "drafts for another model, whose keys and values it reads",
+    "kyutai_speech_to_text": "hears a sound with every token that it writes",
     "paligemma": "reads its prompt in both directions",
+    "voxtral_realtime": "hears a sound with every token that it writes",
     "xlnet": "reads its text in an order of its own",
 }
 """Kinds whose forward pass alone would look as if it were causal."""
+
+_PICKED = ("keep_window_size",)
+_PICKED_OF_INDEXED = ("index_topk", "indexer_budget")
+"""By what names a configuration has the number of keys that a sparse layer reads."""
 
 _POSITION_LIMITS = (
     "max_position_embeddings",
@@ -61,6 +69,8 @@ def check_config(config: PretrainedConfig) -> None:
     text = config.get_text_config()
     if getattr(text, "use_bidirectional_attention", None) in (True, "all"):
         raise UnsupportedModel(f"{text.model_type} reads its text in both directions")
+    if getattr(text, "prefix_lm", False):
+        raise UnsupportedModel(f"{text.model_type} reads its prompt in both directions")
     layer_types = getattr(text, "layer_types", None) or ()
     unknown = sorted(set(layer_types) - SUPPORTED_LAYER_TYPES)
     if unknown:
@@ -78,13 +88,24 @@ def check_layers(model: PreTrainedModel, routed: Collection[int]) -> None:
     text = model.config.get_text_config()
     types = getattr(text, "layer_types", None) or ()
     by_token = {layer for layer, kind in enumerate(types) if kind in _BY_TOKEN}
-    missing = [n for n in range(layer_count(model.config)) if n not in by_token | {*routed}]
+    # Layers that run several times in a pass (HRM) are counted as often, but there once.
+    there = {number for each in model.modules() if (number := _number(each)) is not None}
+    missing = [
+        layer
+        for layer in range(layer_count(model.config))
+        if layer not in by_token | {*routed} and (layer in there or not there)
+    ]
     if missing:
         raise UnsupportedModel(
             f"{len(missing)} of {layer_count(model.config)} layers of {type(model).__name__} "
             f"(layer {missing[0]}{_class_of_layer(model, missing[0])}) do not run through "
             "transformers' attention interface, nor are they recurrent in a known way; all must"
         )
+
+
+def _number(module: nn.Module) -> int | None:
+    number = getattr(module, "layer_idx", None)
+    return number if isinstance(number, int) else None
 
 
 def _class_of_layer(model: PreTrainedModel, layer: int) -> str:
@@ -109,8 +130,9 @@ def picked_keys(config: PretrainedConfig) -> int | None:
     blocks = getattr(text, "index_topk_blocks", None)
     if blocks:
         return int(blocks * text.index_block_size)
-    types = getattr(text, "layer_types", None) or ()
-    return getattr(text, "index_topk", None) if "indexed_attention" in types else None
+    indexed = "indexed_attention" in (getattr(text, "layer_types", None) or ())
+    named = (*_PICKED, *(_PICKED_OF_INDEXED if indexed else ()))
+    return next((found for name in named if (found := getattr(text, name, None))), None)
 
 
 def position_limit(config: PretrainedConfig) -> int | None:
@@ -141,11 +163,14 @@ def remove_batch_effects(model: PreTrainedModel, max_model_len: int | None) -> N
     (``longrope``, ``dynamic``) are frozen to one choice for the process: the long factors where
     sequences may pass the original context, the short ones otherwise. A warning about padding
     (GPT-2's) reads the token ids back from the device at every step; there is none to warn of.
+    A length that is counted from tokens which are no padding (XLM's) is that of the whole row.
     Raises ``UnsupportedModel`` for such embeddings kept by layer type.
     """
     for module in model.modules():
         if isinstance(module, PreTrainedModel):
             vars(module)["warn_if_padding_and_no_attention_mask"] = _warn_of_nothing
+            if "lengths" in inspect.signature(type(module).forward).parameters:
+                module.register_forward_pre_hook(_count_all, with_kwargs=True)
         rope_type = getattr(module, "rope_type", None)
         if isinstance(rope_type, dict):
             if any(_follows_batch(kind) for kind in rope_type.values()):
@@ -158,6 +183,11 @@ def remove_batch_effects(model: PreTrainedModel, max_model_len: int | None) -> N
 
 def _warn_of_nothing(*_: Any) -> None:
     pass
+
+
+def _count_all(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    ids: Tensor = kwargs["input_ids"] if "input_ids" in kwargs else args[0]
+    return args, kwargs | {"lengths": ids.new_full(ids.shape[:1], ids.shape[1])}
 
 
 def _follows_batch(rope_type: Any) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -50,6 +50,9 @@ class AttentionOptions:
     slopes: Tensor | None = None
     """Shape [Hq], float32: how much a key's score falls with each position that it is back (ALiBi;
     Press et al., 2022); None: it does not."""
+    near: Tensor | None = None
+    """Shape [T, Hq, E], float32: what is added to a token's score of a key that is 0 to E - 1
+    positions back; farther ones get nothing. None: none does. Not beside slopes or latents."""
 
 
 class LayerAttention(Protocol):
@@ -70,6 +73,9 @@ class AttentionRoute:
         self._target: LayerAttention | None = None
         self._seen: set[int] = set()
         self._further_calls = 0
+        self._probing = False
+        self.near = False
+        """Whether what layers add to scores is given by distance; see ``nearness``."""
         self.options: dict[int, AttentionOptions] = {}
         """By layer, what its last forward pass asked for."""
         self.latents: dict[int, LatentLayer] = {}
@@ -97,6 +103,15 @@ class AttentionRoute:
         self._seen.clear()
         self._further_calls = 0
 
+    @contextlib.contextmanager
+    def probing(self, probe: LayerAttention) -> Iterator[None]:
+        """While this lasts ``probe`` is the target, and what layers ask for is looked at."""
+        self.target, self._probing = probe, True
+        try:
+            yield
+        finally:
+            self.target, self._probing = None, False
+
     def _attend(
         self,
         module: Any,
@@ -109,20 +124,35 @@ class AttentionRoute:
         softcap: float | None = None,
         s_aux: Tensor | None = None,
         position_bias: Tensor | None = None,
+        sinks: Tensor | None = None,
         **_: Any,
     ) -> Tensor:
-        masked = attention_mask is not None and attention_mask.numel() > 0
-        if masked or position_bias is not None:
+        layer = -1 if module.layer_idx is None else module.layer_idx
+        scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+        query, key, value = query[0], key[0], value[0]
+        near = None
+        if position_bias is not None and self.near:
+            near, position_bias = position_bias[0].transpose(0, 1).float().contiguous(), None
+        if sinks is not None:
+            query, key = _with_sinks(query, key, sinks[0, :, :, 0], scale)
+            s_aux = query.new_zeros(len(query))
+        if attention_mask is not None and _is_by_key(attention_mask, query.shape[1]):
+            query, key = _with_bias(query, key, attention_mask[0, :, 0], scale)
+        elif attention_mask is not None and self._probing and not _is_causal(attention_mask):
+            # Asked of the two tokens of a probe alone: it reads the mask.
+            position_bias = attention_mask
+        if position_bias is not None:
             raise UnsupportedModel(f"{type(module).__name__} builds an attention mask of its own")
-        chunk = self.chunks.get(module.layer_idx)
+        chunk = self.chunks.get(layer)
         options = AttentionOptions(
-            scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
+            scale=scale,
             window=chunk or sliding_window or None,
             softcap=softcap or None,
             sinks=s_aux,
             chunked=chunk is not None,
+            near=near,
         )
-        return self.attend(module.layer_idx, query[0], key[0], value[0], options)
+        return self.attend(layer, query, key, value, options)
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
@@ -135,7 +165,7 @@ class AttentionRoute:
             options = replace(options, latent=latent.heads)
             key = latent.take_entries(key)
             value = key[..., : latent.heads.rank]
-        self.options[layer] = options
+        self.options[layer] = replace(options, near=None)  # that of a step, which is large
         return self.target.attend(layer, query, key, value, options).unsqueeze(0)
 
     def _place(self, layer: int) -> int:
@@ -150,6 +180,39 @@ class AttentionRoute:
             return layer
         self._further_calls += 1
         return -self._further_calls
+
+
+def _is_causal(mask: Tensor) -> bool:
+    """Whether a mask [..., T, T] hides what comes later, and nothing else.
+
+    Some models (Kosmos-2) make their own. An empty one is such a mask: see ``sparse``.
+    """
+    seen = mask if mask.dtype == torch.bool else mask == 0
+    shape = seen.shape[-2:]
+    return bool((seen == torch.ones(shape, dtype=torch.bool, device=mask.device).tril()).all())
+
+
+def _is_by_key(mask: Tensor, tokens: int) -> bool:
+    """Whether a mask [1, H, 1, T] has one number for each key, whoever asks."""
+    return mask.is_floating_point() and mask.shape[-2:] == (1, tokens) and mask.shape[1] > 1
+
+
+def _with_bias(query: Tensor, key: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """``bias`` [Hq, T] is added to scores of keys: as a dimension that queries and keys have more.
+
+    It is the same for all query heads of a key head.
+    """
+    group = query.shape[0] // key.shape[0]
+    shares = (bias[::group, :, None] / scale).to(key)
+    asked = query.new_ones((*query.shape[:2], 1))
+    return torch.cat([query, asked], -1), torch.cat([key, shares], -1)
+
+
+def _with_sinks(query: Tensor, key: Tensor, sinks: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """``sinks`` [Hq, T] that each token has of its own: all its scores are less by its sink, so
+    that a sink of 0 has its share."""
+    shares = (sinks[..., None] / -scale).to(query)
+    return torch.cat([query, shares], -1), torch.cat([key, key.new_ones((*key.shape[:2], 1))], -1)
 
 
 class _ShapeProbe:
@@ -168,6 +231,7 @@ class _ShapeProbe:
             group=query.shape[0] // key.shape[0],
             dtype=key.dtype,
             window=options.window,
+            near=options.near is not None,
         )
         return query.new_zeros(query.shape[1], query.shape[0], value.shape[2])
 
@@ -193,11 +257,7 @@ def probe_layers(
 def run_two_tokens(model: PreTrainedModel, route: AttentionRoute, probe: LayerAttention) -> None:
     """A forward pass whose attention is ``probe``. Leaves the model set to the route."""
     model.set_attn_implementation(route.name)
-    route.target = probe
-    try:
-        positions = torch.arange(2, device=model.device).unsqueeze(0)
-        ids = positions + 1  # 0 may be padding, which is embedded as zeros
-        with text_alone(model):
-            logits_of(model, ids, positions, torch.tensor([1], device=model.device))
-    finally:
-        route.target = None
+    positions = torch.arange(2, device=model.device).unsqueeze(0)
+    ids = positions + 1  # 0 may be padding, which is embedded as zeros
+    with route.probing(probe), text_alone(model):
+        logits_of(model, ids, positions, torch.tensor([1], device=model.device))

@@ -56,10 +56,15 @@ def text_alone(model: PreTrainedModel) -> Iterator[None]:
         ) from error
 
 
+def hand_positions(model: PreTrainedModel) -> None:
+    """Have ``position_ids`` handed to ``model``: its hooks take them where its forward does not."""
+    vars(model)["hears_positions"] = True
+
+
 def takes_positions(model: PreTrainedModel) -> bool:
     """Whether the model, or a part of it that it hands unknown arguments to, takes positions."""
     kind = type(model)
-    if _takes(kind, "position_ids"):
+    if _takes(kind, "position_ids") or "hears_positions" in vars(model):
         return True
     parts = [part for part in model.children() if isinstance(part, PreTrainedModel)]
     return _takes_others(kind) and any(map(takes_positions, parts))

@@ -8,6 +8,7 @@ they fall with distance (ALiBi; Press et al., 2022), is asked of the models' own
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,10 +26,22 @@ Projected = tuple[Tensor, Tensor, Tensor]
 
 def route_own_attention(model: PreTrainedModel, route: AttentionRoute) -> None:
     """Have the attentions that are known here go by ``route``, numbered as the layers are."""
+    _prefer_full_attention(model)
     for kind, replace in _KINDS.items():
         modules = [each for each in model.modules() if type(each).__name__ == kind]
         for layer, module in enumerate(modules):
             replace(module, layer, route)
+    for module in model.modules():
+        if type(module).__name__ not in _KINDS and (names := _projections(module)):
+            _replace_projected(module, names, route)
+
+
+def _prefer_full_attention(model: PreTrainedModel) -> None:
+    """BigBird's layers become whole ones, and stay so, with the first text that is short."""
+    for part in model.modules():
+        set_type: Any = getattr(part, "set_attention_type", None)
+        if isinstance(part, PreTrainedModel) and set_type is not None:
+            set_type("original_full")
 
 
 def _replace_forward(
@@ -64,6 +77,62 @@ def _replace_attn(module: Any, layer: int, route: AttentionRoute) -> None:
         query, key = query.to(value.dtype), key.to(value.dtype)
         attended = route.attend(layer, query[0], key[0], value[0], options)
         return attended.transpose(1, 2), None
+
+    module._attn = attn
+
+
+def _projections(module: Any) -> tuple[str, ...]:
+    """Names of query's, key's, value's and the output's projection in an attention that asks for no
+    interface; none where it is something else."""
+    plain = inspect.unwrap(type(module).forward)
+    code = getattr(plain, "__code__", None)
+    if code is None or "softmax" not in code.co_names or "get_interface" in code.co_names:
+        return ()
+    found = [names for names in _PROJECTED if all(hasattr(module, name) for name in names[:3])]
+    return found[0] if found else ()
+
+
+def _replace_projected(module: Any, names: tuple[str, ...], route: AttentionRoute) -> None:
+    """For attentions of three projections, maybe rotated, and a last one, as BERT and BART have it.
+
+    Another stream's keys (``encoder_hidden_states``) are none of a text's.
+    """
+    own, parts = module.forward, [getattr(module, name) for name in names]
+    layer = next(getattr(module, name) for name in _LAYERS if hasattr(module, name))
+    heads = next(getattr(module, name) for name in _HEADS if hasattr(module, name))
+    scale = (parts[0].out_features // heads) ** -0.5
+    options = AttentionOptions(scale, None, None, None)
+    signature = inspect.signature(own)
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        if route.target is None:
+            return own(*args, **kwargs)
+        given = signature.bind(*args, **kwargs).arguments
+        hidden: Tensor = next(iter(given.values()))
+        query, key, value = [
+            part(hidden).unflatten(-1, (heads, -1)).transpose(1, 2) for part in parts[:3]
+        ]
+        table = given.get("sinusoidal_pos")
+        if table is not None:
+            rotate = module.apply_rotary_position_embeddings
+            query, key, *turned = rotate(table, query, key, *[value] * module.rotary_value)
+            value = turned[0] if turned else value
+        attended = route.attend(layer, query[0], key[0], value[0], options).flatten(2)
+        return (parts[3](attended) if len(parts) > 3 else attended), None
+
+    module.forward = forward
+
+
+def _replace_openai(module: Any, layer: int, route: AttentionRoute) -> None:
+    """Its ``_attn`` takes keys [1, H, D, T]."""
+    own, size = module._attn, module.split_size // module.n_head
+    options = AttentionOptions(size**-0.5 if module.scale else 1.0, None, None, None)
+
+    def attn(query: Tensor, key: Tensor, value: Tensor, *args: Any) -> Any:
+        if route.target is None:
+            return own(query, key, value, *args)
+        attended = route.attend(layer, query[0], key[0].transpose(1, 2), value[0], options)
+        return [attended.transpose(1, 2)]
 
     module._attn = attn
 
@@ -140,7 +209,16 @@ def _window_of(module: Any) -> int | None:
     return seen if seen < mask.shape[-1] else None
 
 
+_PROJECTED = (
+    ("query", "key", "value"),
+    ("q_proj", "k_proj", "v_proj", "out_proj"),
+    ("q_lin", "k_lin", "v_lin", "out_lin"),
+)
+_LAYERS = ("layer_idx", "layer_id")
+_HEADS = ("num_attention_heads", "num_heads", "n_heads")
+
 _KINDS: Mapping[str, Callable[[Any, int, AttentionRoute], None]] = {
+    "Attention": _replace_openai,
     "BloomAttention": _replace_forward(_bloom, _bloom_options, "dense"),
     "CodeGenAttention": _replace_attn,
     "FalconAttention": _replace_forward(_falcon, _falcon_options, "dense"),

@@ -17,13 +17,13 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
 from app.model.inputs import StepArrays
+from app.model.layers.state_probe import StateProbe
 from app.model.state_storage import StateShape
 
 
@@ -85,20 +85,34 @@ class StepScan(LayerScan, Protocol):
 
 
 class RecurrentRoute:
-    """The way from a model's recurrent layers to a ``LayerScan``; one for each model."""
+    """The way from a model's recurrent layers to a ``LayerScan``; one for each model.
+
+    It is a ``LayerScan`` itself. A layer's first convolution and its first scan have the layer's
+    place among the states; further ones, and those of layer -1, have places of their own.
+    """
 
     def __init__(self, model: PreTrainedModel) -> None:
-        """Gives every mixer of ``model`` its own forward. Raises ``UnsupportedModel`` where a layer
-        has two."""
-        self.target: LayerScan | None = None
-        self.mixers: dict[int, str] = {}
-        """By layer, the class of its mixer."""
+        """Gives every mixer of ``model`` its own forward."""
+        self._target: LayerScan | None = None
+        self._seen: set[tuple[str, int]] = set()
+        self._further = 0
         self.shapes: dict[int, StateShape] = {}
-        """By layer, once ``probing`` has seen a forward pass."""
+        """By place, once ``probing`` has seen a forward pass."""
         for module in model.modules():
             plain = inspect.unwrap(type(module).forward)
             if _CONVOLUTION in _names(plain):
                 self._install(module, plain)
+
+    @property
+    def target(self) -> LayerScan | None:
+        return self._target
+
+    @target.setter
+    def target(self, target: LayerScan | None) -> None:
+        """Set for each forward pass anew."""
+        self._target = target
+        self._seen.clear()
+        self._further = 0
 
     @contextlib.contextmanager
     def probing(self) -> Iterator[None]:
@@ -111,14 +125,58 @@ class RecurrentRoute:
             self.target = None
         self.shapes = probe.shapes
 
+    def convolve(
+        self, layer: int, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None
+    ) -> Tensor:
+        scan, place = self._next("convolution", layer)
+        return scan.convolve(place, x, weight, bias, activation)
+
+    def delta_rule(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        decay: Tensor,
+        rate: Tensor,
+        *,
+        normalize: bool,
+    ) -> Tensor:
+        scan, place = self._next("scan", layer)
+        return scan.delta_rule(place, query, key, value, decay, rate, normalize=normalize)
+
+    def mamba2(
+        self,
+        layer: int,
+        x: Tensor,
+        dt: Tensor,
+        decay: Tensor,
+        write: Tensor,
+        read: Tensor,
+        skip: Tensor | None,
+    ) -> Tensor:
+        scan, place = self._next("scan", layer)
+        return scan.mamba2(place, x, dt, decay, write, read, skip)
+
+    def mamba1(
+        self, layer: int, x: Tensor, dt: Tensor, decay: Tensor, write: Tensor, read: Tensor
+    ) -> Tensor:
+        scan, place = self._next("scan", layer)
+        return scan.mamba1(place, x, dt, decay, write, read)
+
+    def _next(self, kind: str, layer: int) -> tuple[LayerScan, int]:
+        """The target, and where this call's state is kept."""
+        assert self._target is not None, "no step has begun"
+        if layer >= 0 and (kind, layer) not in self._seen:
+            self._seen.add((kind, layer))
+            return self._target, layer
+        self._further += 1
+        return self._target, -self._further
+
     def _install(self, mixer: Any, plain: Any) -> None:
-        layer = mixer.layer_idx
-        if layer in self.mixers:
-            raise UnsupportedModel(f"layer {layer} has two recurrent mixers")
-        self.mixers[layer] = type(mixer).__name__
         own = dict(plain.__globals__)
         for name in _REPLACED.keys() & _names(plain):
-            own[name] = _REPLACED[name](self, layer, own[name])
+            own[name] = _REPLACED[name](self, mixer.layer_idx, own[name])
         forward = types.FunctionType(
             plain.__code__, own, plain.__name__, plain.__defaults__, plain.__closure__
         )
@@ -151,7 +209,7 @@ def _convolution(route: RecurrentRoute, layer: int, original: Any) -> Any:
             out: Tensor = original(hidden_states, weight, bias, activation=activation, **more)
             return out
         x = hidden_states[0].transpose(0, 1)
-        return route.target.convolve(layer, x, weight, bias, activation).transpose(0, 1)[None]
+        return route.convolve(layer, x, weight, bias, activation).transpose(0, 1)[None]
 
     return convolve
 
@@ -177,7 +235,7 @@ def _delta_rule(route: RecurrentRoute, layer: int, original: Any) -> Any:
                 **more,
             )
             return out
-        found = route.target.delta_rule(
+        found = route.delta_rule(
             layer, query[0], key[0], value[0], g[0], beta[0], normalize=use_qk_l2norm_in_kernel
         )
         return found[None], None
@@ -219,7 +277,7 @@ def _mamba2(route: RecurrentRoute, layer: int, original: Any) -> Any:
             raise UnsupportedModel(f"layer {layer} has its scan apply a gate")
         dt = dt if dt_bias is None else dt + dt_bias.to(dt.dtype)
         dt = (F.softplus(dt) if dt_softplus else dt).clamp(dt_limit[0], dt_limit[1])
-        return route.target.mamba2(layer, hidden_states[0], dt[0], A, B[0], C[0], D)[None]
+        return route.mamba2(layer, hidden_states[0], dt[0], A, B[0], C[0], D)[None]
 
     return scan
 
@@ -254,7 +312,7 @@ def _mamba1(route: RecurrentRoute, layer: int, original: Any) -> Any:
         dt = dt if delta_bias is None else dt + delta_bias.to(dt.dtype)[:, None]
         dt = F.softplus(dt) if delta_softplus else dt
         flat = [part[0].transpose(0, 1) for part in (hidden_states, dt, B, C)]
-        out = route.target.mamba1(layer, flat[0], flat[1], A, flat[2], flat[3])
+        out = route.mamba1(layer, flat[0], flat[1], A, flat[2], flat[3])
         out = out.to(hidden_states.dtype).transpose(0, 1)[None]
         out = out if D is None else out + hidden_states * D[:, None]
         return out if z is None else out * F.silu(z)
@@ -271,58 +329,3 @@ _REPLACED: dict[str, Callable[[RecurrentRoute, int, Any], Any]] = {
     "mamba_selective_scan": _mamba1,
 }
 """By the name that mixers call it: what to call in its place."""
-
-
-class StateProbe:
-    """Computes nothing; notes the shapes of every layer's states."""
-
-    def __init__(self) -> None:
-        self.shapes: dict[int, StateShape] = {}
-
-    def convolve(
-        self, layer: int, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None
-    ) -> Tensor:
-        if layer in self.shapes:
-            raise UnsupportedModel(f"layer {layer} runs its convolution twice in one forward pass")
-        kept = weight.shape[1] - 1
-        self.shapes[layer] = StateShape((kept, x.shape[1]), x.dtype, None)
-        return x.new_zeros(x.shape)
-
-    def delta_rule(
-        self,
-        layer: int,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        decay: Tensor,
-        rate: Tensor,
-        *,
-        normalize: bool,
-    ) -> Tensor:
-        self._note(layer, value.shape[1], value.shape[2], key.shape[2])
-        return value.new_zeros(value.shape)
-
-    def mamba2(
-        self,
-        layer: int,
-        x: Tensor,
-        dt: Tensor,
-        decay: Tensor,
-        write: Tensor,
-        read: Tensor,
-        skip: Tensor | None,
-    ) -> Tensor:
-        self._note(layer, x.shape[1], x.shape[2], write.shape[2])
-        return torch.zeros_like(x, dtype=torch.float32)
-
-    def mamba1(
-        self, layer: int, x: Tensor, dt: Tensor, decay: Tensor, write: Tensor, read: Tensor
-    ) -> Tensor:
-        self._note(layer, *decay.shape)
-        return torch.zeros_like(x, dtype=torch.float32)
-
-    def _note(self, layer: int, *shape: int) -> None:
-        shapes = self.shapes
-        if shapes[layer].scan is not None:
-            raise UnsupportedModel(f"layer {layer} runs its scan twice in one forward pass")
-        shapes[layer] = StateShape(shapes[layer].conv, shapes[layer].conv_dtype, shape)

@@ -4,12 +4,14 @@ In DeepSeek's sparse attention (DSA; DeepSeek-AI, DeepSeek-V3.2-Exp, 2025) an in
 keys of a query, and the ``index_topk`` best are read. As long as a sequence has no more tokens than
 that, every key is among them: what is computed is plain causal attention, and the indexer says
 nothing. So such models run exactly, with sequences of that length at the most, and without their
-indexers: those would need keys of their own in the cache.
+indexers: those would need keys of their own in the cache. GLM 5 Next and Qwen 4 pick blocks of as
+many keys together, Doge keys by a bias that is added to their scores.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -34,12 +36,14 @@ class _IdleIndexer(nn.Module):
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         if self._route.target is None:
             return self.indexer(hidden_states, *args, **kwargs)
+        if hasattr(self.indexer, "token_budget"):  # says which are read, as a mask
+            return torch.ones((1, 1, 1, 1), dtype=torch.bool, device=hidden_states.device)
         return hidden_states.new_empty((*hidden_states.shape[:2], 0), dtype=torch.int32)
 
 
 def run_densely(model: PreTrainedModel, route: AttentionRoute) -> None:
-    """Have layers with an indexer attend to all keys where they go by ``route``."""
-    layers: list[Any] = [each for each in model.modules() if hasattr(each, "indexer")]
+    """Have layers that pick keys attend to all keys where they go by ``route``."""
+    layers: list[Any] = [each for each in model.modules() if _picks(each)]
     if not layers:
         return
     picked = picked_keys(model.config)
@@ -54,12 +58,44 @@ def run_densely(model: PreTrainedModel, route: AttentionRoute) -> None:
         return args, kwargs
 
     for layer in layers:
-        layer.register_forward_pre_hook(without_mask, with_kwargs=True)
-        if layer.indexer is not None:
-            layer.indexer = _IdleIndexer(layer.indexer, route)
+        if hasattr(layer, "indexer"):
+            layer.register_forward_pre_hook(without_mask, with_kwargs=True)
+            if layer.indexer is not None:
+                layer.indexer = _IdleIndexer(layer.indexer, route)
+        for name in _MASKS.keys() & {*dir(layer)}:
+            setattr(layer, name, _without_choice(getattr(layer, name), _MASKS[name], route))
     _log.warning(
         "%s has sparse attention, which reads all of a sequence of up to %d tokens: longer ones "
         "are not served",
         type(model).__name__,
         picked,
     )
+
+
+def _picks(module: nn.Module) -> bool:
+    return hasattr(module, "indexer") or hasattr(module, "prepare_dynamic_mask")
+
+
+def _without_choice(
+    own: Callable[..., Tensor | None], all_read: Callable[..., Tensor | None], route: AttentionRoute
+) -> Callable[..., Tensor | None]:
+    def mask(**kwargs: Any) -> Tensor | None:
+        return own(**kwargs) if route.target is None else all_read(**kwargs)
+
+    return mask
+
+
+def _nothing(**_: Any) -> None:
+    return None
+
+
+def _bias_by_key(*, dt_states: Tensor, **_: Any) -> Tensor:
+    """Doge adds a number to all scores of a key: [1, H, T] -> [1, H, 1, T]."""
+    return dt_states[:, :, None]
+
+
+_MASKS: Mapping[str, Callable[..., Tensor | None]] = {
+    "build_attention_mask_from_topk": _nothing,
+    "prepare_dynamic_mask": _bias_by_key,
+}
+"""By the name of a method that hides the keys that are not picked: what is left of its mask."""

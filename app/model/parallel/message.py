@@ -1,7 +1,8 @@
 """A laid-out step as one array of integers, and back.
 
     header   lengths of all parts but the last
-    tokens   ids, positions, drawn rows, adapters or nothing: T each; slots, T for each cache group
+    tokens   ids, positions, drawn rows, T each; adapters and ancestors, T or nothing; slots, T for
+             each cache group
     rows     of logits
     states   the five of ``StateArrays``, or nothing
     spans    row, length and start of each, and its blocks by group
@@ -20,7 +21,7 @@ import numpy as np
 from app.model.inputs import Ints, SpanLayout, StateArrays, StepArrays
 
 _STATES = tuple([field.name for field in fields(StateArrays)])
-_FIXED = 6 + len(_STATES)
+_FIXED = 7 + len(_STATES)
 """Parts that every message has, beside the slots of each cache group."""
 _NONE: Ints = np.empty(0, dtype=np.int64)
 
@@ -40,6 +41,7 @@ def pack(step: StepArrays, drawn: int) -> Ints:
         step.positions,
         step.drawn_rows,
         _NONE if step.adapters is None else step.adapters,
+        _NONE if step.ancestors is None else step.ancestors,
         step.logits_rows,
         *[_NONE if states is None else getattr(states, name) for name in _STATES],
         np.array(lines, dtype=np.int64).reshape(-1),
@@ -56,7 +58,7 @@ def unpack(message: Ints) -> tuple[StepArrays, int]:
     header = 2 + _FIXED + groups
     ends = np.cumsum([header, *message[2:header]]).tolist()
     parts = [message[start:end] for start, end in pairwise(ends)]
-    ids, positions, drawn_rows, adapters, logits_rows, *rest = parts
+    ids, positions, drawn_rows, adapters, ancestors, logits_rows, *rest = parts
     states, lines, slots = rest[: len(_STATES)], rest[len(_STATES)], rest[len(_STATES) + 1 :]
     spans = lines.reshape(-1, 3 + groups)
     bounds = (np.cumsum(spans[:, 3:].reshape(-1)) + ends[-1]).tolist()
@@ -66,6 +68,7 @@ def unpack(message: Ints) -> tuple[StepArrays, int]:
         positions=positions,
         drawn_rows=drawn_rows,
         adapters=adapters if len(adapters) else None,
+        ancestors=ancestors if len(ancestors) else None,
         logits_rows=logits_rows,
         states=StateArrays(*states) if len(states[0]) else None,
         slots=tuple(slots),

@@ -38,10 +38,12 @@ HEADS = (
     Heads("heads of 512", 8, 2, 512, 512, HALF),
     Heads("latent attention", 16, 16, 192, 128, HALF),
     Heads("one key head", 32, 1, 128, 128, HALF),
+    Heads("Llama 8B, fp8", 32, 8, 128, 128, HALF, fp8=True),
 )
 TINY = (
     Heads("tiny", 4, 2, 16, 16, torch.float32),
     Heads("tiny, all", 4, 2, 16, 16, torch.float32, 9, 2.0, True),
+    Heads("tiny, fp8", 4, 2, 16, 16, torch.float32, fp8=True),
 )
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 2e-2}
 """Relative; what rounding alone gives is some three times less."""

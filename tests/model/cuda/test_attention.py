@@ -33,6 +33,7 @@ from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import CacheGroup, KvStorage, LayerShape, allocate_groups
 from app.model.layers.attention import AttentionOptions
 from app.model.layers.latent import LatentHeads
+from tests.model.trees import random_tree
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CPU = torch.device("cpu")
@@ -56,6 +57,8 @@ FAR = [(1, 700), (3, 530), (30, 1010)]
 
 SINKS = torch.tensor([1.0, -1.0, 0.5, 2.0, 0.0, 3.0])
 SLOPES = torch.rand(6, generator=torch.Generator().manual_seed(1))
+NEAR = torch.randn(700, 6, 9, generator=torch.Generator().manual_seed(2))
+"""For as many tokens as any step here has."""
 
 OPTIONS = {
     "plain": AttentionOptions(0.3, None, None, None),
@@ -65,22 +68,30 @@ OPTIONS = {
     "everything": AttentionOptions(0.3, 300, 3.0, SINKS),
     "chunked": AttentionOptions(0.3, 9, None, None, chunked=True),
     "slopes": AttentionOptions(0.3, None, None, None, slopes=SLOPES),
+    "near": AttentionOptions(0.3, None, None, None, near=NEAR),
 }
 
 
 def make_step(
-    batch: Sequence[tuple[int, int]], dice: random.Random, window: int | None = None
+    batch: Sequence[tuple[int, int]],
+    dice: random.Random,
+    window: int | None = None,
+    trees: Sequence[int] = (),
 ) -> StepArrays:
-    """Spans of these lengths and starts on shuffled blocks; what no token reads is block 0."""
+    """Spans of these lengths and starts on shuffled blocks; what no token reads is block 0.
+
+    The spans of these numbers are ``trees``.
+    """
     needed = [-(-(start + length) // BLOCK) for length, start in batch]
     pool = list(range(1, sum(needed) + 1))
     dice.shuffle(pool)
     spans = []
-    for (length, start), count in zip(batch, needed, strict=True):
+    for number, ((length, start), count) in enumerate(zip(batch, needed, strict=True)):
         table = [pool.pop() for _ in range(count)]
         given_back = 0 if window is None else max(0, start - window + 1) // BLOCK
         table[:given_back] = [0] * given_back
-        spans.append(Span([1] * length, start, [table]))
+        tree = random_tree(dice, length) if number in trees else ()
+        spans.append(Span([1] * length, start, [table], tree=tree))
     return lay_out(StepPlan(spans, []), BLOCK)
 
 
@@ -164,6 +175,58 @@ def test_the_kernels_give_what_the_cpu_attention_gives(
         torch.testing.assert_close(ours[0].cpu(), theirs[0])
 
 
+@pytest.mark.parametrize(
+    ("shape", "option", "batch_invariant"),
+    [
+        ("grouped heads", "plain", False),
+        ("grouped heads", "everything", False),
+        ("grouped heads", "everything", True),
+        ("grouped heads", "chunked", False),
+        ("grouped heads", "slopes", False),
+        ("latents", "everything", False),
+    ],
+)
+def test_trees_are_what_they_are_on_the_cpu(shape: str, option: str, batch_invariant: bool) -> None:
+    torch.manual_seed(0)
+    layer, options, dice = SHAPES[shape], OPTIONS[option], random.Random(option)
+    if layer.latent:
+        options = replace(options, latent=latent_heads(layer))
+    batch = [(9, 20), (1, 7), (40, 30), (3, 0), (5, 290), (18, 3)]
+    step = make_step(batch, dice, options.window, trees=(0, 2, 3, 4))
+    blocks = 1 + sum(len(span.blocks[0]) for span in step.spans)
+    storage = make_storage({0: layer}, blocks, options.window)
+    copy = on_device(storage)
+    query, key, value = new_heads(layer, len(step.token_ids))
+    if layer.latent:
+        query, value = query[..., : 5 + 28 - 20], key[..., :20]
+    cpu = CpuAttention(storage)
+    cpu.begin(step)
+    expected = cpu.attend(0, query, key, value, options)
+
+    device = TritonAttention(
+        copy,
+        {0: layer},
+        max_model_len=2048,
+        batch_invariant=batch_invariant and not layer.latent,
+        device=SMALL,
+        partial_tokens=1,
+    )
+    device.begin(step)
+    query, key, value = (part.to(DEVICE) for part in (query, key, value))
+    found = device.attend(0, query, key, value, there(options))
+    torch.testing.assert_close(found.cpu(), expected, atol=1e-4, rtol=1e-4)
+
+
+def there(options: AttentionOptions) -> AttentionOptions:
+    sinks = None if options.sinks is None else options.sinks.to(DEVICE)
+    slopes = None if options.slopes is None else options.slopes.to(DEVICE)
+    latent = options.latent
+    if latent is not None:
+        latent = LatentHeads(latent.keys.to(DEVICE), latent.values.to(DEVICE))
+    near = None if options.near is None else options.near.to(DEVICE)
+    return replace(options, sinks=sinks, slopes=slopes, latent=latent, near=near)
+
+
 def latent_heads(shape: LayerShape, nope: int = 5, value_dim: int = 7) -> LatentHeads:
     count, rank = shape.group, shape.value_dim
     return LatentHeads(
@@ -174,7 +237,7 @@ def latent_heads(shape: LayerShape, nope: int = 5, value_dim: int = 7) -> Latent
 @pytest.mark.parametrize(
     ("shape", "option", "batch"),
     [
-        *(("latents", option, BATCH) for option in OPTIONS),
+        *(("latents", option, BATCH) for option in OPTIONS if option != "near"),
         ("latents", "everything", FAR),
         ("latents of forty heads", "plain", [(2, 3), (1, 300), (9, 20)]),
     ],
@@ -371,10 +434,12 @@ def test_no_step_launches_a_kind_of_kernel_that_was_not_there_after_loading(
     steps = CudaSteps(forward, attention, max_graph_tokens=0, max_model_len=20_000)
     steps.prepare()
     after_loading = set(seen)
-    assert len(after_loading) == 4 * len(layers) + 1
+    assert len(after_loading) == 6 * len(layers) + 1
     trials = TrialSteps(storage, 20_000)
     for _ in range(1000):
         step = trials.step(dice.choice([1, 2, 3, 16, 17, 64, 300]), 3)
+        if dice.random() < 0.3:
+            step = make_step([(9, 20), (1, 7), (40, 30)], dice, trees=(0, 2))
         steps.run(step, torch.zeros(5, dtype=torch.long) if dice.random() < 0.5 else None)
     assert seen == after_loading
 
@@ -391,12 +456,19 @@ def test_no_step_launches_a_kind_of_kernel_that_was_not_there_after_loading(
 COMPILED = (
     "Llama 3/80",
     "Llama 3/90",
+    "Llama 3/80/trees",
+    "Llama 3/90/near",
     "Llama 3/100",
+    "Llama 3/90/everything/trees",
     "Gemma 3/89/everything",
     "very large/89",
     "DeepSeek V3/80",
     "DeepSeek V3/90/everything",
-    "DeepSeek V3/100",
+    "DeepSeek V3/100/trees",
+    "Llama 3 in 8 bits/89",
+    "Llama 3 in 8 bits/90/everything/trees",
+    "DeepSeek V3 in 8 bits/90",
+    "DeepSeek V3 in 8 bits/100",
 )
 """Shape of the heads, capability of the GPU, and what else is asked for."""
 

@@ -116,7 +116,7 @@ def test_heads_are_normed_turned_and_stored(shape: str, kind: str, dtype: torch.
     query, key = apply_rotary_pos_emb(query, key, cos, sin)
     expected_keys[slots], expected_values[slots] = key, value
 
-    found = rotate_and_store(heads, cos, sin, slots, keys, values, norms)
+    found = rotate_and_store(heads, cos, sin, slots, (keys, values, keys, values), norms)
     assert_rounded_alike(found, query)
     assert_rounded_alike(keys, expected_keys)
     assert torch.equal(values, expected_values)
@@ -147,7 +147,9 @@ def test_a_token_is_the_same_alone_and_at_its_place_among_others(dtype: torch.dt
         keys, values = (torch.zeros(count, 2, 8, dtype=dtype, device=DEVICE) for _ in range(2))
         cos, sin = turns[:, first:last].clone()
         slots = torch.arange(count, device=DEVICE)
-        query = rotate_and_store(x, cos, sin, slots, keys, values, (head_norm, head_norm))
+        query = rotate_and_store(
+            x, cos, sin, slots, (keys, values, keys, values), (head_norm, head_norm)
+        )
         return [*add_norm(x, x, norm, norm), activate(x, gelu=False), query, keys, values]
 
     one_by_one = [results(i, i + 1) for i in range(len(rows))]
@@ -162,20 +164,24 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 from app.model.cuda.kernels import elementwise as kernels
 
-def build(kernel, constants, **options):
+def build(kernel, constants, kept="*bf16", gpus=(80, 90, 100), **options):
     names = kernel.arg_names
     signature = dict.fromkeys(names, "*bf16") | dict.fromkeys(constants, "constexpr")
     signature |= {n: "fp32" for n in names if n.endswith("eps")}
-    signature |= {"slots": "*i64"} if "slots" in names else {}
+    if "slots" in names:
+        signature |= {"slots": "*i64", "keys": kept, "values": kept}
+        signature |= {"key_scales": "*fp32", "value_scales": "*fp32"}
     values = {(names.index(name),): value for name, value in constants.items()}
-    for capability in (80, 90, 100):
+    for capability in gpus:
         target = GPUTarget("cuda", capability, 32)
         compile(ASTSource(kernel, signature, values), target=target, options=options)
 
 flags = dict(ADDS=True, NORMS_ADDED=True, SHIFTED=True)
 build(kernels._add_norm, dict(WIDTH=5376, PAD=8192, **flags), num_warps=16)
 sizes = dict(QUERY_HEADS=32, KV_HEADS=8, HALF=40, HALF_PAD=64, TILE=16)
-build(kernels._rotate_and_store, dict(NORMS=True, SHIFTED=False, **sizes))
+sizes |= dict(NORMS=True, SHIFTED=False)
+build(kernels._rotate_and_store, dict(SCALED=False, **sizes))
+build(kernels._rotate_and_store, dict(SCALED=True, **sizes), kept="*fp8e4nv", gpus=(89, 90, 100))
 build(kernels._activate, dict(WIDTH=14336, BLOCK=1024, GELU=True))
 """
 

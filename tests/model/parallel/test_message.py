@@ -20,6 +20,13 @@ PLANS = {
         ],
         rows=[LogitsRow(0, 2), LogitsRow(1, 0)],
     ),
+    "a tree": StepPlan(
+        spans=[
+            Span([5, 6, 7], 2, [[4, 1], [3, 9]], tree=[-1, 0, 0]),
+            Span([8], 9, [[2, 7, 5], [1, 1, 1]], drawn_by=1),
+        ],
+        rows=[LogitsRow(0, 2), LogitsRow(1, 0)],
+    ),
     "a model without attention": StepPlan(
         spans=[Span([1, 2], 0, [], saves=[(1, 4), (2, 5)]), Span([3], 8, [], state=1)],
         rows=[LogitsRow(0, 1)],
@@ -49,6 +56,9 @@ def test_a_step_comes_out_as_it_went_in(name: str) -> None:
 
 
 def test_every_field_of_a_step_is_sent() -> None:
-    found, _ = unpack(pack(lay_out(PLANS["a prompt and a decode"], 4), 0))
+    some = [
+        unpack(pack(lay_out(PLANS[name], 4), 0))[0] for name in ("a prompt and a decode", "a tree")
+    ]
     for field in fields(StepArrays):
-        assert plain(getattr(found, field.name)) not in (None, []), f"{field.name} is not shown"
+        shown = [plain(getattr(found, field.name)) not in (None, []) for found in some]
+        assert any(shown), f"{field.name} is not shown"

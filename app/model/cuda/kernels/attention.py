@@ -6,7 +6,8 @@ time (program axis 1), with a running softmax (Milakov and Gimelshein, 2018; Dao
 
     row r of a tile   ->  query token  r // G,   query head  kv_head * G + r % G
 
-    item    row  tokens  position  table  low  high  partial  -          (int32 each)
+    item    row  tokens  position  table  low  high  partial  tree       (int32 each)
+            |    |       |         |      |    |     |        a tree's first row; -1: it is none
             |    |       |         |      |    |     where its unfinished sums go; -1: to the output
             |    |       |         |      keys seen: [low, high)
             |    |       |         where in ``tables`` the span's blocks begin
@@ -20,10 +21,19 @@ memory, so one launch serves every step, and a CUDA graph may replay it. The key
 worked through at absolute multiples of ``TILE_KEYS``, so a row's sums do not depend on the rows
 beside it.
 
+In a step with trees (``TREES``; see ``app.core.tree``) keys lie where they would if the span were
+none, positions come from ``positions``, and which keys of its span a row sees from its
+``ancestors``. Other steps read neither, and so are launched apart.
+
 Where latents are kept (``LATENT``, see ``app.model.layers.latent``), ``keys`` alone is read: a
 value is the first VALUE_DIM dimensions of its key, and scores are the sum of two products, of those
 and of the KEY_DIM - VALUE_DIM behind them (KEY_PAD wide). All query heads share the one key head;
 they are worked through GROUP at a time, and KV_HEADS says how many times.
+
+Where keys and values are kept in 8 bits (``SCALED``), a program that writes a head divides it by a
+scale, so that its largest number is E4M3's largest. Scores are multiplied by the keys' scales, what
+they weigh by the values', both in float32; products take the numbers as they are kept, in a type
+that holds them exactly.
 
 Integers that vary from step to step or from model to model are ``do_not_specialize``: Triton would
 compile a variant where one happens to be 1, or a multiple of 16. Pointers have to be aligned to 16
@@ -52,6 +62,8 @@ def paged_attention(
     query: tl.tensor, keys: tl.tensor, values: tl.tensor, out: tl.tensor,
     partial_out: tl.tensor, partial_max: tl.tensor, partial_sum: tl.tensor,
     items: tl.tensor, counts: tl.tensor, tables: tl.tensor, sinks: tl.tensor, slopes: tl.tensor,
+    key_scales: tl.tensor, value_scales: tl.tensor,
+    positions: tl.tensor, ancestors: tl.tensor,
     scale: tl.tensor, softcap: tl.tensor, window: tl.tensor,
     query_head_stride: tl.tensor, query_row_stride: tl.tensor,
     LIST: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr,
@@ -59,7 +71,8 @@ def paged_attention(
     KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
     TILE_ROWS: tl.constexpr, TILE_KEYS: tl.constexpr,
     WINDOWED: tl.constexpr, CHUNKED: tl.constexpr, CAPPED: tl.constexpr, SINKS: tl.constexpr,
-    SLOPES: tl.constexpr, PRECISION: tl.constexpr, LATENT: tl.constexpr,
+    SLOPES: tl.constexpr, EXTENT: tl.constexpr, PRECISION: tl.constexpr, LATENT: tl.constexpr,
+    SCALED: tl.constexpr, WEIGHED: tl.constexpr, TREES: tl.constexpr,
 ) -> None:  # fmt: skip
     kv_head = tl.program_id(1)
     count = tl.load(counts + LIST)
@@ -84,6 +97,12 @@ def paged_attention(
         position = first + token
         # One comparison for what is real, exists and lies before: the last key a row sees.
         last = tl.where(real, tl.minimum(position, high - 1), -1)
+        if TREES:
+            position = tl.load(positions + row + token, mask=real, other=0).to(tl.int32)
+            own = tl.load(ancestors + row + token, mask=real, other=0)
+            tree = tl.load(item + 7)
+            # The place of the tree's first key: behind all of them where there is no tree.
+            behind = tl.where(tree < 0, 1 << 30, first - row + tree)
         asked = (
             query
             + head[:, None].to(tl.int64) * query_head_stride
@@ -125,14 +144,20 @@ def paged_attention(
                 mask=exists[None, :] & (first_dim + d < KEY_DIM)[:, None],
                 other=0.0,
             )
-            scores = tl.dot(q, k, input_precision=PRECISION)
+            if SCALED:
+                key_scale = tl.load(key_scales + slot, mask=exists, other=0.0)
+                value_scale = tl.load(value_scales + slot, mask=exists, other=0.0)
+            scores = tl.dot(q, k.to(q.dtype), input_precision=PRECISION)
             if LATENT:
                 v = tl.load(
                     keys + slot[:, None] * KEY_DIM + e[None, :],
                     mask=exists[:, None] & (e < VALUE_DIM)[None, :],
                     other=0.0,
                 )
-                scores = tl.dot(latent_q, tl.trans(v), scores, input_precision=PRECISION)
+                shared = tl.trans(v).to(q.dtype)
+                scores = tl.dot(latent_q, shared, scores, input_precision=PRECISION)
+            if SCALED:
+                scores = scores * key_scale[None, :]
             # Scores are powers of two: scale and softcap carry the logarithm of e.
             scores = scores * (scale * 1.4426950408889634)
             if CAPPED:
@@ -140,10 +165,25 @@ def paged_attention(
                 decay = tl.exp2(-2.885390081777927 * tl.abs(scores / cap))
                 tanh = (1.0 - decay) / (1.0 + decay)
                 scores = tl.where(scores < 0.0, -tanh, tanh) * cap
+            seen = key_position[None, :] <= last[:, None]
+            if TREES:
+                within = key_position - behind
+                bit = tl.minimum(tl.maximum(within, 0), 63).to(tl.int64)
+                ancestor = ((own[:, None] >> bit[None, :]) & 1) != 0
+                seen = seen & (ancestor | (within < 0)[None, :])
+                inside = (within >= 0) & exists
+                there = tl.load(positions + tree + within, mask=inside, other=0).to(tl.int32)
+                key_position = tl.where(inside, there, key_position)
+            if EXTENT:
+                # ``slopes`` are ``AttentionOptions.near``: what scores gain by distance.
+                back = position[:, None] - key_position[None, :]
+                place = (row + token).to(tl.int64) * (GROUP * KV_HEADS) + head
+                nearby = real[:, None] & (back >= 0) & (back < EXTENT)
+                gained = tl.load(slopes + place[:, None] * EXTENT + back, mask=nearby, other=0.0)
+                scores = scores + gained * 1.4426950408889634
             if SLOPES:
                 back = (position[:, None] - key_position[None, :]).to(tl.float32)
                 scores = scores - slope[:, None] * back
-            seen = key_position[None, :] <= last[:, None]
             if WINDOWED:
                 if CHUNKED:
                     near = key_position[None, :] >= (position // window * window)[:, None]
@@ -163,6 +203,9 @@ def paged_attention(
                     mask=exists[:, None] & (e < VALUE_DIM)[None, :],
                     other=0.0,
                 )
+            if SCALED:
+                weights = weights * value_scale[None, :]
+                v = v.to(WEIGHED)
             sums = tl.dot(weights.to(v.dtype), v, sums * shrink[:, None], input_precision=PRECISION)
 
         kept = real[:, None] & (e < VALUE_DIM)[None, :]
@@ -253,12 +296,13 @@ def merge_chunks(
     do_not_specialize=["key_head_stride", "key_row_stride", "value_head_stride", "value_row_stride"]
 )  # type: ignore[untyped-decorator]
 def store_keys_and_values(
-    key: tl.tensor, value: tl.tensor, keys: tl.tensor, values: tl.tensor, slots: tl.tensor,
+    key: tl.tensor, value: tl.tensor, keys: tl.tensor, values: tl.tensor,
+    key_scales: tl.tensor, value_scales: tl.tensor, slots: tl.tensor,
     key_head_stride: tl.tensor, key_row_stride: tl.tensor,
     value_head_stride: tl.tensor, value_row_stride: tl.tensor,
     KV_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
     KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr,
-    KEY_UNIT: tl.constexpr, VALUE_UNIT: tl.constexpr, LATENT: tl.constexpr,
+    KEY_UNIT: tl.constexpr, VALUE_UNIT: tl.constexpr, LATENT: tl.constexpr, SCALED: tl.constexpr,
 ) -> None:  # fmt: skip
     """One token and head a program: ``key`` and ``value`` [Hk, T, D] into slots [slots, Hk, D].
 
@@ -276,6 +320,10 @@ def store_keys_and_values(
     k = tl.load(
         key + head * key_head_stride + token * key_row_stride + d, mask=d < KEY_DIM, other=0.0
     )
+    if SCALED:
+        key_scale = scale_of(tl.max(tl.abs(k.to(tl.float32)), 0))
+        tl.store(key_scales + place, key_scale)
+        k = rounded_to_fp8(k, key_scale)
     tl.store(keys + place * KEY_DIM + d, k, mask=d < KEY_DIM)
     if not LATENT:
         v = tl.load(
@@ -283,7 +331,25 @@ def store_keys_and_values(
             mask=e < VALUE_DIM,
             other=0.0,
         )
+        if SCALED:
+            value_scale = scale_of(tl.max(tl.abs(v.to(tl.float32)), 0))
+            tl.store(value_scales + place, value_scale)
+            v = rounded_to_fp8(v, value_scale)
         tl.store(values + place * VALUE_DIM + e, v, mask=e < VALUE_DIM)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def scale_of(largest: tl.tensor) -> tl.tensor:
+    """What a head is divided by whose largest number is this: then that is E4M3's largest, 448."""
+    return tl.where(largest == 0.0, 1.0, largest * (1.0 / 448.0))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def rounded_to_fp8(x: tl.tensor, scale: tl.tensor) -> tl.tensor:
+    """``x / scale`` in E4M3."""
+    scaled = x.to(tl.float32) / scale
+    # Dividing may round it up, and what is larger than the largest is no number.
+    return tl.minimum(tl.maximum(scaled, -448.0), 448.0).to(tl.float8e4nv)
 
 
 @triton.jit(do_not_specialize=["tokens"])  # type: ignore[untyped-decorator]

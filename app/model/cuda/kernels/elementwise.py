@@ -18,10 +18,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from app.model.cuda.kernels.attention import rounded_to_fp8, scale_of
+
 _NORM_WARP_ELEMENTS = 512
 _HEAD_PAIRS = 1024
 """Pairs of dimensions that one program rotates."""
 _ACTIVATION_BLOCK = 1024
+
+Kept = tuple[Tensor, Tensor, Tensor, Tensor]
+"""A layer's keys and values [slots, Hk, D] and their scales [slots, Hk]; any where it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +81,9 @@ def _rotate_and_store(
     heads: tl.tensor, cos: tl.tensor, sin: tl.tensor, slots: tl.tensor,
     query_weight: tl.tensor, key_weight: tl.tensor, query_eps: tl.tensor, key_eps: tl.tensor,
     query: tl.tensor, keys: tl.tensor, values: tl.tensor,
+    key_scales: tl.tensor, value_scales: tl.tensor,
     QUERY_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr,
-    TILE: tl.constexpr, NORMS: tl.constexpr, SHIFTED: tl.constexpr,
+    TILE: tl.constexpr, NORMS: tl.constexpr, SHIFTED: tl.constexpr, SCALED: tl.constexpr,
 ) -> None:  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * TILE + tl.arange(0, TILE)
@@ -121,6 +127,13 @@ def _rotate_and_store(
     tl.store(to, turned_first, mask=real & is_query)
     tl.store(to + HALF, turned_second, mask=real & is_query)
     place = tl.load(slots + token).to(tl.int64) * KV_HEADS + head - QUERY_HEADS
+    if SCALED:
+        turned_first, turned_second, scale = _rounded(turned_first, turned_second)
+        is_key_head = (head >= QUERY_HEADS) & (head < QUERY_HEADS + KV_HEADS)
+        tl.store(key_scales + place, scale, mask=is_key_head)
+        first, second, scale = _rounded(first, second)
+        is_value_head = (head >= QUERY_HEADS + KV_HEADS) & (head < all_heads)
+        tl.store(value_scales + place - KV_HEADS, scale, mask=is_value_head)
     to = keys + place[:, None] * dim + d[None, :]
     is_key = (head >= QUERY_HEADS)[:, None] & (head < QUERY_HEADS + KV_HEADS)[:, None]
     tl.store(to, turned_first, mask=real & is_key)
@@ -128,6 +141,16 @@ def _rotate_and_store(
     to = values + (place - KV_HEADS)[:, None] * dim + d[None, :]
     tl.store(to, first, mask=real & is_value)
     tl.store(to + HALF, second, mask=real & is_value)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _rounded(first: tl.tensor, second: tl.tensor) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """Halves of heads [H, D / 2] in E4M3, and what each head was divided by: [H]."""
+    largest = tl.maximum(
+        tl.max(tl.abs(first.to(tl.float32)), 1), tl.max(tl.abs(second.to(tl.float32)), 1)
+    )
+    scale = scale_of(largest)
+    return rounded_to_fp8(first, scale[:, None]), rounded_to_fp8(second, scale[:, None]), scale
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -188,17 +211,17 @@ def rotate_and_store(
     cos: Tensor,
     sin: Tensor,
     slots: Tensor,
-    keys: Tensor,
-    values: Tensor,
+    kept: Kept,
     norms: tuple[Norm, Norm] | None,
 ) -> Tensor:
     """Rotate queries and keys, and write keys and values to the cache. One launch.
 
     ``heads`` [T, (Hq + 2 Hk) * D] are queries, keys and values as one product gave them; ``norms``
     are those of queries and of keys, before the rotation (RoPE; Su et al., 2021). ``cos`` and
-    ``sin`` are [T, D], ``slots`` [T] says where in ``keys`` and ``values`` [slots, Hk, D] a token
-    goes. Returns the queries, [T, Hq, D].
+    ``sin`` are [T, D], ``slots`` [T] says where in what is ``kept`` of the layer a token goes.
+    Returns the queries, [T, Hq, D].
     """
+    keys, values, key_scales, value_scales = kept
     kv_heads, dim = keys.shape[1:]
     tokens, all_heads = len(heads), heads.shape[1] // dim
     assert cos.shape == sin.shape == (tokens, dim), "only whole heads are rotated"
@@ -213,9 +236,10 @@ def rotate_and_store(
         heads if of_key is None else of_key.weight,
         0.0 if of_query is None else of_query.eps,
         0.0 if of_key is None else of_key.eps,
-        query, keys, values,
+        query, keys, values, key_scales, value_scales,
         QUERY_HEADS=query.shape[1], KV_HEADS=kv_heads, HALF=dim // 2, HALF_PAD=half_pad,
         TILE=tile, NORMS=norms is not None, SHIFTED=of_query is not None and of_query.shifted,
+        SCALED=keys.dtype != heads.dtype,
         num_warps=4,
     )  # fmt: skip
     return query
