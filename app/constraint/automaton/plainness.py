@@ -59,6 +59,8 @@ class Plainness:
             kind, operand = pool.kinds[expression], pool.operands[expression]
             if kind == Kind.LITERAL:  # a backslash begins what is escaped
                 known = operand[0] == 0x5C or _STRUCTURE.isdisjoint(operand)
+            elif kind == Kind.HOLE or kind == Kind.PIECE:
+                known = False
             elif kind == Kind.COMPLEMENT:
                 known = True
             elif kind == Kind.CONCATENATION:
