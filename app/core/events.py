@@ -56,6 +56,8 @@ class TokenChunk:
     """Set on the last chunk of an answer, and only there."""
     error: RequestError | None = None
     """With the reason "error": what the caller can change, where the fault is not ours."""
+    stopped_by: bytes = b""
+    """The stop string that ended the answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,7 @@ class Sequence:
     budget_closed: bool = False
     finish_reason: FinishReason | None = None
     error: RequestError | None = None
+    stopped_by: bytes = b""
     cached_tokens: int = 0
     drafted_tokens: int = 0
     forward_passes: int = 0
@@ -172,6 +173,7 @@ class Sequence:
             cut = self._stops.feed(token.data, counts=counts)
             if cut is not None:
                 self._cut_pending(self._stops.length - cut)
+                self.stopped_by = self._stops.found
                 self.finish("stop")
 
     def leap(self, leap: Leap) -> int:
@@ -253,7 +255,13 @@ class Sequence:
         )
         data = pending[0].data if len(pending) == 1 else b"".join([each.data for each in pending])
         return TokenChunk(
-            self.request.request_id, data, tuple(pending), usage, self.finish_reason, self.error
+            self.request.request_id,
+            data,
+            tuple(pending),
+            usage,
+            self.finish_reason,
+            self.error,
+            self.stopped_by,
         )
 
     def _cut_pending(self, excess: int) -> None:

@@ -113,6 +113,7 @@ def generation_request(
     tools: ToolUse | None = None,
     n: int = 1,
     max_tokens: int | None,
+    reasoning_tokens: int | None = None,
     logprobs: int | None,
 ) -> GenerationRequest:
     """What ``fields`` ask for. Raises ``InvalidRequest``.
@@ -128,6 +129,7 @@ def generation_request(
         sampling=_sampling_params(fields, logprobs),
         n=n,
         max_tokens=max_tokens,
+        reasoning_tokens=reasoning_tokens,
         min_tokens=fields.min_tokens or 0,
         stop=_stop_strings(fields.stop),
         stop_token_ids=tuple(fields.stop_token_ids or ()),
