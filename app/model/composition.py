@@ -149,6 +149,7 @@ def _load(
         sampler=sampler,
         storage=storage,
         states=states,
+        trees=prepared.trees,
         adapters=adapters,
         compilations=compilations,
         leader=leader,

@@ -98,6 +98,10 @@ class KvStorage:
         """By layer, the index of its group."""
         return {layer: i for i, group in enumerate(self.groups) for layer in group.layers}
 
+    def pool_slots(self, group: int) -> int:
+        """Slots in the tensors of a group's layers."""
+        return len(self.keys[self.groups[group].layers[0]])
+
     def of_layer(self, layer: int) -> Iterator[Tensor]:
         """All that a token has a place in, its slot; some may share their memory."""
         for parts in (self.keys, self.values, self.key_scales, self.value_scales):

@@ -138,6 +138,25 @@ KINDS: dict[str, dict[str, Any]] = {
         "mamba_dt_rank": 4,
     },
     "mamba": _SMALL | {"num_hidden_layers": 2, "state_size": 8},
+    "minimax": _SMALL
+    | {
+        "num_hidden_layers": 3,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "num_local_experts": 4,
+        "block_size": 16,
+    },
+    "recurrent_gemma": _SMALL | {"num_hidden_layers": 3, "attention_window_size": 7},
+    "rwkv": {"vocab_size": VOCAB, "hidden_size": 32, "num_hidden_layers": 2, "context_length": 512},
+    "zamba": _SMALL
+    | {
+        "num_hidden_layers": 4,
+        "layers_block_type": ["linear_attention", "hybrid", "linear_attention", "hybrid"],
+        "num_key_value_heads": 4,
+        "attention_head_dim": 16,
+        "mamba_dt_rank": 4,
+    },
+    "zaya": _SMALL
+    | {"num_hidden_layers": 2, "num_experts": 4, "num_experts_per_tok": 1, "head_dim": 8},
     "falcon_mamba": _SMALL | {"num_hidden_layers": 2, "state_size": 8},
     "lfm2": _SHORT | {"block_auto_adjust_ff_dim": False},
     "lfm2_moe": _SHORT

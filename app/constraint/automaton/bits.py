@@ -19,6 +19,14 @@ def set_bits(mask: UInt32s, tokens: Int32s) -> None:
 
 
 @kernel()
+def set_found(mask: UInt32s, found: Int32s) -> None:
+    """Set the bits of the tokens ``found[:, 0]``."""
+    for index in range(len(found)):
+        token = found[index, 0]
+        mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
+
+
+@kernel()
 def finish(mask: UInt32s, duplicates: Int32s, eos: Int32s, ends: bool) -> None:
     """Give duplicates what the tokens have that they are the same as, and set or clear ``eos``.
 
@@ -40,16 +48,7 @@ def finish(mask: UInt32s, duplicates: Int32s, eos: Int32s, ends: bool) -> None:
 
 
 @kernel()
-def pack(found: Int32s, duplicates: Int32s, eos: Int32s, ends: bool, mask: UInt32s) -> None:
-    """The mask of the tokens in ``found[:, 0]``, into an empty one; the rest as ``finish``."""
-    for index in range(len(found)):
-        token = found[index, 0]
-        mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
-    finish(mask, duplicates, eos, ends)
-
-
-@kernel()
-def fingerprint(words: UInt32s) -> int:
+def fingerprint(words: UInt32s) -> np.int64:
     """A number that masks with different bits hardly share; not against an adversary.
 
     Four lanes of multiplications, as those of a hash table's hash (Appleby, MurmurHash3).

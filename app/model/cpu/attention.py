@@ -136,7 +136,7 @@ class CpuAttention:
                 spans, self.short.blocks[group], self.storage.block_size,
                 min(threads, keys.shape[1]), threads > 1,
                 options.scale, options.window or 0, options.chunked, options.softcap or 0.0,
-                _by_head(options.sinks), _by_head(options.slopes),
+                _by_head(options.sinks), *_by_distance(options),
                 as_numpy(out),
             )  # fmt: skip
 
@@ -206,6 +206,13 @@ def _by_head(values: Tensor | None) -> kernels.Floats:
     return _NO_HEADS if values is None else as_numpy(values.float())
 
 
+def _by_distance(options: AttentionOptions) -> tuple[kernels.Floats, int]:
+    """Slopes and 0, or what is added by distance, flat, and the distances it is for."""
+    if options.near is None:
+        return _by_head(options.slopes), 0
+    return as_numpy(options.near.float().flatten()), options.near.shape[2]
+
+
 def _by_token(rows: Tensor) -> kernels.Rows:
     """[heads, T, D] as the loops take it: [T, heads, D] without gaps, as most models have it."""
     return as_numpy(rows.transpose(0, 1).contiguous())
@@ -251,14 +258,15 @@ def _long_span(
     if window is not None:
         chunked = options.chunked
         hidden |= asking // window != asked // window if chunked else asking - asked >= window
+    by_distance = options.slopes is not None or options.near is not None
     # Of as many bits as the model, if slopes are not added to it: positions do not fit into them.
-    mask = torch.zeros(hidden.shape, dtype=torch.float32 if options.slopes is not None else dtype)
+    mask = torch.zeros(hidden.shape, dtype=torch.float32 if by_distance else dtype)
     mask.masked_fill_(torch.from_numpy(hidden), float("-inf"))
     return _LongSpan(
         rows=slice(span.row, span.row + span.length),
         blocks=torch.from_numpy(span.blocks[group][skipped:]),
         mask=mask,
-        distances=None if options.slopes is None else torch.from_numpy(asking - asked),
+        distances=torch.from_numpy(asking - asked) if by_distance else None,
     )
 
 
@@ -272,10 +280,9 @@ def _attend_long(
     rows = query.view(key.shape[0], -1, *query.shape[1:])
     repeats = rows.shape[1]
     key, value = key.expand(-1, repeats, -1, -1), value.expand(-1, repeats, -1, -1)
-    if options.slopes is not None:
-        assert span.distances is not None
-        falls = options.slopes.view(*rows.shape[:2], 1, 1) * span.distances
-        out = _attend_exactly(rows, key, value, span.mask - falls, options)
+    if span.distances is not None:
+        added = _added(span, span.distances, options).view(*rows.shape[:2], *span.mask.shape)
+        out = _attend_exactly(rows, key, value, span.mask + added, options)
     elif options.softcap is None and options.sinks is None:
         out = F.scaled_dot_product_attention(
             rows, key, value, attn_mask=span.mask, scale=options.scale
@@ -283,6 +290,17 @@ def _attend_long(
     else:
         out = _attend_exactly(rows, key, value, span.mask, options)
     return out.flatten(0, 1).transpose(0, 1)
+
+
+def _added(span: _LongSpan, distances: Tensor, options: AttentionOptions) -> Tensor:
+    """What scores gain by how far back keys are: [Hq, q, L], float32."""
+    if options.near is None:
+        assert options.slopes is not None
+        return options.slopes.view(-1, 1, 1) * -distances
+    near = options.near[span.rows].float().transpose(0, 1)
+    extent = near.shape[2]
+    places = distances.clamp(0, extent - 1).expand(len(near), -1, -1)
+    return near.gather(2, places).masked_fill(distances >= extent, 0.0)
 
 
 def _attend_exactly(

@@ -108,7 +108,7 @@ def test_what_wants_a_library_to_see_is_served_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its language model alone is made, of a class of its own."""
-    monkeypatch.setattr("app.model.checkpoints.language_part.is_timm_available", lambda: False)
+    monkeypatch.setattr("app.model.checkpoints.language_part.is_installed", lambda _: False)
     config = small_config("gemma3n")
     auto: Any = AutoModelForCausalLM
     torch.manual_seed(0)

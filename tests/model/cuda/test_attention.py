@@ -209,7 +209,8 @@ def test_trees_are_what_they_are_on_the_cpu(shape: str, option: str, batch_invar
         partial_tokens=1,
     )
     device.begin(step)
-    found = device.attend(0, *[part.to(DEVICE) for part in (query, key, value)], there(options))
+    query, key, value = (part.to(DEVICE) for part in (query, key, value))
+    found = device.attend(0, query, key, value, there(options))
     torch.testing.assert_close(found.cpu(), expected, atol=1e-4, rtol=1e-4)
 
 
