@@ -47,6 +47,8 @@ class LayerShape:
     fp8: bool = False
     """Kept in 8 bits: numbers of type E4M3 (Micikevicius et al., FP8 Formats for Deep Learning,
     2022) and a float32 scale for each head of a token, keys and values apart."""
+    near: bool = False
+    """Scores gain by distance; see ``AttentionOptions.near``."""
 
     @property
     def kept_dtype(self) -> torch.dtype:

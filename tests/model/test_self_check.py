@@ -144,9 +144,13 @@ def test_a_model_that_does_not_route_its_attention_is_refused(tmp_path: Path) ->
         load_runner(runner_config(model))
 
 
-def test_recurrent_layers_of_an_unknown_way_are_refused_by_name(tmp_path: Path) -> None:
-    small_config("xlstm").save_pretrained(tmp_path)
-    with pytest.raises(UnsupportedModel, match="layer 0, a xLSTMBlock"):
+def test_recurrent_layers_of_an_unknown_way_are_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that is served is, where its mixer were called otherwise."""
+    small_config("rwkv").save_pretrained(tmp_path)
+    monkeypatch.setattr("app.model.layers.own_recurrence._KINDS", {})
+    with pytest.raises(UnsupportedModel, match="layer 0, a RwkvBlock"):
         load_runner(runner_config(str(tmp_path)))
 
 

@@ -182,6 +182,8 @@ class Automaton:
                 here = self.skip_literal(here, len(literal))
                 size += len(literal)
                 continue
+            if self._branches(here):
+                break
             row = self.derivatives.live_row(here)
             if len(row) != 1 or row[0][0] & (row[0][0] - 1):
                 break
@@ -189,6 +191,14 @@ class Automaton:
             parts.append(bytes([members.bit_length() - 1]))
             size += 1
         return ForcedPath(b"".join(parts), self.state(here)) if parts else ForcedPath(b"", state)
+
+    def quoted(self, state: State, most: int) -> bytes:
+        """See ``ConstraintState.quoted``: here there are no documents."""
+        return b""
+
+    def _branches(self, expression: Expression) -> bool:
+        """Whether several bytes surely may come next, where that is known without a row."""
+        return False
 
     def leading_literal(self, expression: Expression) -> bytes:
         """The literal that ``expression`` is or starts with, b"" where there is none."""

@@ -72,6 +72,39 @@ def fingerprint(words: UInt32s) -> np.int64:
 
 
 @kernel()
+def same(words: UInt32s, others: UInt32s) -> bool:
+    """Whether two masks have the same bits."""
+    equal = True
+    for index in range(len(words)):
+        equal &= words[index] == others[index]
+    return equal
+
+
+@kernel()
+def set_crossing(
+    mask: UInt32s,
+    found: Int32s,
+    alive: NDArray[np.bool_],
+    ending: Int32s,
+    characters: Int32s,
+    token: Int32s,
+    low: int,
+    high: int,
+) -> None:
+    """Set tokens whose ending is in ``found[:, 0]``, with ``low`` to ``high`` characters before it.
+
+    ``alive`` has an entry for each ending, all false, and is left so.
+    """
+    for index in range(len(found)):
+        alive[found[index, 0]] = True
+    for index in range(len(token)):
+        if alive[ending[index]] and low <= characters[index] <= high:
+            mask[token[index] >> 5] |= np.uint32(1) << np.uint32(token[index] & 31)
+    for index in range(len(found)):
+        alive[found[index, 0]] = False
+
+
+@kernel()
 def different(found: Int32s, seen: NDArray[np.bool_], out: Int32s) -> int:
     """Write the different states of ``found[:, 1]`` to ``out`` and say how many they are.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.constraint.automaton.automaton import Automaton, State
-from app.constraint.automaton.bits import fingerprint, finish, set_bits, set_found
+from app.constraint.automaton.bits import fingerprint, finish, same, set_crossing, set_found
 from app.constraint.automaton.distances import Distances
 from app.constraint.automaton.parts import Parts
 from app.constraint.automaton.trie import Int32s
@@ -147,10 +147,16 @@ class Masks:
             return known
         within = strings.within_mask(inside.high)
         mask = self.index.new_mask() if within is None else within.copy()
-        alive = np.zeros(strings.endings.strings, np.bool_)
-        alive[after[:, 0]] = True
-        crosses = alive[strings.ending] & (strings.characters >= inside.low)
-        set_bits(mask, strings.token[crosses & (strings.characters <= inside.high)])
+        set_crossing(
+            mask,
+            after,
+            np.zeros(strings.endings.strings, np.bool_),
+            strings.ending,
+            strings.characters,
+            strings.token,
+            inside.low,
+            inside.high,
+        )
         mask = self._shared[inside] = self._once(mask)
         return mask
 
@@ -173,7 +179,7 @@ class Masks:
         """``mask``, or the one with the same bits that is kept already. Read only."""
         mask.flags.writeable = False
         known = self._distinct.setdefault(int(fingerprint(mask)), mask)
-        return known if np.array_equal(known, mask) else mask
+        return known if known is mask or same(known, mask) else mask
 
     def _farthest_bytes(self, found: Int32s, least: int) -> int:
         """The length of the longest shortest completion after a walk, or ``least``."""

@@ -115,3 +115,67 @@ def clear_below(token: Int32s, node: int, end: int, mask: UInt32s) -> None:
     for below in range(node, end):
         if token[below] >= 0:
             mask[token[below] >> 5] &= ~(np.uint32(1) << np.uint32(token[below] & 31))
+
+
+@kernel()
+def walk_counted(
+    byte: UInt8s,
+    depth: Int32s,
+    skip: Int32s,
+    token: Int32s,
+    node: int,
+    end: int,
+    base: int,
+    rows: Int32s,
+    transitions: Int32s,
+    accepting: Bools,
+    character: Int32s,
+    whole: Bools,
+    begin: int,
+    high: int,
+    stack: Int32s,
+    progress: Int32s,
+    units: Int32s,
+    found: Int32s,
+    count: int,
+    exits: Int32s,
+    left: int,
+    goes_on: Bools,
+) -> tuple[int, int, int]:
+    """As ``walk_head``, of texts of ``high`` characters at most.
+
+    ``character`` [S, 256] are the transitions of one character, ``whole[s]`` says where it is one;
+    ``progress[d]`` is the state of the character before depth d, ``units[d]`` how many are whole.
+    ``found`` [N, 4] gets token, state, progress and characters, one that is begun included; which
+    of them live on is not decided here.
+    """
+    while node < end and count < len(found) and left < len(exits):
+        level = depth[node] - base
+        row = rows[stack[level]]
+        if row < 0:
+            break
+        state = transitions[row, byte[node]]
+        at = character[progress[level], byte[node]]
+        between = progress[level] == begin
+        if at == DEAD or (between and units[level] == high):
+            state = DEAD
+        if between and accepting[stack[level]]:
+            if state == DEAD:
+                exits[left] = node
+                left += 1
+            else:
+                goes_on[byte[node]] = True
+        if state == DEAD:
+            node = skip[node]
+            continue
+        stack[level + 1] = state
+        units[level + 1] = units[level] + (1 if whole[at] else 0)
+        progress[level + 1] = begin if whole[at] else at
+        if token[node] >= 0:
+            found[count, 0] = token[node]
+            found[count, 1] = state
+            found[count, 2] = progress[level + 1]
+            found[count, 3] = units[level + 1] + (0 if whole[at] else 1)
+            count += 1
+        node += 1
+    return node, count, left

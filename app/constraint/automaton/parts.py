@@ -9,13 +9,14 @@ characters far from a bound share what they allow within it, and so the rows of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from app.constraint.automaton.automaton import Automaton, State
 from app.constraint.automaton.bits import set_bits, set_found
-from app.constraint.automaton.part_walks import Bools, clear_below, walk_exits, walk_head
+from app.constraint.automaton.counted import Counted
+from app.constraint.automaton.heads import Head, Numbering, new_head
+from app.constraint.automaton.part_walks import clear_below, walk_exits, walk_head
 from app.constraint.automaton.plainness import Plainness
 from app.constraint.automaton.trie import DEAD, Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
@@ -35,27 +36,11 @@ _MORE_CHARACTERS = 4
 _LOOSE = 16
 """Bounds of repetitions that are no more than this above a token's bytes are kept."""
 
+_Behind = tuple[Expression, bytes]
+"""What may follow behind a text that a token has begun with."""
+
 Whole = Callable[[State], tuple[Mask, int]]
 """The mask of a state, and how many bytes a completion has at most after any of its tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """What a language allows by itself, behind a text that a token has begun with."""
-
-    tokens: Int32s
-    """Tokens that stay within it; none where ``mask`` has them."""
-    mask: Mask | None
-    far: int
-    """How many bytes lead to its end at most after any of these tokens."""
-    exits: Int32s
-    """Nodes of the trie that lead out of it from one of its ends."""
-    goes_on: Bools
-    """Shape [256]: by which bytes it goes on from one of its ends."""
-
-    @property
-    def nbytes(self) -> int:
-        return self.tokens.nbytes + self.exits.nbytes + 600
 
 
 class Parts:
@@ -68,15 +53,19 @@ class Parts:
         self._index = index
         self._walks = walks
         self._whole = whole
-        self._plainness = Plainness(automaton.pool, automaton.characters)
-        self._heads: dict[tuple[Expression, bytes], _Head] = {}
+        self._plainness = Plainness(automaton.derivatives, automaton.characters)
+        self._numbering = Numbering(automaton.pool, index.heads)
+        self._counted = Counted(automaton, index)
+        self._heads: dict[tuple[Expression, bytes], Head] = {}
+        self._begun: dict[tuple[Expression, bytes], tuple[Int32s, int, _Behind | None]] = {}
+        """What ``_along`` has found."""
         self._stack = np.zeros(index.longest + 2, np.int32)
 
     @property
     def nbytes(self) -> int:
         """Memory for what is kept, in bytes. Any thread may read it."""
-        heads = sum(head.nbytes for head in list(self._heads.values()))
-        return heads + 120 * len(self._plainness)
+        entries = len(self._plainness) + len(self._numbering) + 2 * len(self._heads)
+        return 120 * entries + 400 * len(self._begun)
 
     def fill(self, state: State, mask: Mask) -> int | None:
         """Set the tokens allowed in ``state``, but for duplicates and ends, in an empty ``mask``.
@@ -97,8 +86,13 @@ class Parts:
             if here == pool.epsilon or not derivatives.is_alive(here):
                 continue
             if literal := self._automaton.leading_literal(here):
-                least, behind = self._along(here, text, literal, mask)
-                far = max(far, least)
+                begun = self._begun.get((here, text))
+                if begun is None:
+                    begun = self._begun[here, text] = self._along(here, text, literal)
+                tokens, least, behind = begun
+                if len(tokens):
+                    set_bits(mask, tokens)
+                    far = max(far, least)
                 others = [behind] if behind else []
             else:
                 members = self._members(here)
@@ -132,18 +126,18 @@ class Parts:
         return []
 
     def _along(
-        self, here: Expression, text: bytes, literal: bytes, mask: Mask
-    ) -> tuple[int, tuple[Expression, bytes] | None]:
-        """Tokens that are ``text`` and a part of ``literal``; and what is behind all of it."""
+        self, here: Expression, text: bytes, literal: bytes
+    ) -> tuple[Int32s, int, _Behind | None]:
+        """Tokens that are ``text`` and a part of ``literal``, ``far``, what is behind all of it."""
         found, node = self._walks.along(self._index.trie, text + literal)
         found = found[found[:, 1] > len(text)]
         far = 0
         if len(found):
-            set_found(mask, found)
             far = self._automaton.derivatives.length(here) + len(text) - int(found[0, 1])
-        if node < 0 or self._index.trie.skip[node] == node + 1:
-            return far, None
-        return far, (self._automaton.skip_literal(here, len(literal)), text + literal)
+        behind = None
+        if node >= 0 and self._index.trie.skip[node] > node + 1:
+            behind = self._automaton.skip_literal(here, len(literal)), text + literal
+        return found[:, 0].copy(), far, behind
 
     def _split(self, here: Expression, text: bytes, mask: Mask) -> int:
         """Tokens of an expression that is a head and something behind it; returns ``far``."""
@@ -226,15 +220,20 @@ class Parts:
         set_found(mask, found)
         return max(map(automaton.length, self._walks.ends(found)), default=0)
 
-    def _head_of(self, head: Expression, text: bytes) -> _Head:
+    def _head_of(self, head: Expression, text: bytes) -> Head:
         """What ``head`` allows, without those of its bounds that are far."""
         known = self._heads.get((head, text))
         if known is None:
-            known = self._loose_head(head, text) or self._new_head(head, text)
+            number = self._numbering.of(head)
+            known = self._index.heads.find(number, text)
+            if known is None:
+                known = self._loose_head(head, text) or self._counted.head(head, text)
+                known = known or self._new_head(head, text)
+                self._index.heads.keep(number, text, known)
             self._heads[head, text] = known
         return known
 
-    def _loose_head(self, head: Expression, text: bytes) -> _Head | None:
+    def _loose_head(self, head: Expression, text: bytes) -> Head | None:
         """What ``head`` allows where its bounds are so far that they do not matter.
 
         A token and the shortest way to the end are so many bytes at most, and so many rounds of a
@@ -247,7 +246,7 @@ class Parts:
         known = self._head_of(loose, text)
         return known if known.far + longest <= bound else None
 
-    def _new_head(self, head: Expression, text: bytes) -> _Head:
+    def _new_head(self, head: Expression, text: bytes) -> Head:
         automaton, trie, stack = self._automaton, self._index.trie, self._stack
         found, exits = np.empty((512, 2), np.int32), np.empty(512, np.int32)
         goes_on = np.zeros(256, np.bool_)
@@ -263,12 +262,7 @@ class Parts:
             found = with_room(found, count, trie.strings + 1)
             exits = with_room(exits, left, trie.nodes + 1)
         far = max(map(automaton.length, self._walks.ends(found[:count])), default=0)
-        tokens, mask = found[:count, 0].copy(), None
-        if count > self._index.words:
-            mask = self._index.new_mask()
-            set_bits(mask, tokens)
-            tokens = tokens[:0]
-        return _Head(tokens, mask, far, exits[:left].copy(), goes_on)
+        return new_head(found[:count, 0], far, exits[:left], goes_on, self._index.words)
 
     def _out(self, exits: Int32s, behind: State) -> Int32s:
         """Tokens that go on at ``exits`` from the state ``behind``, as ``Walks.all`` gives them."""

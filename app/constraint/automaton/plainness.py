@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from app.constraint.language.expressions import Expression, ExpressionPool, Kind
+from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.expressions import Expression, Kind
 
 _STRUCTURE = frozenset(b'"[]{},')
 """Bytes of the structure of JSON around scalars: where a head ends."""
 
+_MOST_PIECES = 64
+"""Parts of a head."""
 _MOST_WORDS = 2_000
 """Words of a finite language that are listed."""
 
@@ -19,8 +22,9 @@ _MOST_WORDS = 2_000
 class Plainness:
     """Looks at the expressions of one pool, memoised."""
 
-    def __init__(self, pool: ExpressionPool, characters: Collection[Expression | None]) -> None:
-        self._pool = pool
+    def __init__(self, derivatives: Derivatives, characters: Collection[Expression | None]) -> None:
+        self._pool = derivatives.pool
+        self._length = derivatives.length
         self._plain: dict[Expression, bool] = {
             each: True for each in characters if each is not None
         }
@@ -36,7 +40,7 @@ class Plainness:
         pool, parts = self._pool, []
         while pool.kinds[expression] == Kind.CONCATENATION:
             head, tail = pool.operands[expression]
-            if not self.is_plain(head):
+            if not self.is_plain(head) or len(parts) == _MOST_PIECES:
                 break
             parts.append(head)
             expression = tail
@@ -57,15 +61,15 @@ class Plainness:
             elif kind == Kind.COMPLEMENT:
                 known = True
             elif kind == Kind.CONCATENATION:
-                known = self.is_plain(operand[0]) and self.is_plain(operand[1])
+                known = all(map(self.is_plain, pool.pieces(expression)))
             else:
                 known = pool.regular[expression] and all(map(self.is_plain, pool.parts(expression)))
             self._plain[expression] = known
         return known
 
     def loosened(self, expression: Expression, above: int) -> tuple[Expression, int | None]:
-        """``expression`` without those bounds of its repetitions that are above ``above``, and the
-        least of them; None where there is none.
+        """``expression`` without those bounds of its repetitions that are above ``above``, and how
+        many bytes surely fit into each of them; None where there is none.
 
         Bounds inside complements stay, as less is more there.
         """
@@ -79,13 +83,17 @@ class Plainness:
         kind, operand = pool.kinds[expression], pool.operands[expression]
         if kind not in (Kind.CONCATENATION, Kind.UNION, Kind.INTERSECTION, Kind.REPETITION):
             return expression, None
-        parts = [self.loosened(part, above) for part in pool.parts(expression)]
+        pieces = pool.parts(expression)
+        if kind == Kind.CONCATENATION:
+            pieces = tuple(pool.pieces(expression))
+        parts = [self.loosened(piece, above) for piece in pieces]
         bounds = [bound for _, bound in parts if bound is not None]
         loose = [part for part, _ in parts]
         if kind == Kind.REPETITION:
             _, low, high = operand
-            if high is not None and high > max(above, low):
-                bounds.append(high)
+            least = self._length(operand[0])
+            if high is not None and high > low and high * least > above:
+                bounds.append(high * least)
                 high = None
             result = pool.repeat(loose[0], low, high) if bounds else expression
         elif not bounds:
@@ -116,14 +124,16 @@ class Plainness:
             return frozenset(bytes([byte]) for byte in range(256) if operand >> byte & 1)
         if kind not in (Kind.UNION, Kind.CONCATENATION):
             return None
-        parts = [self.words(part) for part in operand]
-        known = [part for part in parts if part is not None]
-        if len(known) < len(parts):
-            return None
-        if kind == Kind.UNION:
-            total = frozenset[bytes]().union(*known)
-        elif len(known[0]) * len(known[1]) > _MOST_WORDS:
-            return None
-        else:
-            total = frozenset(first + second for first in known[0] for second in known[1])
+        pieces = operand if kind == Kind.UNION else pool.pieces(expression)
+        total = frozenset[bytes]() if kind == Kind.UNION else frozenset([b""])
+        for piece in pieces:
+            words = self.words(piece)
+            if words is None or len(words) > _MOST_WORDS // (
+                len(total) if kind == Kind.CONCATENATION else 1
+            ):
+                return None
+            if kind == Kind.UNION:
+                total |= words
+            else:
+                total = frozenset(first + second for first in total for second in words)
         return total if len(total) <= _MOST_WORDS else None

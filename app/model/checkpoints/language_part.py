@@ -7,7 +7,6 @@ written by, and what text does not pass through is taken out of it again.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from typing import Any
 
@@ -20,6 +19,7 @@ from transformers import (
     PretrainedConfig,
     PreTrainedModel,
 )
+from transformers.utils.import_utils import is_timm_available
 
 from app.core.errors import UnsupportedModel
 from app.model.layers.architecture import check_config
@@ -27,8 +27,8 @@ from app.model.layers.model_call import logits_of, text_alone
 
 _log = logging.getLogger(__name__)
 
-_WANTED = {"gemma3n": "timm", "inkling_mm_model": "scipy"}
-"""Kinds that see by a library, though no part of their configurations is its."""
+_TIMM = frozenset({"gemma3n"})
+"""Kinds that want timm, though no part of their configurations is its."""
 
 _CLASSES: tuple[Any, ...] = (
     AutoModelForCausalLM,
@@ -41,26 +41,19 @@ def language_config(config: PretrainedConfig) -> PretrainedConfig:
     """The configuration of what is loaded to read and write text.
 
     Qwen's omni models are two models under one roof, of which the thinker does. Where the whole
-    cannot be made because the library that sees images for it is not here, it is that of the
-    language model alone (Gemma 3n: timm; Inkling: scipy).
+    cannot be made because the library timm, which sees images for it, is not here, it is that of
+    the language model alone (Gemma 3n).
     """
     thinker = getattr(config, "thinker_config", None)
     if isinstance(thinker, PretrainedConfig):
         return thinker
     parts = [getattr(config, name, None) for name in type(config).sub_configs]
-    if any(getattr(part, "model_type", None) == "timm_wrapper" for part in parts):
-        wanted: str | None = "timm"
-    else:
-        wanted = _WANTED.get(config.model_type)
-    if wanted is not None and not is_installed(wanted):
+    needs_timm = any(getattr(part, "model_type", None) == "timm_wrapper" for part in parts)
+    if (needs_timm or config.model_type in _TIMM) and not is_timm_available():
         text = config.get_text_config()
         if type(text) in AutoModelForCausalLM._model_mapping:
             return text
     return config
-
-
-def is_installed(library: str) -> bool:
-    return importlib.util.find_spec(library) is not None
 
 
 def names_of_language_part(config: PretrainedConfig, whole: PretrainedConfig) -> dict[str, str]:

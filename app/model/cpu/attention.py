@@ -3,15 +3,20 @@
 Decodes, leaps and drafts are short: their keys and values are read where they lie
 (``kernels.attention``). For one token each of 32 sequences torch's fused kernel takes 10 ms a layer
 in bfloat16, the loops 0.7 ms (12 heads, 112 positions, one core). From some 16 tokens of a span on
-torch is quicker; a long span, or a tree, is gathered and attended to alone::
+torch is quicker; a long span is gathered and attended to alone::
 
     query [Hk, G, q, D]    keys [Hk, G, L, D], a view    mask [q, L]
+
+The tokens of a tree are short spans of one token each, whose blocks are single slots: those of what
+is computed, then those of its ancestors. So each gets what it would without the others of its tree.
+Of layers that keep latents a tree is a long span.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -45,6 +50,8 @@ class ShortSpans:
     """Shape [n, 4]: row, tokens, first position, and where the span's blocks begin."""
     blocks: tuple[Ints, ...]
     """By cache group."""
+    block_size: int
+    """Slots in each: one, where there are trees in the step."""
     positions: int
     """Keys seen by all their tokens together."""
 
@@ -67,12 +74,13 @@ class CpuAttention:
         result does not depend on the others of its span."""
         self.storage = storage
         self._longest = sys.maxsize if batch_invariant else _SHORT_TOKENS
+        self._longest_tree = sys.maxsize
         if any(storage.is_latent(layer) for layer in storage.keys):
             assert not batch_invariant, "latents are not kept batch-invariant"
-            self._longest = _SHORT_TOKENS_OF_LATENTS
+            self._longest = self._longest_tree = _SHORT_TOKENS_OF_LATENTS
         self.slots: tuple[Ints, ...] = ()
         """By cache group, of the step's tokens."""
-        self.short = ShortSpans(np.empty((0, 4), dtype=np.int64), (), 0)
+        self.short = ShortSpans(np.empty((0, 4), dtype=np.int64), (), storage.block_size, 0)
         self.adapters: AdapterRows = ()
         """Whose the step's rows are; see ``app.model.adapters.cpu``."""
         self._long: list[tuple[SpanLayout, Ints | None]] = []
@@ -85,18 +93,27 @@ class CpuAttention:
         self.adapters = adapter_rows(step.adapters)
         if not step.slots:  # the model has no attention
             return
-        trees: set[int] = set()
-        if step.ancestors is not None:
-            trees = {span.row for span in step.spans if step.ancestors_of(span) is not None}
-        most = self._longest
-        short = [span for span in step.spans if span.length <= most and span.row not in trees]
-        self.short = _short_spans(short, len(step.slots))
-        self._long = [
-            (span, step.ancestors_of(span))
-            for span in step.spans
-            if span.length > most or span.row in trees
-        ]
         self._long_by_window.clear()
+        if step.ancestors is not None:
+            self._begin_with_trees(step)
+            return
+        most, size = self._longest, self.storage.block_size
+        short = [span for span in step.spans if span.length <= most]
+        self.short = _short_spans(short, len(step.slots), size)
+        self._long = [(span, None) for span in step.spans if span.length > most]
+
+    def _begin_with_trees(self, step: StepArrays) -> None:
+        spans = [(span, step.ancestors_of(span)) for span in step.spans]
+        most, most_of_tree = self._longest, self._longest_tree
+        is_long = [
+            span.length > (most if ancestors is None else most_of_tree) for span, ancestors in spans
+        ]
+        self._long = [each for each, long in zip(spans, is_long, strict=True) if long]
+        self.short = _by_slot(
+            [each for each, long in zip(spans, is_long, strict=True) if not long],
+            len(step.slots),
+            self.storage.block_size,
+        )
 
     @property
     def has_long(self) -> bool:
@@ -133,7 +150,7 @@ class CpuAttention:
         with spreading(work > _SPREAD_WORK) as threads:
             kernels.attend(
                 _by_token(query), as_numpy(keys), as_numpy(values),
-                spans, self.short.blocks[group], self.storage.block_size,
+                spans, self.short.blocks[group], self.short.block_size,
                 min(threads, keys.shape[1]), threads > 1,
                 options.scale, options.window or 0, options.chunked, options.softcap or 0.0,
                 _by_head(options.sinks), *_by_distance(options),
@@ -218,7 +235,29 @@ def _by_token(rows: Tensor) -> kernels.Rows:
     return as_numpy(rows.transpose(0, 1).contiguous())
 
 
-def _short_spans(spans: list[SpanLayout], groups: int) -> ShortSpans:
+def _by_slot(
+    spans: Sequence[tuple[SpanLayout, Ints | None]], groups: int, block_size: int
+) -> ShortSpans:
+    """Spans and the ancestors of those that are trees, each of whose tokens becomes a span."""
+    single: list[SpanLayout] = []
+    for span, ancestors in spans:
+        slots = [_slots(blocks, block_size)[: span.end] for blocks in span.blocks]
+        if ancestors is None:
+            single.append(replace(span, blocks=tuple(slots)))
+            continue
+        start = span.start
+        for index, seen in enumerate(ancestors):
+            way = start + np.flatnonzero((seen >> np.arange(span.length)) & 1)
+            blocks = [np.concatenate([each[:start], each[way]]) for each in slots]
+            single.append(SpanLayout(span.row + index, 1, start + len(way) - 1, tuple(blocks)))
+    return _short_spans(single, groups, 1)
+
+
+def _slots(blocks: Ints, size: int) -> Ints:
+    return (blocks[:, None] * size + np.arange(size)).reshape(-1)
+
+
+def _short_spans(spans: list[SpanLayout], groups: int, block_size: int) -> ShortSpans:
     begins = np.cumsum([0, *(len(span.blocks[0]) for span in spans)])
     rows = [
         (span.row + at, min(_SHORT_TOKENS, span.length - at), span.start + at, begin)
@@ -233,6 +272,7 @@ def _short_spans(spans: list[SpanLayout], groups: int) -> ShortSpans:
                 for i in range(groups)
             ]
         ),
+        block_size=block_size,
         positions=sum(span.length * span.end for span in spans),
     )
 

@@ -1,8 +1,9 @@
 """What the loops are told of a decoder layer: how it mixes its tokens, and what its norms are.
 
-All layers are: norm, mixer, norm, MLP. A mixer is some products of the same input, what lies
-between, and a product. That is attention with RoPE, with norms of heads and gates or without, or
-the gated delta rule behind a convolution.
+Layers are found by the names in their code and by trying their parts, not by their classes. All
+are: norm, mixer, norm, MLP. A mixer is some products of the same input, what lies between, and a
+product. That is attention with RoPE, with norms of heads and gates or without, or the gated delta
+rule behind a convolution.
 """
 
 from __future__ import annotations
@@ -18,35 +19,40 @@ from transformers.activations import SiLUActivation
 
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.kernels import delta_layer
+from app.model.cpu.norms import read_gated_norm, read_norm
 from app.model.cpu.scan import SILU, CpuScan
 from app.model.cpu.weights import Linear, has_panels, kind_of, reordered
 from app.model.layers.attention import AttentionOptions, AttentionRoute
 from app.model.layers.recurrent import RecurrentRoute
 
-KNOWN = {
-    "LlamaDecoderLayer",
-    "MistralDecoderLayer",
-    "Qwen2DecoderLayer",
-    "Qwen3DecoderLayer",
-    "Qwen3NextDecoderLayer",
-    "Qwen3_5DecoderLayer",
-    "Qwen3_5MoeDecoderLayer",
-}
-"""Their residuals are plain; what else there is to know is seen in their modules."""
-
+_OF_A_LAYER = {
+    "input_layernorm", "self_attn", "linear_attn", "post_attention_layernorm", "mlp",
+    "block_type", "layer_type", "isinstance", "tuple",
+}  # fmt: skip
+"""Names in the code of a layer that adds its mixer's and then its MLP's results, and no more."""
+_OF_ATTENTION = {
+    "shape", "head_dim", "view", "reshape", "transpose", "contiguous", "size", "torch", "chunk",
+    "q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm", "sigmoid", "scaling",
+    "num_heads", "num_key_value_heads", "apply_rotary_pos_emb", "sliding_window",
+    "update", "layer_idx", "config", "getattr", "_attn_implementation", "get_interface",
+    "ALL_ATTENTION_FUNCTIONS", "eager_attention_forward",
+    "training", "attention_dropout", "dropout", "residual_dropout", "nn", "functional",
+}  # fmt: skip
+"""Names in the code of an attention that is no more than the loops'."""
+_OF_DELTA_RULE = {
+    "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "in_proj_qkvz", "in_proj_ba",
+    "fix_query_key_value_ordering", "cat", "split", "reshape", "shape", "transpose", "squeeze",
+    "head_k_dim", "head_v_dim", "key_dim", "value_dim", "num_k_heads", "num_v_heads", "layer_idx",
+    "conv1d", "weight", "bias", "activation", "causal_conv1d_fn", "causal_conv1d_update",
+    "torch_chunk_gated_delta_rule", "torch_recurrent_gated_delta_rule", "repeat_interleave",
+    "A_log", "dt_bias", "exp", "float", "sigmoid", "softplus", "F", "torch", "norm", "out_proj",
+    "apply_mask_to_padding_states", "conv_kernel_size", "get_conv_state", "get_recurrent_state",
+    "is_recording_past", "update_conv_state", "update_recurrent_state", "pop",
+    "has_previous_state", "layers", "record_past", "conv_states", "recurrent_states",
+}  # fmt: skip
+"""The same for the gated delta rule behind a convolution; with what concerns caches."""
+_ROTATION = "apply_rotary_pos_emb"
 _DELTA_RULE = "torch_chunk_gated_delta_rule"
-_LIKENESS = 0.02
-"""How far a norm's result may be from what it is taken for: bfloat16 rounds by 0.002."""
-
-
-@dataclass(frozen=True, slots=True)
-class Norm:
-    """RMSNorm."""
-
-    weight: Tensor
-    eps: float
-    shifted: bool
-    """Whether it multiplies by 1 + its weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +106,8 @@ class Routes:
 
     def mixer_of(self, layer: Any) -> Mixer | None:
         """None: the loops cannot run this module, or it is no decoder layer."""
-        if type(layer).__name__ not in KNOWN:
+        names = frozenset(_code_names(layer))
+        if not {"input_layernorm", "post_attention_layernorm", "mlp"} <= names <= _OF_A_LAYER:
             return None
         norm, mlp_norm = read_norm(layer.input_layernorm), read_norm(layer.post_attention_layernorm)
         if norm is None or mlp_norm is None or norm.shifted != mlp_norm.shifted:
@@ -126,7 +133,10 @@ class Routes:
 
     def _attention(self, attention: Any, shifted: bool) -> Mixer | None:
         options = self.attention.options.get(attention.layer_idx)
-        if options is None:
+        names = _code_names(attention)
+        if options is None or not _is_plain(options) or not _OF_ATTENTION.issuperset(names):
+            return None
+        if not _rotates_halves(attention, names):
             return None
         query, key, value = attention.q_proj, attention.k_proj, attention.v_proj
         dim, mixed = attention.head_dim, attention.o_proj.in_features
@@ -144,24 +154,26 @@ class Routes:
             rows = torch.arange(2 * mixed).view(-1, 2, dim).transpose(0, 1).reshape(2, -1)
             inputs = [Input(query, rows[0]), *inputs[1:], Input(query, rows[1])]
             values["gated"] = 1
-        elif query.out_features != mixed:
+        elif query.out_features != mixed or "sigmoid" in names:
             return None
         for name in ("q_norm", "k_norm"):
             norm = getattr(attention, name, None)
             if norm is None:
                 continue
             found = read_norm(norm)
+            if names.index(name) > names.index(_ROTATION):
+                return None
             if found is None or found.shifted != shifted or len(found.weight) != dim:
                 return None
             values |= {name: found.weight, "head_eps": found.eps}
         return Mixer(attention.layer_idx, inputs, attention.o_proj, values, options)
 
     def _delta_rule(self, mixer: Any) -> Mixer | None:
-        code = inspect.unwrap(type(mixer).forward).__code__
-        inputs = _delta_inputs(mixer)
-        gated_norm = read_gated_norm(mixer.norm)
-        plain = mixer.activation in SILU and _DELTA_RULE in code.co_names
-        if inputs is None or gated_norm is None or not plain:
+        names = frozenset(_code_names(mixer))
+        if _DELTA_RULE not in names or not names <= _OF_DELTA_RULE or mixer.activation not in SILU:
+            return None
+        inputs, gated_norm = _delta_inputs(mixer), read_gated_norm(mixer.norm)
+        if gated_norm is None:
             return None
         conv = mixer.conv1d
         filters = conv.weight.detach().float().squeeze(1).t()
@@ -183,13 +195,40 @@ class Routes:
         return Mixer(mixer.layer_idx, inputs, mixer.out_proj, values, None)
 
 
-def _delta_inputs(mixer: Any) -> Sequence[Input] | None:
+def _code_names(module: Any) -> tuple[str, ...]:
+    """Names in the code of its forward, in the order in which they first come."""
+    code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+    return () if code is None else code.co_names
+
+
+def _is_plain(options: AttentionOptions) -> bool:
+    others = (options.softcap, options.sinks, options.slopes, options.latent)
+    return all(each is None for each in others) and not options.chunked
+
+
+def _rotates_halves(attention: Any, names: Sequence[str]) -> bool:
+    """Whether its RoPE turns a head's first half with its second one, as is seen in a trial."""
+    rotate = inspect.unwrap(type(attention).forward).__globals__.get(_ROTATION)
+    if rotate is None or _ROTATION not in names:
+        return False
+    dim = attention.head_dim
+    heads = torch.linspace(-1.0, 2.0, 2 * dim).view(1, 2, 1, dim)
+    angles = torch.linspace(0.0, 3.0, dim // 2).repeat(2).view(1, 1, dim)
+    cos, sin = angles.cos(), angles.sin()
+    first, second = heads.chunk(2, -1)
+    wanted = heads * cos + torch.cat([-second, first], -1) * sin
+    try:
+        found = rotate(heads, heads, cos, sin)
+    except (IndexError, RuntimeError, TypeError):
+        return False
+    return all(torch.allclose(part, wanted, atol=1e-5) for part in found)
+
+
+def _delta_inputs(mixer: Any) -> Sequence[Input]:
     """Queries, keys, values, z, b and a in this order, each of all heads."""
     if hasattr(mixer, "in_proj_qkv"):
         names = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")
         return [Input(getattr(mixer, name)) for name in names]
-    if not hasattr(mixer, "in_proj_qkvz"):
-        return None
     # One head of keys after the other, each with the values' heads that share it.
     keys, values, count = mixer.head_k_dim, mixer.head_v_dim, mixer.num_k_heads
     shared = mixer.num_v_heads // count
@@ -202,52 +241,6 @@ def _delta_inputs(mixer: Any) -> Sequence[Input] | None:
         rows = torch.cat([part.flatten() for part in torch.split(places, list(sizes), dim=1)])
         found.append(Input(getattr(mixer, name), rows))
     return found
-
-
-def read_norm(norm: nn.Module) -> Norm | None:
-    """What is seen when it is tried; None: it is no RMSNorm in bfloat16."""
-    found = _weight_and_eps(norm)
-    if found is None:
-        return None
-    weight, eps = found
-    x = _trial(weight)
-    normed, out = _normed(x, eps), norm(x).float()
-    for shifted in (False, True):
-        if _alike(out, normed * (weight.float() + shifted)):
-            return Norm(weight, eps, shifted)
-    return None
-
-
-def read_gated_norm(norm: nn.Module) -> Norm | None:
-    """The same for a norm that is multiplied by SiLU of its second argument."""
-    found = _weight_and_eps(norm)
-    if found is None:
-        return None
-    weight, eps = found
-    x = _trial(weight)
-    gates = x.flip(-1)
-    wanted = _normed(x, eps) * weight.float() * nn.functional.silu(gates.float())
-    return Norm(weight, eps, shifted=False) if _alike(norm(x, gates).float(), wanted) else None
-
-
-def _weight_and_eps(norm: nn.Module) -> tuple[Tensor, float] | None:
-    eps = getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
-    weight = getattr(norm, "weight", None)
-    if eps is None or weight is None or weight.dtype != torch.bfloat16:
-        return None
-    return weight.detach(), float(eps)
-
-
-def _trial(weight: Tensor) -> Tensor:
-    return torch.linspace(-1.0, 2.0, 2 * len(weight), dtype=weight.dtype).view(2, -1)
-
-
-def _normed(x: Tensor, eps: float) -> Tensor:
-    return nn.functional.rms_norm(x.float(), x.shape[-1:], eps=eps)
-
-
-def _alike(out: Tensor, wanted: Tensor) -> bool:
-    return bool((out - wanted).norm() <= _LIKENESS * wanted.norm())
 
 
 def is_swiglu(mlp: Any) -> bool:

@@ -16,7 +16,8 @@ from transformers import PreTrainedModel
 from app.model.cpu.kernels import jobs
 from app.model.cpu.kernels.compiled import as_numpy
 from app.model.cpu.layers import FusedLayer
-from app.model.cpu.mixers import Norm, Routes, read_norm
+from app.model.cpu.mixers import Routes
+from app.model.cpu.norms import Norm, read_norm
 from app.model.cpu.workspace import CpuTeam, Workspace
 
 _KNOWN = {
@@ -59,7 +60,8 @@ class WholePass:
         """Ids and positions [1, T] -> ``logits`` [1, R, V] of the rows to keep; 0: of all."""
         attention, scan = self._routes.targets()
         hidden = self._embed(input_ids)
-        self._workspace.begin(hidden, self._rotations(hidden, position_ids), attention, scan)
+        self._workspace.begin(hidden, attention, scan)
+        self._workspace.rotate_by(self._rotations(hidden, position_ids))
         if attention.has_long or len(attention.slots) > 1 or not self._in_loops:
             for layer in self._layers:
                 layer.run(hidden)
@@ -78,13 +80,20 @@ class WholePass:
         positions = position_ids[0]
         most = int(positions.max()) if len(positions) else 0
         if most >= _MOST_TABLE:
-            cos, sin = self._rotary(hidden, position_ids)
+            cos, sin = self._turned(hidden, position_ids)
             return cos[0], sin[0]
         if most >= len(self._cos):
             size = max(_LEAST_TABLE, 1 << most.bit_length())
-            cos, sin = self._rotary(hidden, torch.arange(size)[None])
+            cos, sin = self._turned(hidden, torch.arange(size)[None])
             self._cos, self._sin = cos[0].contiguous(), sin[0].contiguous()
         return self._cos.index_select(0, positions), self._sin.index_select(0, positions)
+
+    def _turned(self, hidden: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """By the model's own code: [1, T, D] each."""
+        if hasattr(self._rotary, "mrope_section"):  # time, height and width, which are one in text
+            position_ids = position_ids.expand(3, -1, -1)
+        cos, sin = self._rotary(hidden, position_ids)
+        return cos, sin
 
 
 def put_whole_pass(

@@ -52,33 +52,24 @@ class Workspace:
         self._group = 0
         self._storages: tuple[Any, ...] = ()
         self._pools: Ints = np.empty((2, 0, 2), dtype=np.int64)
+        self._rotations: tuple[Tensor, ...] = ()
         self._alive: tuple[Any, ...] = ()
         self.rounded_bytes = 0
         """Of a token's rounded row, the longest of any product's input."""
 
-    def begin(
-        self,
-        hidden: Tensor,
-        position_embeddings: tuple[Tensor, Tensor],
-        attention: CpuAttention,
-        scan: CpuScan | None,
-    ) -> None:
+    def begin(self, hidden: Tensor, attention: CpuAttention, scan: CpuScan | None) -> None:
         """Have the loops compute ``hidden`` [1, T, H], for the step that both have begun."""
         tokens = hidden.shape[1]
         self._make_room(tokens)
         self._address_pools(attention, scan)
-        self._group = 0
-        cos, sin = (part.contiguous() for part in position_embeddings)
+        self._group, self._rotations = 0, ()
         step, short = self._team.steps, attention.short
         values = {
             "tokens": tokens,
             "hidden": hidden.data_ptr(),
-            "cos": cos.data_ptr(),
-            "sin": sin.data_ptr(),
-            "rotary_dim": cos.shape[-1],
             "spans": short.spans.ctypes.data,
             "span_count": len(short.spans),
-            "block_size": attention.storage.block_size,
+            "block_size": short.block_size,
         }
         if attention.slots:
             values["slots"] = attention.slots[0].ctypes.data
@@ -91,7 +82,17 @@ class Workspace:
                 values[name] = getattr(states, name).ctypes.data
         for name, value in values.items():
             step[name] = value
-        self._alive = (hidden, cos, sin, attention.slots, short, states)
+        self._alive = (hidden, attention.slots, short, states)
+
+    def rotate_by(self, position_embeddings: tuple[Tensor, Tensor]) -> None:
+        """Have the loops turn queries and keys so: cosines and sines, [T, D] or [1, T, D] each."""
+        if position_embeddings is self._rotations:
+            return
+        cos, sin = (part.contiguous() for part in position_embeddings)
+        self._rotations = position_embeddings
+        self._alive += (cos, sin)
+        step = self._team.steps
+        step["cos"], step["sin"], step["rotary_dim"] = cos.data_ptr(), sin.data_ptr(), cos.shape[-1]
 
     def normed(self, tokens: int, size: int) -> Tensor:
         """What the last norm gave: [T, H], a view."""

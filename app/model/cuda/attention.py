@@ -289,6 +289,7 @@ def heads_of(shape: LayerShape) -> Heads:
         value_pad=value_pad,
         item_bytes=shape.dtype.itemsize,
         latent=shape.latent,
+        near=shape.near,
     )
 
 

@@ -52,7 +52,7 @@ class AttentionOptions:
     Press et al., 2022); None: it does not."""
     near: Tensor | None = None
     """Shape [T, Hq, E], float32: what is added to a token's score of a key that is 0 to E - 1
-    positions back; farther ones get nothing. None: none does. Not beside slopes."""
+    positions back; farther ones get nothing. None: none does. Not beside slopes or latents."""
 
 
 class LayerAttention(Protocol):
@@ -231,6 +231,7 @@ class _ShapeProbe:
             group=query.shape[0] // key.shape[0],
             dtype=key.dtype,
             window=options.window,
+            near=options.near is not None,
         )
         return query.new_zeros(query.shape[1], query.shape[0], value.shape[2])
 

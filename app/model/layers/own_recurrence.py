@@ -7,6 +7,7 @@ for each. T tokens, C channels, H heads.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,7 +16,6 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from app.model.layers.architecture import layer_count
 from app.model.layers.recurrent import RecurrentRoute
 
 _BESIDE = -1
@@ -25,7 +25,7 @@ _LEAST_STEP = 1e-7
 _MOST_STEP = 87.0
 """After it next to nothing of a float32 state is left."""
 _LARGEST_KEY = 70.0
-"""RWKV's keys are exponents: beyond it sums of them could leave float32."""
+"""Of what is an exponent: beyond it sums could leave float32."""
 
 
 def route_own_recurrence(model: PreTrainedModel, route: RecurrentRoute) -> None:
@@ -38,7 +38,7 @@ def route_own_recurrence(model: PreTrainedModel, route: RecurrentRoute) -> None:
 
 
 def _layers(model: PreTrainedModel) -> list[tuple[int, nn.Module]]:
-    count = layer_count(model.config)
+    count = getattr(model.config.get_text_config(), "num_hidden_layers", None)
     for module in model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == count:
             return list(enumerate(module))
@@ -70,6 +70,35 @@ def _lightning_attention(module: Any, layer: int, route: RecurrentRoute) -> None
         out = route.mamba2(layer, value, steps, decay, key, query, None)
         out = module.norm(out.to(hidden_states.dtype).flatten(1)[None])
         return module.out_proj(module.output_gate(hidden_states).sigmoid() * out), None
+
+    module.forward = forward
+
+
+def _matrix_memory(module: Any, layer: int, route: RecurrentRoute) -> None:
+    """mLSTM: Mamba 2 with gates of its own, and a value more that counts what was written.
+
+    transformers divides its states by the largest gate, which leaves the quotient as it is: gates
+    are capped, so that nothing here leaves float32. What it adds to the divisor (1e-6) is within
+    rounding, and is levelled by the norm behind. Source: Beck et al. 2024, xLSTM.
+    """
+    own, module.config.max_inference_chunksize = module.forward, sys.maxsize
+
+    def forward(
+        query: Tensor, key: Tensor, value: Tensor, igate: Tensor, fgate: Tensor, **others: Any
+    ) -> Any:
+        if route.target is None:
+            return own(query=query, key=key, value=value, igate=igate, fgate=fgate, **others)
+        asked, keys, values = [part[0].transpose(0, 1).float() for part in (query, key, value)]
+        steps = -F.logsigmoid(fgate[0].t().float()).clamp(-_MOST_STEP, -_LEAST_STEP)
+        counted = torch.cat([values, torch.ones_like(values[..., :1])], dim=-1)
+        taken = igate[0].t().float().clamp(max=_LARGEST_KEY).exp()
+        written = counted * (taken / steps)[..., None]
+        decay = -steps.new_ones(steps.shape[1])
+        read = route.mamba2(
+            layer, written, steps, decay, keys, asked * asked.shape[-1] ** -0.5, None
+        )
+        found = read[..., :-1] / read[..., -1:].abs().clamp_min(1.0)
+        return found.to(query.dtype).transpose(0, 1)[None], None
 
     module.forward = forward
 
@@ -209,7 +238,8 @@ def _weighed_inputs(module: Any, _: int, route: RecurrentRoute) -> None:
             inputs.append(_before(inputs[-1], route))
         windows = torch.stack(inputs, dim=-1).view(len(by_token), heads, -1, width)
         sums = (windows * (by_channel + by_token)).sum(-1).flatten(1)
-        return ((sums + inputs[0]) / (2 * width + 1) ** 0.5).to(hidden.dtype)[None]
+        out: Tensor = (sums + inputs[0]) / (2 * width + 1) ** 0.5
+        return out.to(hidden.dtype)[None]
 
     module.forward = forward
 
@@ -272,5 +302,6 @@ _KINDS: Mapping[str, Callable[[Any, int, RecurrentRoute], None]] = {
     "RecurrentGemmaRglru": _gated_linear_recurrence,
     "RwkvFeedForward": _token_shift,
     "RwkvSelfAttention": _rwkv,
+    "xLSTMBackend": _matrix_memory,
     "ZayaCCAProjection": _convolved_attention,
 }

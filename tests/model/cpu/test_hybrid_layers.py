@@ -17,7 +17,7 @@ from app.core.step import LogitsRow, Span, StepPlan
 from app.model.config import QuantizeName
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.layers import FusedLayer, fuse
-from app.model.cpu.mixers import read_gated_norm, read_norm
+from app.model.cpu.norms import read_gated_norm, read_norm
 from app.model.cpu.scan import CpuScan
 from app.model.cpu.whole_pass import WholePass
 from app.model.forward import RaggedForward, StepStates

@@ -156,6 +156,7 @@ OVERRIDES: Mapping[str, Mapping[str, Any]] = {
     "inkling2_text": {
         "unpadded_vocab_size": VOCAB, "rel_extent": 10, "d_rel": 4, "log_scaling_n_floor": 8,
     },
+    "inkling_vision": {"num_hidden_layers": 6, "n_layers": 6, "patch_size": 4},
     "inkling_text": {
         "unpadded_vocab_size": VOCAB, "rel_extent": 10, "d_rel": 4, "log_scaling_n_floor": 8,
     },
@@ -179,6 +180,10 @@ OVERRIDES: Mapping[str, Mapping[str, Any]] = {
         "eos_token_id": 40,  # one that texts have
     },
     "radio": {"video_temporal_patch_size": 2},
+    "reformer": {
+        "axial_pos_embds_dim": [16, 16], "axial_pos_shape": [8, 16], "attention_head_size": 8,
+        "feed_forward_size": 48, "attn_layers": ["local", "lsh"],
+    },
     "roc_bert": {"shape_vocab_size": VOCAB},
     "step3p5": {"sliding_window": 6, "share_expert_dim": 24},
     "vibevoice_acoustic_tokenizer_encoder": {

@@ -43,6 +43,9 @@ _FEW_TOKENS = 8
 
 _FEW_SPANS = 4
 """Below, a span's heads are shared out, too."""
+_EVEN_TOKENS = 8
+"""With more tokens a span, one of them may be a prompt's, for which the other threads would wait:
+only attention has none of them."""
 
 _NO_SINKS = np.empty(0, dtype=np.float32)
 
@@ -223,7 +226,8 @@ def first_half(board: team.Board, jobs: Records, number: int) -> None:
     if layer.mixer == 0:
         _by_token(board, jobs, _ROPE, step.tokens)
     if spans:
-        job.kind, job.blocks = _ATTEND, layer.kv_heads if spans < _FEW_SPANS else 1
+        uneven = layer.mixer != 0 and step.tokens > _EVEN_TOKENS * spans
+        job.kind, job.blocks = _ATTEND, layer.kv_heads if spans < _FEW_SPANS or uneven else 1
         own = job.run
         if layer.mixer:
             job.run = layer.mixer
