@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from app.http.confidence import ValueConfidence, ValueSpan
 from app.http.openapi import Shape
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
@@ -44,6 +45,9 @@ class AnsweredMessage(Shape):
     stop_reason: StopReason | None
     stop_sequence: str | None
     usage: MessagesUsage
+    confidence: list[ValueConfidence] = Field(default=[])
+    spans: list[ValueSpan] = Field(default=[])
+    """Where it was asked for."""
 
 
 class MessageEvent(BaseModel):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.core.errors import InvalidRequest
+from app.core.verbatim import Passage
 from app.http.messages.wire import (
     AnyBlock,
     DocumentBlock,
@@ -35,27 +36,36 @@ _OMITTED = ("redacted_thinking",)
 
 def template_messages(
     system: str | Sequence[TextBlock] | None, messages: Sequence[Message]
-) -> list[dict[str, Any]]:
-    """In the chat template's terms. Raises ``InvalidRequest`` that names the block."""
-    conversation = _Conversation()
+) -> tuple[list[dict[str, Any]], list[Passage]]:
+    """In the chat template's terms, and the texts as this API calls them.
+
+    Raises ``InvalidRequest`` that names the block.
+    """
+    conversation, passages = _Conversation(), []
     if text := system if isinstance(system, str) else _texts(system or (), "system"):
         conversation.say("system", text)
     for number, message in enumerate(messages):
-        param = f"messages[{number}].content"
-        if isinstance(message.content, str):
-            conversation.say(message.role, message.content)
-            continue
-        for index, block in enumerate(message.content):
-            conversation.add(message.role, block, f"{param}[{index}]")
-        if not message.content:
-            raise refusal(param, "it has no block")
+        param = f"messages[{number}]"
+        content = message.content
+        if isinstance(content, str):
+            conversation.say(message.role, content)
+            said = [content]
+        elif not content:
+            raise refusal(f"{param}.content", "it has no block")
+        else:
+            said = [
+                conversation.add(message.role, block, f"{param}.content[{index}]")
+                for index, block in enumerate(content)
+            ]
+        text = _BETWEEN.join([each for each in said if each])
+        passages.append(Passage(param, text, message.role == "user"))
     if messages[-1].role == "assistant":
         raise InvalidRequest(
             "the last message is the assistant's: answers cannot be begun for the model here; end "
             "with a message of the user",
             param=f"messages[{len(messages) - 1}]",
         )
-    return conversation.messages
+    return conversation.messages, passages
 
 
 class _Conversation:
@@ -68,7 +78,8 @@ class _Conversation:
         before = message.get("content")
         message["content"] = f"{before}{_BETWEEN}{text}" if before else text
 
-    def add(self, role: str, block: AnyBlock, param: str) -> None:
+    def add(self, role: str, block: AnyBlock, param: str) -> str:
+        """Returns the text that is said, which thoughts, calls and results are not."""
         match block:
             case ThinkingBlock() | ToolUseBlock() if role != "assistant":
                 raise refusal(param, f"a block of the type {block.type!r} is the assistant's")
@@ -88,7 +99,10 @@ class _Conversation:
             case OtherBlock(type=type) if role == "assistant" and type in _OMITTED:
                 self._open(role)
             case _:
-                self.say(role, _text(block, param))
+                text = _text(block, param)
+                self.say(role, text)
+                return text
+        return ""
 
     def _open(self, role: str) -> dict[str, Any]:
         """The message of ``role`` that goes on, or a new one."""

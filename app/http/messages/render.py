@@ -12,8 +12,19 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from app.answer.pieces import CallArguments, CallStart, Content, Delta, End, Piece, Reasoning
+from app.answer.pieces import (
+    CallArguments,
+    CallStart,
+    Confidences,
+    Content,
+    Delta,
+    End,
+    Piece,
+    Reasoning,
+    Spans,
+)
 from app.http.answering import Renderer
+from app.http.confidence import confidence_entries, span_entries
 from app.http.errors import ANTHROPIC, envelope
 from app.http.messages.wire import MessagesRequest, ThinkingAdaptive, ThinkingEnabled
 from app.http.models import ServedModel
@@ -61,6 +72,8 @@ class _Whole(Renderer):
         self._blocks: list[tuple[Block, list[str]]] = []
         """Each as it began, and its pieces."""
         self._end = End("stop")
+        self._measured: dict[str, Any] = {}
+        """What is told of the values, where it was asked for."""
 
     def chunk(self, delta: Delta) -> bytes:
         for piece in delta.pieces:
@@ -69,14 +82,18 @@ class _Whole(Renderer):
 
     def end(self) -> bytes:
         content = [_finished(block, "".join(texts)) for block, texts in self._blocks]
-        return to_json(
-            {**self._head, "content": content, **self._stopped(), "usage": self._usage()}
-        )
+        ended = {"content": content, **self._stopped(), "usage": self._usage()}
+        return to_json({**self._head, **ended, **self._measured})
 
     def _take(self, piece: Piece) -> tuple[Block | None, str]:
         """The block that ``piece`` begins, if it does, and the text it adds to the open one."""
-        if isinstance(piece, End):
-            self._end = piece
+        match piece:
+            case End():
+                self._end = piece
+            case Confidences(values=values):
+                self._measured["confidence"] = confidence_entries(values)
+            case Spans(values=spans):
+                self._measured["spans"] = span_entries(spans)
         if (begun := self._begun(piece)) is not None:
             self._blocks.append((begun, []))
         text = piece.text if isinstance(piece, Content | Reasoning | CallArguments) else ""
@@ -145,7 +162,7 @@ class _Events(_Whole):
         del usage["service_tier"]
         return (
             _stop(len(self._blocks) - 1)
-            + _event("message_delta", delta=self._stopped(), usage=usage)
+            + _event("message_delta", delta=self._stopped(), usage=usage, **self._measured)
             + _event("message_stop")
         )
 

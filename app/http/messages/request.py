@@ -59,6 +59,7 @@ def messages_call(
         max_tokens=wire.max_tokens,
         reasoning_tokens=thinking.budget_tokens if isinstance(thinking, ThinkingEnabled) else None,
         logprobs=None,
+        choices=wire,
     )
     return AnswerCall(
         request,
@@ -84,8 +85,8 @@ def read_conversation(
         )
     tools = _tools(wire)
     shown = () if isinstance(wire.tool_choice, NoTool) else tools
-    messages = template_messages(wire.system, wire.messages)
-    return Conversation(messages, shown, _options(wire, config)), tools
+    messages, passages = template_messages(wire.system, wire.messages)
+    return Conversation(messages, shown, _options(wire, config), passages), tools
 
 
 def _tools(wire: ConversationFields) -> list[FunctionTool]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from app.http.requests.generation import GenerationFields
+from app.http.requests.generation import ChoiceFields, GenerationFields
 from app.http.requests.wire import Body, Count, NotServed, Other, Wire, type_among
 
 MOVED = {
@@ -218,7 +218,7 @@ class CountTokensRequest(ConversationFields):
     no_effect: ClassVar[frozenset[str]] = NO_EFFECT
 
 
-class MessagesRequest(ConversationFields, GenerationFields):
+class MessagesRequest(ConversationFields, GenerationFields, ChoiceFields):
     """The fields this server acts on; None means the default."""
 
     not_served: ClassVar[NotServed] = {
