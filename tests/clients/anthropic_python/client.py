@@ -12,6 +12,8 @@ from features import BASE_URL, CONTACT_TEXT, MODEL, REVIEW_TEXT, Checks, Contact
 check = Checks()
 client = anthropic.Anthropic(base_url=BASE_URL.removesuffix("/v1"), api_key="none")
 create = client.messages.create
+GREEDY = {"temperature": 0}
+"""The package has no name for it any more; this server takes it."""
 
 CONTACT: list[Any] = [{"role": "user", "content": CONTACT_TEXT}]
 REVIEW: list[Any] = [{"role": "user", "content": REVIEW_TEXT}]
@@ -33,7 +35,7 @@ def _() -> None:
     message = create(
         model=MODEL,
         max_tokens=60,
-        temperature=0,
+        extra_body=GREEDY,
         system="Be short.",
         messages=[{"role": "user", "content": "Hello"}],
     )
@@ -46,7 +48,7 @@ def _() -> None:
 @check("messages", "stop_sequences")
 def _() -> None:
     message = create(
-        model=MODEL, max_tokens=60, temperature=0, messages=CONTACT, stop_sequences=["a", "o"]
+        model=MODEL, max_tokens=60, extra_body=GREEDY, messages=CONTACT, stop_sequences=["a", "o"]
     )
     assert message.stop_reason == "stop_sequence"
     assert message.stop_sequence in ("a", "o")
@@ -56,7 +58,7 @@ def _() -> None:
 @check("messages", "output_config with a schema")
 def _() -> None:
     message = create(
-        model=MODEL, max_tokens=200, temperature=0, messages=CONTACT, output_config=FORMAT
+        model=MODEL, max_tokens=200, extra_body=GREEDY, messages=CONTACT, output_config=FORMAT
     )
     assert Contact.model_validate_json(text_of(message)).name == "Daniel Okafor"
 
@@ -64,7 +66,7 @@ def _() -> None:
 @check("messages", "messages.parse with a pydantic model")
 def _() -> None:
     message = client.messages.parse(
-        model=MODEL, max_tokens=200, temperature=0, messages=REVIEW, output_format=Review
+        model=MODEL, max_tokens=200, extra_body=GREEDY, messages=REVIEW, output_format=Review
     )
     parsed = message.parsed_output
     assert parsed is not None
@@ -90,7 +92,7 @@ async def _() -> None:
 @check("messages streamed", "messages.stream")
 def _() -> None:
     with client.messages.stream(
-        model=MODEL, max_tokens=200, temperature=0, messages=CONTACT, output_config=FORMAT
+        model=MODEL, max_tokens=200, extra_body=GREEDY, messages=CONTACT, output_config=FORMAT
     ) as stream:
         pieces = list(stream.text_stream)
         final = stream.get_final_message()
@@ -118,7 +120,7 @@ def _() -> None:
     first = create(
         model=MODEL,
         max_tokens=200,
-        temperature=0,
+        extra_body=GREEDY,
         messages=CONTACT,
         tools=[SAVE],
         tool_choice={"type": "tool", "name": "save_contact"},
@@ -141,7 +143,7 @@ def _() -> None:
     with client.messages.stream(
         model=MODEL,
         max_tokens=200,
-        temperature=0,
+        extra_body=GREEDY,
         messages=CONTACT,
         tools=[SAVE],
         tool_choice={"type": "any"},
@@ -157,7 +159,7 @@ def _() -> None:
 def _() -> None:
     for kind, fields in (
         (anthropic.NotFoundError, {"model": "other"}),
-        (anthropic.BadRequestError, {"temperature": 9}),
+        (anthropic.BadRequestError, {"extra_body": {"temperature": 9}}),
     ):
         raised = None
         try:
