@@ -14,6 +14,7 @@ from typing import Any
 
 from app.constraint.language.expressions import INFINITE, ByteSet, Expression, ExpressionPool, Kind
 from app.constraint.language.rows import Row, Rows
+from app.constraint.language.stretching import stretched
 from app.core.errors import ConstraintTooComplex
 
 _PREFERRED = b"a0A _"
@@ -93,6 +94,8 @@ class Derivatives(Rows):
             elif kind == Kind.UNION:
                 return any(self.is_alive(member) for member in operand)
             elif kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
+                if self._fitting(expression) is not None:
+                    return True
                 return self._search_alive(expression)
             else:
                 return self.length(expression) < INFINITE
@@ -175,6 +178,10 @@ class Derivatives(Rows):
                 parts.append(self._shortest_piece(expression))
                 break
             elif kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
+                fitting = self._fitting(expression)
+                if fitting is not None:
+                    parts.append(fitting)
+                    break
                 self.length(expression)
                 byte, expression = self._next[expression]
                 parts.append(bytes([byte]))
@@ -223,7 +230,21 @@ class Derivatives(Rows):
             items, between, least, _ = operand
             nearest: list[int] = sorted(map(self.length, items))[: int(least)]
             return min(INFINITE, sum(nearest) + self.length(between) * (int(least) - 1))
-        return self._search(expression)
+        fitting = self._fitting(expression)
+        return self._search(expression) if fitting is None else len(fitting)
+
+    def _fitting(self, expression: Expression) -> bytes | None:
+        """A shortest string of a pattern within a bounded number of characters, where it has one
+        that is as long as the pattern or the bound asks for at least. None elsewhere.
+        """
+        counted = self.pool.counted(expression)
+        if counted is None:
+            return None
+        length = self.length(counted.pattern)
+        if max(length, counted.low) > (INFINITE - 1 if counted.high is None else counted.high):
+            return None
+        text, missing = stretched(self, counted.pattern, max(counted.low - length, 0))
+        return None if missing or text.translate(None, counted.letters) else text
 
     def _search_alive(self, start: Expression) -> bool:
         """Whether a string can be finished: best first, to the first state known to be alive.
@@ -345,6 +366,12 @@ class Derivatives(Rows):
             return 0
         kind, operand = pool.kinds[expression], pool.operands[expression]
         if kind == Kind.INTERSECTION:
+            counted = pool.counted(expression)
+            if counted is not None and self._is_exact(counted.pattern):
+                fitting = self._fitting(expression)
+                if fitting is not None:
+                    self._set_length(expression, len(fitting))
+                    return len(fitting)
             return max([self._bound(member) for member in operand])
         if kind == Kind.COMPLEMENT:
             return 1
