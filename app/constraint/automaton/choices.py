@@ -34,6 +34,8 @@ _MOST_KEPT = 16 << 20
 _QUOTE, _BACKSLASH, _COMMA = ord('"'), ord("\\"), ord(",")
 _BRACKETS: dict[int, WayKind] = {ord("{"): "object", ord("["): "array"}
 _CLOSING = b"}]"
+_DIGITS = b"-0123456789"
+"""What numbers begin with."""
 _ENDS = (b",", b"}", b"]", b"\n")
 """What tells that a number has ended, whatever the constraint has there."""
 _WORDS = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
@@ -172,8 +174,10 @@ class _Search:
                 self._add(_BRACKETS[byte], b"", text)
             elif byte in _WORDS:
                 self._add("value", _WORDS[byte], before + _WORDS[byte])
-            else:
+            elif byte in _DIGITS:
                 self._numbers(target, text)
+            else:
+                self._open = True  # no JSON value: the mark of a call
 
     def _strings(self, start: Expression, opened: bytes, whole: WayKind, one_of: WayKind) -> None:
         """Each string as a way, or one way for all of them; ``opened`` ends with the quote."""
