@@ -28,6 +28,19 @@ _WARMING = JsonSchema(
 """Its masks take every way that masks are made."""
 
 
+_QUOTING = JsonSchema(
+    {
+        "type": "object",
+        "properties": {
+            "a": {"type": "string", "x-verbatim": True},
+            "bc": {"type": "string", "x-verbatim": "words", "pattern": "[a-z]"},
+        },
+        "required": ["a", "bc"],
+    }
+)
+"""The same for strings that are pieces of a document."""
+
+
 class _Bytes:
     """A vocabulary of single bytes, one of them twice, and a few longer tokens."""
 
@@ -60,7 +73,13 @@ class Compiler:
         self._link = CompiledConstraint
         self._index = VocabularyIndex(vocabulary)
         self._limits = limits
-        _run_kernels(CompiledConstraint(compile_program(_WARMING), VocabularyIndex(_Bytes())))
+        small = VocabularyIndex(_Bytes())
+        warmed = CompiledConstraint(compile_program(_WARMING), small)
+        _run_kernels(warmed, b'{"a": "x", "b": "ab", "bc": "y"}')
+        quote = CompiledConstraint(compile_program(_QUOTING), small)
+        texts = {hole.source: ["x"] for hole in quote.holes}
+        documents = {each: read_document(texts[each], each.words) for each in texts}
+        _run_kernels(quote.bind(documents), b'{"a": "x", "bc": "x"}')
 
     def compile(self, spec: ConstraintSpec) -> CompiledConstraint:
         """Compile in this process. Raises as ``compile_program`` does."""
@@ -71,10 +90,10 @@ class Compiler:
         return self._link(program, self._index)
 
 
-def _run_kernels(constraint: CompiledConstraint) -> None:
+def _run_kernels(constraint: CompiledConstraint, answer: bytes) -> None:
     """Run every kernel once, on a vocabulary small enough to take milliseconds."""
     state = constraint.start()
-    for byte in b'{"a": "x", "b": "ab", "bc": "y"}':
+    for byte in answer:
         state.mask(budget=state.shortest_tokens())
         state.can_extend(b"a")
         state.accept_bytes(bytes([byte]))

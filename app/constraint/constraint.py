@@ -14,7 +14,6 @@ from app.constraint.language.rows import TooMuchWork
 from app.constraint.pieces.automaton import PieceAutomaton
 from app.constraint.pieces.binding import BoundDerivatives, bind, holes_of
 from app.constraint.pieces.document import Document
-from app.constraint.pieces.leaf import Pieces
 from app.constraint.pieces.masks import PieceMasks
 from app.constraint.program import Program
 from app.core.choices import Choice, TokenIds, Way
@@ -45,8 +44,7 @@ class CompiledConstraint:
         self._program = program
 
     def bind(self, documents: Mapping[Source, Document]) -> CompiledConstraint:
-        bound = bind(self._program, lambda hole: Pieces(documents[hole.source], hole))
-        return CompiledConstraint(bound, self.index)
+        return CompiledConstraint(bind(self._program, documents), self.index)
 
     def start(self) -> AutomatonState:
         return AutomatonState(self, START)

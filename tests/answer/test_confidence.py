@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from app.answer.confidence import ConfidenceReader, Tokens, value_confidences
+from app.answer.confidence import Tokens, value_confidences
+from app.answer.confidence_reader import ConfidenceReader
 from app.answer.formats import HERMES, ChatFormat, ReasoningFormat
 from app.answer.locator import AnswerLocator
 from app.answer.pieces import Alternative, Confidence, Confidences

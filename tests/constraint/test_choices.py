@@ -102,6 +102,15 @@ def test_a_set_beyond_the_bounds_is_one_way(schema: Any) -> None:
     assert (kind, text) in (("string", ""), ("number", ""))
 
 
+@pytest.mark.parametrize("pattern", ["^[a-z]{1,20}$", "^[a-zA-Z0-9_]+$", "^([01]{3}-){9}x$", "^.*$"])
+def test_it_takes_little_to_see_that_there_are_too_many(pattern: str) -> None:
+    compiled = COMPILER.compile(JsonSchema({"type": "string", "pattern": pattern}))
+    found = compiled.start().choice(Place.VALUE)
+    assert found is not None
+    assert [way.kind for way in found.ways] == ["string"]
+    assert compiled.automaton.derivatives.work < 5000
+
+
 def test_which_key_comes_and_whether_one_does() -> None:
     schema = an_object(False, a={"const": 1}, b={"const": 2}, c={"const": 3})
     assert ways(schema, "{") == [

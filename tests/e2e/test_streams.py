@@ -81,7 +81,7 @@ def random_request(rng: random.Random, template_knows_tools: bool) -> dict[str, 
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     elif kind == "unicode":
         body["response_format"] = {"type": "regex", "regex": "[ßü很好★—🎉]{4,12}( [a-z]{1,3})?"}
-    if kind in ("object", "schema") or "tools" in body:
+    if kind in ("object", "schema") or body.get("tool_choice", "none") != "none":
         body["confidence"] = rng.random() < 0.5
         body["choices"] = rng.choice(["tokens", "exact"])
     if template_knows_tools and rng.random() < 0.3:

@@ -88,6 +88,7 @@ class ExpressionPool(Nodes):
         other.kinds[:], other.operands[:] = self.kinds, self.operands
         other.nullable[:], other.regular[:] = self.nullable, self.regular
         other.bodies[:], other.landmarks = self.bodies, self.landmarks.copy()
+        other.exact_choices = self.exact_choices
         other._index = [index.copy() for index in self._index]
         return other
 
