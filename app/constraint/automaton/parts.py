@@ -30,6 +30,9 @@ _MOST_PARTS = 256
 _WORK_PER_PART = 10
 """Steps of work that a part costs, besides its walks."""
 
+_TOKENS_PER_STEP = 128
+"""Tokens and exits that a walk finds in the time of one step of work."""
+
 _MORE_CHARACTERS = 4
 """Bytes after which some text differs from each of the ``Plainness.words`` of a language."""
 
@@ -230,6 +233,10 @@ class Parts:
                 known = self._loose_head(head, text) or self._counted.head(head, text)
                 known = known or self._new_head(head, text)
                 self._index.heads.keep(number, text, known)
+                self._heads[head, text] = known  # kept, should the work be too much
+                tokens = len(known.tokens) if known.mask is None else self._index.size
+                derivatives = self._automaton.derivatives
+                derivatives.spend((tokens + len(known.exits)) // _TOKENS_PER_STEP)
             self._heads[head, text] = known
         return known
 
