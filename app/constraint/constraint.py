@@ -8,6 +8,9 @@ from app.constraint.automaton.masks import Masks
 from app.constraint.automaton.trie import DEAD
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.language.rows import TooMuchWork
+from app.constraint.memory.memory import Memory
+from app.constraint.memory.places import Place
+from app.constraint.memory.plans import UNREACHABLE
 from app.constraint.program import Program
 from app.core.constraint import Mask
 from app.core.errors import RejectedToken, WorkPending
@@ -30,13 +33,18 @@ class CompiledConstraint:
         self.distances = Distances(self.automaton, index)
         self.masks = Masks(self.automaton, index, self.distances)
         self.index = index
+        memory = Memory(self.automaton, self.distances, self.masks)
+        self.memory = memory if memory.is_needed else None
 
     def start(self) -> AutomatonState:
+        if self.memory is not None:
+            return RememberingState(self, self.memory, self.memory.start())
         return AutomatonState(self, START)
 
     @property
     def nbytes(self) -> int:
-        return self.automaton.nbytes + self.masks.nbytes
+        memory = 0 if self.memory is None else self.memory.nbytes
+        return self.automaton.nbytes + self.masks.nbytes + memory
 
     @property
     def num_states(self) -> int:
@@ -84,10 +92,7 @@ class AutomatonState:
     def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
         self._allow(_WORK_PER_MASK if work is None else work)
         try:
-            if budget is None:
-                mask = self._masks.mask(self._state)
-            else:
-                mask = self._masks.budget_mask(self._state, budget)
+            mask = self._mask(budget)
         except TooMuchWork as error:
             if work is None or self._work + work > _WORK_PER_MASK:
                 raise
@@ -95,6 +100,11 @@ class AutomatonState:
             raise WorkPending from error
         self._work = 0
         return mask
+
+    def _mask(self, budget: int | None) -> Mask:
+        if budget is None:
+            return self._masks.mask(self._state)
+        return self._masks.budget_mask(self._state, budget)
 
     def accept(self, token_id: int) -> None:
         """Advance by a token; an end of sequence leaves the state where it is."""
@@ -168,3 +178,52 @@ class AutomatonState:
         """Allow a call what one may cost; a bounded look-ahead has what is left to it."""
         if not self._bounded:
             self._allow(_WORK_PER_CALL)
+
+
+class RememberingState(AutomatonState):
+    """Where an answer stands that carries what it said, as items must differ from one another.
+
+    ``state_id`` is that of the automaton: what is forced, and so the leap, is the same for all
+    places of a state, as no answer can be finished from a place whose forced text repeats an item.
+    """
+
+    __slots__ = ("_memory", "_place")
+
+    def __init__(
+        self,
+        constraint: CompiledConstraint,
+        memory: Memory,
+        place: Place,
+        *,
+        bounded: bool = False,
+    ) -> None:
+        super().__init__(constraint, place.state, bounded=bounded)
+        self._memory = memory
+        self._place = place
+
+    def _mask(self, budget: int | None) -> Mask:
+        if budget is None:
+            return self._memory.masks.mask(self._place)
+        return self._memory.masks.budget_mask(self._place, budget)
+
+    def accept_bytes(self, data: bytes) -> None:
+        self._renew()
+        after = self._memory.places.advance(self._place, data)
+        if after is None:
+            raise RejectedToken(f"{data!r} cannot follow here")
+        self._place, self._state = after, after.state
+
+    def shortest_completion(self) -> bytes:
+        return self._memory.plans.text(self._place)
+
+    def shortest_tokens(self, limit: int | None = None) -> int:
+        self._renew()
+        distance = self._memory.plans.of(self._place, limit)
+        assert distance < UNREACHABLE, "an answer that cannot be finished"
+        return distance
+
+    def copy(self, *, work: int | None = None) -> RememberingState:
+        if work is not None:
+            self._allow(work)
+        bounded = self._bounded or work is not None
+        return RememberingState(self._constraint, self._memory, self._place, bounded=bounded)

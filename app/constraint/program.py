@@ -105,7 +105,10 @@ def _lower(pool: ExpressionPool, spec: ConstraintSpec, limits: Limits) -> Expres
             rules = parse_grammar(text, syntax, limits)
             inline = JsonText(pool, limits)
             return grammar.lower(
-                pool, rules, limits, lambda s: SchemaBuilder(s, inline, close=True).build()
+                pool,
+                rules,
+                limits,
+                lambda s: SchemaBuilder(s, inline, close=True, may_mark=False).build(),
             )
     json = JsonText(pool, limits, Whitespace.named(spec.whitespace))
     if isinstance(spec, JsonObject):

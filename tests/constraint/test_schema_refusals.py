@@ -20,7 +20,12 @@ def built(schema: Any, limits: Limits | None = None) -> Walker:
 
 
 REFUSED = {
-    "uniqueItems": {"uniqueItems": True, "items": {"type": "string"}},
+    "uniqueItems": {
+        "uniqueItems": True,
+        "minItems": 3,
+        "prefixItems": [{"type": "string"}, {"type": "boolean"}, {"const": 1}],
+        "items": False,
+    },
     "not/uniqueItems": {"not": {"uniqueItems": True}},
     "not/unevaluatedProperties": {"not": {"unevaluatedProperties": False}},
     "minProperties": {"minProperties": 3, "additionalProperties": True},

@@ -19,6 +19,13 @@ def set_bits(mask: UInt32s, tokens: Int32s) -> None:
 
 
 @kernel()
+def clear_bits(mask: UInt32s, tokens: Int32s) -> None:
+    """Clear the bits of ``tokens`` in a packed mask."""
+    for token in tokens:
+        mask[token >> 5] &= ~(np.uint32(1) << np.uint32(token & 31))
+
+
+@kernel()
 def finish(mask: UInt32s, duplicates: Int32s, eos: Int32s, ends: bool) -> None:
     """Give duplicates what the tokens have that they are the same as, and set or clear ``eos``.
 

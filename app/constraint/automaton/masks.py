@@ -18,7 +18,6 @@ from app.constraint.automaton.distances import Distances
 from app.constraint.automaton.trie import DEAD, Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.automaton.walks import Walks
-from app.constraint.language.expressions import Kind
 from app.core.constraint import Mask
 
 _OWED_IN_CHARACTER = 12
@@ -36,7 +35,7 @@ _STEPS_TO_TEXT = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _InString:
+class InString:
     """A state inside a JSON string: ``low`` to ``high`` more characters, then ``tail``.
 
     ``spelling`` says how characters are spelled: an index into ``VocabularyIndex.strings``.
@@ -57,7 +56,7 @@ class Masks:
         self._distances = distances
         self._walks = Walks(automaton, index.longest)
         self._masks: dict[State, Mask] = {}
-        self._shared: dict[_InString, Mask] = {}
+        self._shared: dict[InString, Mask] = {}
         self._far_bytes: dict[State, int] = {}
         """By state: how many bytes a shortest completion has at most after any allowed token."""
         self._far_tokens: dict[State, int] = {}
@@ -82,7 +81,7 @@ class Masks:
         """Tokens allowed in ``state``, end of sequence included where it is accepting."""
         mask = self._masks.get(state)
         if mask is None:
-            inside = self._in_string(state)
+            inside = self.in_string(state)
             if inside is not None:
                 mask = self._string_mask(state, inside)
             else:
@@ -107,7 +106,7 @@ class Masks:
         near = np.zeros(len(self.automaton), np.bool_)
         for end in sorted(self._walks.ends(found)):
             near[end] = self._distances.of(end, budget - 1) < budget
-        return self._pack(state, found[near[found[:, 1]]])
+        return self.packed(state, found[near[found[:, 1]]])
 
     def can_extend(self, state: State, tail: bytes) -> bool:
         """Whether some token is ``tail`` and then something that may follow ``state``. Memoised."""
@@ -120,15 +119,22 @@ class Masks:
             self._extends[key] = known
         return known
 
-    def _in_string(self, state: State) -> _InString | None:
+    def far_bytes(self, state: State) -> int:
+        """How many bytes a shortest completion has at most after any token that is allowed."""
+        self.mask(state)
+        return self._far_bytes[state]
+
+    def followed(self, state: State) -> Int32s:
+        """The tokens that are allowed and the states after them: shape [N, 2]."""
+        return self._walks.all(self.index.trie, state)
+
+    def in_string(self, state: State) -> InString | None:
         """How far ``state`` is inside a JSON string, None if it is not between two characters."""
         pool = self.automaton.pool
-        expression = self.automaton.expression(state)
-        if pool.kinds[expression] != Kind.CONCATENATION:
+        found = pool.leading_repetition(self.automaton.expression(state))
+        if found is None:
             return None
-        head, tail = pool.operands[expression]
-        if pool.kinds[head] != Kind.REPETITION:
-            return None
+        head, tail = found
         character, low, high = pool.operands[head]
         spelling = self._spellings.get(character)
         if spelling is None or pool.nullable[tail]:
@@ -139,7 +145,7 @@ class Masks:
             return None
         longest = self.index.longest + 1
         high = longest if high is None else min(high, longest)
-        return _InString(spelling, min(low, longest), high, self.automaton.state(tail))
+        return InString(spelling, min(low, longest), high, self.automaton.state(tail))
 
     def _text_near(self, state: State) -> State:
         """Free text, inside a string or not, that most next bytes lead to and stay in.
@@ -161,7 +167,7 @@ class Masks:
         near = automaton.state(here)
         return near if near != state else DEAD
 
-    def _string_mask(self, state: State, inside: _InString) -> Mask:
+    def _string_mask(self, state: State, inside: InString) -> Mask:
         strings = self.index.strings[inside.spelling]
         after = self._walks.all(strings.endings, inside.tail)
         owed = self.automaton.length(state) + _OWED_IN_CHARACTER
@@ -184,7 +190,7 @@ class Masks:
             return self._mask_before(state, literal)
         found = self._walks.all(self.index.trie, state)
         self._far_bytes[state] = self._farthest_bytes(found, 0)
-        return self._once(self._pack(state, found))
+        return self._once(self.packed(state, found))
 
     def _mask_before(self, state: State, literal: bytes) -> Mask:
         """The mask of a state that ``literal`` follows: only what is behind it is walked."""
@@ -193,7 +199,7 @@ class Masks:
         found, inside = self._walks.behind(self.index.trie, literal, after)
         left = length - int(found[0, 1]) if inside else 0
         self._far_bytes[state] = self._farthest_bytes(found[inside:], left)
-        return self._once(self._pack(state, found))
+        return self._once(self.packed(state, found))
 
     def _mask_beside(self, state: State, near: State) -> Mask:
         """The mask of ``state``: that of ``near``, edited where the two are apart."""
@@ -222,7 +228,7 @@ class Masks:
         """
         known = self._far_tokens.get(state)
         if known is None:
-            inside = self._in_string(state)
+            inside = self.in_string(state)
             if inside is None:
                 found = self._walks.all(self.index.trie, state)
                 known = 0
@@ -234,7 +240,7 @@ class Masks:
             self._far_tokens[state] = known
         return known
 
-    def _pack(self, state: State, found: Int32s) -> Mask:
+    def packed(self, state: State, found: Int32s) -> Mask:
         """The mask of what was found, duplicates, and end of sequence where it is allowed."""
         mask = self.index.new_mask()
         accepting = self.automaton.is_accepting(state)

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from app.constraint.language.expressions import ALL_BYTES, ByteSet, Expression, ExpressionPool, Kind
+from app.constraint.language.expressions import (
+    ALL_BYTES,
+    ByteSet,
+    Expression,
+    ExpressionPool,
+    Kind,
+    Mark,
+)
 from app.core.errors import ConstraintTooComplex
 
 Row = list[tuple[ByteSet, Expression]]
@@ -93,6 +100,9 @@ class Rows:
             repetition = pool.operands[expression]
             after = self.derivative_of(repetition[0], byte)
             targets.append(pool.concatenate(after, pool.repeat_after_one(*repetition)))
+        elif expression not in self._rows and pool.kinds[expression] == Kind.MARKED:
+            inner, mark = pool.operands[expression]
+            targets.append(pool.marked(self.derivative_of(inner, byte), _mark_after(mark)))
         else:
             row = self.row(expression)
             targets.extend(target for members, target in row if members >> byte & 1)
@@ -120,6 +130,9 @@ class Rows:
             return self._row_of_rule(expression)
         if kind == Kind.DISTINCT:
             return self.row(pool.expand_distinct(expression))
+        if kind == Kind.MARKED:
+            mark = _mark_after(operand[1])
+            return [(b, pool.marked(e, mark)) for b, e in self.row(operand[0])]
         return []
 
     def _row_of_concatenation(self, expression: Expression) -> Row:
@@ -235,6 +248,11 @@ class Rows:
                 if pool.kinds[target] in many:
                     self.spend(len(pool.operands[target]))
         return [(bits, target) for target, bits in merged.items()]
+
+
+def _mark_after(mark: int) -> int:
+    """The mark of what is left after a byte."""
+    return Mark.BEGUN if mark == Mark.ITEM else mark
 
 
 def _refine(

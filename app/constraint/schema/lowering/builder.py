@@ -23,19 +23,21 @@ from app.constraint.schema.logic.emptiness import Emptiness
 from app.constraint.schema.logic.evaluation import Evaluation, admits_type
 from app.constraint.schema.logic.partial_branch import Branch
 from app.constraint.schema.lowering.array_text import ArrayWriter
+from app.constraint.schema.lowering.form import Form
 from app.constraint.schema.lowering.free_names import FreeNames
 from app.constraint.schema.lowering.object_text import ObjectWriter
+from app.constraint.schema.lowering.plenty import LevelsNeeded, Plenty
 from app.constraint.schema.numeric import build_numbers
 from app.constraint.schema.objects import object_shape
 from app.constraint.schema.strings import Strings
 from app.constraint.schema.values import identity
-from app.core.errors import ConstraintTooComplex
+from app.core.errors import ConstraintTooComplex, UnsupportedSchema
 
 _DEEPEST = 24
 """Goals inside goals built on one stack; deeper ones become rules and are built after."""
 
-_Unit = tuple[tuple[Branch, ...], int]
-"""What is built once: the branches of a goal, at a depth of the text."""
+_Unit = tuple[tuple[Branch, ...], int, Form]
+"""What is built once: the branches of a goal, at a depth of the text, in a form."""
 
 
 class SchemaBuilder:
@@ -45,11 +47,15 @@ class SchemaBuilder:
     recursive schemas have no depth limit.
     """
 
-    def __init__(self, schema: Any, text: JsonText, *, close: bool) -> None:
+    def __init__(self, schema: Any, text: JsonText, *, close: bool, may_mark: bool = True) -> None:
+        """``may_mark``: False where the text around it has several readings at once."""
+        self._schema = schema
         self._text = text
+        self._one_form = text.on_one_form()
         self._pool = text.pool
         self._limits = text.limits
         self._close = close
+        self._may_mark = may_mark
         self._document = Document(schema, text.limits)
         self._summaries = Summaries(self._document)
         self._strings = Strings(text)
@@ -59,6 +65,7 @@ class SchemaBuilder:
         self._known: dict[_Unit, Expression] = {}
         self._open: set[_Unit] = set()
         self._waiting: list[tuple[_Unit, Expression]] = []
+        self._plenty = Plenty(self._pool)
 
     def _evaluate(self, *, loosely: Evaluation | None = None) -> Evaluation:
         """Exact with a loose one beside it; loose itself without."""
@@ -75,15 +82,24 @@ class SchemaBuilder:
 
     def build(self) -> Expression:
         """The values of the whole schema. Call once."""
-        root = self._value((self._document.root,), 0)
-        while self._waiting:
-            unit, rule = self._waiting.pop()
-            self._pool.define_rule(rule, self._any_of(unit))
+        try:
+            root = self._value((self._document.root,), 0)
+            while self._waiting:
+                unit, rule = self._waiting.pop()
+                self._pool.define_rule(rule, self._any_of(unit))
+        except LevelsNeeded as needed:
+            if not self._may_mark:
+                reason = "a grammar does not tell items apart that have no list"
+                pointer = needed.asks.pointer_to("uniqueItems")
+                raise UnsupportedSchema("uniqueItems", pointer, reason) from None
+            marked = SchemaBuilder(self._schema, self._text.with_levels(), close=self._close)
+            return marked.build()
+        self._plenty.check()
         return root
 
-    def _value(self, goal: Goal, depth: int) -> Expression:
-        """The values that satisfy ``goal``, written at ``depth``."""
-        unit = (self._branches.of(goal), depth)
+    def _value(self, goal: Goal, depth: int, form: Form = Form.ANY) -> Expression:
+        """The values that satisfy ``goal``, written at ``depth``, in ``form``."""
+        unit = (self._branches.of(goal), depth, form)
         known = self._known.get(unit)
         if known is not None:
             return known
@@ -102,18 +118,25 @@ class SchemaBuilder:
         return self._known[unit]
 
     def _any_of(self, unit: _Unit) -> Expression:
-        branches, depth = unit
-        return self._pool.union([self._branch(branch, depth) for branch in branches])
+        branches, depth, form = unit
+        if form == Form.ONCE and len(branches) > 1:
+            form = Form.SORTED
+        return self._pool.union([self._branch(branch, depth, form) for branch in branches])
 
     @cached_method
-    def _branch(self, branch: Branch, depth: int) -> Expression:
+    def _branch(self, branch: Branch, depth: int, form: Form) -> Expression:
+        text = self._text_in(form)
         if not branch:
-            return self._text.any_value(depth)
+            return text.any_value(depth, once=form != Form.ANY)
         values = self._listed(branch)
         if values is not None:
-            written = [self._text.whitespace.written(value, depth) for value in values]
+            written = [text.whitespace.written(form.value_of(value), depth) for value in values]
             return self._pool.one_of(written)
-        return self._pool.union([self._kind(branch, kind, depth) for kind in kinds_of(branch)])
+        kinds = kinds_of(branch)
+        return self._pool.union([self._kind(branch, kind, depth, form) for kind in kinds])
+
+    def _text_in(self, form: Form) -> JsonText:
+        return self._text if form == Form.ANY else self._one_form
 
     def _listed(self, branch: Branch) -> list[Any] | None:
         """The values that ``const`` or ``enum`` list and the whole branch admits, if there are."""
@@ -135,28 +158,34 @@ class SchemaBuilder:
             and (not other or self._evaluation.branch_admits(other, value))
         ]
 
-    def _kind(self, branch: Branch, kind: str, depth: int) -> Expression:
+    def _kind(self, branch: Branch, kind: str, depth: int, form: Form) -> Expression:
         """The values of one type that the branch admits."""
-        text, nodes = self._text, tuple(node for node in branch if restricts(node, kind))
+        text, nodes = self._text_in(form), tuple(node for node in branch if restricts(node, kind))
+        once = form != Form.ANY
         if kind in ("null", "boolean"):
             return self._pool.union([text.constant(value) for value in _words(kind, nodes)])
         if kind == "number":
-            return self._numbers(nodes, any(map(integers_only, branch)))
+            return self._numbers(nodes, any(map(integers_only, branch)), once)
         if kind == "string":
-            return self._strings.build(nodes)
+            return text.quoted(self._strings.content(nodes)) if once else self._strings.build(nodes)
         value = partial(self._value, depth=text.inside(depth))
         if kind == "array":
             finite = partial(self._finite, depth=text.inside(depth))
-            return ArrayWriter(text, value, finite, depth).write(array_shape(nodes))
+            return ArrayWriter(text, value, finite, self._plenty, depth, form).write(
+                array_shape(nodes)
+            )
         if not nodes:
-            return text.any_object(depth)
-        shape = object_shape(nodes, self._strings.key_matches, close=self._close)
-        writer = ObjectWriter(text, self._strings, self._free_names, value, depth)
+            return text.any_object(depth, once=once)
+        shape = form.shape_of(object_shape(nodes, self._strings.key_matches, close=self._close))
+        if shape.some and form == Form.ONCE:
+            form = Form.SORTED
+        value = partial(value, form=form)
+        writer = ObjectWriter(text, self._strings, self._free_names, value, depth, once=once)
         return writer.write(nodes, shape)
 
     @cached_method
-    def _numbers(self, nodes: Goal, whole: bool) -> Expression:
-        return build_numbers(self._pool, nodes, self._limits, integers_only=whole)
+    def _numbers(self, nodes: Goal, whole: bool, once: bool) -> Expression:
+        return build_numbers(self._pool, nodes, self._limits, integers_only=whole, once=once)
 
     def _contents(self, goal: Goal) -> Expression:
         """The strings among the values of ``goal``, as contents of names."""
@@ -171,7 +200,7 @@ class SchemaBuilder:
                 options.append(self._strings.content(nodes))
         return self._pool.union(options)
 
-    def _finite(self, goal: Goal, depth: int) -> list[Expression] | None:
+    def _finite(self, goal: Goal, depth: int, form: Form) -> list[Expression] | None:
         """All values of ``goal``, each written; None where they cannot be listed."""
         found: dict[Any, bytes] = {}
         for branch in self._branches.of(goal):
@@ -182,7 +211,8 @@ class SchemaBuilder:
                     return None
                 values = [value for kind in kinds for value in _words(kind, branch)]
             for value in values:
-                found[identity(value)] = self._text.whitespace.written(value, depth)
+                text = self._text_in(form).whitespace
+                found[identity(value)] = text.written(form.value_of(value), depth)
         if len(found) > self._limits.different_items:
             most = self._limits.different_items
             raise ConstraintTooComplex(f"uniqueItems over more than {most} values")

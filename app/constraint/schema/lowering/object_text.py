@@ -52,6 +52,8 @@ class ObjectWriter:
         free_names: FreeNames,
         value: Value,
         depth: int,
+        *,
+        once: bool = False,
     ) -> None:
         self.pool = text.pool
         self.limits = text.limits
@@ -60,6 +62,9 @@ class ObjectWriter:
         self._free_names = free_names
         self._value = value
         self._depth = depth
+        self.once = once
+        """Whether equal objects must be equal texts: at most one member without a name of its own,
+        as two might come in either order."""
         self.between = text.whitespace.between(text.pool, depth)
         self.end = text.whitespace.end(text.pool, b"{}", depth)
 
@@ -68,7 +73,7 @@ class ObjectWriter:
         wanted = shape.some
         if shape.high is not None and shape.high < shape.low:
             return self.pool.empty
-        if len(wanted) > _MOST_WANTED:
+        if len(wanted) > _MOST_WANTED or (wanted and self.once and shape.open):
             raise ConstraintTooComplex("too many negations of what members may be, in one object")
         members = [self._member(nodes, member, wanted) for member in shape.members]
         members = [m for m in members if m.required or m.plain != self.pool.empty or m.claims]
@@ -120,9 +125,10 @@ class ObjectWriter:
         declared = [member.name for member in shape.members]
         wanted, unwanted = _chosen(shape.some, block), _chosen(shape.some, others)
         classes = self._free_names.classes(nodes, declared, wanted, unwanted)
+        any_name = self._text.any_content if self.once else None
         return self.pool.union(
             [
-                self._text.free_member(names, value)
+                self._text.free_member(any_name if names is None else names, value)
                 for names, goal in classes
                 if (value := self._value((*goal, *_values(shape.some, block)))) != self.pool.empty
             ]
@@ -226,7 +232,7 @@ class _Tails:
         more = pool.concatenate(between, self._free)
         low = max(self._low - count, 0)
         if not missing:
-            others = pool.empty if low > 1 else pool.repeat(more, low, self._room(count))
+            others = pool.empty if low > 1 else pool.repeat(more, low, self._free_room(count))
             return pool.concatenate(others, self._writer.end)
         options = []
         for size in range(max(low, 1), missing.bit_count() + 1):
@@ -241,9 +247,8 @@ class _Tails:
         if self._low > 1:
             return pool.empty
         if not missing:
-            return pool.concatenate(
-                self._free, pool.repeat(more, 0, self._room(1)), self._writer.end
-            )
+            room = 0 if self._writer.once else self._room(1)
+            return pool.concatenate(self._free, pool.repeat(more, 0, room), self._writer.end)
         options = []
         for size in range(1, missing.bit_count() + 1):
             room = self._room(size)
@@ -273,6 +278,11 @@ class _Tails:
     def _room(self, count: int) -> int | None:
         """How many members may come after ``count``; None without bound."""
         return None if self._high is None else self._high - count
+
+    def _free_room(self, count: int) -> int | None:
+        """The same for members without names of their own that may come in any order."""
+        room = self._room(count)
+        return room if not self._writer.once else 1 if room is None else min(room, 1)
 
 
 def _parts(chosen: Missing) -> list[Missing]:

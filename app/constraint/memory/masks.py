@@ -1,0 +1,246 @@
+"""Masks of places: those of their states, without the tokens that lead to a repetition.
+
+Most places are far from all that was said, and have the very mask of their state. Near it the
+tokens are looked for along the texts that were said; those that finish one item and hold another
+are listed once for each state, and tried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.constraint.automaton.automaton import Automaton, State
+from app.constraint.automaton.bits import clear_bits, finish
+from app.constraint.automaton.masks import Masks
+from app.constraint.automaton.trie import DEAD, Int32s
+from app.constraint.memory.places import Place, Places
+from app.constraint.memory.plans import Plans
+from app.core.constraint import Mask
+
+_STEP_WORK = 4
+"""Steps of work that a node of the vocabulary's trie costs here."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Conflicts:
+    """What is special about the tokens from one place."""
+
+    lost: Int32s
+    """Tokens that its state allows and that lead to a repetition."""
+    near: list[tuple[int, Place]]
+    """Tokens after which an item may yet be one that was said."""
+    risky: list[tuple[int, Place]]
+    """Tokens that go on from one item into another, and are right."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Crossing:
+    """The tokens on whose way from a state an item begins."""
+
+    begins: Int32s
+    risky: Int32s
+    """Those of them after which an item may be whole, or have few ways left to differ."""
+    ends: tuple[State, ...]
+    """The states after the others."""
+
+
+class PlaceMasks:
+    """Masks of the places of one automaton over one vocabulary. One thread at a time."""
+
+    def __init__(self, places: Places, plans: Plans, masks: Masks) -> None:
+        self._places = places
+        self._plans = plans
+        self._masks = masks
+        self._index = masks.index
+        self._automaton: Automaton = places.automaton
+        self._crossing: dict[State, _Crossing] = {}
+
+    def mask(self, place: Place) -> Mask:
+        """Tokens allowed at ``place``."""
+        mask = self._masks.mask(place.state)
+        return self._without(mask, self._conflicts(place), place)
+
+    def budget_mask(self, place: Place, budget: int) -> Mask:
+        """Tokens of ``mask`` after which ``budget - 1`` more can surely finish the answer.
+
+        Far from the budget all of them; near it perhaps not all that could.
+        """
+        mask = self._masks.mask(place.state)
+        conflicts = self._conflicts(place)
+        if budget > self._far(place, conflicts):
+            return self._without(mask, conflicts, place)
+        first = self._plans.note(place)
+        return self._near_mask(place, budget, conflicts, first)
+
+    def _without(self, mask: Mask, conflicts: _Conflicts, place: Place) -> Mask:
+        if not len(conflicts.lost):
+            return mask
+        mask = mask.copy()
+        clear_bits(mask, conflicts.lost)
+        accepting = self._automaton.is_accepting(place.state)
+        finish(mask, self._index.trie.duplicates, self._index.eos, accepting)
+        return mask
+
+    def _conflicts(self, place: Place) -> _Conflicts:
+        lost: list[Int32s] = []
+        near: list[tuple[int, Place]] = []
+        if place.near or place.waits:
+            self._along(place, lost, near)
+        risky, others = [], []
+        for token in self._crossing_of(place.state).risky.tolist():
+            after = self._places.advance(place, self._index.token_bytes[token] or b"")
+            if after is None:
+                others.append(token)
+            else:
+                risky.append((token, after))
+        lost.append(np.array(others, np.int32))
+        return _Conflicts(np.concatenate(lost), near, risky)
+
+    def _along(self, start: Place, lost: list[Int32s], near: list[tuple[int, Place]]) -> None:
+        """Follow the trie as far as it goes along what was said."""
+        places, trie = self._places, self._index.trie
+        spend = self._automaton.derivatives.spend
+        waiting = [(b"", start)]
+        while waiting:
+            path, place = waiting.pop()
+            bits = places.narrow(place)
+            while bits:
+                lowest = bits & -bits
+                bits ^= lowest
+                text = path + bytes([lowest.bit_length() - 1])
+                spend(_STEP_WORK)
+                node = trie.find(text)
+                if node < 0:
+                    continue
+                after = places.step(place, text[-1])
+                if after is None or not places.is_alive(after):
+                    tokens = trie.token[node : trie.skip[node]]
+                    lost.append(tokens[tokens >= 0])
+                elif after.near or after.waits:
+                    if trie.token[node] >= 0:
+                        near.append((int(trie.token[node]), after))
+                    waiting.append((text, after))
+
+    def _crossing_of(self, state: State) -> _Crossing:
+        """The tokens on whose way an item begins. Memoised."""
+        known = self._crossing.get(state)
+        if known is None:
+            inside = self._masks.in_string(state)
+            if inside is None:
+                tokens = self._index.tokens_into_items
+                mask = self._masks.mask(state)
+                allowed = mask[tokens >> 5] >> (tokens & 31).astype(np.uint32) & 1
+                tokens = tokens[allowed != 0]
+                texts = [self._index.token_bytes[token] or b"" for token in tokens.tolist()]
+                begins, risky, ends = self._into_items(state, texts)
+                known = _Crossing(tokens[begins], tokens[risky], ends)
+            else:
+                strings = self._index.strings[inside.spelling]
+                endings = self._index.endings_into_items[inside.spelling]
+                texts = [strings.texts[ending] for ending in endings.tolist()]
+                begins, risky, ends = self._into_items(inside.tail, texts)
+                fits = (strings.characters >= inside.low) & (strings.characters <= inside.high)
+                known = _Crossing(
+                    strings.token[fits & np.isin(strings.ending, endings[begins])],
+                    strings.token[fits & np.isin(strings.ending, endings[risky])],
+                    ends,
+                )
+            self._crossing[state] = known
+        return known
+
+    def _into_items(
+        self, start: State, texts: list[bytes]
+    ) -> tuple[list[int], list[int], tuple[State, ...]]:
+        """Those of ``texts`` on whose way an item begins, and the risky ones among them, by their
+        indices; and the states after the others of them."""
+        levels, step = self._places.levels, self._automaton.step
+        begins, risky, ends = [], [], dict[State, None]()
+        for index, text in enumerate(texts):
+            self._automaton.derivatives.spend(_STEP_WORK * len(text))
+            state, began, ended = start, False, False
+            before = levels.begun(state)
+            for byte in text:
+                state = step(state, bytes([byte]))
+                if state == DEAD:
+                    break
+                after = levels.begun(state)
+                was = [*before, *[False] * len(after)]
+                ended |= began and (
+                    len(after) < len(before)
+                    or any(b and not a for a, b in zip(after, before, strict=False))
+                )
+                began |= any(a and not b for a, b in zip(after, was, strict=False))
+                before = after
+            if state == DEAD or not began:
+                continue
+            begins.append(index)
+            if ended or any(
+                begun and (self._may_end(state, level) or not levels.is_endless(state, level))
+                for level, begun in enumerate(before)
+            ):
+                risky.append(index)
+            else:
+                ends[state] = None
+        return begins, risky, tuple(ends)
+
+    def _may_end(self, state: State, level: int) -> bool:
+        """Whether the item of ``level`` is whole here, or would be but for what was said."""
+        return self._places.levels.without_end(state, level) != state
+
+    def _far(self, place: Place, conflicts: _Conflicts) -> int:
+        """Bytes, and so tokens, that suffice after any token that ``place`` allows."""
+        levels, automaton = self._places.levels, self._automaton
+        said = max((len(frame.said.texts) for frame in place.frames), default=0)
+        far = self._masks.far_bytes(place.state)
+        longest = self._index.longest
+        items = far // 2 + len(place.frames) + longest
+        more = levels.extra_of_items(said + items)
+        found = dict.fromkeys([*self._crossing_of(place.state).ends], 0)
+        for _, after in (*conflicts.near, *conflicts.risky):
+            found.setdefault(after.state, 0)
+            for level, begun in enumerate(after.begun):
+                if not begun or levels.is_endless(after.state, level):
+                    continue
+                if after.frames[level].near:
+                    way = self._places.away(after)
+                    assert way is not None, "a token that leads to no answer"
+                    far = max(far, len(way[0]) + automaton.length(way[1].state))
+        for state in found:
+            extra = sum(
+                levels.extra(state, level, said + items)
+                for level, begun in enumerate(levels.begun(state))
+                if begun and levels.is_endless(state, level)
+            )
+            far = max(far, automaton.length(state) + extra)
+        return far + items * more
+
+    def _near_mask(self, place: Place, budget: int, conflicts: _Conflicts, first: bytes) -> Mask:
+        """The tokens that are known to leave enough."""
+        plans, length = self._plans, self._automaton.length
+        found = self._masks.followed(place.state)
+        levels = self._places.levels
+        said = max((len(frame.said.texts) for frame in place.frames), default=0)
+        fits: dict[int, bool] = {}
+        for state in np.unique(found[:, 1]).tolist():
+            if plans.is_quiet(state):
+                fits[state] = plans.tokens_of(state) < budget
+            else:
+                size = length(state)
+                items = size // 2 + len(place.frames) + 1
+                fits[state] = size + items * levels.extra_of_items(said + items) < budget
+        keep = np.array([fits[state] for state in found[:, 1].tolist()], np.bool_)
+        special = dict((*conflicts.near, *conflicts.risky))
+        lost = set(conflicts.lost.tolist())
+        texts = self._index.token_bytes
+        begins = set(self._crossing_of(place.state).begins.tolist())
+        for row, token in enumerate(found[:, 0].tolist()):
+            if token in lost:
+                keep[row] = False
+            elif texts[token] == first:
+                keep[row] = True
+            elif token in special or token in begins:
+                after = special.get(token) or self._places.advance(place, texts[token] or b"")
+                keep[row] = after is not None and plans.of(after, budget - 1) < budget
+        return self._masks.packed(place.state, found[keep])
