@@ -32,6 +32,7 @@ class Levels:
         self._without: dict[tuple[State, int], State] = {}
         self._endless: dict[tuple[State, int], bool] = {}
         self._extra: dict[tuple[Expression, int], int] = {}
+        self._extra_at: dict[tuple[State, int, int], int] = {}
         self._items = [
             operand[0]
             for kind, operand in zip(self._pool.kinds, self._pool.operands, strict=True)
@@ -45,7 +46,8 @@ class Levels:
 
     @property
     def nbytes(self) -> int:
-        known = len(self._begun) + len(self._without) + len(self._endless) + len(self._extra)
+        known = len(self._begun) + len(self._without) + len(self._endless)
+        known += len(self._extra) + len(self._extra_at)
         return 160 * known
 
     def begun(self, state: State) -> tuple[bool, ...]:
@@ -126,16 +128,19 @@ class Levels:
     def extra(self, state: State, level: int, number: int) -> int:
         """Bytes by which the item of ``level`` gets longer, at most, where ``number`` texts may
         not be repeated. It is endless."""
-        return self._longer_by(self._rest(state, level), number)
+        size = _rounded(number)
+        known = self._extra_at.get((state, level, size))
+        if known is None:
+            known = self._longer_by(self._rest(state, level), size)
+            self._extra_at[state, level, size] = known
+        return known
 
     def extra_of_items(self, number: int) -> int:
         """The same for any item that is not begun, with values enough."""
-        return max((self._longer_by(item, number) for item in self._items), default=0)
+        size = _rounded(number)
+        return max([self._longer_by(item, size) for item in self._items], default=0)
 
-    def _longer_by(self, values: Expression, number: int) -> int:
-        size = 1
-        while size <= number:
-            size *= _ROUND
+    def _longer_by(self, values: Expression, size: int) -> int:
         known = self._extra.get((values, size))
         if known is None:
             wanted = self._counting.count(values, size + 1)
@@ -155,8 +160,6 @@ class Levels:
             return pool.union([self._found(member, levels) for member in operand])
         if kind == Kind.CONCATENATION:
             found = self._found(operand[0], levels)
-            if levels == 0 and found != pool.empty:
-                return found
             if pool.nullable[operand[0]]:
                 return pool.union((found, self._found(operand[1], levels)))
             return found
@@ -166,3 +169,10 @@ class Levels:
         if mark == Mark.LEVEL:
             return self._found(inner, levels - 1) if levels else pool.empty
         return self._found(inner, levels) if levels else inner
+
+
+def _rounded(number: int) -> int:
+    size = 1
+    while size <= number:
+        size *= _ROUND
+    return size

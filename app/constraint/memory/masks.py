@@ -17,10 +17,36 @@ from app.constraint.automaton.masks import Masks
 from app.constraint.automaton.trie import DEAD, Int32s
 from app.constraint.memory.places import Place, Places
 from app.constraint.memory.plans import Plans
+from app.constraint.memory.said import Frame, Said
 from app.core.constraint import Mask
+
+_MOST_KNOWN = 512
+_MOST_ADDED = 4096
+_MOST_NEW = 64
+"""Texts that are added to what was known before all are followed again."""
 
 _STEP_WORK = 4
 """Steps of work that a node of the vocabulary's trie costs here."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """What lies along the texts that were said, from one place."""
+
+    lost: Int32s
+    """Tokens that its state allows and that lead to a repetition."""
+    tokens: tuple[Int32s, ...]
+    """Tokens after which an item may yet be one that was said."""
+    states: dict[State, None]
+    """The states after those of them that have endings without end."""
+    farthest: int
+    """Bytes of the longest of the shortest completions after the others."""
+    grows: bool
+    """Whether another text that is said adds to this, and takes nothing away."""
+
+
+_NONE: Int32s = np.empty(0, np.int32)
+_NOTHING_NEAR = _Near(_NONE, (), {}, 0, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +54,12 @@ class _Conflicts:
     """What is special about the tokens from one place."""
 
     lost: Int32s
-    """Tokens that its state allows and that lead to a repetition."""
-    near: list[tuple[int, Place]]
-    """Tokens after which an item may yet be one that was said."""
-    risky: list[tuple[int, Place]]
+    near: _Near
+    risky: tuple[tuple[int, Place], ...]
     """Tokens that go on from one item into another, and are right."""
+
+
+_NO_CONFLICTS = _Conflicts(_NONE, _NOTHING_NEAR, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +83,9 @@ class PlaceMasks:
         self._index = masks.index
         self._automaton: Automaton = places.automaton
         self._crossing: dict[State, _Crossing] = {}
+        self._known: dict[tuple[State, int, bytes, int], _Near] = {}
+        self._added: dict[int, tuple[int, bytes]] = {}
+        """By key of what was said: the key before the last text, and that text."""
 
     def mask(self, place: Place) -> Mask:
         """Tokens allowed at ``place``."""
@@ -84,24 +114,78 @@ class PlaceMasks:
         return mask
 
     def _conflicts(self, place: Place) -> _Conflicts:
-        lost: list[Int32s] = []
-        near: list[tuple[int, Place]] = []
-        if place.near or place.waits:
-            self._along(place, lost, near)
-        risky, others = [], []
-        for token in self._crossing_of(place.state).risky.tolist():
+        near = self._near(place) if place.near or place.waits else _NOTHING_NEAR
+        tokens = self._crossing_of(place.state).risky
+        if near is _NOTHING_NEAR and not len(tokens):
+            return _NO_CONFLICTS
+        risky, lost = [], []
+        for token in tokens.tolist():
             after = self._places.advance(place, self._index.token_bytes[token] or b"")
             if after is None:
-                others.append(token)
+                lost.append(token)
             else:
                 risky.append((token, after))
-        lost.append(np.array(others, np.int32))
-        return _Conflicts(np.concatenate(lost), near, risky)
+        return _Conflicts(np.concatenate([near.lost, np.array(lost, np.int32)]), near, tuple(risky))
 
-    def _along(self, start: Place, lost: list[Int32s], near: list[tuple[int, Place]]) -> None:
+    def _near(self, place: Place) -> _Near:
+        """What lies along the texts that were said. It is kept for a while: where one more was
+        said, only that one is followed."""
+        sides = zip(place.frames, place.begun, strict=True)
+        last = len(place.begun) - 1
+        close = [
+            level
+            for level, (frame, begun) in enumerate(sides)
+            if (frame.near if begun else level == last and frame.said.texts)
+        ]
+        if len(close) != 1:
+            return self._along(place)
+        level = close[0]
+        frame = place.frames[level]
+        key = (place.state, level, frame.text, frame.said.key)
+        known = self._known.get(key)
+        if known is None:
+            known = self._grown(place, level) or self._along(place)
+            if len(self._known) >= _MOST_KNOWN:
+                for old in [*self._known][: _MOST_KNOWN // 2]:
+                    del self._known[old]
+            self._known[key] = known
+        return known
+
+    def _grown(self, place: Place, level: int) -> _Near | None:
+        """What was known when less was said, and what came since; None if nothing was known."""
+        frame = place.frames[level]
+        if len(self._added) >= _MOST_ADDED:
+            self._added.clear()
+        self._added[frame.said.key] = (frame.said.before, frame.said.added)
+        key, new = frame.said.key, list[bytes]()
+        while len(new) < _MOST_NEW and key in self._added:
+            key, text = self._added[key]
+            new.append(text)
+            known = self._known.get((place.state, level, frame.text, key))
+            if known is not None and known.grows:
+                close = [text for text in new if text.startswith(frame.text)]
+                if not close:
+                    return known
+                frames = list(place.frames)
+                frames[level] = Frame(Said.of(close), frame.text, 0, len(close))
+                more = self._along(Place(place.state, tuple(frames), place.begun))
+                return _Near(
+                    np.concatenate([known.lost, more.lost]),
+                    (*known.tokens, *more.tokens),
+                    {**known.states, **more.states},
+                    max(known.farthest, more.farthest),
+                    more.grows,
+                )
+        return None
+
+    def _along(self, start: Place) -> _Near:
         """Follow the trie as far as it goes along what was said."""
         places, trie = self._places, self._index.trie
         spend = self._automaton.derivatives.spend
+        lost: list[Int32s] = [_NONE]
+        near: list[int] = []
+        states: dict[State, None] = {}
+        farthest, grows = 0, True
         waiting = [(b"", start)]
         while waiting:
             path, place = waiting.pop()
@@ -115,13 +199,23 @@ class PlaceMasks:
                 if node < 0:
                     continue
                 after = places.step(place, text[-1])
-                if after is None or not places.is_alive(after):
+                endless = after is not None and places.has_endless(after)
+                way = None if after is None or endless else places.away(after)
+                if after is None or (not endless and after.near and way is None):
                     tokens = trie.token[node : trie.skip[node]]
                     lost.append(tokens[tokens >= 0])
                 elif after.near or after.waits:
+                    if endless:
+                        states[after.state] = None
+                    elif way is not None:
+                        grows = grows and not after.near
+                        length = self._automaton.length(way[1].state)
+                        farthest = max(farthest, len(way[0]) + length)
                     if trie.token[node] >= 0:
-                        near.append((int(trie.token[node]), after))
+                        near.append(int(trie.token[node]))
                     waiting.append((text, after))
+        tokens = (np.array(near, np.int32),) if near else ()
+        return _Near(np.concatenate(lost), tokens, states, farthest, grows)
 
     def _crossing_of(self, state: State) -> _Crossing:
         """The tokens on whose way an item begins. Memoised."""
@@ -197,17 +291,18 @@ class PlaceMasks:
         longest = self._index.longest
         items = far // 2 + len(place.frames) + longest
         more = levels.extra_of_items(said + items)
-        found = dict.fromkeys([*self._crossing_of(place.state).ends], 0)
-        for _, after in (*conflicts.near, *conflicts.risky):
-            found.setdefault(after.state, 0)
-            for level, begun in enumerate(after.begun):
-                if not begun or levels.is_endless(after.state, level):
-                    continue
-                if after.frames[level].near:
-                    way = self._places.away(after)
-                    assert way is not None, "a token that leads to no answer"
-                    far = max(far, len(way[0]) + automaton.length(way[1].state))
-        for state in found:
+        near = conflicts.near
+        states = {**dict.fromkeys(self._crossing_of(place.state).ends), **near.states}
+        far = max(far, near.farthest)
+        for _, after in conflicts.risky:
+            if self._places.has_endless(after):
+                states[after.state] = None
+            else:
+                way = self._places.away(after)
+                assert way is not None or not after.near, "a token that leads to no answer"
+                rest = automaton.length(after.state)
+                far = max(far, len(way[0]) + automaton.length(way[1].state) if way else rest)
+        for state in states:
             extra = sum(
                 levels.extra(state, level, said + items)
                 for level, begun in enumerate(levels.begun(state))
@@ -222,7 +317,7 @@ class PlaceMasks:
         found = self._masks.followed(place.state)
         levels = self._places.levels
         said = max((len(frame.said.texts) for frame in place.frames), default=0)
-        fits: dict[int, bool] = {}
+        fits = np.zeros(len(self._automaton), np.bool_)
         for state in np.unique(found[:, 1]).tolist():
             if plans.is_quiet(state):
                 fits[state] = plans.tokens_of(state) < budget
@@ -230,17 +325,14 @@ class PlaceMasks:
                 size = length(state)
                 items = size // 2 + len(place.frames) + 1
                 fits[state] = size + items * levels.extra_of_items(said + items) < budget
-        keep = np.array([fits[state] for state in found[:, 1].tolist()], np.bool_)
-        special = dict((*conflicts.near, *conflicts.risky))
-        lost = set(conflicts.lost.tolist())
-        texts = self._index.token_bytes
-        begins = set(self._crossing_of(place.state).begins.tolist())
-        for row, token in enumerate(found[:, 0].tolist()):
-            if token in lost:
-                keep[row] = False
-            elif texts[token] == first:
-                keep[row] = True
-            elif token in special or token in begins:
-                after = special.get(token) or self._places.advance(place, texts[token] or b"")
-                keep[row] = after is not None and plans.of(after, budget - 1) < budget
+        keep = fits[found[:, 1]]
+        texts, special = self._index.token_bytes, dict(conflicts.risky)
+        close = np.concatenate([*conflicts.near.tokens, self._crossing_of(place.state).begins])
+        for row in np.flatnonzero(np.isin(found[:, 0], close)).tolist():
+            token = int(found[row, 0])
+            after = special.get(token) or self._places.advance(place, texts[token] or b"")
+            keep[row] = after is not None and plans.of(after, budget - 1) < budget
+        keep &= ~np.isin(found[:, 0], conflicts.lost)
+        if first:
+            keep |= found[:, 0] == self._index.trie.token[self._index.trie.find(first)]
         return self._masks.packed(place.state, found[keep])

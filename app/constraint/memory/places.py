@@ -139,10 +139,15 @@ class Places:
         Where every item that may repeat one has more endings than can be used up, it can. Where
         none may repeat one there are values enough (``schema.lowering.plenty``).
         """
-        for level, frame in enumerate(place.frames):
-            if place.begun[level] and frame.near and not self.levels.is_endless(place.state, level):
-                return self.away(place) is not None
-        return True
+        return not place.near or self.has_endless(place) or self.away(place) is not None
+
+    def has_endless(self, place: Place) -> bool:
+        """Whether every item that may yet repeat one has more endings than can be used up."""
+        return all(
+            self.levels.is_endless(place.state, level)
+            for level, frame in enumerate(place.frames)
+            if place.begun[level] and frame.near
+        )
 
     def narrow(self, place: Place) -> ByteSet:
         """The next bytes after which an item may yet be one that was said, or is still waited for.

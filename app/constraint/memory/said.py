@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -13,11 +14,19 @@ class Said:
     texts: tuple[bytes, ...] = ()
     key: int = 0
     """Stands for the texts, whatever the order they came in."""
+    before: int = 0
+    """The ``key`` before ``added`` came."""
+    added: bytes = b""
 
     def with_text(self, text: bytes) -> Said:
         at = bisect_left(self.texts, text)
         texts = (*self.texts[:at], text, *self.texts[at:])
-        return Said(texts, (self.key + hash(text)) & ((1 << 64) - 1))
+        key = (self.key + hash(text)) & ((1 << 64) - 1)
+        return Said(texts, key, self.key, text)
+
+    @classmethod
+    def of(cls, texts: Iterable[bytes]) -> Said:
+        return cls(tuple(sorted(texts)))
 
 
 @dataclass(frozen=True, slots=True)

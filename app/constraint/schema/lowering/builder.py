@@ -201,7 +201,7 @@ class SchemaBuilder:
         return self._pool.union(options)
 
     def _finite(self, goal: Goal, depth: int, form: Form) -> list[Expression] | None:
-        """All values of ``goal``, each written; None where they cannot be listed."""
+        """All values of ``goal``, each written; None where they cannot be listed or are many."""
         found: dict[Any, bytes] = {}
         for branch in self._branches.of(goal):
             values = self._listed(branch)
@@ -214,8 +214,7 @@ class SchemaBuilder:
                 text = self._text_in(form).whitespace
                 found[identity(value)] = text.written(form.value_of(value), depth)
         if len(found) > self._limits.different_items:
-            most = self._limits.different_items
-            raise ConstraintTooComplex(f"uniqueItems over more than {most} values")
+            return None
         return [self._pool.literal(written) for written in found.values()]
 
 
