@@ -7,6 +7,7 @@ are listed once for each state, and tried.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,8 +85,16 @@ class PlaceMasks:
         self._automaton: Automaton = places.automaton
         self._crossing: dict[State, _Crossing] = {}
         self._known: dict[tuple[State, int, bytes, int], _Near] = {}
+        self._kept = 0
+        """Bytes of the arrays in it."""
         self._added: dict[int, tuple[int, bytes]] = {}
         """By key of what was said: the key before the last text, and that text."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory, in bytes, estimated. Any thread may read it."""
+        kept = 400 * (len(self._known) + len(self._crossing)) + 200 * len(self._added)
+        return kept + self._kept
 
     def mask(self, place: Place) -> Mask:
         """Tokens allowed at ``place``."""
@@ -147,8 +156,10 @@ class PlaceMasks:
             known = self._grown(place, level) or self._along(place)
             if len(self._known) >= _MOST_KNOWN:
                 for old in [*self._known][: _MOST_KNOWN // 2]:
-                    del self._known[old]
+                    gone = self._known.pop(old)
+                    self._kept -= gone.lost.nbytes + sum(part.nbytes for part in gone.tokens)
             self._known[key] = known
+            self._kept += known.lost.nbytes + sum(part.nbytes for part in known.tokens)
         return known
 
     def _grown(self, place: Place, level: int) -> _Near | None:
@@ -205,6 +216,8 @@ class PlaceMasks:
                     tokens = trie.token[node : trie.skip[node]]
                     lost.append(tokens[tokens >= 0])
                 elif after.near or after.waits:
+                    if after.repeats:
+                        lost.extend(self._endings_below(node, after))
                     if endless:
                         states[after.state] = None
                     elif way is not None:
@@ -216,6 +229,19 @@ class PlaceMasks:
                     waiting.append((text, after))
         tokens = (np.array(near, np.int32),) if near else ()
         return _Near(np.concatenate(lost), tokens, states, farthest, grows)
+
+    def _endings_below(self, node: int, place: Place) -> Iterator[Int32s]:
+        """The tokens that end an item behind ``node``, where ``place`` is and it may not end."""
+        trie, live = self._index.trie, 0
+        expression = self._automaton.expression(place.state)
+        for members, _ in self._automaton.derivatives.live_row(expression):
+            live |= members
+        child, end = node + 1, int(trie.skip[node])
+        while child < end:
+            if not live >> int(trie.byte[child]) & 1:
+                tokens = trie.token[child : trie.skip[child]]
+                yield tokens[tokens >= 0]
+            child = int(trie.skip[child])
 
     def _crossing_of(self, state: State) -> _Crossing:
         """The tokens on whose way an item begins. Memoised."""

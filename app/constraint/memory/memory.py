@@ -30,7 +30,7 @@ class Memory:
 
     @property
     def nbytes(self) -> int:
-        return self.places.nbytes + self.plans.nbytes
+        return self.places.nbytes + self.plans.nbytes + self.masks.nbytes
 
     def start(self) -> Place:
         """Before the first byte of an answer."""

@@ -36,6 +36,11 @@ class Place:
         return any(f.near for f, begun in zip(self.frames, self.begun, strict=True) if begun)
 
     @property
+    def repeats(self) -> bool:
+        """Whether an item that is being written may not end here, as it was said."""
+        return any(f.repeats for f, begun in zip(self.frames, self.begun, strict=True) if begun)
+
+    @property
     def waits(self) -> bool:
         """Whether an item is next that may be one that was said."""
         return bool(self.begun) and not self.begun[-1] and bool(self.frames[-1].said.texts)

@@ -9,7 +9,7 @@ from app.constraint.automaton.distances import Distances
 from app.constraint.memory.places import Place, Places
 
 UNREACHABLE = 1 << 30
-_MOST_NOTES = 1 << 14
+_MOST_NOTES = 1 << 12
 
 
 class Plans:
@@ -30,7 +30,7 @@ class Plans:
 
     @property
     def nbytes(self) -> int:
-        return 100 * (len(self._quiet) + len(self._tokens)) + 300 * len(self._notes)
+        return 100 * (len(self._quiet) + len(self._tokens)) + 400 * len(self._notes)
 
     def is_quiet(self, state: State) -> bool:
         """Whether the shortest completion of a state repeats nothing, whatever was said before,
