@@ -33,6 +33,7 @@ from app.core.step import (
     TokenLogprob,
 )
 from app.core.text import RenderedPrompt
+from app.core.verbatim import Hole, Source
 
 MERGES = (
     (b"n", b"a"),
@@ -146,6 +147,13 @@ class FiniteConstraint:
         return FiniteState(self, b"")
 
     @property
+    def holes(self) -> Sequence[Hole]:
+        return ()
+
+    def bind(self, documents: Mapping[Source, Any]) -> FiniteConstraint:
+        return self
+
+    @property
     def nbytes(self) -> int:
         return sum(mask.nbytes for mask in self._masks.values())
 
@@ -242,6 +250,9 @@ class FiniteState:
 
     def shortest_tokens(self, limit: int | None = None) -> int:
         return self._constraint.shortest(self._text)
+
+    def quoted(self, most: int) -> bytes:
+        return b""
 
     def can_extend(self, tail: bytes) -> bool:
         assert self._text.endswith(tail)

@@ -13,8 +13,21 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from app.answer.pieces import CallEnd, CallStart, Content, Delta, End, Piece, Reasoning, TextPiece
+from app.answer.confidence import ConfidenceReader
+from app.answer.pieces import (
+    CallEnd,
+    CallStart,
+    Confidences,
+    Content,
+    Delta,
+    End,
+    Piece,
+    Reasoning,
+    Spans,
+    TextPiece,
+)
 from app.answer.reader import AnswerReader
+from app.answer.spans import SpanReader
 from app.answer.tools import new_call_id
 from app.core.events import AnswerToken, TokenChunk
 
@@ -23,12 +36,19 @@ class ChoiceReader:
     """Holds back what may yet become another character or a mark."""
 
     def __init__(
-        self, index: int, reader: AnswerReader | None, call_id_length: int | None = None
+        self,
+        index: int,
+        reader: AnswerReader | None,
+        call_id_length: int | None = None,
+        confidence: ConfidenceReader | None = None,
+        spans: SpanReader | None = None,
     ) -> None:
         """``reader`` None: nothing but content can come, and nothing is looked for.
 
-        ``call_id_length``: see ``new_call_id``.
+        ``call_id_length``: see ``new_call_id``. ``confidence`` and ``spans``: where asked for.
         """
+        self._spans = spans
+        self._confidence = confidence
         self.reasoning_tokens = 0
         self._index = index
         self._reader = reader
@@ -70,11 +90,31 @@ class ChoiceReader:
             if reason is not None:
                 found += self._reader.finish()
             pieces = [self._with_own(piece) for piece in found]
+        if self._confidence is not None:
+            self._confidence.read(chunks, text, pieces)
+        if self._spans is not None:
+            self._spans.read(pieces)
         if reason is not None:
+            pieces += self._measured()
             assert reason in ("stop", "length")
             calls_whole = self._calls and not self._open_calls
             pieces.append(End("tool_calls" if calls_whole else reason))
         return Delta(self._index, pieces)
+
+    def _measured(self) -> list[Piece]:
+        """What is told of the values once all have come."""
+        found: list[Piece] = []
+        spans = None if self._spans is None else self._spans.finish()
+        if self._confidence is not None:
+            confidences = self._confidence.finish()
+            by_place = {(each.call, each.pointer): each for each in spans or ()}
+            for each in confidences:
+                if each.what == "value":
+                    each.span = by_place.get((each.call, each.pointer))
+            found.append(Confidences(confidences))
+        if self._spans is not None and spans is not None and self._spans.listed:
+            found.append(Spans(spans))
+        return found
 
     def _decode(self, data: bytes, last: bool) -> str:
         """The characters that are whole. What is no UTF-8 becomes U+FFFD (Unicode, section 3.9)."""

@@ -8,9 +8,10 @@ What each step makes for each answer is not frozen: that would take three times 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from app.core.events import AnswerToken
 
@@ -75,6 +76,83 @@ class CallEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another way on."""
+
+    probability: float
+    what: Literal["value", "next", "type", "other"]
+    """A whole value; the next member of the container; one of many of a type; all that are left."""
+    which: Any
+    """The value; the next key, index, or None for the end; the type; how many are left."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeastLikely:
+    """The token of a value that was least likely."""
+
+    token: bytes
+    probability: float
+
+
+@dataclass(slots=True)
+class Confidence:
+    """One value of an answer, or what came next in an object or array."""
+
+    pointer: str
+    """JSON Pointer (RFC 6901) to the value, or to the object or array."""
+    what: Literal["value", "next", "container"]
+    which: Any = None
+    """The value; the next key, index, or None for the end."""
+    logprob: float = 0.0
+    mass: float | None = None
+    """None: it was not scored, or other ways on cannot be told from what came before."""
+    alternatives: Sequence[Alternative] | None = None
+    """The likeliest first; None: it was not scored."""
+    tokens: int | None = None
+    """Those that the model chose, where the probability is a product over them."""
+    least_likely: LeastLikely | None = None
+    call: int | None = None
+    """Of an argument, which call's."""
+    span: Span | None = None
+    """Of a string that has to stand in the prompt: where it does."""
+
+    @property
+    def probability(self) -> float:
+        return math.exp(self.logprob)
+
+
+@dataclass(slots=True)
+class Confidences:
+    """How sure the model was of each value of the answer: comes once, before the end."""
+
+    values: Sequence[Confidence]
+    """In the order of the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where a value of the answer stands in the prompt, at first if several times."""
+
+    pointer: str
+    """JSON Pointer (RFC 6901) to the value."""
+    part: str
+    """Which text of the prompt: ``messages[1]``."""
+    start: int
+    end: int
+    """In characters (Unicode code points) of that text, the end not included."""
+    call: int | None = None
+    """Of an argument, which call's."""
+
+
+@dataclass(slots=True)
+class Spans:
+    """Where values stand in the prompt: comes once, before the end."""
+
+    values: Sequence[Span]
+    """In the order of the text."""
+
+
+@dataclass(frozen=True, slots=True)
 class End:
     """The answer is over: the last piece, and only that."""
 
@@ -84,7 +162,7 @@ class End:
 TextPiece = Content | Reasoning | CallStart | CallArguments | CallEnd
 """A piece that has a place in the text."""
 
-Piece = TextPiece | End
+Piece = TextPiece | Confidences | Spans | End
 
 
 @dataclass(slots=True)

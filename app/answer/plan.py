@@ -10,13 +10,16 @@ against is what was constrained.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from app.answer.choice import ChoiceReader
+from app.answer.confidence import ConfidenceReader
 from app.answer.formats import NEWLINES_BEFORE_ANSWER, ChatFormat, ReasoningFormat, ToolFormat
+from app.answer.locator import AnswerLocator
 from app.answer.prompt import Opening, opening
 from app.answer.reader import AnswerReader
+from app.answer.spans import Quotable, SpanReader
 from app.answer.tools import ToolUse, calls_of
 from app.core.composite import (
     Composite,
@@ -29,7 +32,7 @@ from app.core.composite import (
     Series,
 )
 from app.core.constraint import ConstraintSpec
-from app.core.request import ThinkingBudget
+from app.core.request import JsonLocator, ThinkingBudget
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from app.core.text import RenderedPrompt
 
@@ -80,17 +83,52 @@ class AnswerPlan:
         begin = reasoning.begin if self.opening == "possible" else ""
         return ThinkingBudget(max_tokens // ANSWER_SHARE, reasoning.end.encode(), begin.encode())
 
-    def reader(self, index: int) -> ChoiceReader:
-        """What takes the choice ``index`` apart."""
-        if self.tools is None and self.opening == "closed":
-            return ChoiceReader(index, None)
-        reader = AnswerReader(
+    @property
+    def has_json(self) -> bool:
+        """Whether the content, or the arguments of calls, are JSON values for certain."""
+        return self._content_is_json or self.tools is not None
+
+    @property
+    def locator(self) -> Callable[[], JsonLocator] | None:
+        """Makes what finds the JSON values of an answer; None: it is one."""
+        if self._content_is_json and self._is_content_alone:
+            return None
+        return lambda: AnswerLocator(self._answer_reader(), content=self._content_is_json)
+
+    def reader(
+        self, index: int, *, confidence: bool = False, texts: Quotable | None = None
+    ) -> ChoiceReader:
+        """What takes the choice ``index`` apart.
+
+        ``confidence``: that of its values, too; ``texts``: where values stand in these, too.
+        """
+        confidences = ConfidenceReader(content=self._content_is_json) if confidence else None
+        spans = None if texts is None else self._span_reader(texts)
+        if self._is_content_alone:
+            return ChoiceReader(index, None, confidence=confidences, spans=spans)
+        reader = self._answer_reader()
+        return ChoiceReader(index, reader, self.format.tools.id_length, confidences, spans)
+
+    def _span_reader(self, texts: Quotable) -> SpanReader:
+        content = self.content.schema if isinstance(self.content, JsonSchema) else None
+        tools = () if self.tools is None else self.tools.tools
+        return SpanReader(content, {tool.name: tool.parameters for tool in tools}, texts)
+
+    @property
+    def _content_is_json(self) -> bool:
+        return isinstance(self.content, JsonSchema | JsonObject)
+
+    @property
+    def _is_content_alone(self) -> bool:
+        return self.tools is None and self.opening == "closed"
+
+    def _answer_reader(self) -> AnswerReader:
+        return AnswerReader(
             self.format,
             opening=self.opening,
             tools=() if self.tools is None else self.tools.names,
             content_first=self.content is None,
         )
-        return ChoiceReader(index, reader, self.format.tools.id_length)
 
 
 def answer(

@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 from app.answer.formats import ChatFormat, ReasoningFormat, ToolFormat
 from app.answer.tools import FunctionTool
+from app.core.errors import InvalidRequest
 from app.core.text import RenderedPrompt, Tokenizer
+from app.core.verbatim import Passage
 
 Opening = Literal["closed", "open", "possible"]
 """Whether an answer begins after the reasoning, inside it, or before it (it may reason or not)."""
@@ -42,6 +44,8 @@ class Conversation:
     """What the prompt shows the model; calls are admitted by the constraint alone."""
     template_options: Mapping[str, Any] = field(default_factory=dict)
     """Further variables of the chat template (``enable_thinking``, ...)."""
+    passages: Sequence[Passage] = ()
+    """The texts of the messages, as the API calls them, for values that have to stand in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,21 @@ def render(
             return RenderedPrompt(tokens)
     given = prepare(prompt, format)
     return tokenizer.render_chat(given.messages, given.tools, given.options)
+
+
+def passages(prompt: Prompt) -> Sequence[Passage]:
+    """The texts that values may have to stand in.
+
+    Raises ``InvalidRequest`` for tokens: they need not be the tokenizer's own of any text.
+    """
+    match prompt:
+        case TokenPrompt():
+            raise InvalidRequest(
+                "x-verbatim needs the prompt as text, not as tokens", role="prompt"
+            )
+        case TextPrompt(text):
+            return (Passage("prompt", text),)
+    return prompt.passages
 
 
 def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:

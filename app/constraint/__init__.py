@@ -5,6 +5,7 @@ language/  expressions over bytes, and their derivatives
 json/ regex/ formats/ schema/ grammar/ composite
            the front ends: from each kind of specification to an expression
 program    the one door to them: a compiled specification, made in a worker process
+pieces/    strings that are pieces of documents: holes in a program, filled by requests
 automaton/ a program run over a vocabulary: states, forced paths, masks, distances
 constraint a constraint and its state in a request
 compiler   from a specification, or a program, to a constraint over a vocabulary
@@ -16,7 +17,7 @@ cached_method
 
 from __future__ import annotations
 
-from app.constraint.compiler import Compiler
+from app.constraint.compiler import Compiler, read_document
 from app.constraint.limits import Limits
 from app.constraint.program import Program, compile_program, everyday_schema
 from app.constraint.python_types import from_python_type
@@ -36,4 +37,5 @@ __all__ = [
     "compile_program",
     "everyday_schema",
     "from_python_type",
+    "read_document",
 ]

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from app.constraint.automaton.automaton import START, Automaton, State
+from app.constraint.automaton.choices import Choices
 from app.constraint.automaton.distances import Distances
 from app.constraint.automaton.masks import Masks
 from app.constraint.automaton.trie import DEAD
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.language.rows import TooMuchWork
 from app.constraint.memory.memory import Memory
-from app.constraint.memory.places import Place
+from app.constraint.memory.places import Place as PlaceInMemory
 from app.constraint.memory.plans import UNREACHABLE
+from app.constraint.pieces.automaton import PieceAutomaton
+from app.constraint.pieces.binding import BoundDerivatives, bind, holes_of
+from app.constraint.pieces.document import Document
+from app.constraint.pieces.leaf import Pieces
+from app.constraint.pieces.masks import PieceMasks
 from app.constraint.program import Program
+from app.core.choices import Choice, TokenIds, Way
 from app.core.constraint import Mask
 from app.core.errors import RejectedToken, WorkPending
+from app.core.json_scan import Place
+from app.core.verbatim import Source
 
 _WORK_PER_CALL = 80_000
 """Steps of work that one call may cost: tens of milliseconds. Real schemas stay far below."""
@@ -29,12 +40,18 @@ class CompiledConstraint:
     """
 
     def __init__(self, program: Program, index: VocabularyIndex) -> None:
-        self.automaton = Automaton(program)
-        self.distances = Distances(self.automaton, index)
-        self.masks = Masks(self.automaton, index, self.distances)
+        self.automaton, self.distances, self.masks = _run_over(program, index)
+        self.choices = Choices(self.automaton, index)
         self.index = index
         memory = Memory(self.automaton, self.distances, self.masks)
         self.memory = memory if memory.is_needed else None
+        is_bound = isinstance(program.derivatives, BoundDerivatives)
+        self.holes = () if is_bound else tuple(holes_of(program))
+        self._program = program
+
+    def bind(self, documents: Mapping[Source, Document]) -> CompiledConstraint:
+        bound = bind(self._program, lambda hole: Pieces(documents[hole.source], hole))
+        return CompiledConstraint(bound, self.index)
 
     def start(self) -> AutomatonState:
         if self.memory is not None:
@@ -44,7 +61,7 @@ class CompiledConstraint:
     @property
     def nbytes(self) -> int:
         memory = 0 if self.memory is None else self.memory.nbytes
-        return self.automaton.nbytes + self.masks.nbytes + memory
+        return self.automaton.nbytes + self.masks.nbytes + self.choices.nbytes + memory
 
     @property
     def num_states(self) -> int:
@@ -55,8 +72,19 @@ class CompiledConstraint:
         return len(self.masks)
 
 
+def _run_over(program: Program, index: VocabularyIndex) -> tuple[Automaton, Distances, Masks]:
+    """What runs a program over a vocabulary."""
+    if isinstance(program.derivatives, BoundDerivatives):
+        bound = PieceAutomaton(program)
+        distances = Distances(bound, index)
+        return bound, distances, PieceMasks(bound, index, distances)
+    automaton = Automaton(program)
+    distances = Distances(automaton, index)
+    return automaton, distances, Masks(automaton, index, distances)
+
+
 class AutomatonState:
-    """Where one answer stands. See ``app.core.constraint.ConstraintState``.
+    """Where one answer stands. See ``app.core.choices.ChoosingState``.
 
     A call whose work is not bounded in advance raises ``TooMuchWork`` when it has done as much as
     one call may; what it learned is kept.
@@ -159,6 +187,9 @@ class AutomatonState:
             return max(distance, self._distances.told(self._state))
         return distance
 
+    def quoted(self, most: int) -> bytes:
+        return self._automaton.quoted(self._state, most)
+
     def can_extend(self, tail: bytes) -> bool:
         self._renew()
         try:
@@ -173,6 +204,24 @@ class AutomatonState:
             self._allow(work)
         bounded = self._bounded or work is not None
         return AutomatonState(self._constraint, self._state, bounded=bounded)
+
+    @property
+    def has_exact_choices(self) -> bool:
+        return bool(self._automaton.pool.exact_choices)
+
+    def choice(self, place: Place) -> Choice | None:
+        self._renew()
+        return self._constraint.choices.of(self._state, place)
+
+    def only(self, way: Way, before: bytes = b"") -> AutomatonState:
+        self._renew()
+        state = self._constraint.choices.only(self._state, way, before)
+        if state == DEAD:
+            raise RejectedToken(f"{way} cannot follow here")
+        return AutomatonState(self._constraint, state, bounded=self._bounded)
+
+    def beginning(self, text: bytes) -> TokenIds:
+        return self._constraint.choices.beginning(text)
 
     def _renew(self) -> None:
         """Allow a call what one may cost; a bounded look-ahead has what is left to it."""
@@ -193,7 +242,7 @@ class RememberingState(AutomatonState):
         self,
         constraint: CompiledConstraint,
         memory: Memory,
-        place: Place,
+        place: PlaceInMemory,
         *,
         bounded: bool = False,
     ) -> None:
@@ -227,3 +276,14 @@ class RememberingState(AutomatonState):
             self._allow(work)
         bounded = self._bounded or work is not None
         return RememberingState(self._constraint, self._memory, self._place, bounded=bounded)
+
+    def choice(self, place: Place) -> Choice | None:
+        """None inside a list whose items must differ, once it has one: which of the values may
+        come there depends on what was said."""
+        if any(self._place.begun) or any(frame.said.texts for frame in self._place.frames):
+            return None
+        return super().choice(place)
+
+    def only(self, way: Way, before: bytes = b"") -> RememberingState:
+        place = self._memory.places.start(super().only(way, before).state_id)
+        return RememberingState(self._constraint, self._memory, place, bounded=self._bounded)

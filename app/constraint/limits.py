@@ -32,6 +32,8 @@ class Limits:
     pattern_nesting: int = 64
     nested_counts: int = 100_000
     """Product of the counts of repetitions inside one another; a count alone is not bounded."""
+    verbatim_states: int = 1_024
+    """States of the patterns and lengths beside one ``x-verbatim``, over bytes."""
     integer_digits: int = 20
     """Digits before the point where no bound asks for more: 64-bit identifiers fit."""
     fraction_digits: int = 18

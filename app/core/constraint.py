@@ -7,14 +7,15 @@ The implementations are in ``app.text`` and ``app.constraint``.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import Protocol
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.core.composite import Composite
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
+from app.core.verbatim import Hole, Source
 
 Mask = NDArray[np.uint32]
 """Packed token mask, shape [ceil(V / 32)]: bit ``i % 32`` of word ``i // 32`` is token ``i``."""
@@ -91,6 +92,13 @@ class ConstraintState(Protocol):
         Above ``limit`` it costs little, and beyond 64 KiB of text is only a lower bound.
         """
 
+    def quoted(self, most: int) -> bytes:
+        """What the document that the text stands in goes on with, as the answer spells it.
+
+        A guess, ``most`` bytes of it; b"" where the text is inside no value that a document fills,
+        or at the beginning of one.
+        """
+
     def can_extend(self, tail: bytes) -> bool:
         """Whether some token spells ``tail`` and then goes on with what may follow from here.
 
@@ -111,7 +119,21 @@ class Constraint(Protocol):
     """A compiled constraint: immutable to its users, shared by every request that names it."""
 
     def start(self) -> ConstraintState:
-        """The state before the first byte of an answer."""
+        """The state before the first byte of an answer.
+
+        While ``holes`` are there, any text that their bounds admit may fill them.
+        """
+
+    @property
+    def holes(self) -> Sequence[Hole]:
+        """What documents have to fill before a request is answered; none in most constraints."""
+
+    def bind(self, documents: Mapping[Source, Any]) -> Constraint:
+        """This constraint with its holes filled; it stays as it is, and any thread may ask.
+
+        ``documents``: for the source of each hole, of the kind that the implementation reads.
+        Raises ``UnsatisfiableSchema`` or ``ConstraintTooComplex``.
+        """
 
     @property
     def nbytes(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from app.core.choices import ScoredChoice
 from app.core.errors import RequestError
 from app.core.step import TokenLogprob
 
@@ -56,6 +57,8 @@ class TokenChunk:
     """Set on the last chunk of an answer, and only there."""
     error: RequestError | None = None
     """With the reason "error": what the caller can change, where the fault is not ours."""
+    choices: Sequence[ScoredChoice] = ()
+    """Those that were scored since the last chunk, where the request asked for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,8 @@ class StepStats:
     """Tokens computed in this step, all spans together."""
     void_tokens: int
     """Those computed for answers that had ended, or gone on otherwise, when it came to draw."""
+    scored_tokens: int
+    """Those computed to score choices: nothing of them stays."""
     running: int
     waiting: int
     preemptions: int

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from app.core.constraint import Constraint
 
@@ -54,6 +54,33 @@ class ThinkingBudget:
     """Nothing is kept where the answer begins in another way: it does not reason."""
 
 
+class JsonLocator(Protocol):
+    """Finds the JSON values in a text that has more than one: reasoning, marks, several calls."""
+
+    def push(self, data: bytes) -> None:
+        """The text goes on with ``data``."""
+
+    def next_value(self, start: int) -> int | None:
+        """Bytes before the first value that begins at ``start`` or later; None: not known yet."""
+
+    @property
+    def outside(self) -> int:
+        """Bytes of the text so far that are known to come before any value not found yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceOptions:
+    """What is done about the choices of an answer, where its constraint lists the ways on."""
+
+    report: bool = False
+    """Score them, for ``TokenChunk.choices``."""
+    exact: bool = False
+    """Draw whole ways by their probability, not token by token. A constraint may ask for it, too,
+    for some of them."""
+    locator: Callable[[], JsonLocator] | None = None
+    """Makes what finds the JSON values of an answer; None: it is one value."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
     """One choice of a request, in tokens: what the engine runs."""
@@ -78,6 +105,8 @@ class EngineRequest:
     ignore_eos: bool = False
     """Never draw an end of sequence, unless the constraint leaves nothing else."""
     on_budget: OnBudget = "finish"
+    choices: ChoiceOptions | None = None
+    """None: nothing is done about them, even where the constraint asks for it."""
     leap: bool = True
     draft: bool = True
     tenant: str = ""

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from app.core.constraint import Mask
 from app.core.step import Draw, LogitsRow, PendingDraws, Span
+from app.engine.choices.scoring import Scoring
 from app.engine.drafts.draft import NO_DRAFT, Draft
 from app.engine.sequence import Sequence
 
@@ -66,6 +67,8 @@ class Portion:
     """Draws that became tokens of the answer."""
     num_accepted: int = 0
     """Drafted tokens that were drawn."""
+    scoring: Scoring | None = None
+    """What the span is a pass of: then nothing is drawn, and nothing of it stays computed."""
 
     @staticmethod
     def of(sequence: Sequence, granted: int, drawn_by: int | None = None) -> Portion:
@@ -77,6 +80,10 @@ class Portion:
         start, known = sequence.launched, len(sequence.tokens)
         end = start + granted
         tables = sequence.blocks.views()
+        scoring = sequence.scoring
+        if scoring is not None and scoring.is_whole(start, granted):
+            span = scoring.span(sequence.tokens, start, tables)
+            return Portion(sequence, span, NO_DRAFT, (), start, 0, scoring=scoring)
         if drawn_by is not None:
             span = Span(_TO_COME, start, tables, drawn_by)
             return Portion(sequence, span, NO_DRAFT, _ONE_DRAW, end, 0)
@@ -97,6 +104,8 @@ class Portion:
 
     def rows(self, span: int) -> list[LogitsRow]:
         """One row for each draw; ``span`` is the index of this one's in the plan."""
+        if self.scoring is not None:
+            return self.scoring.rows(span, self.span.start)
         if len(self.draws) == 1:
             return [LogitsRow(span, self.end - self.span.start - 1)]
         start = self.first_drawn - self.span.start

@@ -14,6 +14,7 @@ from app.core.events import AnswerToken
 from app.core.step import SampledToken
 from app.core.text import Tokenizer
 from app.engine.batch import Portion
+from app.engine.choices.scorer import Scorer
 from app.engine.config import EngineConfig
 from app.engine.drafts.draft import NO_DRAFT, Source
 from app.engine.drafts.drafting import Drafter
@@ -36,11 +37,21 @@ class Tally:
 class Decoder:
     """Rules of one sequence at a time. An error of its constraint surfaces here, and only there."""
 
-    def __init__(self, vocabulary: Vocabulary, tokenizer: Tokenizer, config: EngineConfig) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        tokenizer: Tokenizer,
+        config: EngineConfig,
+        *,
+        room: int,
+        branching: bool,
+    ) -> None:
+        """``room`` and ``branching``: see ``Scorer``."""
         self._eos_ids = vocabulary.eos_ids
         self._edited = EditedMasks(vocabulary.size)
         self._leaper = Leaper(vocabulary, tokenizer)
         self._drafter = Drafter(self._leaper, config)
+        self._scorer = Scorer(self._leaper, vocabulary, config, room=room, branching=branching)
         self._config = config
         self._tally = Tally()
         self.spelling = self._leaper.spelling
@@ -56,7 +67,9 @@ class Decoder:
         """Leap over a forced opening, before anything of the sequence is computed."""
         sequence.begun = True
         sequence.statistics = self._drafter.statistics(sequence.request)
+        sequence.cursor = self._scorer.cursor(sequence.request, sequence.state)
         self._settle(sequence)
+        self._scorer.look(sequence)
         self.draft(sequence, 1)
 
     def draft(self, sequence: Sequence, running: int) -> None:
@@ -188,7 +201,30 @@ class Decoder:
         if statistics is not None:
             plain = settled == len(sequence.tokens) == changed + 1
             statistics.expect(sequence.place, plain=plain and sequence.finish_reason is None)
-        return min(changed, settled)
+        changed = min(changed, settled)
+        if sequence.cursor is not None:
+            self._scorer.look(sequence)
+            if sequence.scoring is not None:
+                changed = min(changed, sequence.scoring.base - 1)
+        return changed
+
+    def go_on(self, sequence: Sequence) -> int:
+        """A choice of the answer has been scored: go on as it was drawn, to the next one.
+
+        Returns the lowest position of ``sequence.tokens`` that is new, changed or read again.
+        """
+        changed, scoring = len(sequence.tokens), sequence.scoring
+        assert scoring is not None
+        self._scorer.finish(sequence)
+        if scoring.exact:
+            sequence.draft = NO_DRAFT
+            changed = self._settle(sequence)
+        self._scorer.look(sequence)
+        if sequence.scoring is not None:
+            return min(changed, sequence.scoring.base - 1)
+        if sequence.put_off is not None:
+            sequence.finish(sequence.put_off)
+        return changed
 
     def _drawn(self, sampled: SampledToken) -> AnswerToken:
         """A drawn token as the answer has it."""

@@ -20,6 +20,7 @@ from app.core.request import EngineRequest
 from app.core.step import Draw, Runner, SampledToken, StepPlan
 from app.core.text import Tokenizer
 from app.engine.batch import Batch, Portion, Stopwatch
+from app.engine.choices.scoring import Scoring
 from app.engine.config import EngineConfig
 from app.engine.decoding import Decoder
 from app.engine.scheduler import Scheduler
@@ -75,7 +76,6 @@ class Engine:
         self._observer = observer
         self._clock = clock
         self._vocabulary = vocabulary
-        self._decoder = Decoder(vocabulary, tokenizer, config)
         blocks = BlockManager(
             runner.cache_groups,
             runner.block_size,
@@ -84,6 +84,13 @@ class Engine:
             states=runner.states,
         )
         self._scheduler = Scheduler(config, blocks)
+        self._decoder = Decoder(
+            vocabulary,
+            tokenizer,
+            config,
+            room=self.max_sequence_tokens,
+            branching=runner.trees,
+        )
         self._sequences: dict[str, Sequence] = {}
         self._unmasked: dict[Sequence, int] = {}
         """Sequences that wait for a mask, in the order of their turns, and how many they had."""
@@ -241,6 +248,9 @@ class Engine:
         draws: list[Draw | None] = []
         first = self._first_unmasked(batch) if self._unmasked else None
         for portion in batch.portions.values():
+            if portion.scoring is not None:
+                draws += portion.scoring.draws()
+                continue
             if not portion.draws:
                 continue
             if portion.void:
@@ -303,7 +313,10 @@ class Engine:
             sequence.forward_passes += 1
             row, valid, later = portion.row, portion.end, launched.get(sequence)
             try:
-                valid = self._take(portion, drawn[row : row + len(portion.draws)])
+                if portion.scoring is None:
+                    valid = self._take(portion, drawn[row : row + len(portion.draws)])
+                else:
+                    valid = self._score(portion, portion.scoring, drawn[row:])
             except Exception as error:
                 self._fail(sequence, error)
             sequence.drafted_tokens += portion.num_accepted
@@ -311,7 +324,7 @@ class Engine:
                 self._scheduler.commit(portion, valid)
             if later is not None:
                 self._scheduler.follow(later, drawn[row].token_id if portion.draws else -1)
-            if portion.num_taken and sequence.finish_reason is None:
+            if (portion.num_taken or portion.scoring) and sequence.finish_reason is None:
                 self._guess(sequence, later, running)
             if sequence.finish_reason is not None:
                 self._forget(sequence)
@@ -350,7 +363,16 @@ class Engine:
             changed = self._decoder.take(sequence, drawn[index])
             valid = portion.agreeing(sequence.tokens, changed, valid)
             portion.num_accepted += self._decoder.record(portion, last + 1)
+            if sequence.scoring is not None:
+                return min(valid, changed)
         return valid
+
+    def _score(self, portion: Portion, scoring: Scoring, drawn: Seq[SampledToken]) -> int:
+        """Take the scores of a pass; up to where the cache holds what comes next."""
+        scoring.receive(drawn[: scoring.num_rows])
+        if not scoring.is_done:
+            return portion.end
+        return min(portion.end, self._decoder.go_on(portion.sequence))
 
     def _openings(self, batch: Batch) -> list[TokenChunk]:
         """What there is to say of those whose first turn has come; some have ended."""
@@ -426,6 +448,7 @@ class Engine:
                 skipped_tokens=tally.skipped,
                 batch_tokens=sum([len(each.span.tokens) for each in portions]),
                 void_tokens=sum([len(each.span.tokens) for each in portions if each.void]),
+                scored_tokens=sum([len(p.span.tokens) for p in portions if p.scoring]),
                 running=self.num_running,
                 waiting=self.num_waiting,
                 preemptions=batch.preemptions,

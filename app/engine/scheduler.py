@@ -68,7 +68,9 @@ class Scheduler:
         flying = {} if flight is None else flight.portions
         for sequence in self.running:
             portion = flying.get(sequence)
-            if portion is None or portion.void or not portion.draws:
+            if portion is not None and portion.scoring is not None and not portion.void:
+                batch.busy += 1
+            elif portion is None or portion.void or not portion.draws:
                 gaps[sequence] = sequence.gap
                 if sequence.draft.tokens or not sequence.goes_on_plainly:
                     eventful.append(sequence)
@@ -92,6 +94,9 @@ class Scheduler:
         over then needs blocks, too. One that ends there has had its turn and never runs.
         """
         prefill = grant(batch, self._config)
+        for each, granted in [*batch.grants.items()]:
+            if not each.fits(granted):
+                del batch.grants[each]
         self._find_blocks(batch)
         if self._states is not None:
             self._find_slots(batch, self._states)
@@ -113,7 +118,7 @@ class Scheduler:
                     continue
             if sequence in self._needed and self._needs_more(self._needed[sequence]):
                 return
-            prefix = self.blocks.match(sequence.tokens, sequence.request.scope)
+            prefix = self.blocks.match(sequence.basis, sequence.request.scope)
             if self._prefix_is_coming(sequence, len(prefix)):
                 if self.waiting.has_returned or len(passed) == _MOST_PASSED:
                     return
@@ -128,8 +133,10 @@ class Scheduler:
                 return
             self._run(sequence, prefix, batch)
             granted = min(sequence.gap, left)
-            batch.grants[sequence] = granted
-            left -= granted
+            covered = sequence.blocks.covered * self.blocks.block_size
+            if sequence.fits(granted) and sequence.launched + granted <= covered:
+                batch.grants[sequence] = granted
+                left -= granted
 
     def plan(self, batch: Batch, flight: Batch | None) -> StepPlan:
         """What the runner computes of those that were granted tokens: now they are launched."""
@@ -143,8 +150,10 @@ class Scheduler:
                 before.row if before is not None and before.draws and not before.void else None
             )
             portions[sequence] = portion = Portion.of(sequence, granted, drawn_by)
-            if self._states is not None:
+            if self._states is not None and portion.scoring is None:
                 self._states.save(portion)
+            elif self._states is not None:
+                self._states.read(portion)
             portion.row = len(rows)
             portion.span.adapter = sequence.request.adapter
             rows += portion.rows(len(spans))
@@ -166,7 +175,9 @@ class Scheduler:
             if needed <= sequence.blocks.covered * blocks.block_size:
                 continue
             if not blocks.can_grow(sequence.blocks, needed):  # without what is guessed, then
-                grants[sequence] = min(grants[sequence], len(sequence.tokens) - sequence.launched)
+                if sequence.scoring is None:
+                    least = len(sequence.tokens) - sequence.launched
+                    grants[sequence] = min(grants[sequence], least)
                 needed = sequence.launched + grants[sequence]
                 flies = sequence.launched > sequence.computed
                 # Once what is in flight is committed, windows give blocks back.
@@ -184,6 +195,9 @@ class Scheduler:
         states.begin_step()
         grants = batch.grants
         for sequence in list(grants):
+            scoring = sequence.scoring
+            if scoring is not None and scoring.is_whole(sequence.launched, grants[sequence]):
+                continue
             while sequence in grants and not states.promise(
                 sequence, grants[sequence], self.running
             ):

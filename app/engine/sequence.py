@@ -7,11 +7,14 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
+from app.core.choices import ScoredChoice
 from app.core.constraint import ConstraintState, Mask
 from app.core.errors import RequestError
 from app.core.events import AnswerToken, AnswerUsage, FinishReason, TokenChunk
 from app.core.request import EngineRequest
 from app.core.step import SampledToken
+from app.engine.choices.cursor import Cursor
+from app.engine.choices.scoring import Scoring
 from app.engine.drafts.draft import NO_DRAFT, Draft
 from app.engine.drafts.statistics import DraftStatistics
 from app.engine.leap import Change, Leap
@@ -65,6 +68,16 @@ class Sequence:
     """Whether a forced opening has been leapt over."""
     scheduled: bool = False
     """Whether it ever had blocks."""
+    cursor: Cursor | None = None
+    """What finds its choices, where something is done about them and it was begun."""
+    scoring: Scoring | None = None
+    """The choice that is scored before it goes on."""
+    scored: list[ScoredChoice] = field(default_factory=list)
+    """What has not been emitted yet."""
+    put_off: FinishReason | None = None
+    """How it ends once its last choices are scored."""
+    was_cut: bool = False
+    """Whether a stop string took back some of its text."""
     edited: tuple[Mask | None, Edit | None, Mask | None] = (None, None, None)
     """The mask that was last edited, how, and what came of it: mostly the next one is the same."""
     budget_closed: bool = False
@@ -102,7 +115,18 @@ class Sequence:
     @property
     def gap(self) -> int:
         """Tokens to launch, drafted ones included."""
+        if self.scoring is not None:
+            return self.scoring.gap(self.launched)
         return len(self.tokens) + len(self.draft.tokens) - self.launched
+
+    @property
+    def basis(self) -> Seq[int]:
+        """The tokens that are needed next: a choice that is scored may stand before the last."""
+        return self.tokens if self.scoring is None else self.tokens[: self.scoring.base]
+
+    def fits(self, granted: int) -> bool:
+        """Whether so many tokens can be computed next."""
+        return self.scoring is None or self.scoring.fits(self.launched, granted)
 
     @property
     def length(self) -> int:
@@ -120,6 +144,8 @@ class Sequence:
         """Whether the next draw is expected to add one token, and nothing to come with it."""
         if len(self.tokens) - self.answer_start + 1 >= self.request.max_tokens:
             return False
+        if self.cursor is not None:
+            return False  # a choice may come, to be scored first
         statistics = self.statistics
         if statistics is None:
             return True
@@ -166,12 +192,15 @@ class Sequence:
         self._num_leapt += leapt
         self._hash.update(token.data)
         self._pending.append(token)
+        if self.cursor is not None:
+            self.cursor.feed(token.data)
         if self.thinking is not None:
             self.thinking.feed(token.data)
         if self._stops is not None:
             cut = self._stops.feed(token.data, counts=counts)
             if cut is not None:
                 self._cut_pending(self._stops.length - cut)
+                self.was_cut = True
                 self.finish("stop")
 
     def leap(self, leap: Leap) -> int:
@@ -195,6 +224,8 @@ class Sequence:
         self._leapt += bytes(len(change.tokens) - new) + b"\1" * new
         self._num_leapt += new
         self._hash.update(change.text)
+        if self.cursor is not None:
+            self.cursor.feed(change.text)
         self._pending += change.answer_tokens
         return new
 
@@ -251,9 +282,16 @@ class Sequence:
             self.drafted_tokens,
             self.forward_passes,
         )
+        scored, self.scored = self.scored, []
         data = pending[0].data if len(pending) == 1 else b"".join([each.data for each in pending])
         return TokenChunk(
-            self.request.request_id, data, tuple(pending), usage, self.finish_reason, self.error
+            self.request.request_id,
+            data,
+            tuple(pending),
+            usage,
+            self.finish_reason,
+            self.error,
+            scored,
         )
 
     def _cut_pending(self, excess: int) -> None:

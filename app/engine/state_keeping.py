@@ -63,6 +63,12 @@ class StateKeeper:
         self._promised += 1
         return True
 
+    def read(self, portion: Portion) -> None:
+        """Say which state the span reads, which saves none."""
+        newest = portion.sequence.states.newest
+        assert portion.sequence.states.end == portion.span.start
+        portion.span.state = EMPTY if newest is None else newest.slot
+
     def save(self, portion: Portion) -> None:
         """Say which state the span reads and which ones it saves.
 

@@ -124,7 +124,8 @@ def _load(
         own = _CPU_CACHE_BYTES * (2 if loaded.recurrent.shapes else 1)
         cache_bytes = config.kv_cache_bytes or own
     else:
-        cache_bytes = _rehearsed(budget, config, loaded, sampler, vocab_size, group)
+        trees = prepared.trees
+        cache_bytes = _rehearsed(budget, config, loaded, sampler, vocab_size, group, trees=trees)
         budget.settle()
     states = _states_within(cache_bytes, config, loaded)
     if states is not None:
@@ -149,6 +150,7 @@ def _load(
         sampler=sampler,
         storage=storage,
         states=states,
+        trees=prepared.trees,
         adapters=adapters,
         compilations=compilations,
         leader=leader,
@@ -243,6 +245,8 @@ def _rehearsed(
     sampler: Sampler,
     vocab_size: int,
     group: Group | None,
+    *,
+    trees: bool,
 ) -> int:
     """Bytes for the cache, found out over a small one that is gone afterwards."""
     size, shapes = config.block_size, loaded.shapes
@@ -255,7 +259,14 @@ def _rehearsed(
     limit = position_limit(loaded.model.config)
     context = min(config.max_model_len or limit or most, most)
     forward = loaded.forward_over(storage, states, context, config)
-    limits = StepLimits(config.max_batch_tokens, config.max_running, config.max_rows_each, context)
+    limits = StepLimits(
+        config.max_batch_tokens,
+        config.max_running,
+        config.max_rows_each,
+        context,
+        config.max_scored_rows,
+        trees,
+    )
     steps = largest_steps(
         limits,
         vocab_size=vocab_size,

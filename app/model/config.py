@@ -53,7 +53,9 @@ class ModelConfig:
     max_running: int = 64
     """Sequences of the largest step."""
     max_rows_each: int = 17
-    """Rows of logits that one sequence may want of a step."""
+    """Rows of logits that one sequence may want of a step, to draw from them."""
+    max_scored_rows: int = 32
+    """The same, to score sets of tokens in them."""
     vocab_size: int | None = None
     """Token ids the tokenizer knows; wider logits are padding and never drawn. None: all."""
     dequantize: bool = False

@@ -145,12 +145,13 @@ def depths_of(ancestors: Ints) -> Ints:
 
 
 def _ancestors(spans: Sequence[Span], total: int, rows: Ints) -> Ints | None:
-    trees = [number for number, span in enumerate(spans) if span.tree]
-    if not trees:
+    trees = [span.tree for span in spans]
+    if not any(trees):
         return None
     seen = np.zeros(total, dtype=np.uint64)
-    for number in trees:
-        span, row = spans[number], rows[number]
+    for span, row in zip(spans, rows, strict=True):
+        if not span.tree:
+            continue
         assert len(span.tree) == len(span.tokens), "each token of a tree has a parent"
         assert span.state == len(span.saves) == 0, "a tree reads and leaves no state"
         seen[row : row + len(span.tree)] = ancestors(span.tree)

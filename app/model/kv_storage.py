@@ -47,6 +47,8 @@ class LayerShape:
     fp8: bool = False
     """Kept in 8 bits: numbers of type E4M3 (Micikevicius et al., FP8 Formats for Deep Learning,
     2022) and a float32 scale for each head of a token, keys and values apart."""
+    near: bool = False
+    """Scores gain by distance; see ``AttentionOptions.near``."""
 
     @property
     def kept_dtype(self) -> torch.dtype:
@@ -97,6 +99,10 @@ class KvStorage:
     def group_of(self) -> Mapping[int, int]:
         """By layer, the index of its group."""
         return {layer: i for i, group in enumerate(self.groups) for layer in group.layers}
+
+    def pool_slots(self, group: int) -> int:
+        """Slots in the tensors of a group's layers."""
+        return len(self.keys[self.groups[group].layers[0]])
 
     def of_layer(self, layer: int) -> Iterator[Tensor]:
         """All that a token has a place in, its slot; some may share their memory."""

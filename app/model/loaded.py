@@ -16,6 +16,7 @@ from app.model.forward import RaggedForward, StepStates
 from app.model.kv_storage import KvStorage, LayerShape
 from app.model.layers.attention import AttentionRoute, probe_layers
 from app.model.layers.latent import keep_latents
+from app.model.layers.nearness import route_nearness
 from app.model.layers.own_attention import route_own_attention
 from app.model.layers.own_recurrence import route_own_recurrence
 from app.model.layers.positions import give_positions
@@ -94,6 +95,7 @@ def load(
     route, recurrent = AttentionRoute(), RecurrentRoute(model)
     run_densely(model, route)
     route_own_attention(model, route)
+    route_nearness(model, route)
     route_own_recurrence(model, recurrent)
     give_positions(model)
     shapes = keep_latents(model, route, probe_layers(model, route, recurrent))

@@ -6,7 +6,7 @@ to its weights and layers here: rounding, packing, fusing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -39,6 +39,7 @@ from app.model.self_check import (
     whole_logits,
 )
 from app.model.state_storage import allocate_states
+from app.model.tree_check import follows_trees
 
 _BLOCK_SIZE = 16
 
@@ -50,6 +51,8 @@ class Prepared:
     packed_linears: int = 0
     fused_layers: int = 0
     quantized: str = ""
+    trees: bool = False
+    """Whether spans may be trees."""
 
 
 def prepare(loaded: LoadedModel, config: ModelConfig, adapters: AdapterSlots | None) -> Prepared:
@@ -78,6 +81,8 @@ def prepare(loaded: LoadedModel, config: ModelConfig, adapters: AdapterSlots | N
     model.set_attn_implementation(loaded.route.name)
     forward = _forward_over_new(loaded, config, case, block_size)
     check_ragged_step(model, forward, case, block_size, expected, noise)
+    if not loaded.recurrent.shapes:
+        prepared = replace(prepared, trees=follows_trees(forward, case, block_size, expected))
     if config.kv_cache_dtype == "fp8":
         forward = _forward_over_new(loaded.in_fp8(), config, case, block_size)
         check_rounded_cache(forward, case, block_size, expected)
@@ -125,7 +130,7 @@ def _fuse_or_pack(
             noise = rounding_noise(model, case, expected)
             noise *= ROUNDING if is_quantized(model) else 1
         quantized = kinds_of(model)
-        packed = fuse(model, route, layers=adapters is None)
+        packed = fuse(model, route, loaded.recurrent, layers=adapters is None)
         return Prepared(packed_linears=packed, quantized=quantized), noise
     if config.pack_linears and can_pack(model.dtype, model.device):
         return Prepared(packed_linears=pack_linears(model)), noise

@@ -1,11 +1,13 @@
 """The largest steps that can come, run before anybody waits for one: what memory do they take?
 
 Memory of a step grows with its tokens, its rows of logits, what their draws ask for, and, where
-attention is cut into chunks of keys, with the contexts. So there are two of them: a long prompt
-alone, and as many sequences as may run, each with its most rows and the longest context::
+attention is cut into chunks of keys, with the contexts. So there are three of them: a long prompt
+alone; as many sequences as may run, each with its most rows and the longest context; and as many
+that are scored, in trees where the model has them::
 
     prompt   |-------------------- tokens --------------------|   1 row
     answers  | rows | rows | rows | ... | rows + what is left |   rows_each for each sequence
+    scored   | rows | rows | rows | ...                           scored_each for each sequence
 
 Contexts are long in their block tables alone: these name the few blocks of a small cache over and
 over, and what is read there means nothing.
@@ -22,6 +24,7 @@ import torch
 
 from app.core.request import SamplingParams
 from app.core.step import Draw, LogitsRow, Span, StepPlan
+from app.core.tree import MOST_TOKENS
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.sampling import Sampler, full_mask
@@ -32,6 +35,9 @@ REHEARSAL_BLOCKS = 64
 _HISTORY = 8192
 """Distinct tokens that a draw's penalties fall on. More take memory that is left alone: hundreds of
 rows with penalties over a hundred thousand tokens each are not worth a part of every cache."""
+
+_SCORED = 256
+"""Tokens of a row's sets, all together: more take a few bytes each."""
 
 _MOST_DEMANDING = SamplingParams(
     temperature=1.0,
@@ -54,6 +60,10 @@ class StepLimits:
     """Rows of logits of one sequence."""
     context: int
     """Positions of one sequence."""
+    scored_each: int = 0
+    """Rows of logits of one sequence in which sets of tokens are scored; 0: none ever are."""
+    trees: bool = False
+    """Whether these are the rows of trees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +77,7 @@ class Rehearsed:
 def largest_steps(
     limits: StepLimits, *, vocab_size: int, block_size: int, blocks: Sequence[int]
 ) -> list[Rehearsed]:
-    """A step of one long prompt, and one of the most sequences and rows.
+    """A step of one long prompt, one of the most sequences and rows, and one of scored rows.
 
     ``blocks`` are those of the small cache, by cache group.
     """
@@ -75,12 +85,25 @@ def largest_steps(
     sequences = min(limits.sequences, limits.tokens)
     rows = min(limits.rows_each, limits.tokens // sequences, limits.context)
     last = min(limits.tokens - (sequences - 1) * rows, limits.context)
-    return [
+    scored = min(limits.scored_each, limits.tokens // sequences, limits.context, MOST_TOKENS)
+    steps = [
         _step([tokens], 1, limits.context, vocab_size, block_size, blocks),
         _step(
             [*[rows] * (sequences - 1), last], rows, limits.context, vocab_size, block_size, blocks
         ),
     ]
+    if scored:
+        like = _step([scored] * sequences, scored, limits.context, vocab_size, block_size, blocks)
+        steps.append(_scored(like, vocab_size, trees=limits.trees))
+    return steps
+
+
+def _scored(step: Rehearsed, vocab_size: int, *, trees: bool) -> Rehearsed:
+    """The same step with scores in the place of its draws."""
+    for span in step.plan.spans:
+        span.tree = [-1] * len(span.tokens) if trees else ()
+    sets = [np.arange(min(vocab_size, _SCORED), dtype=np.int32)]
+    return Rehearsed(step.plan, [Draw(SamplingParams(), 0, scored=sets)] * len(step.draws))
 
 
 @torch.inference_mode()

@@ -87,6 +87,7 @@ class TorchRunner:
         storage: KvStorage,
         adapters: AdapterSlots | None,
         states: StateStorage | None = None,
+        trees: bool = False,
         description: RunnerDescription,
         compilations: KernelCompilations | None,
         leader: Leader | None = None,
@@ -102,7 +103,7 @@ class TorchRunner:
         self.cache_groups = storage.groups
         self.states: StateSlots | None = None if states is None else states.slots
         self.max_model_len = description.max_model_len
-        self.trees = states is None
+        self.trees = trees
         self._launched: Tensor | None = None
         self._drawn: StepResult | DeviceDraws = StepResult(())
         """The last draws, which the next step may go on from."""

@@ -241,8 +241,7 @@ def check_invariance(forward: RaggedForward, case: CheckCase, block_size: int) -
     alone = torch.empty_like(together)
     for plan in case.steps:
         for number, span in enumerate(plan.spans):
-            for offset, token in enumerate(span.tokens):
-                own = Span((token,), span.start + offset, span.block_tables)
+            for offset, own in enumerate(_token_by_token(span)):
                 logits = forward.run(lay_out(StepPlan([own], [LogitsRow(0, 0)]), block_size))
                 if LogitsRow(number, offset) in plan.rows:
                     alone[list(plan.rows).index(LogitsRow(number, offset))] = logits[0]
@@ -251,6 +250,17 @@ def check_invariance(forward: RaggedForward, case: CheckCase, block_size: int) -
             "no batch-invariant mode here: on this device a token's logits depend on what else is "
             "computed beside it"
         )
+
+
+def _token_by_token(span: Span) -> Iterator[Span]:
+    """Its tokens as spans of their own; between them the state is in the spare slot."""
+    state, wanted = span.state, dict(span.saves)
+    keeps = bool(span.state or span.saves)
+    for offset, token in enumerate(span.tokens):
+        slot = wanted.get(offset + 1, CHECKED_SLOTS.count)
+        saves = [(1, slot)] if keeps else []
+        yield Span([token], span.start + offset, span.block_tables, state=state, saves=saves)
+        state = slot
 
 
 def rounding_noise(model: PreTrainedModel, case: CheckCase, expected: Tensor) -> float:

@@ -15,6 +15,7 @@ from app.core.adapters import Adapter
 from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
 from app.core.events import StepObserver
 from app.core.text import Tokenizer
+from app.core.verbatim import Document
 from app.server.interpreter import OVERLAPPED_SECONDS, SERIAL_SECONDS
 from app.server.settings import Settings
 from app.serving.adapters import Slots
@@ -36,6 +37,8 @@ class Backend:
     """``module:function`` from a specification to a program, run in the compile workers."""
     link: Callable[[Any], Constraint]
     """From such a program to a constraint."""
+    read_document: Callable[[Sequence[str], bool], Document]
+    """From texts to what fills the holes of constraints; whether pieces are made of words."""
     max_sequence_tokens: int
     fingerprint: str
     adapter_slots: Slots | None = None
@@ -62,7 +65,7 @@ class Backend:
 def load_backend(settings: Settings, observer: StepObserver) -> Backend:
     """Load the model and what belongs to it. Raises ``UnsupportedModel``."""
     # Imported here: whoever assembles a server around another backend needs no torch.
-    from app.constraint import Compiler, everyday_schema
+    from app.constraint import Compiler, everyday_schema, read_document
     from app.engine import Engine as RealEngine
     from app.model.checkpoints.gguf.file import file_on_disk
     from app.model.checkpoints.loading import eos_token_ids
@@ -97,6 +100,7 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
         vocabulary=vocabulary,
         compile_target="app.constraint:compile_program",
         link=Compiler(vocabulary).link,
+        read_document=read_document,
         max_sequence_tokens=engine.max_sequence_tokens,
         fingerprint="fp_" + hashlib.blake2b(identity.encode(), digest_size=5).hexdigest(),
         adapter_slots=slots,

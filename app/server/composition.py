@@ -24,6 +24,7 @@ from app.server.readings import readings
 from app.server.settings import Settings
 from app.serving.adapters import Adapters
 from app.serving.admission import Admission
+from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.pool import CompilePool
 from app.serving.compiling.schema_registry import SchemaRegistry
@@ -105,11 +106,17 @@ def assemble(
             default_max_tokens=settings.default_max_tokens,
             leap=settings.leap,
             draft=settings.draft,
+            exact_choices=settings.choices == "exact",
             tenants_share=settings.share_between_keys or not api_config.api_keys,
         ),
         worker=worker,
         admission=admission,
         constraints=constraints,
+        bindings=Bindings(
+            backend.read_document,
+            max_bytes=settings.verbatim_cache_bytes,
+            max_characters=settings.max_verbatim_characters,
+        ),
         tokenizer=backend.tokenizer,
         adapters=Adapters(
             backend.adapter_slots,

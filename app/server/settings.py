@@ -124,6 +124,9 @@ class Settings(BaseSettings):
 
     draft: bool = True
     """Guess how answers go on, and verify it in one pass; the text is the same."""
+    choices: Literal["tokens", "exact"] = "tokens"
+    """How a value of a finite set is drawn where a request does not say: token by token, or as a
+    whole by its probability. See docs/confidence.md."""
 
     max_queue: Annotated[int, Field(ge=0)] = 256
     """Answers that may wait beyond those that run."""
@@ -160,6 +163,10 @@ class Settings(BaseSettings):
     """Memory for compiled schemas, in bytes."""
     schema_registry_bytes: Bytes = 64 * MIB
     """Memory for schemas kept by id (POST /v1/schemas), in bytes."""
+    max_verbatim_characters: Count = 400_000
+    """Characters of the texts that the x-verbatim values of one request have to stand in."""
+    verbatim_cache_bytes: Bytes = 256 * MIB
+    """Memory for such texts, read, and for the masks over them, in bytes."""
     compile_workers: Count = 2
     """Processes that compile schemas."""
     compile_seconds: Annotated[
@@ -308,6 +315,7 @@ class Settings(BaseSettings):
             max_batch_tokens=engine.max_batch_tokens,
             max_running=engine.max_running,
             max_rows_each=1 + engine.max_draft_tokens,
+            max_scored_rows=engine.small_gap_tokens,
             vocab_size=vocabulary_size,
             dequantize=self.dequantize,
             quantize=self.quantize,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from app.answer.pieces import Delta
 from app.answer.plan import AnswerPlan
+from app.answer.spans import Quotable
 from app.core.errors import LeapjsonError
 from app.core.events import AnswerUsage, TokenChunk
 from app.serving.admission import Ticket
@@ -40,6 +41,8 @@ class Generation:
         *,
         request_ids: Sequence[str],
         plans: Sequence[AnswerPlan],
+        confidence: bool = False,
+        texts: Sequence[Quotable | None] = (),
         ticket: Ticket,
         timeline: Timeline,
         abort: Callable[[Sequence[str]], None],
@@ -47,13 +50,18 @@ class Generation:
         release: Callable[[], None],
     ) -> None:
         """``plans``: of each prompt, whose choices have consecutive ``request_ids``. ``release`` is
-        called when all have ended, perhaps more than once."""
+        called when all have ended, perhaps more than once. ``texts``: for each plan those that
+        values are looked up in, where that is asked for."""
         self.n = len(request_ids)
         self._index = {request_id: index for index, request_id in enumerate(request_ids)}
         self._choices_each = self.n // len(plans)
         self._prompt_tokens = sum(len(plan.prompt) for plan in plans)
         self._readers = [
-            plans[index // self._choices_each].reader(index) for index in range(self.n)
+            plans[number].reader(
+                index, confidence=confidence, texts=texts[number] if texts else None
+            )
+            for index in range(self.n)
+            for number in [index // self._choices_each]
         ]
         self._ticket = ticket
         self._timeline = timeline

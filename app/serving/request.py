@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from app.answer.prompt import Prompt
 from app.answer.tools import ToolUse
@@ -39,6 +40,13 @@ class GenerationRequest:
     seed: int | None = None
     """Choice j of each prompt draws from seed + j; None draws a fresh seed."""
     on_budget: OnBudget = "finish"
+    confidence: bool = False
+    """Tell how sure the model was of each value."""
+    spans: bool = False
+    """Tell where values stand in the prompt whose schema says that they do."""
+    choices: Literal["tokens", "exact"] | None = None
+    """How values of a finite set are drawn: token by token, or as wholes; None: as the server's
+    default has it."""
     leap: bool = True
     draft: bool = True
     timeout: float | None = None

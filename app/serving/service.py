@@ -6,18 +6,20 @@ import asyncio
 import functools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.answer.formats import ChatFormat
 from app.answer.plan import AnswerPlan
-from app.answer.prompt import Prompt, render, text_length
+from app.answer.prompt import Prompt, passages, render, text_length
+from app.answer.spans import Quotable
 from app.core.constraint import Constraint
 from app.core.errors import EngineDied, InvalidRequest, LeapjsonError, PromptTooLong
 from app.core.events import RequestObserver
-from app.core.request import EngineRequest
+from app.core.request import ChoiceOptions, EngineRequest
 from app.core.text import RenderedPrompt, Tokenizer
 from app.serving.adapters import Adapters
 from app.serving.admission import Admission, Ticket
+from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.generation import Generation
 from app.serving.request import GenerationRequest
@@ -48,6 +50,8 @@ class ServiceConfig:
     """False turns the leap off for every request."""
     draft: bool = True
     """False turns drafting off for every request."""
+    exact_choices: bool = False
+    """Whether values of a finite set are drawn as wholes where a request does not say."""
     tenants_share: bool = True
     """Whether they use each other's computed prompts and learned drafts."""
 
@@ -62,6 +66,7 @@ class GenerationService:
         worker: EngineWorker,
         admission: Admission,
         constraints: ConstraintCache,
+        bindings: Bindings,
         tokenizer: Tokenizer,
         adapters: Adapters,
         observer: RequestObserver,
@@ -73,6 +78,7 @@ class GenerationService:
         self._worker = worker
         self.admission = admission
         self._constraints = constraints
+        self._bindings = bindings
         self.tokenizer = tokenizer
         """The model's own, for text that is not generated."""
         self.adapters = adapters
@@ -132,20 +138,29 @@ class GenerationService:
         ticket.take(request.n * len(request.prompts))
         async with deadline.holds("the request was not even in the engine's queue"):
             plans = [await self._plan(request, prompt) for prompt in request.prompts]
+            for plan in plans:
+                self._check_choices(request, plan)
             room = request.n * sum(self._room(request, plan) for plan in plans)
             ticket.claim(room, deadline.left)
             choices: list[EngineRequest] = []
-            for plan in plans:
-                constraint = None
+            texts: list[Quotable | None] = []
+            for prompt, plan in zip(request.prompts, plans, strict=True):
+                constraint, quotable = None, Quotable((), {})
                 if plan.constraint is not None:
                     with timeline.compiling():
                         constraint = await self._constraints.get(plan.constraint, tenant)
+                        if constraint.holes:
+                            constraint, quotable = await self._bind(constraint, prompt, tenant)
+                asked = request.spans or (request.confidence and quotable.documents)
+                texts.append(replace(quotable, listed=request.spans) if asked else None)
                 for _ in range(request.n):
                     index = len(choices)
                     choices.append(self._choice(index, request, plan, constraint, tenant))
             generation = Generation(
                 request_ids=[choice.request_id for choice in choices],
                 plans=plans,
+                confidence=request.confidence,
+                texts=texts,
                 ticket=ticket,
                 timeline=timeline,
                 abort=self._worker.abort,
@@ -155,6 +170,15 @@ class GenerationService:
             await self._worker.submit(choices, generation)
         generation.expire(deadline)
         return generation
+
+    async def _bind(
+        self, constraint: Constraint, prompt: Prompt, tenant: str
+    ) -> tuple[Constraint, Quotable]:
+        """A constraint whose holes are filled with the texts of the prompt, and these."""
+        scope = "" if self._config.tenants_share else tenant
+        texts = passages(prompt)
+        bound = await self._bindings.bind(constraint, texts, scope)
+        return bound.constraint, Quotable(texts, bound.documents)
 
     async def _plan(self, request: GenerationRequest, prompt: Prompt) -> AnswerPlan:
         rendered = await self._render(prompt)
@@ -198,12 +222,34 @@ class GenerationService:
             stop_token_ids=request.stop_token_ids,
             ignore_eos=request.ignore_eos,
             on_budget=request.on_budget,
+            choices=self._choice_options(request, plan),
             leap=request.leap and self._config.leap,
             draft=request.draft and self._config.draft,
             tenant=tenant,
             adapter=0 if adapter is None else adapter.slot,
             scope=scope if adapter is None else f"{adapter.scope}\n{scope}",
         )
+
+    def _choice_options(self, request: GenerationRequest, plan: AnswerPlan) -> ChoiceOptions | None:
+        exact = request.choices == "exact" if request.choices else self._config.exact_choices
+        if not plan.has_json:
+            return None
+        return ChoiceOptions(request.confidence, exact, plan.locator)
+
+    def _check_choices(self, request: GenerationRequest, plan: AnswerPlan) -> None:
+        """Raises ``InvalidRequest`` where the values of an answer are asked about that has none."""
+        asked = {
+            "confidence": request.confidence,
+            "choices": request.choices == "exact",
+            "spans": request.spans,
+        }
+        for param, is_asked in asked.items():
+            if is_asked and not plan.has_json:
+                raise InvalidRequest(
+                    f"{param} is about the values of JSON: ask for a json_schema or json_object, "
+                    "or give tools",
+                    param=param,
+                )
 
     def _room(self, request: GenerationRequest, plan: AnswerPlan) -> int:
         """Tokens that an answer is taken to need while it waits, its prompt included."""

@@ -60,6 +60,9 @@ _COUNTERS: dict[str, tuple[str, ...]] = {
     "void_tokens_total": (
         "Tokens computed for answers that had ended, or gone on otherwise, when it came to draw.",
     ),
+    "scored_tokens_total": (
+        "Tokens computed to score the choices of answers, for confidence and exact choices.",
+    ),
     "device_idle_seconds_total": (
         "Time in which no step was launched though there was work: an accelerator waited for it.",
     ),
@@ -110,6 +113,7 @@ _STEP_COUNTS = {
     "proposed_tokens": ("draft_tokens_total",),
     "passes_saved": ("forward_passes_saved_total",),
     "void_tokens": ("void_tokens_total",),
+    "scored_tokens": ("scored_tokens_total",),
     "idle_seconds": ("device_idle_seconds_total",),
     "preemptions": ("preemptions_total",),
     "prefix_queries": ("prefix_cache_queries_total",),

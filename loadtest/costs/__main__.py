@@ -10,6 +10,7 @@
     sampler  drawing tokens, without a model
     linears  a step of the runner alone, with weights as loaded and packed
     weights  the same with weights of 16, 8 and 4 bits, and the bytes it reads; random models
+    hybrid   a step of Qwen 3.5's shape, most layers recurrent, and of Qwen 3's; random models
     accuracy what weights of 8 and 4 bits change of what the demo model, or a folder's, says
     masks    bytes that the table of masks on a GPU saves, counted on the CPU
 
@@ -33,6 +34,7 @@ from app.server.interpreter import settle_collector
 from loadtest.costs import batch, context, schema_size
 from loadtest.costs.accuracy import accuracy_table
 from loadtest.costs.asking import Client
+from loadtest.costs.hybrid import hybrid_table
 from loadtest.costs.linears import linears_table
 from loadtest.costs.mask_table import mask_table
 from loadtest.costs.sampler import sampler_table
@@ -43,7 +45,7 @@ from loadtest.server import running_server
 from tools import datasets
 
 ASKED_FOR = ("batch", "schema", "context")
-ALONE = frozenset({"sampler", "masks", "weights", "accuracy"})
+ALONE = frozenset({"sampler", "masks", "weights", "accuracy", "hybrid"})
 """These load what they measure themselves."""
 TABLES = (*ASKED_FOR, "linears", *sorted(ALONE))
 
@@ -60,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "weights" in wanted:
         with tempfile.TemporaryDirectory() as name:
             show("Weights of 16, 8 and 4 bits", weights_of(options, Path(name)))
+    if "hybrid" in wanted:
+        with tempfile.TemporaryDirectory() as name:
+            show("Recurrent layers", hybrid_of(options, Path(name)))
     if wanted <= ALONE:
         return
     with tempfile.TemporaryDirectory() as name:
@@ -144,6 +149,11 @@ def weights_of(options: argparse.Namespace, folder: Path) -> str:
     )
 
 
+def hybrid_of(options: argparse.Namespace, folder: Path) -> str:
+    steps = 2 if options.quick else 20
+    return hybrid_table(folder, steps, options.threads, processor_time=options.cpu_time)
+
+
 def show(title: str, text: str) -> None:
     print(f"\n## {title}\n\n{text}", flush=True)
 
@@ -170,7 +180,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         choices=["160M", *SHAPES],
         help="of the weights",
     )
-    add("--cpu-time", action="store_true", help="of the weights: one thread's processor time")
+    add("--cpu-time", action="store_true", help="weights, hybrid: one thread's processor time")
     add("--quick", action="store_true", help="a try: what it prints is no figure")
     options = parser.parse_args(arguments)
     if unknown := set(options.table) - set(TABLES):

@@ -16,11 +16,12 @@ KERNELS = """
 import json, sys
 from numba.core.dispatcher import Dispatcher
 from app.constraint import Compiler, JsonSchema
-from app.constraint.automaton import trie
+from app.constraint.automaton import bits, part_walks, trie
 from app.text import Vocabulary
 
 def compiled():
-    kernels = {k: v for k, v in vars(trie).items() if isinstance(v, Dispatcher)}
+    found = {**vars(trie), **vars(bits), **vars(part_walks)}
+    kernels = {name: each for name, each in found.items() if isinstance(each, Dispatcher)}
     return {name: len(kernel.signatures) for name, kernel in kernels.items()}
 
 compiler = Compiler(Vocabulary.from_file(sys.argv[1], eos_ids=[2]))

@@ -51,6 +51,7 @@ class Answer:
     calls: list[tuple[str, str]] = field(default_factory=list)
     logprobs: list[tuple[str, float]] = field(default_factory=list)
     finish_reason: str | None = None
+    confidence: list[dict[str, Any]] = field(default_factory=list)
 
 
 def random_request(rng: random.Random, template_knows_tools: bool) -> dict[str, Any]:
@@ -80,6 +81,9 @@ def random_request(rng: random.Random, template_knows_tools: bool) -> dict[str, 
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     elif kind == "unicode":
         body["response_format"] = {"type": "regex", "regex": "[ßü很好★—🎉]{4,12}( [a-z]{1,3})?"}
+    if kind in ("object", "schema") or "tools" in body:
+        body["confidence"] = rng.random() < 0.5
+        body["choices"] = rng.choice(["tokens", "exact"])
     if template_knows_tools and rng.random() < 0.3:
         body["chat_template_kwargs"] = {"enable_thinking": False}
     return body
@@ -96,6 +100,7 @@ def whole(body: dict[str, Any]) -> list[Answer]:
             ],
             logprobs=_logprobs(choice["logprobs"]),
             finish_reason=choice["finish_reason"],
+            confidence=choice.get("confidence", []),
         )
         for choice in body["choices"]
     ]
@@ -115,6 +120,8 @@ def joined(events: str, n: int) -> list[Answer]:
             answer.reasoning += delta.get("reasoning_content", "")
             answer.logprobs += _logprobs(choice["logprobs"])
             answer.finish_reason = choice["finish_reason"]
+            assert answer.finish_reason or "confidence" not in choice
+            answer.confidence = choice.get("confidence", [])
             for part in delta.get("tool_calls", ()):
                 if "id" in part:
                     assert part["index"] == len(answer.calls)
@@ -132,8 +139,45 @@ def _values(answer: Answer) -> list[float]:
     return [logprob for _, logprob in answer.logprobs]
 
 
+def _text(answer: Answer) -> Answer:
+    return replace(answer, logprobs=[], confidence=[])
+
+
+def _told(answer: Answer) -> list[tuple[Any, ...]]:
+    """What the confidence is about, without numbers."""
+    names = ("tool_call", "pointer", "value", "next", "tokens")
+    return [tuple([each.get(name) for name in names]) for each in answer.confidence]
+
+
+def _check_confidence(answer: Answer) -> None:
+    """Each value of each text is there once, in its order, with a probability."""
+    texts: list[tuple[int | None, str]] = [(None, answer.content)]
+    if answer.calls:
+        texts = [*enumerate(arguments for _, arguments in answer.calls)]
+    for call, text in texts:
+        entries = [each for each in answer.confidence if each.get("tool_call") == call]
+        values = [each for each in entries if "next" not in each]
+        assert [each["pointer"] for each in values] == [*_pointers(json.loads(text), "")]
+        for each in entries:
+            assert 0 <= each["probability"] <= 1
+            assert 0 <= each.get("mass", 0) <= 1
+            if "alternatives" in each and "tokens" not in each:
+                total = each["probability"] + sum(a["probability"] for a in each["alternatives"])
+                assert total == pytest.approx(1) or "value" not in each
+
+
+def _pointers(value: Any, pointer: str) -> Iterator[str]:
+    yield pointer
+    members = value.items() if isinstance(value, dict) else enumerate(value)
+    for name, member in members if isinstance(value, dict | list) else ():
+        token = str(name).replace("~", "~0").replace("/", "~1")
+        yield from _pointers(member, f"{pointer}/{token}")
+
+
 def check(body: dict[str, Any], answer: Answer) -> None:
     """What ended by itself is valid."""
+    if body.get("confidence") and answer.finish_reason != "length" and "stop" not in body:
+        _check_confidence(answer)
     if answer.finish_reason == "tool_calls":
         schemas = {each["function"]["name"]: each["function"] for each in body["tools"]}
         assert answer.calls
@@ -209,7 +253,8 @@ async def test_the_deltas_of_random_streams_join_to_the_whole_answers(
             # The two ran in batches of other shapes, in which sums round in other ways.
             assert [token for token, _ in first.logprobs] == [token for token, _ in other.logprobs]
             assert _values(first) == pytest.approx(_values(other), abs=1e-3)
-            assert replace(first, logprobs=[]) == replace(other, logprobs=[]), body
+            assert _told(first) == _told(other)
+            assert _text(first) == _text(other), body
         for answer in plain:
             check(body, answer)
     answers = [answer for plain, _ in pairs for answer in plain]

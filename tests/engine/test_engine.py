@@ -241,7 +241,7 @@ def test_no_draft_is_computed_that_the_budget_has_no_draw_for() -> None:
 
 
 def test_a_draft_is_verified_up_to_the_first_token_that_its_mask_excludes() -> None:
-    decoder = Decoder(VOCABULARY, TOKENIZER, EngineConfig())
+    decoder = Decoder(VOCABULARY, TOKENIZER, EngineConfig(), room=100, branching=True)
     language = constraint("ab", "nab", "nac")
     one = request(allowed=language, max_tokens=2)
     short, long, other = (VOCABULARY.ids[piece] for piece in (b"na", b"n", b"c"))

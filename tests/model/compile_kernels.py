@@ -73,9 +73,9 @@ class Compiles:
 
 
 def compile_all(
-    name: str, capability: int, *, batch_invariant: bool, everything: bool, trees: bool
+    name: str, capability: int, *, batch_invariant: bool, everything: bool, trees: bool, near: bool
 ) -> None:
-    shape, gpu = SHAPES[name], GPUS[capability]
+    shape, gpu = replace(SHAPES[name], near=near), GPUS[capability]
     heads = heads_of(shape)
     tiles = [long_tile(heads, gpu, batch_invariant=batch_invariant), short_tile(heads, gpu)]
 
@@ -118,6 +118,8 @@ def compile_all(
         chunked=everything,
         slopes=torch.zeros(q_heads) if everything else None,
     )
+    if near:
+        options = replace(options, near=torch.zeros(201, q_heads, 512))
     query = torch.zeros(q_heads, 201, shape.key_dim, dtype=BF16)
     key = torch.zeros(shape.kv_heads, 201, shape.key_dim, dtype=BF16)
     value = torch.zeros(shape.kv_heads, 201, shape.value_dim, dtype=BF16)
@@ -140,4 +142,5 @@ if __name__ == "__main__":
             batch_invariant="batch-invariant" in flags,
             everything="everything" in flags,
             trees="trees" in flags,
+            near="near" in flags,
         )

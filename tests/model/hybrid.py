@@ -138,6 +138,64 @@ KINDS: dict[str, dict[str, Any]] = {
         "mamba_dt_rank": 4,
     },
     "mamba": _SMALL | {"num_hidden_layers": 2, "state_size": 8},
+    "minimax": _SMALL
+    | {
+        "num_hidden_layers": 3,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "num_local_experts": 4,
+        "block_size": 16,
+    },
+    "recurrent_gemma": _SMALL | {"num_hidden_layers": 3, "attention_window_size": 7},
+    "rwkv": {"vocab_size": VOCAB, "hidden_size": 32, "num_hidden_layers": 2, "context_length": 512},
+    "xlstm": {
+        "vocab_size": VOCAB,
+        "hidden_size": 32,
+        "num_heads": 4,
+        "num_hidden_layers": 2,
+        "num_blocks": 2,
+        "chunk_size": 16,
+    },
+    "inkling_text": _SMALL
+    | {
+        "num_hidden_layers": 2,
+        "layer_types": ["hybrid", "hybrid_sliding"],
+        "mlp_layer_types": ["dense", "dense"],
+        "swa_num_attention_heads": 4,
+        "swa_head_dim": 16,
+        "swa_num_key_value_heads": 2,
+        "sliding_window_size": 7,
+        "d_rel": 4,
+        "rel_extent": 10,
+        "log_scaling_n_floor": 8,
+    },
+    "qwen4_exp_text": _DELTA
+    | _EXPERTS
+    | {
+        "layer_types": ["linear_attention", "indexed_attention", "linear_attention"],
+        "ple_layer_ids": [1],
+        "ple_embed_dim": 32,
+        "heads_per_ngram": 2,
+        "ngram_vocab_size_base": 50,
+        "split_ngram_parts": 1,
+        "eos_token_id": 40,
+        "hc_count": 2,
+        "hc_lowrank": 8,
+        "indexer_n_heads": 2,
+        "indexer_kv_heads": 1,
+        "indexer_head_dim": 16,
+        "indexer_budget": 128,
+        "indexer_compress_ratio": 4,
+    },
+    "zamba": _SMALL
+    | {
+        "num_hidden_layers": 4,
+        "layers_block_type": ["linear_attention", "hybrid", "linear_attention", "hybrid"],
+        "num_key_value_heads": 4,
+        "attention_head_dim": 16,
+        "mamba_dt_rank": 4,
+    },
+    "zaya": _SMALL
+    | {"num_hidden_layers": 2, "num_experts": 4, "num_experts_per_tok": 1, "head_dim": 8},
     "falcon_mamba": _SMALL | {"num_hidden_layers": 2, "state_size": 8},
     "lfm2": _SHORT | {"block_auto_adjust_ff_dim": False},
     "lfm2_moe": _SHORT

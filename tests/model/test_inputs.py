@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 from app.core.request import SamplingParams
 from app.core.step import LogitsRow, Span, StepPlan
 from app.model.inputs import lay_out
+from app.model.parallel.message import pack, unpack
+from tests.model.trees import random_tree, way
 
 GREEDY = SamplingParams(temperature=0.0)
 
@@ -133,3 +136,42 @@ def test_sixty_four_tokens_of_a_tree_have_a_bit_each() -> None:
     span = Span([1] * 64, 5, [range(20)], tree=range(-1, 63))
     step = lay_out(StepPlan([span], []), block_size=4)
     assert step.positions.tolist() == [*range(5, 69)]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_plans_are_laid_out_as_one_reads_them(seed: int) -> None:
+    dice = random.Random(seed)
+    size, groups = dice.choice([1, 3, 16]), dice.choice([1, 2])
+    spans = []
+    for _ in range(dice.randint(1, 6)):
+        length, start = dice.choice([1, 2, 9, 64]), dice.choice([0, 1, 15, 40])
+        blocks = -(-(start + length) // size) + dice.randint(0, 2)
+        tables = [[dice.randrange(500) for _ in range(blocks)] for _ in range(groups)]
+        tree = random_tree(dice, length) if dice.random() < 0.5 else ()
+        tokens = [dice.randrange(100) for _ in range(length)]
+        spans.append(Span(tokens, start, tables, tree=tree))
+    rows = [LogitsRow(i, dice.randrange(len(span.tokens))) for i, span in enumerate(spans)]
+    step = lay_out(StepPlan(spans, rows), size)
+    at = 0
+    for layout, span, wanted in zip(step.spans, spans, step.logits_rows, strict=True):
+        assert layout.row == at
+        seen = step.ancestors_of(layout)
+        assert (seen is None) == (not span.tree)
+        for index in range(len(span.tokens)):
+            depth = index
+            if span.tree:
+                own = way(span.tree, index)
+                depth = len(own) - 1
+                assert seen is not None
+                assert [i for i in range(64) if int(seen[index]) >> i & 1] == own
+            assert step.positions[at + index] == span.start + depth
+            place = span.start + index
+            for slots, table in zip(step.slots, span.block_tables, strict=True):
+                assert slots[at + index] == table[place // size] * size + place % size
+        assert at <= wanted < at + len(span.tokens)
+        at += len(span.tokens)
+    again, _ = unpack(pack(step, 0))
+    np.testing.assert_array_equal(again.positions, step.positions)
+    assert (again.ancestors is None) == (step.ancestors is None)
+    if step.ancestors is not None and again.ancestors is not None:
+        np.testing.assert_array_equal(again.ancestors, step.ancestors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.reach.kinds import POPULAR, every_kind
+from tests.model.reach.kinds import NOT_OF_TEXT, POPULAR, every_kind
 from tests.model.reach.page import PAGE, is_of_this_version, row, rows_of, written
 from tests.model.reach.trial import Outcome, attempt
 
@@ -32,12 +32,15 @@ def test_a_page_counts_what_runs_and_leaves_encoder_decoders_out() -> None:
         Outcome("a", model="A", error=2e-4),
         Outcome("d", refusal="d is an encoder-decoder; serve a causal LM"),
         Outcome("c", refusal="no | such"),
+        Outcome("blip", refusal="wants an image"),
     ]
     page = written(outcomes)
-    assert "**2 of 3 kinds run (67%), 1 are refused; 1 more are encoder-decoders.**" in page
+    assert "**2 of 4 kinds run (50%), 2 are refused; 1 more are encoder-decoders.**" in page
+    assert "2 of the others'\n3 run (67%)" in page
     assert rows_of(page) == {
         "a": "| `a` | A | 1e-3 |",
         "b": "| `b` | B | 1e-5 |",
+        "blip": f"| `blip` | wants an image | {NOT_OF_TEXT['blip']} |",
         "c": "| `c` | no / such |",
         "d": "| `d` | refused |",
     }

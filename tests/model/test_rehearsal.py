@@ -61,6 +61,23 @@ def test_the_largest_steps_are_as_large_as_the_limits_let_them(
         assert len(set(laid_out.logits_rows.tolist())) == len(step.plan.rows)
 
 
+@pytest.mark.parametrize(
+    ("limits", "rows"),
+    [
+        (StepLimits(100, 4, 17, 1000, 20, trees=True), 20),
+        (StepLimits(100, 4, 17, 1000, 32, trees=False), 25),
+        (StepLimits(1000, 4, 17, 1000, 200, trees=True), 64),
+    ],
+)
+def test_a_step_of_scored_rows_is_among_them(limits: StepLimits, rows: int) -> None:
+    *_, scored = largest_steps(limits, vocab_size=50, block_size=16, blocks=BLOCKS)
+    assert [len(span.tokens) for span in scored.plan.spans] == [rows] * 4
+    assert [len(span.tree) for span in scored.plan.spans] == [rows * limits.trees] * 4
+    assert len(scored.draws) == len(scored.plan.rows) == 4 * rows
+    assert all(draw.scored and draw.mask is None for draw in scored.draws)
+    assert max(lay_out(scored.plan, 16).positions) < limits.context
+
+
 def run_them(
     model: PreTrainedModel,
     sampler: Sampler,
@@ -96,10 +113,11 @@ def run_them(
 
 def test_a_model_runs_them_over_a_small_cache(tmp_path: Path) -> None:
     model = eager_model(save_config(tmp_path, "mistral with a window"))
-    limits = StepLimits(tokens=40, sequences=3, rows_each=5, context=100)
+    limits = StepLimits(tokens=40, sequences=3, rows_each=5, context=100, scored_each=7, trees=True)
     assert run_them(model, CpuSampler(VOCAB), limits, lambda storage, _: CpuAttention(storage)) == [
         1,
         15,
+        21,
     ]
 
 
@@ -114,14 +132,14 @@ def test_a_gpu_runs_them_over_a_small_cache(tmp_path: Path) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     folder = save_config(tmp_path, "llama", num_hidden_layers=1)
     model: Any = eager_model(folder)
-    limits = StepLimits(tokens=6, sequences=2, rows_each=2, context=20)
+    limits = StepLimits(tokens=6, sequences=2, rows_each=2, context=20, scored_each=3, trees=True)
     drawn = run_them(
         model.to(device),
         DeviceSampler(VOCAB, device),
         limits,
         lambda storage, shapes: TritonAttention(storage, shapes, max_model_len=20),
     )
-    assert drawn == [1, 4]
+    assert drawn == [1, 4, 6]
 
 
 def test_a_runner_rehearses_before_its_cache_is_allocated_and_then_gets_what_is_left(

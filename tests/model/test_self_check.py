@@ -139,18 +139,19 @@ def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_that_does_not_route_its_attention_is_refused(tmp_path: Path) -> None:
-    model = save(tmp_path, "OpenAIGPTConfig", vocab_size=96, n_embd=32, n_layer=2, n_head=4)
+    model = save(tmp_path, "CpmAntConfig", vocab_size=96, num_hidden_layers=2)
     with pytest.raises(UnsupportedModel):
         load_runner(runner_config(model))
 
 
-def test_recurrent_layers_of_an_unknown_way_are_refused_by_name(tmp_path: Path) -> None:
-    sizes = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "head_dim": 8}
-    model = save(
-        tmp_path, "RecurrentGemmaConfig", **sizes, num_attention_heads=4, num_hidden_layers=3
-    )
-    with pytest.raises(UnsupportedModel, match="layer 0, a RecurrentGemmaDecoderLayer"):
-        load_runner(runner_config(model))
+def test_recurrent_layers_of_an_unknown_way_are_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that is served is, where its mixer were called otherwise."""
+    small_config("rwkv").save_pretrained(tmp_path)
+    monkeypatch.setattr("app.model.layers.own_recurrence._KINDS", {})
+    with pytest.raises(UnsupportedModel, match="layer 0, a RwkvBlock"):
+        load_runner(runner_config(str(tmp_path)))
 
 
 def test_what_only_looks_causal_is_refused(tmp_path: Path) -> None:

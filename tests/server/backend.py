@@ -7,6 +7,7 @@ import threading
 
 import uvicorn
 
+from app.constraint import read_document
 from app.core.request import EngineRequest
 from app.server.backend import Backend
 from app.server.composition import assemble
@@ -25,6 +26,7 @@ def backend(engine: FakeEngine) -> Backend:
         vocabulary=ByteVocabulary(),
         compile_target="tests.serving.compile_targets:compile",
         link=lambda program: FakeConstraint(),
+        read_document=read_document,
         max_sequence_tokens=10**6,
         fingerprint="fp_test",
     )

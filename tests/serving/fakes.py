@@ -14,6 +14,7 @@ from typing import Any
 from app.answer.formats import ChatFormat, detect
 from app.answer.pieces import Content, Delta
 from app.answer.prompt import Conversation
+from app.constraint.pieces.document import Document
 from app.core.adapters import Adapter
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidAdapter, RequestError
@@ -22,9 +23,11 @@ from app.core.request import EngineRequest
 from app.core.specs import JsonSchema
 from app.core.step import TokenLogprob
 from app.core.text import RenderedPrompt
+from app.core.verbatim import Hole, Source
 from app.http.errors import status_of
 from app.serving.adapters import Adapters
 from app.serving.admission import Admission, Ticket
+from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
 from app.serving.generation import Generation
@@ -150,6 +153,13 @@ class FakeConstraint:
 
     def start(self) -> Any:
         raise NotImplementedError
+
+    @property
+    def holes(self) -> Sequence[Hole]:
+        return ()
+
+    def bind(self, documents: Mapping[Source, Any]) -> FakeConstraint:
+        return self
 
 
 class FakeTokenizer:
@@ -290,6 +300,11 @@ class Bench:
             worker=self.worker,
             admission=self.admission,
             constraints=self.constraints,
+            bindings=Bindings(
+                lambda texts, words: Document(texts, words=words),
+                max_bytes=1 << 20,
+                max_characters=1000,
+            ),
             tokenizer=self.tokenizer,
             adapters=Adapters(
                 slots, self.worker, loaded=loaded, folder=adapter_folder, clock=lambda: 1700000002.5

@@ -27,6 +27,7 @@ STEP = StepStats(
     skipped_tokens=6,
     batch_tokens=12,
     void_tokens=2,
+    scored_tokens=3,
     running=2,
     waiting=1,
     preemptions=1,
@@ -83,6 +84,7 @@ def test_a_step_counts_its_tokens_by_source() -> None:
     assert values["forward_passes_saved_total"] == 8
     assert values["tokens_skipped_total"] == 12
     assert values["void_tokens_total"] == 4
+    assert values["scored_tokens_total"] == 6
     assert values["device_idle_seconds_total"] == 0.5
     assert values["forward_passes_total"] == 2
     assert values["preemptions_total"] == 2

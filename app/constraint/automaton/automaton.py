@@ -53,6 +53,8 @@ class Automaton:
         """Row of each state in ``transitions``, -1 where not computed yet."""
         self.transitions: NDArray[np.int32] = np.zeros((16, 256), np.int32)
         """Shape [R, 256]: the next state for each byte, ``DEAD`` where there is none."""
+        self.accepting: NDArray[np.bool_] = np.zeros(64, np.bool_)
+        """Whether an answer may end in each state."""
         self._row_count = 0
         self._members: dict[ByteSet, NDArray[np.intp]] = {}
         self._expressions: list[Expression] = [self.pool.empty]
@@ -70,7 +72,7 @@ class Automaton:
     @property
     def nbytes(self) -> int:
         """Memory for tables and (estimated) expressions, in bytes. Any thread may read it."""
-        tables = 1024 * max(16, self._row_count) + 4 * len(self.rows)
+        tables = 1024 * max(16, self._row_count) + 5 * len(self.rows)
         states = 110 * len(self._expressions) + 220 * len(self.pool)
         states += 130 * self.pool.num_notes + 240 * len(self.steps)
         return tables + states + self.derivatives.nbytes
@@ -86,14 +88,12 @@ class Automaton:
             self._expressions.append(expression)
             if number >= len(self.rows):
                 self.rows = np.concatenate([self.rows, np.full(len(self.rows), -1, np.int32)])
+                self.accepting = np.concatenate([self.accepting, np.zeros_like(self.accepting)])
+            self.accepting[number] = self.pool.nullable[expression]
         return number
 
     def expression(self, state: State) -> Expression:
         return self._expressions[state]
-
-    def literal(self, state: State) -> bytes:
-        """What surely comes next, as far as the expression says so at its head; b"" elsewhere."""
-        return self._leading_literal(self._expressions[state])
 
     def is_accepting(self, state: State) -> bool:
         return self.pool.nullable[self._expressions[state]]
@@ -118,12 +118,12 @@ class Automaton:
         if self._row_count == len(self.transitions):
             self.transitions = np.concatenate([self.transitions, np.zeros_like(self.transitions)])
         here = self._expressions[state]
-        literal = self._leading_literal(here)
+        literal = self.leading_literal(here)
         row = self.transitions[self._row_count]
         row[:] = DEAD  # an attempt that was given up may have left something
         if literal:  # the one way on, which is alive as the state is
             self.derivatives.spend(2)
-            after = self._skip_literal(here, 1)
+            after = self.skip_literal(here, 1)
             row[literal[0]] = self._states.get(after) or self.state(after)
         else:
             for members, target in self.derivatives.live_row(here):
@@ -156,7 +156,7 @@ class Automaton:
         while position < size and here != self.pool.empty:
             shared = self._literal_prefix(here, text, position)
             if shared:
-                here = self._skip_literal(here, shared)
+                here = self.skip_literal(here, shared)
             else:
                 here = self.derivatives.derivative(here, text[position])
             position += max(shared, 1)
@@ -176,12 +176,14 @@ class Automaton:
         parts: list[bytes] = []
         size = 0
         while not pool.nullable[here] and size < _FORCED_BYTES:
-            literal = self._leading_literal(here)
+            literal = self.leading_literal(here)
             if literal:
                 parts.append(literal)
-                here = self._skip_literal(here, len(literal))
+                here = self.skip_literal(here, len(literal))
                 size += len(literal)
                 continue
+            if self._branches(here):
+                break
             row = self.derivatives.live_row(here)
             if len(row) != 1 or row[0][0] & (row[0][0] - 1):
                 break
@@ -190,7 +192,15 @@ class Automaton:
             size += 1
         return ForcedPath(b"".join(parts), self.state(here)) if parts else ForcedPath(b"", state)
 
-    def _leading_literal(self, expression: Expression) -> bytes:
+    def quoted(self, state: State, most: int) -> bytes:
+        """See ``ConstraintState.quoted``: here there are no documents."""
+        return b""
+
+    def _branches(self, expression: Expression) -> bool:
+        """Whether several bytes surely may come next, where that is known without a row."""
+        return False
+
+    def leading_literal(self, expression: Expression) -> bytes:
         """The literal that ``expression`` is or starts with, b"" where there is none."""
         pool = self.pool
         kind, operand = pool.kinds[expression], pool.operands[expression]
@@ -200,11 +210,12 @@ class Automaton:
 
     def _literal_prefix(self, expression: Expression, text: bytes, position: int) -> int:
         """How many bytes ``text[position:]`` shares with a leading literal; 0 if not all fit."""
-        literal = self._leading_literal(expression)
+        literal = self.leading_literal(expression)
         shared = min(len(literal), len(text) - position)
         return shared if literal[:shared] == text[position : position + shared] else 0
 
-    def _skip_literal(self, expression: Expression, count: int) -> Expression:
+    def skip_literal(self, expression: Expression, count: int) -> Expression:
+        """``expression`` without the first ``count`` bytes of the literal at its beginning."""
         pool = self.pool
         if pool.kinds[expression] == Kind.LITERAL:
             return pool.literal(pool.operands[expression][count:])

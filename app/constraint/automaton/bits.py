@@ -26,6 +26,14 @@ def clear_bits(mask: UInt32s, tokens: Int32s) -> None:
 
 
 @kernel()
+def set_found(mask: UInt32s, found: Int32s) -> None:
+    """Set the bits of the tokens ``found[:, 0]``."""
+    for index in range(len(found)):
+        token = found[index, 0]
+        mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
+
+
+@kernel()
 def finish(mask: UInt32s, duplicates: Int32s, eos: Int32s, ends: bool) -> None:
     """Give duplicates what the tokens have that they are the same as, and set or clear ``eos``.
 
@@ -47,16 +55,7 @@ def finish(mask: UInt32s, duplicates: Int32s, eos: Int32s, ends: bool) -> None:
 
 
 @kernel()
-def pack(found: Int32s, duplicates: Int32s, eos: Int32s, ends: bool, mask: UInt32s) -> None:
-    """The mask of the tokens in ``found[:, 0]``, into an empty one; the rest as ``finish``."""
-    for index in range(len(found)):
-        token = found[index, 0]
-        mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
-    finish(mask, duplicates, eos, ends)
-
-
-@kernel()
-def fingerprint(words: UInt32s) -> int:
+def fingerprint(words: UInt32s) -> np.int64:
     """A number that masks with different bits hardly share; not against an adversary.
 
     Four lanes of multiplications, as those of a hash table's hash (Appleby, MurmurHash3).
@@ -77,6 +76,39 @@ def fingerprint(words: UInt32s) -> int:
         a = (a ^ np.uint64(words[index])) * factor
         a ^= a >> np.uint64(29)
     return np.int64((a ^ (b * factor) ^ ((c ^ (d >> np.uint64(31))) * factor)) >> np.uint64(1))
+
+
+@kernel()
+def same(words: UInt32s, others: UInt32s) -> bool:
+    """Whether two masks have the same bits."""
+    equal = True
+    for index in range(len(words)):
+        equal &= words[index] == others[index]
+    return equal
+
+
+@kernel()
+def set_crossing(
+    mask: UInt32s,
+    found: Int32s,
+    alive: NDArray[np.bool_],
+    ending: Int32s,
+    characters: Int32s,
+    token: Int32s,
+    low: int,
+    high: int,
+) -> None:
+    """Set tokens whose ending is in ``found[:, 0]``, with ``low`` to ``high`` characters before it.
+
+    ``alive`` has an entry for each ending, all false, and is left so.
+    """
+    for index in range(len(found)):
+        alive[found[index, 0]] = True
+    for index in range(len(token)):
+        if alive[ending[index]] and low <= characters[index] <= high:
+            mask[token[index] >> 5] |= np.uint32(1) << np.uint32(token[index] & 31)
+    for index in range(len(found)):
+        alive[found[index, 0]] = False
 
 
 @kernel()

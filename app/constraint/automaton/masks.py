@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.constraint.automaton.automaton import Automaton, State
-from app.constraint.automaton.bits import fingerprint, finish, pack, set_bits
+from app.constraint.automaton.bits import fingerprint, finish, same, set_crossing, set_found
 from app.constraint.automaton.distances import Distances
-from app.constraint.automaton.trie import DEAD, Int32s
+from app.constraint.automaton.parts import Parts
+from app.constraint.automaton.trie import Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.automaton.walks import Walks
 from app.core.constraint import Mask
@@ -25,13 +26,6 @@ _OWED_IN_CHARACTER = 12
 
 _MOST_TAILS = 1 << 14
 """Answers of ``can_extend`` that are kept."""
-
-_MOST_BYTES = 65
-"""A class of at least so many next bytes may lead into text: the plain characters of a string are
-over 90, while 64 bytes go on within a character of UTF-8."""
-
-_STEPS_TO_TEXT = 3
-"""Bytes from a state, each of the largest class, among which plain text is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +49,7 @@ class Masks:
         self.index = index
         self._distances = distances
         self._walks = Walks(automaton, index.longest)
+        self._parts = Parts(automaton, index, self._walks, self._whole)
         self._masks: dict[State, Mask] = {}
         self._shared: dict[InString, Mask] = {}
         self._far_bytes: dict[State, int] = {}
@@ -75,18 +70,19 @@ class Masks:
         """Memory for memoised masks, in bytes. Any thread may read it."""
         entries = len(self._masks) + len(self._distances) + len(self._far_bytes)
         one = self.index.words * 4 + 250
-        return len(self._distinct) * one + 150 * entries + 250 * len(self._extends)
+        return (
+            len(self._distinct) * one
+            + 150 * entries
+            + 250 * len(self._extends)
+            + self._parts.nbytes
+        )
 
     def mask(self, state: State) -> Mask:
         """Tokens allowed in ``state``, end of sequence included where it is accepting."""
         mask = self._masks.get(state)
         if mask is None:
             inside = self.in_string(state)
-            if inside is not None:
-                mask = self._string_mask(state, inside)
-            else:
-                near = self._text_near(state)
-                mask = self._walked_mask(state) if near == DEAD else self._mask_beside(state, near)
+            mask = self._string_mask(state, inside) if inside is not None else self._new_mask(state)
             self._masks[state] = mask
         return mask
 
@@ -147,26 +143,6 @@ class Masks:
         high = longest if high is None else min(high, longest)
         return InString(spelling, min(low, longest), high, self.automaton.state(tail))
 
-    def _text_near(self, state: State) -> State:
-        """Free text, inside a string or not, that most next bytes lead to and stay in.
-
-        ``DEAD`` where there is none, or ``state`` is that state itself.
-        """
-        automaton = self.automaton
-        here = automaton.expression(state)
-        for _ in range(_STEPS_TO_TEXT):
-            row = automaton.derivatives.live_row(here)
-            members, target = max(row, key=lambda way: way[0].bit_count(), default=(0, here))
-            if members.bit_count() < _MOST_BYTES:
-                return DEAD
-            if target == here:
-                break
-            here = target
-        else:
-            return DEAD
-        near = automaton.state(here)
-        return near if near != state else DEAD
-
     def _string_mask(self, state: State, inside: InString) -> Mask:
         strings = self.index.strings[inside.spelling]
         after = self._walks.all(strings.endings, inside.tail)
@@ -177,43 +153,39 @@ class Masks:
             return known
         within = strings.within_mask(inside.high)
         mask = self.index.new_mask() if within is None else within.copy()
-        alive = np.zeros(strings.endings.strings, np.bool_)
-        alive[after[:, 0]] = True
-        crosses = alive[strings.ending] & (strings.characters >= inside.low)
-        set_bits(mask, strings.token[crosses & (strings.characters <= inside.high)])
+        set_crossing(
+            mask,
+            after,
+            np.zeros(strings.endings.strings, np.bool_),
+            strings.ending,
+            strings.characters,
+            strings.token,
+            inside.low,
+            inside.high,
+        )
         mask = self._shared[inside] = self._once(mask)
         return mask
 
-    def _walked_mask(self, state: State) -> Mask:
-        literal = self.automaton.literal(state)
-        if literal:
-            return self._mask_before(state, literal)
-        found = self._walks.all(self.index.trie, state)
-        self._far_bytes[state] = self._farthest_bytes(found, 0)
-        return self._once(self.packed(state, found))
-
-    def _mask_before(self, state: State, literal: bytes) -> Mask:
-        """The mask of a state that ``literal`` follows: only what is behind it is walked."""
-        length = self.automaton.length(state)
-        after = self.automaton.step(state, literal)
-        found, inside = self._walks.behind(self.index.trie, literal, after)
-        left = length - int(found[0, 1]) if inside else 0
-        self._far_bytes[state] = self._farthest_bytes(found[inside:], left)
-        return self._once(self.packed(state, found))
-
-    def _mask_beside(self, state: State, near: State) -> Mask:
-        """The mask of ``state``: that of ``near``, edited where the two are apart."""
-        mask = self.mask(near).copy()
-        found = self._walks.apart(self.index.trie, state, near, mask)
-        self._far_bytes[state] = self._farthest_bytes(found, self._far_bytes[near])
+    def _new_mask(self, state: State) -> Mask:
+        mask = self.index.new_mask()
+        far = self._parts.fill(state, mask)
+        if far is None:
+            found = self._walks.all(self.index.trie, state)
+            self._far_bytes[state] = self._farthest_bytes(found, 0)
+            return self._once(self.packed(state, found))
+        self._far_bytes[state] = far
         finish(mask, self.index.trie.duplicates, self.index.eos, self.automaton.is_accepting(state))
         return self._once(mask)
+
+    def _whole(self, state: State) -> tuple[Mask, int]:
+        mask = self.mask(state)
+        return mask, self._far_bytes[state]
 
     def _once(self, mask: Mask) -> Mask:
         """``mask``, or the one with the same bits that is kept already. Read only."""
         mask.flags.writeable = False
-        known = self._distinct.setdefault(fingerprint(mask), mask)
-        return known if np.array_equal(known, mask) else mask
+        known = self._distinct.setdefault(int(fingerprint(mask)), mask)
+        return known if known is mask or same(known, mask) else mask
 
     def _farthest_bytes(self, found: Int32s, least: int) -> int:
         """The length of the longest shortest completion after a walk, or ``least``."""
@@ -243,6 +215,6 @@ class Masks:
     def packed(self, state: State, found: Int32s) -> Mask:
         """The mask of what was found, duplicates, and end of sequence where it is allowed."""
         mask = self.index.new_mask()
-        accepting = self.automaton.is_accepting(state)
-        pack(found, self.index.trie.duplicates, self.index.eos, accepting, mask)
+        set_found(mask, found)
+        finish(mask, self.index.trie.duplicates, self.index.eos, self.automaton.is_accepting(state))
         return mask

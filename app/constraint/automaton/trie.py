@@ -67,6 +67,13 @@ class Trie:
         """The node of prefix ``text`` (one or more bytes), or -1."""
         return int(_find(self.byte, self.skip, np.frombuffer(text, dtype=np.uint8)))
 
+    def below(self, text: bytes) -> tuple[int, int, int]:
+        """The nodes of longer prefixes than ``text``: the first, the end, and its depth."""
+        if not text:
+            return 0, self.nodes, 0
+        node = self.find(text)
+        return (node + 1, int(self.skip[node]), len(text)) if node >= 0 else (0, 0, len(text))
+
 
 @kernel()
 def _build_nodes(
@@ -182,60 +189,6 @@ def walk(
             continue
         stack[level + 1] = state
         if token[node] >= 0:
-            found[count, 0] = token[node]
-            found[count, 1] = state
-            count += 1
-        node += 1
-    return node, count
-
-
-@kernel()
-def walk_apart(
-    byte: UInt8s,
-    depth: Int32s,
-    skip: Int32s,
-    token: Int32s,
-    node: int,
-    rows: Int32s,
-    transitions: Int32s,
-    stack: Int32s,
-    others: Int32s,
-    mask: NDArray[np.uint32],
-    found: Int32s,
-    count: int,
-) -> tuple[int, int]:
-    """As ``walk``, beside another state whose ``mask`` is known: edits it where they differ.
-
-    ``others`` is the stack of the other state. Below a node where both are in the same state they
-    allow the same tokens, so only nodes are visited where they differ. ``found[:count]`` gets the
-    live tokens among those. A walk that stops early misses the row of ``stack[depth[node]]``, or
-    that of ``others[depth[node]]``, or found no more room.
-    """
-    nodes = len(byte)
-    while node < nodes and count < len(found):
-        level = depth[node]
-        row = rows[stack[level]]
-        if row < 0:
-            break
-        state, other = transitions[row, byte[node]], DEAD
-        if others[level] != DEAD:
-            row = rows[others[level]]
-            if row < 0:
-                break
-            other = transitions[row, byte[node]]
-        if state == other:
-            node = skip[node]
-            continue
-        if state == DEAD:
-            for below in range(node, skip[node]):
-                if token[below] >= 0:
-                    mask[token[below] >> 5] &= ~(np.uint32(1) << np.uint32(token[below] & 31))
-            node = skip[node]
-            continue
-        stack[level + 1] = state
-        others[level + 1] = other
-        if token[node] >= 0:
-            mask[token[node] >> 5] |= np.uint32(1) << np.uint32(token[node] & 31)
             found[count, 0] = token[node]
             found[count, 1] = state
             count += 1

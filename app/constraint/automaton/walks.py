@@ -6,8 +6,7 @@ import numpy as np
 
 from app.constraint.automaton.automaton import Automaton, State
 from app.constraint.automaton.bits import different
-from app.constraint.automaton.trie import DEAD, Int32s, Trie, along, walk, walk_any, walk_apart
-from app.core.constraint import Mask
+from app.constraint.automaton.trie import Int32s, Trie, along, walk, walk_any
 
 _ROOM = 512
 """Strings that a walk begins with room for; sixteen times that where it finds more."""
@@ -19,61 +18,36 @@ class Walks:
     def __init__(self, automaton: Automaton, longest: int) -> None:
         self._automaton = automaton
         self._stack = np.zeros(longest + 2, np.int32)
-        self._others = np.zeros(longest + 2, np.int32)
         self._seen = np.zeros(64, np.bool_)
 
     def all(self, trie: Trie, state: State) -> Int32s:
         """Strings of ``trie`` that live on from ``state``: shape [N, 2], (index, next state)."""
-        return self._below(trie, state, 0, trie.nodes, 0, np.empty((_ROOM, 2), np.int32), 0)
+        return self.below(trie, state, b"")
 
-    def behind(self, trie: Trie, text: bytes, state: State) -> tuple[Int32s, int]:
-        """Strings of ``trie`` that begin ``text`` or go on behind it, where ``state`` is.
-
-        Returns them as ``all`` does, and how many begin ``text``: these come first, the shortest
-        first, with their lengths in place of states.
-        """
-        found = np.empty((_ROOM, 2), np.int32)
-        count, node = along(trie.byte, trie.skip, trie.token, np.frombuffer(text, np.uint8), found)
-        if node < 0:
-            return found[:count], count
-        end = int(trie.skip[node])
-        return self._below(trie, state, node + 1, end, len(text), found, count), count
-
-    def _below(
-        self, trie: Trie, state: State, node: int, end: int, base: int, found: Int32s, count: int
-    ) -> Int32s:
+    def below(self, trie: Trie, state: State, text: bytes) -> Int32s:
+        """Strings that are ``text`` and then something that lives on from ``state``, as ``all``."""
         automaton, stack = self._automaton, self._stack
+        found = np.empty((_ROOM, 2), np.int32)
+        node, end, base = trie.below(text)
         stack[0] = state
+        count = 0
         while node < end:
             automaton.expand(int(stack[trie.depth[node] - base]))
             rows, transitions = automaton.rows, automaton.transitions
             node, count = walk(
                 *trie.arrays, node, end, base, rows, transitions, stack, found, count
             )
-            found = _with_room(found, count, trie)
+            found = with_room(found, count, trie.strings + 1)
         return found[:count]
 
-    def apart(self, trie: Trie, state: State, near: State, mask: Mask) -> Int32s:
-        """Edit ``mask``, that of ``near``, to be that of ``state``, but for duplicates and ends.
+    def along(self, trie: Trie, text: bytes) -> tuple[Int32s, int]:
+        """Strings that ``text`` begins with, the shortest first, and the node of all of ``text``.
 
-        Returns the live tokens of ``state`` that lead elsewhere than from ``near``, as ``all``.
+        Shape [N, 2], (index, length); the node is -1 where there is none.
         """
-        automaton, stack, others = self._automaton, self._stack, self._others
-        found = np.empty((_ROOM, 2), np.int32)
-        stack[0], others[0] = state, near
-        node, count = 0, 0
-        while node < trie.nodes:
-            level = trie.depth[node]
-            automaton.expand(int(stack[level]))
-            other = int(others[level])
-            if other != DEAD:
-                automaton.expand(other)
-            rows, transitions = automaton.rows, automaton.transitions
-            node, count = walk_apart(
-                *trie.arrays, node, rows, transitions, stack, others, mask, found, count
-            )
-            found = _with_room(found, count, trie)
-        return found[:count]
+        found = np.empty((len(text), 2), np.int32)
+        count, node = along(trie.byte, trie.skip, trie.token, np.frombuffer(text, np.uint8), found)
+        return found[:count], node
 
     def any(self, trie: Trie, state: State, tail: bytes) -> bool:
         """Whether some string of ``trie`` is ``tail`` and then something that lives from there."""
@@ -102,10 +76,10 @@ class Walks:
         return listed
 
 
-def _with_room(found: Int32s, count: int, trie: Trie) -> Int32s:
-    """``found``, or a larger one with the same beginning where it is full."""
-    if count < len(found):
-        return found
-    larger = np.empty((min(16 * len(found), trie.strings + 1), 2), np.int32)
-    larger[:count] = found
+def with_room(array: Int32s, used: int, most: int) -> Int32s:
+    """``array``, or where it is full a larger one with the same beginning, of ``most`` at most."""
+    if used < len(array):
+        return array
+    larger = np.empty((min(16 * len(array), most), *array.shape[1:]), np.int32)
+    larger[:used] = array
     return larger

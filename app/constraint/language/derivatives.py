@@ -173,6 +173,9 @@ class Derivatives(Rows):
                 expression = pool.expand_distinct(expression)
             elif kind == Kind.MARKED:
                 expression = operand[0]
+            elif kind == Kind.HOLE or kind == Kind.PIECE:
+                parts.append(self._shortest_piece(expression))
+                break
             elif kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
                 self.length(expression)
                 byte, expression = self._next[expression]
@@ -186,6 +189,10 @@ class Derivatives(Rows):
                     )
                 break
         return b"".join(parts)
+
+    def _shortest_piece(self, hole: Expression) -> bytes:
+        """A shortest string of a hole that no document fills."""
+        return self.shortest(self.pool.operands[hole][1])
 
     def _known_length(self, expression: Expression) -> int | None:
         return self._lengths[expression] if expression < len(self._lengths) else None
@@ -214,6 +221,8 @@ class Derivatives(Rows):
             return self.length(operand[0])
         if kind == Kind.EMPTY or kind == Kind.RULE:  # rules have their lengths from ``measure``
             return INFINITE
+        if kind == Kind.HOLE:
+            return self.length(operand[1])
         if kind == Kind.DISTINCT:
             items, between, least, _ = operand
             nearest: list[int] = sorted(map(self.length, items))[: int(least)]

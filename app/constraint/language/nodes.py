@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final
 
 from app.core.errors import ConstraintTooComplex
+from app.core.verbatim import Hole
 
 Expression = int
 """An index into the pool that built it."""
@@ -40,6 +41,8 @@ class Kind:
     REPETITION: Final = 8  # (expression, low, high); high is None where unbounded
     RULE: Final = 9  # index into pool.bodies
     DISTINCT: Final = 10  # (items, between, low, high); see pool.distinct
+    HOLE: Final = 11  # (core.verbatim.Hole, what it is while no document fills it)
+    PIECE: Final = 12  # a state of the piece that fills a hole: see pieces.binding
     MARKED: Final = 13  # (expression, mark): the same language; see Mark
 
 
@@ -85,6 +88,8 @@ class Nodes:
         self.bodies: list[Expression | None] = []
         self.landmarks: dict[Hashable, Expression] = {}
         """What was built with ``once``, by name."""
+        self.exact_choices: set[frozenset[bytes]] = set()
+        """Sets of values, each as it is written, that a schema wants drawn as wholes."""
         self._index: list[dict[Any, Expression]] = [{} for _ in range(Kind.MARKED + 1)]
         """For each kind, the expressions by their operands."""
         self.empty = self.node(Kind.EMPTY, None, nullable=False, regular=True)
@@ -132,7 +137,7 @@ class Nodes:
             if result == self.epsilon and not text:
                 result = part
                 continue
-            for piece in reversed(self._pieces(part)):
+            for piece in reversed(self.pieces(part)):
                 written = self.operands[piece] if self.kinds[piece] == Kind.LITERAL else b""
                 if text and not 0 < len(written) <= LONGEST_LITERAL - len(text):
                     result, text = self._prepend_text(text, result), b""
@@ -148,7 +153,7 @@ class Nodes:
             return self._prepend_text(self.operands[head], tail)
         return self._prepend(head, tail)
 
-    def _pieces(self, expression: Expression) -> list[Expression]:
+    def pieces(self, expression: Expression) -> list[Expression]:
         """What a concatenation is of; an expression of another form by itself."""
         pieces = []
         while self.kinds[expression] == Kind.CONCATENATION:
@@ -212,7 +217,14 @@ class Nodes:
             return (*operand[0], operand[1])
         if kind == Kind.MARKED:
             return (operand[0],)
+        if kind == Kind.HOLE:
+            return (operand[1],)
         return (self.body(expression),) if kind == Kind.RULE else ()
+
+    def hole(self, hole: Hole, free: Expression) -> Expression:
+        """What a document fills when a request comes; until then it is ``free``."""
+        nullable, regular = self.nullable[free], self.regular[free]
+        return self.node(Kind.HOLE, (hole, free), nullable=nullable, regular=regular)
 
     def node(self, kind: int, operand: Any, *, nullable: bool, regular: bool) -> Expression:
         """The expression with this operand, which must be in the form that ``Kind`` asks for."""

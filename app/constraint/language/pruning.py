@@ -30,6 +30,7 @@ def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expr
     for rule in rules:
         result.define_rule(moved[rule], moved[pool.body(rule)])
     result.landmarks = {n: moved[e] for n, e in pool.landmarks.items() if e in moved}
+    result.exact_choices = pool.exact_choices
     return result, moved[root]
 
 
@@ -60,4 +61,6 @@ def _moved(kind: int, operand: Any, moved: dict[Expression, Expression]) -> Any:
     if kind == Kind.DISTINCT:
         items, between, low, high = operand
         return tuple([moved[item] for item in items]), moved[between], low, high
+    if kind == Kind.HOLE:
+        return operand[0], moved[operand[1]]
     return operand

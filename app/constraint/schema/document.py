@@ -156,6 +156,16 @@ class Document:
                 stack.extend(here)
         return False
 
+    def nodes_with(self, keyword: str) -> Iterator[Node]:
+        """All nodes that have ``keyword``. Costs O(schema)."""
+        stack: list[tuple[Any, _Path]] = [(self.root.schema, ())]
+        while stack:
+            schema, path = stack.pop()
+            if isinstance(schema, dict):
+                if keyword in schema:
+                    yield self.root.child(*path)
+                stack.extend((child, path + tokens) for tokens, child in subschemas(schema))
+
     def only_refers(self, node: Node) -> bool:
         """Whether ``$ref`` is all that counts of ``node``, as older drafts have it."""
         return self.dialect.lonely_ref and "$ref" in node.schema

@@ -11,9 +11,13 @@ from typing import Any
 
 from app.constraint.schema.document import Node
 from app.core.errors import InvalidSchema
+from app.core.verbatim import Source
 
 TYPES = ("null", "boolean", "number", "string", "array", "object")
 """The types of JSON values; ``integer`` is a part of ``number``."""
+
+EXACT_CHOICE = "x-choice"
+"""Extension: ``"exact"`` draws one of the node's values as a whole, by its probability."""
 
 NOT_INTEGER = ("not", "integer")
 """Keywords of the negations that ``negation`` makes; tuples, so that no schema can hold them. This
@@ -26,6 +30,8 @@ NOT_FORMAT = ("not", "format")
 """The string does not have this (known) format, however a validator reads it."""
 NOT_ENUM = ("not", "enum")
 """The value is none of this list of numbers, strings, booleans and nulls."""
+VERBATIM = "x-verbatim"
+"""Ours: the string is a piece of the prompt. See ``verbatim_source``."""
 SOME_MEMBER = ("some", "member")
 """The object has a member as this ``objects.SomeMember`` describes."""
 SOME_ITEM = ("some", "item")
@@ -36,7 +42,7 @@ _ASSERTIONS: dict[str, frozenset[Any]] = {
     "boolean": frozenset([NOT_ENUM]),
     "number": frozenset(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"])
     | {"multipleOf", NOT_INTEGER, NOT_MULTIPLE_OF, NOT_ENUM},
-    "string": frozenset(["minLength", "maxLength", "pattern", "format"])
+    "string": frozenset(["minLength", "maxLength", "pattern", "format", VERBATIM])
     | {NOT_PATTERN, NOT_FORMAT, NOT_ENUM},
     "array": frozenset(["items", "prefixItems", "additionalItems", "unevaluatedItems"])
     | {"minItems", "maxItems", "uniqueItems", "contains", SOME_ITEM},
@@ -91,6 +97,22 @@ def counts(nodes: Iterable[Node], least: str, most: str) -> tuple[int, int | Non
     return low, min((int(schema[most]) for schema in schemas if most in schema), default=None)
 
 
+def verbatim_source(node: Node) -> Source | None:
+    """What ``x-verbatim`` of ``node`` asks for; None where it asks for nothing.
+
+    True: a piece of the user's texts; ``"words"``: one that begins and ends with words; another
+    text: a piece of the part of the prompt that is called so; an object has ``part`` and ``words``.
+    """
+    asked = node.schema.get(VERBATIM, False)
+    if asked is False:
+        return None
+    if isinstance(asked, dict):
+        return Source(asked.get("part"), asked.get("words", False))
+    if isinstance(asked, str) and asked != "words":
+        return Source(part=asked)
+    return Source(words=asked == "words")
+
+
 def check_shapes(node: Node) -> None:
     """Raise ``InvalidSchema`` for a keyword whose value has the wrong shape."""
     schema = node.schema
@@ -129,6 +151,17 @@ def _is_type(value: Any) -> bool:
     return isinstance(value, list) and len(value) > 0 and all(name in names for name in value)
 
 
+def _is_verbatim(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return isinstance(value, bool) or (isinstance(value, str) and value != "")
+    part, words = value.get("part"), value.get("words", False)
+    return (
+        value.keys() <= {"part", "words"}
+        and isinstance(words, bool)
+        and (part is None or (isinstance(part, str) and part != ""))
+    )
+
+
 def _is_map_of(shape: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, dict) and all(map(shape, value.values()))
 
@@ -150,6 +183,7 @@ _SHAPES: dict[str, tuple[Callable[[Any], bool], str]] = {
         ],
         (_is_count, "a non-negative integer"),
     ),
+    VERBATIM: (_is_verbatim, 'a boolean, "words", the name of a part, or both in an object'),
     "uniqueItems": (lambda value: isinstance(value, bool), "a boolean"),
     "required": (_is_strings, "a list of strings"),
     "dependentRequired": (_is_map_of(_is_strings), "an object whose values are lists of strings"),

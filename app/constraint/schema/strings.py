@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from app.constraint.cached_method import cached_method
@@ -17,8 +18,16 @@ from app.constraint.regex.lookaround import repeats_anchors
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse
 from app.constraint.schema.document import Goal, Node
-from app.constraint.schema.keywords import NOT_ENUM, NOT_FORMAT, NOT_PATTERN, counts
-from app.core.errors import InvalidSchema, UnsupportedSchema
+from app.constraint.schema.keywords import (
+    NOT_ENUM,
+    NOT_FORMAT,
+    NOT_PATTERN,
+    VERBATIM,
+    counts,
+    verbatim_source,
+)
+from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
+from app.core.verbatim import Hole, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,9 @@ class _Facts:
     not_patterns: list[syntax.Node] = field(default_factory=list)
     not_wholes: list[syntax.Node] = field(default_factory=list)
     not_values: set[str] = field(default_factory=set)
+    verbatim: Node | None = None
+    """Where it is said that the string stands in the prompt, and in which part."""
+    source: Source = field(default_factory=Source)
 
     @property
     def negative(self) -> bool:
@@ -88,11 +100,14 @@ class Strings:
         self._raw = _Dialects(pool, lambda members: utf8(pool, members))
         self._derivatives = Derivatives(pool)
         self._parsed: dict[str, syntax.Node] = {}
+        self._met: Node | None = None
 
     @cached_method
     def build(self, nodes: Goal) -> Expression:
         """The strings that satisfy ``nodes``, with their quotes."""
         facts = self._facts(nodes)
+        if facts.verbatim is not None:
+            return self._text.quoted(self._hole(facts, facts.verbatim))
         excludes = facts.negative or any(tree.looks for tree in facts.patterns)
         content = None if excludes else self._language(facts, self._freely)
         if content is None or self._pool.kinds[content] == Kind.INTERSECTION:
@@ -104,7 +119,23 @@ class Strings:
 
         May be intersected with complements of other contents.
         """
-        return self._language(self._facts(nodes), self._once)
+        facts = self._facts(nodes)
+        if facts.verbatim is not None:
+            raise _refused(facts.verbatim, "names are not taken from the prompt")
+        return self._language(facts, self._once)
+
+    def listed(self, nodes: Goal, values: Sequence[str]) -> Expression:
+        """``values``, with quotes; where ``nodes`` ask for it those that stand in the prompt."""
+        texts = self._pool.one_of([json_text(value)[1:-1] for value in values])
+        facts = self._facts(nodes)
+        if facts.verbatim is not None:
+            free = _Facts(_Lengths(0, None), verbatim=facts.verbatim, source=facts.source)
+            texts = self._pool.intersect((self._hole(free, facts.verbatim), texts))
+        return self._text.quoted(texts)
+
+    def is_verbatim(self, nodes: Goal) -> bool:
+        """Whether the string has to stand in the prompt."""
+        return any(verbatim_source(node) for node in nodes)
 
     def key_pattern(self, node: Node, pattern: str, *, matches: bool = True) -> Expression:
         """The contents of keys, spelled once, that surely match ``pattern``, or surely do not.
@@ -131,11 +162,17 @@ class Strings:
         readings of a pattern the one that admits more does.
         """
         facts, required, excluded = self._checks(nodes, loose)
+        self._met = self._met or facts.verbatim
         if not facts.lengths.admit(value) or value in facts.not_values:
             return False
         return all(self._matches(part, value) for part in required) and not any(
             self._matches(part, value) for part in excluded
         )
+
+    def take_met(self) -> Node | None:
+        """The first ``x-verbatim`` that ``admit`` took for satisfied since the last call."""
+        met, self._met = self._met, None
+        return met
 
     @cached_method
     def _checks(
@@ -151,8 +188,13 @@ class Strings:
             required.append(self._pool.repeat(raw.any_character))
         return facts, required, excluded
 
-    def _language(self, facts: _Facts, spelling: _Dialects) -> Expression:
-        """The contents of strings that ``facts`` describe."""
+    def _language(
+        self,
+        facts: _Facts,
+        spelling: _Dialects,
+        spell: Callable[[str], bytes] = lambda value: json_text(value)[1:-1],
+    ) -> Expression:
+        """The contents of strings that ``facts`` describe; ``spell`` spells whole values."""
         pool, lengths = self._pool, facts.lengths
         if len(facts.patterns) == 1 and not facts.wholes and not facts.negative:
             fitted = _fit(facts.patterns[0], lengths)
@@ -164,8 +206,7 @@ class Strings:
             parts.append(self._of_length(lengths, spelling, alone=not parts))
         parts += map(pool.complement, facts.excluded(spelling.any))
         if facts.not_values:
-            texts = (json_text(value)[1:-1] for value in facts.not_values)
-            parts.append(pool.complement(pool.one_of(texts)))
+            parts.append(pool.complement(pool.one_of(map(spell, facts.not_values))))
         return pool.intersect(parts)
 
     def _of_length(self, lengths: _Lengths, spelling: _Dialects, *, alone: bool) -> Expression:
@@ -200,9 +241,53 @@ class Strings:
                 facts.wholes.append(format_tree)
             if NOT_FORMAT in schema:
                 facts.not_wholes.append(self._loose_format(node, schema[NOT_FORMAT]))
+            self._ask_verbatim(facts, node)
             not_values = schema.get(NOT_ENUM, ())
             facts.not_values.update(value for value in not_values if isinstance(value, str))
         return facts
+
+    def _ask_verbatim(self, facts: _Facts, node: Node) -> None:
+        """Note what ``node`` says of where the string stands."""
+        source = verbatim_source(node)
+        if source is None:
+            return
+        if facts.verbatim is not None and facts.source.part != source.part:
+            raise _refused(node, "another part of the prompt is asked for at the same place")
+        facts.source = Source(source.part, source.words or facts.source.words)
+        facts.verbatim = node
+
+    def _hole(self, facts: _Facts, node: Node) -> Expression:
+        """The contents that stand in the prompt, for a document to fill."""
+        low, high = facts.lengths.low, facts.lengths.high
+        free = self._language(facts, self._once)
+        rows, finals = b"", b""
+        if facts.patterns or facts.wholes or facts.negative:
+            raw = self._language(facts, self._raw, spell=str.encode)
+            rows, finals = self._table(raw, node)
+        hole = Hole(facts.source, low, high, rows, finals, node.pointer)
+        return self._pool.hole(hole, free)
+
+    def _table(self, raw: Expression, node: Node) -> tuple[bytes, bytes]:
+        """``Hole.pattern`` and ``Hole.finals`` of an expression over raw UTF-8."""
+        states, most = {raw: 0}, self._text.limits.verbatim_states
+        rows, waiting = array("h"), [raw]
+        for expression in waiting:
+            row = array("h", [-1]) * 256
+            for bits, target in self._derivatives.live_row(expression):
+                if target not in states:
+                    states[target] = len(states)
+                    waiting.append(target)
+                while bits:
+                    lowest = bits & -bits
+                    row[lowest.bit_length() - 1] = states[target]
+                    bits ^= lowest
+            if len(states) > most:
+                raise ConstraintTooComplex(
+                    f"a pattern with its lengths of more than {most} states beside x-verbatim at "
+                    f"{node.pointer or 'the root'}; lengths alone cost none"
+                )
+            rows += row
+        return rows.tobytes(), bytes(self._pool.nullable[each] for each in states)
 
     def _parse(
         self, node: Node, pattern: str, keyword: str = "pattern", *, negated: bool = False
@@ -227,6 +312,10 @@ class Strings:
             reason = f"what is not of the format {name} has no sure form"
             raise UnsupportedSchema("format", node.pointer_to("format"), reason)
         return tree
+
+
+def _refused(node: Node, reason: str) -> UnsupportedSchema:
+    return UnsupportedSchema(VERBATIM, node.pointer_to(VERBATIM), reason)
 
 
 def _parts(pattern: syntax.Node) -> list[syntax.Node]:

@@ -1,11 +1,11 @@
 """Guesses how an answer goes on: from what earlier answers did, and from the prompt.
 
 At a branch of its constraint an answer mostly does what others did there before, and the values of
-an extraction are copied from the prompt. A guess is followed through the leap that it would bring,
-to the next branch. Whether it is right is decided by the very draws that plain decoding makes, so
-a bad guess costs some computation and never changes an answer (Leviathan et al., "Fast Inference
-from Transformers via Speculative Decoding", 2023; drafts that copy: Saxena, "Prompt Lookup
-Decoding", 2023).
+an extraction are copied from the prompt; where a value has to stand there, the place is known. A
+guess is followed through the leap that it would bring, to the next branch. Whether it is right is
+decided by the very draws that plain decoding makes, so a bad guess costs some computation and never
+changes an answer (Leviathan et al., "Fast Inference from Transformers via Speculative Decoding",
+2023; drafts that copy: Saxena, "Prompt Lookup Decoding", 2023).
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ _SHORTEST_COPY = 3
 """Bytes of a value from which its place in the prompt is looked for."""
 _LONGEST_MATCH = 24
 _LONGEST_COPY = 48
+_LONGEST_QUOTE = 160
+"""Bytes of a value that has to stand in the prompt: where it stands is known."""
 _COPIED_FROM = 1 << 16
 """Bytes at the prompt's end that are looked through: it is done for every draft."""
 _WINDOW = 4
@@ -165,19 +167,24 @@ class Drafter:
         value = path.value(self._spelling)
         if len(value) < _SHORTEST_COPY:
             return []
-        prompt = path.sequence.prompt_ending(self._spelling, _COPIED_FROM)
-        at = prompt.rfind(value)
-        if at < 0:
-            return []
-        at += len(value)
-        rest = prompt[at : at + _LONGEST_COPY]
-        for end in (b"\n", b'"', b"<"):
-            rest = rest.partition(end)[0]
+        rest = path.state.quoted(_LONGEST_QUOTE) or self._found(path, value)
         # As the tokenizer splits it behind the answer; without its last token, which is unsure.
         before = path.ending(_WINDOW)
         text = b"".join([self._spelling[token] for token in before]) + rest
         tokens = self._leaper.encode(text) or []
         return tokens[len(before) : -1] if tokens[: len(before)] == before else []
+
+    def _found(self, path: _Path, value: bytes) -> bytes:
+        """What follows ``value`` where it stands in the prompt last."""
+        prompt = path.sequence.prompt_ending(self._spelling, _COPIED_FROM)
+        at = prompt.rfind(value)
+        if at < 0:
+            return b""
+        at += len(value)
+        rest = prompt[at : at + _LONGEST_COPY]
+        for end in (b"\n", b'"', b"<"):
+            rest = rest.partition(end)[0]
+        return rest
 
 
 @dataclass(slots=True)

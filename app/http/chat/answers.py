@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from app.http.choices import Usage
+from app.http.confidence import ValueConfidence, ValueSpan
 from app.http.openapi import Shape
 
 
@@ -51,6 +52,9 @@ class ChatChoice(Shape):
     message: AnsweredMessage
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls"]
+    confidence: list[ValueConfidence] = Field(default=[])
+    spans: list[ValueSpan] = Field(default=[])
+    """Where it was asked for."""
 
 
 class _Head(Shape):
@@ -94,6 +98,9 @@ class ChunkChoice(Shape):
     delta: Delta
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls"] | None
+    confidence: list[ValueConfidence] = Field(default=[])
+    spans: list[ValueSpan] = Field(default=[])
+    """In the last chunk of the choice, where it was asked for."""
 
 
 class ChatCompletionChunk(_Head):

@@ -7,12 +7,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.answer.pieces import CallArguments, CallStart, Content, Delta, End, Piece, Reasoning
+from app.answer.pieces import (
+    CallArguments,
+    CallStart,
+    Confidence,
+    Confidences,
+    Content,
+    Delta,
+    End,
+    Piece,
+    Reasoning,
+    Span,
+    Spans,
+)
 from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken
 from app.http.answering import Renderer
 from app.http.chat.wire import ChatCompletionRequest
 from app.http.choices import TEXT, ChunkRenderer, WholeRenderer
+from app.http.confidence import confidence_entries, span_entries
 from app.http.logprobs import logprob_entries
 from app.http.models import ServedModel
 from app.http.requests.generation import StreamOptions
@@ -57,6 +70,8 @@ class _Choice:
     calls: list[tuple[CallStart, list[str]]] = field(default_factory=list)
     """Each with the pieces of its arguments."""
     tokens: list[AnswerToken] = field(default_factory=list)
+    confidence: Sequence[Confidence] | None = None
+    spans: Sequence[Span] | None = None
     finish_reason: str | None = None
 
     def add(self, piece: Piece) -> None:
@@ -70,6 +85,10 @@ class _Choice:
                 self.calls.append((piece, []))
             case CallArguments(text=text):
                 self.calls[-1][1].append(text)
+            case Confidences(values=values):
+                self.confidence = values
+            case Spans(values=spans):
+                self.spans = spans
             case End(reason=reason):
                 self.finish_reason = reason
 
@@ -109,12 +128,17 @@ class _Whole(WholeRenderer):
 
     def _choice(self, index: int) -> dict[str, Any]:
         choice = self._choices[index]
-        return {
+        wire = {
             "index": index,
             "message": choice.message(),
             "logprobs": _logprobs(choice.tokens, self._vocabulary),
             "finish_reason": choice.finish_reason,
         }
+        if choice.confidence is not None:
+            wire["confidence"] = confidence_entries(choice.confidence)
+        if choice.spans is not None:
+            wire["spans"] = span_entries(choice.spans)
+        return wire
 
 
 class _Chunks(ChunkRenderer):
@@ -127,6 +151,8 @@ class _Chunks(ChunkRenderer):
     ) -> None:
         super().__init__(head, generation, options)
         self._vocabulary = vocabulary
+        self._measured: dict[int, dict[str, Any]] = {}
+        """By choice, until its last chunk: what is told of its values."""
         self._contents = [
             self._frame(_wire(index, {"content": TEXT})) for index in range(generation.n)
         ]
@@ -161,8 +187,14 @@ class _Chunks(ChunkRenderer):
             case CallArguments(index=number, text=text):
                 call = {"index": number, "function": {"arguments": text}}
                 return self._part(index, {"tool_calls": [call]})
+            case Confidences(values=values):
+                entries = confidence_entries(values)
+                self._measured.setdefault(index, {})["confidence"] = entries
+            case Spans(values=spans):
+                self._measured.setdefault(index, {})["spans"] = span_entries(spans)
             case End(reason=reason):
-                return self._part(index, {}, finish_reason=reason)
+                last = _wire(index, {}, finish_reason=reason)
+                return self._event(last | self._measured.pop(index, {}))
         return b""
 
     def _part(
@@ -170,9 +202,8 @@ class _Chunks(ChunkRenderer):
         index: int,
         delta: dict[str, Any],
         logprobs: dict[str, Any] | None = None,
-        finish_reason: str | None = None,
     ) -> bytes:
-        return self._event(_wire(index, delta, logprobs, finish_reason))
+        return self._event(_wire(index, delta, logprobs))
 
 
 def _wire(

@@ -9,6 +9,7 @@ from app.answer.prompt import Conversation
 from app.answer.tools import FunctionTool
 from app.core.constraint import Vocabulary
 from app.core.errors import InvalidRequest
+from app.core.verbatim import Passage
 from app.http.answering import AnswerCall
 from app.http.chat.messages import template_messages
 from app.http.chat.render import chat_renderer
@@ -51,6 +52,7 @@ def chat_call(
         n=wire.n or 1,
         max_tokens=wire.max_completion_tokens or wire.max_tokens,
         logprobs=(wire.top_logprobs or 0) if wire.logprobs else None,
+        choices=wire,
     )
     return AnswerCall(
         request,
@@ -78,7 +80,11 @@ def read_conversation(
     functions = [tool.function for tool in wire.tools or ()]
     tools = function_tools(functions, "tools[{}].function.name")
     options = template_options(wire.reasoning_effort, wire.chat_template_kwargs, config)
-    return Conversation(messages, tools if show_tools else (), options), tools
+    passages = [
+        Passage(f"messages[{number}]", message["content"] or "", message["role"] == "user")
+        for number, message in enumerate(messages)
+    ]
+    return Conversation(messages, tools if show_tools else (), options, passages), tools
 
 
 def _tool_choice(wire: ChatCompletionRequest) -> ToolChoice:

@@ -7,7 +7,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag
 
 from app.http.requests.constraints import ConstraintFields
-from app.http.requests.generation import NO_EFFECT, NOT_SERVED, GenerationFields, StreamOptions
+from app.http.requests.generation import (
+    NO_EFFECT,
+    NOT_SERVED,
+    ChoiceFields,
+    GenerationFields,
+    StreamOptions,
+)
 from app.http.requests.messages import RefusalPart, TextPart
 from app.http.requests.tools import FunctionDefinition
 from app.http.requests.wire import (
@@ -111,7 +117,7 @@ class ConversationFields(Body):
     """Extension: variables of the chat template, of which a few are passed on."""
 
 
-class ChatCompletionRequest(ConversationFields, GenerationFields, ConstraintFields):
+class ChatCompletionRequest(ConversationFields, GenerationFields, ChoiceFields, ConstraintFields):
     """The fields this server acts on; None means the default, as OpenAI takes null."""
 
     not_served: ClassVar[NotServed] = {

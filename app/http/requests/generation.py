@@ -103,6 +103,17 @@ class GenerationFields(Body):
     """Extension: seconds until the last token, after which the request ends with an error."""
 
 
+class ChoiceFields(Body):
+    """Extensions that are about the values of JSON answers."""
+
+    confidence: bool | None = None
+    """Extension: tell how sure the model was of each value; see docs/confidence.md."""
+    spans: bool | None = None
+    """Extension: tell where the values of x-verbatim stand in the prompt; see docs/keywords.md."""
+    choices: Literal["tokens", "exact"] | None = None
+    """Extension: draw values of a finite set token by token, or as wholes by their probability."""
+
+
 def generation_request(
     fields: GenerationFields,
     request_id: str,
@@ -114,18 +125,20 @@ def generation_request(
     n: int = 1,
     max_tokens: int | None,
     logprobs: int | None,
+    choices: ChoiceFields | None = None,
 ) -> GenerationRequest:
     """What ``fields`` ask for. Raises ``InvalidRequest``.
 
     ``logprobs``: how many alternatives to report beside each token; None reports nothing.
     """
+    confidence = choices is not None and bool(choices.confidence)
     return GenerationRequest(
         request_id=request_id,
         prompts=prompts,
         adapter=adapter,
         content=content,
         tools=tools,
-        sampling=_sampling_params(fields, logprobs),
+        sampling=_sampling_params(fields, logprobs, confidence),
         n=n,
         max_tokens=max_tokens,
         min_tokens=fields.min_tokens or 0,
@@ -134,6 +147,9 @@ def generation_request(
         ignore_eos=bool(fields.ignore_eos),
         seed=fields.seed,
         on_budget=fields.on_budget or "finish",
+        confidence=confidence,
+        spans=choices is not None and bool(choices.spans),
+        choices=None if choices is None else choices.choices,
         leap=fields.leap is not False,
         draft=fields.draft is not False,
         timeout=fields.timeout,
@@ -146,7 +162,9 @@ def check_stream_options(stream: bool | None, options: object) -> None:
         raise InvalidRequest("stream_options needs stream to be true", param="stream_options")
 
 
-def _sampling_params(fields: GenerationFields, logprobs: int | None) -> SamplingParams:
+def _sampling_params(
+    fields: GenerationFields, logprobs: int | None, confidence: bool
+) -> SamplingParams:
     # OpenAI takes top_p = 0 for "only the likeliest"; a nucleus of no mass would keep nothing.
     only_likeliest = fields.top_p == 0
     return SamplingParams(
@@ -158,7 +176,7 @@ def _sampling_params(fields: GenerationFields, logprobs: int | None) -> Sampling
         frequency_penalty=fields.frequency_penalty or 0.0,
         presence_penalty=fields.presence_penalty or 0.0,
         logit_bias=fields.logit_bias or {},
-        logprobs=logprobs,
+        logprobs=0 if logprobs is None and confidence else logprobs,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from app.http.confidence import ValueConfidence, ValueSpan
 from app.http.openapi import Shape
 
 
@@ -56,6 +57,9 @@ class ResponseObject(BaseModel):
     model: str
     output: list[OutputItem]
     usage: ResponsesUsage
+    confidence: list[ValueConfidence] = []
+    spans: list[ValueSpan] = []
+    """Where it was asked for."""
 
 
 class ResponseEvent(BaseModel):

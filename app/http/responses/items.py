@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.core.errors import InvalidRequest
+from app.core.verbatim import Passage
 from app.http.requests.messages import joined_text, template_call, template_role
 from app.http.requests.wire import Other, refusal
 from app.http.responses.wire import (
@@ -19,14 +20,21 @@ from app.http.responses.wire import (
 
 def template_messages(
     instructions: str | None, input: str | Sequence[Item]
-) -> list[dict[str, Any]]:
-    """In the chat template's terms. Raises ``InvalidRequest`` that names the item."""
+) -> tuple[list[dict[str, Any]], list[Passage]]:
+    """In the chat template's terms, and the texts as this API calls them.
+
+    Raises ``InvalidRequest`` that names the item.
+    """
     conversation = _Conversation()
     if isinstance(input, str):
-        input = [Message(role="user", content=input)]
-    for number, item in enumerate(input):
-        conversation.add(item, f"input[{number}]")
-    return _instructed(instructions, conversation.messages)
+        conversation.add(Message(role="user", content=input), "input")
+    else:
+        for number, item in enumerate(input):
+            conversation.add(item, f"input[{number}]")
+    passages = conversation.passages
+    if instructions:
+        passages = [Passage("instructions", instructions, by_user=False), *passages]
+    return _instructed(instructions, conversation.messages), passages
 
 
 def _instructed(instructions: str | None, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -50,6 +58,7 @@ class _Conversation:
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
+        self.passages: list[Passage] = []
         self._called: set[str] = set()
         self._answer: dict[str, Any] | None = None
         """The assistant's message that the next item may add to."""
@@ -59,11 +68,14 @@ class _Conversation:
             case Reasoning():
                 self._add_reasoning(item, param)
             case Message(role="assistant"):
-                self._add_answer(joined_text(item.content, f"{param}.content"))
+                text = joined_text(item.content, f"{param}.content")
+                self.passages.append(Passage(param, text, by_user=False))
+                self._add_answer(text)
             case FunctionCall():
                 self._add_call(item, param)
             case Message(role=role):
                 text = joined_text(item.content, f"{param}.content")
+                self.passages.append(Passage(param, text, by_user=role == "user"))
                 self._append(template_role(role), content=text)
             case FunctionCallOutput():
                 self._add_output(item, param)
@@ -116,6 +128,7 @@ class _Conversation:
                 param=f"{param}.call_id",
             )
         text = joined_text(item.output, f"{param}.output")
+        self.passages.append(Passage(param, text, by_user=False))
         self._append("tool", content=text, tool_call_id=item.call_id)
 
 

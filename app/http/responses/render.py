@@ -8,10 +8,11 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from app.answer.pieces import Delta, End
+from app.answer.pieces import Confidences, Delta, End, Spans
 from app.core.constraint import Vocabulary
 from app.core.errors import QueueFull, RequestError
 from app.http.answering import Renderer
+from app.http.confidence import confidence_entries, span_entries
 from app.http.errors import envelope
 from app.http.models import ServedModel
 from app.http.responses.output import Ended, Event, OutputBuilder
@@ -57,6 +58,8 @@ class _Whole(Renderer):
         self._output = output
         self._generation = generation
         self._status: Ended = "completed"
+        self._measured: dict[str, Any] = {}
+        """What is told of the values of the answer."""
 
     def chunk(self, delta: Delta) -> bytes:
         self._add(delta)
@@ -72,6 +75,10 @@ class _Whole(Renderer):
             if isinstance(piece, End):
                 self._status = "incomplete" if piece.reason == "length" else "completed"
                 events += self._output.end(self._status)
+            elif isinstance(piece, Confidences):
+                self._measured["confidence"] = confidence_entries(piece.values)
+            elif isinstance(piece, Spans):
+                self._measured["spans"] = span_entries(piece.values)
             else:
                 events += self._output.add(piece)
         return events
@@ -86,6 +93,7 @@ class _Whole(Renderer):
             "incomplete_details": None if complete else {"reason": "max_output_tokens"},
             "output": self._output.items,
             "usage": _usage(self._generation.usage()),
+            **self._measured,
         }
 
 

@@ -58,10 +58,12 @@ def responses_call(
     effort = wire.reasoning.effort if wire.reasoning else None
     # Clients set either of the two (langchain-openai sends top_logprobs alone).
     logprobs = LOGPROBS in (wire.include or ()) or bool(wire.top_logprobs)
+    messages, passages = template_messages(wire.instructions, wire.input)
     conversation = Conversation(
-        template_messages(wire.instructions, wire.input),
+        messages,
         () if choice.mode == "none" else tools,
         template_options(effort, wire.chat_template_kwargs, config, "reasoning.effort"),
+        passages,
     )
     request = generation_request(
         wire,
@@ -72,6 +74,7 @@ def responses_call(
         tools=tool_use(tools, choice, wire.parallel_tool_calls, config.whitespace),
         max_tokens=wire.max_output_tokens,
         logprobs=(wire.top_logprobs or 0) if logprobs else None,
+        choices=wire,
     )
     return AnswerCall(
         request,

@@ -16,7 +16,7 @@ from app.http.requests.constraints import (
     StructuralTagResponse,
     TextResponse,
 )
-from app.http.requests.generation import GenerationFields
+from app.http.requests.generation import ChoiceFields, GenerationFields
 from app.http.requests.messages import RefusalPart, TextPart
 from app.http.requests.tools import FunctionDefinition
 from app.http.requests.wire import Count, Effort, Name, NotServed, Other, Wire, type_among
@@ -210,7 +210,7 @@ class StreamOptions(Wire):
 Label = Annotated[str, Field(max_length=1024)]
 
 
-class ResponsesRequest(GenerationFields, ExtensionFields):
+class ResponsesRequest(GenerationFields, ChoiceFields, ExtensionFields):
     """The fields this server acts on or gives back; None means the default."""
 
     not_served: ClassVar[NotServed] = {

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from app.model.adapters.peft import Pair
 from app.model.adapters.rows import AdapterRows, adapter_rows
 from app.model.adapters.targets import Product
-from app.model.cpu.layers import CpuTeam, PanelLinear
+from app.model.cpu.layers import PanelLinear
+from app.model.cpu.workspace import CpuTeam
 
 _EVEN = 2
 """Inputs of a product in panels are in pairs."""

@@ -1,6 +1,8 @@
 """Attention, decoder layers and sampling on the CPU.
 
-``attention`` and ``sampling`` run on every CPU. ``layers`` replaces decoder layers where the CPU
-has AVX512-BF16, ``packed_linear`` lays out the weights of single linears where it has AMX.
-``cores`` counts the threads that pay. The loops they call, compiled, are in ``kernels``.
+``attention``, ``scan`` (of recurrent layers) and ``sampling`` run on every CPU. ``layers`` replaces
+decoder layers where the CPU has AVX512-BF16: ``mixers`` and ``norms`` say which, ``workspace`` is
+what they share, ``whole_pass`` what is around them. ``packed_linear`` lays out the weights of
+single linears where it has AMX. ``cores`` counts the threads that pay. The loops they call,
+compiled, are in ``kernels``.
 """

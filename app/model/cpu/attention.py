@@ -3,15 +3,20 @@
 Decodes, leaps and drafts are short: their keys and values are read where they lie
 (``kernels.attention``). For one token each of 32 sequences torch's fused kernel takes 10 ms a layer
 in bfloat16, the loops 0.7 ms (12 heads, 112 positions, one core). From some 16 tokens of a span on
-torch is quicker; a long span, or a tree, is gathered and attended to alone::
+torch is quicker; a long span is gathered and attended to alone::
 
     query [Hk, G, q, D]    keys [Hk, G, L, D], a view    mask [q, L]
+
+The tokens of a tree are short spans of one token each, whose blocks are single slots: those of what
+is computed, then those of its ancestors. So each gets what it would without the others of its tree.
+Of layers that keep latents a tree is a long span.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -45,6 +50,8 @@ class ShortSpans:
     """Shape [n, 4]: row, tokens, first position, and where the span's blocks begin."""
     blocks: tuple[Ints, ...]
     """By cache group."""
+    block_size: int
+    """Slots in each: one, where there are trees in the step."""
     positions: int
     """Keys seen by all their tokens together."""
 
@@ -67,12 +74,13 @@ class CpuAttention:
         result does not depend on the others of its span."""
         self.storage = storage
         self._longest = sys.maxsize if batch_invariant else _SHORT_TOKENS
+        self._longest_tree = sys.maxsize
         if any(storage.is_latent(layer) for layer in storage.keys):
             assert not batch_invariant, "latents are not kept batch-invariant"
-            self._longest = _SHORT_TOKENS_OF_LATENTS
+            self._longest = self._longest_tree = _SHORT_TOKENS_OF_LATENTS
         self.slots: tuple[Ints, ...] = ()
         """By cache group, of the step's tokens."""
-        self.short = ShortSpans(np.empty((0, 4), dtype=np.int64), (), 0)
+        self.short = ShortSpans(np.empty((0, 4), dtype=np.int64), (), storage.block_size, 0)
         self.adapters: AdapterRows = ()
         """Whose the step's rows are; see ``app.model.adapters.cpu``."""
         self._long: list[tuple[SpanLayout, Ints | None]] = []
@@ -85,18 +93,27 @@ class CpuAttention:
         self.adapters = adapter_rows(step.adapters)
         if not step.slots:  # the model has no attention
             return
-        trees: set[int] = set()
-        if step.ancestors is not None:
-            trees = {span.row for span in step.spans if step.ancestors_of(span) is not None}
-        most = self._longest
-        short = [span for span in step.spans if span.length <= most and span.row not in trees]
-        self.short = _short_spans(short, len(step.slots))
-        self._long = [
-            (span, step.ancestors_of(span))
-            for span in step.spans
-            if span.length > most or span.row in trees
-        ]
         self._long_by_window.clear()
+        if step.ancestors is not None:
+            self._begin_with_trees(step)
+            return
+        most, size = self._longest, self.storage.block_size
+        short = [span for span in step.spans if span.length <= most]
+        self.short = _short_spans(short, len(step.slots), size)
+        self._long = [(span, None) for span in step.spans if span.length > most]
+
+    def _begin_with_trees(self, step: StepArrays) -> None:
+        spans = [(span, step.ancestors_of(span)) for span in step.spans]
+        most, most_of_tree = self._longest, self._longest_tree
+        is_long = [
+            span.length > (most if ancestors is None else most_of_tree) for span, ancestors in spans
+        ]
+        self._long = [each for each, long in zip(spans, is_long, strict=True) if long]
+        self.short = _by_slot(
+            [each for each, long in zip(spans, is_long, strict=True) if not long],
+            len(step.slots),
+            self.storage.block_size,
+        )
 
     @property
     def has_long(self) -> bool:
@@ -133,10 +150,10 @@ class CpuAttention:
         with spreading(work > _SPREAD_WORK) as threads:
             kernels.attend(
                 _by_token(query), as_numpy(keys), as_numpy(values),
-                spans, self.short.blocks[group], self.storage.block_size,
+                spans, self.short.blocks[group], self.short.block_size,
                 min(threads, keys.shape[1]), threads > 1,
                 options.scale, options.window or 0, options.chunked, options.softcap or 0.0,
-                _by_head(options.sinks), _by_head(options.slopes),
+                _by_head(options.sinks), *_by_distance(options),
                 as_numpy(out),
             )  # fmt: skip
 
@@ -206,12 +223,41 @@ def _by_head(values: Tensor | None) -> kernels.Floats:
     return _NO_HEADS if values is None else as_numpy(values.float())
 
 
+def _by_distance(options: AttentionOptions) -> tuple[kernels.Floats, int]:
+    """Slopes and 0, or what is added by distance, flat, and the distances it is for."""
+    if options.near is None:
+        return _by_head(options.slopes), 0
+    return as_numpy(options.near.float().flatten()), options.near.shape[2]
+
+
 def _by_token(rows: Tensor) -> kernels.Rows:
     """[heads, T, D] as the loops take it: [T, heads, D] without gaps, as most models have it."""
     return as_numpy(rows.transpose(0, 1).contiguous())
 
 
-def _short_spans(spans: list[SpanLayout], groups: int) -> ShortSpans:
+def _by_slot(
+    spans: Sequence[tuple[SpanLayout, Ints | None]], groups: int, block_size: int
+) -> ShortSpans:
+    """Spans and the ancestors of those that are trees, each of whose tokens becomes a span."""
+    single: list[SpanLayout] = []
+    for span, ancestors in spans:
+        slots = [_slots(blocks, block_size)[: span.end] for blocks in span.blocks]
+        if ancestors is None:
+            single.append(replace(span, blocks=tuple(slots)))
+            continue
+        start = span.start
+        for index, seen in enumerate(ancestors):
+            way = start + np.flatnonzero((seen >> np.arange(span.length)) & 1)
+            blocks = [np.concatenate([each[:start], each[way]]) for each in slots]
+            single.append(SpanLayout(span.row + index, 1, start + len(way) - 1, tuple(blocks)))
+    return _short_spans(single, groups, 1)
+
+
+def _slots(blocks: Ints, size: int) -> Ints:
+    return (blocks[:, None] * size + np.arange(size)).reshape(-1)
+
+
+def _short_spans(spans: list[SpanLayout], groups: int, block_size: int) -> ShortSpans:
     begins = np.cumsum([0, *(len(span.blocks[0]) for span in spans)])
     rows = [
         (span.row + at, min(_SHORT_TOKENS, span.length - at), span.start + at, begin)
@@ -226,6 +272,7 @@ def _short_spans(spans: list[SpanLayout], groups: int) -> ShortSpans:
                 for i in range(groups)
             ]
         ),
+        block_size=block_size,
         positions=sum(span.length * span.end for span in spans),
     )
 
@@ -251,14 +298,15 @@ def _long_span(
     if window is not None:
         chunked = options.chunked
         hidden |= asking // window != asked // window if chunked else asking - asked >= window
+    by_distance = options.slopes is not None or options.near is not None
     # Of as many bits as the model, if slopes are not added to it: positions do not fit into them.
-    mask = torch.zeros(hidden.shape, dtype=torch.float32 if options.slopes is not None else dtype)
+    mask = torch.zeros(hidden.shape, dtype=torch.float32 if by_distance else dtype)
     mask.masked_fill_(torch.from_numpy(hidden), float("-inf"))
     return _LongSpan(
         rows=slice(span.row, span.row + span.length),
         blocks=torch.from_numpy(span.blocks[group][skipped:]),
         mask=mask,
-        distances=None if options.slopes is None else torch.from_numpy(asking - asked),
+        distances=torch.from_numpy(asking - asked) if by_distance else None,
     )
 
 
@@ -272,10 +320,9 @@ def _attend_long(
     rows = query.view(key.shape[0], -1, *query.shape[1:])
     repeats = rows.shape[1]
     key, value = key.expand(-1, repeats, -1, -1), value.expand(-1, repeats, -1, -1)
-    if options.slopes is not None:
-        assert span.distances is not None
-        falls = options.slopes.view(*rows.shape[:2], 1, 1) * span.distances
-        out = _attend_exactly(rows, key, value, span.mask - falls, options)
+    if span.distances is not None:
+        added = _added(span, span.distances, options).view(*rows.shape[:2], *span.mask.shape)
+        out = _attend_exactly(rows, key, value, span.mask + added, options)
     elif options.softcap is None and options.sinks is None:
         out = F.scaled_dot_product_attention(
             rows, key, value, attn_mask=span.mask, scale=options.scale
@@ -283,6 +330,17 @@ def _attend_long(
     else:
         out = _attend_exactly(rows, key, value, span.mask, options)
     return out.flatten(0, 1).transpose(0, 1)
+
+
+def _added(span: _LongSpan, distances: Tensor, options: AttentionOptions) -> Tensor:
+    """What scores gain by how far back keys are: [Hq, q, L], float32."""
+    if options.near is None:
+        assert options.slopes is not None
+        return options.slopes.view(-1, 1, 1) * -distances
+    near = options.near[span.rows].float().transpose(0, 1)
+    extent = near.shape[2]
+    places = distances.clamp(0, extent - 1).expand(len(near), -1, -1)
+    return near.gather(2, places).masked_fill(distances >= extent, 0.0)
 
 
 def _attend_exactly(

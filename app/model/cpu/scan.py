@@ -16,7 +16,8 @@ from app.model.state_storage import StateStorage
 
 _SPREAD_WORK = 1 << 18
 """Numbers of states, times tokens, from which other threads are woken: some 0.1 ms of one."""
-_SILU = ("silu", "swish")
+SILU = ("silu", "swish")
+"""Names of the activation that the loops know."""
 
 
 class CpuScan:
@@ -25,13 +26,14 @@ class CpuScan:
     def __init__(self, storage: StateStorage) -> None:
         self.storage = storage
         self._call = np.zeros(1, dtype=CALL)
-        self._states: StateArrays | None = None
+        self.step_states: StateArrays | None = None
+        """What the step reads and saves."""
         self._filters: dict[int, tuple[Tensor, Tensor]] = {}
         """By layer, the convolution's weight [K, C] and bias [C], float32."""
 
     def begin(self, step: StepArrays) -> None:
         """Set the step that the following calls belong to."""
-        states = self._states = step.state_arrays
+        states = self.step_states = step.state_arrays
         self._call["tokens"] = len(step.token_ids)
         self._call["spans"] = len(states.reads)
         for name in ("rows", "reads", "save_starts", "save_rows", "save_slots"):
@@ -44,7 +46,7 @@ class CpuScan:
             offset = torch.zeros(len(weight)) if bias is None else bias.detach().float()
             self._filters[layer] = (weight.detach().float().t().contiguous(), offset)
         factors, offset = self._filters[layer]
-        silu = activation in _SILU
+        silu = activation in SILU
         x = x.contiguous()
         out = torch.empty_like(x)
         states = self.storage.conv[layer]

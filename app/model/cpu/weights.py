@@ -33,7 +33,7 @@ Linear = nn.Linear | QuantizedLinear
 class PanelWeights:
     """The weights of linear layers that read the same input, side by side.
 
-    Neighbours of one kind become one weight with one record. Either all are quantised or none is.
+    Neighbours of one kind become one weight with one record.
     """
 
     def __init__(self, linears: Sequence[Linear]) -> None:
@@ -68,8 +68,8 @@ class PanelWeights:
     @property
     def rounded_bytes(self) -> int:
         """Of a rounded row of the input; 0 where rows are not rounded."""
-        record = self._records[0]
-        return int(record["units"] * record["input_bytes"] * record["rounds"])
+        each = self._records
+        return int((each["units"] * each["input_bytes"] * each["rounds"]).max())
 
     @property
     def bytes_by_type(self) -> dict[str, int]:
@@ -113,6 +113,18 @@ class PanelWeights:
 def kind_of(linear: Linear) -> PanelKind | None:
     """None: bfloat16."""
     return linear.stored.kind if isinstance(linear, QuantizedLinear) else None
+
+
+def reordered(linear: Linear, rows: Tensor) -> Linear:
+    """``linear`` with these of its outputs, in this order."""
+    bias = None if linear.bias is None else linear.bias.detach()[rows]
+    if isinstance(linear, QuantizedLinear):
+        return QuantizedLinear(linear.stored.reordered(rows), bias)
+    made = nn.Linear(linear.in_features, len(rows), bias=bias is not None, device="meta")
+    made.weight = nn.Parameter(linear.weight.detach()[rows], requires_grad=False)
+    if bias is not None:
+        made.bias = nn.Parameter(bias, requires_grad=False)
+    return made
 
 
 def held_bytes(model: PreTrainedModel) -> dict[str, int]:

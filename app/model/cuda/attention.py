@@ -222,11 +222,14 @@ class TritonAttention:
         heads, tokens, _ = query.shape
         out = query.new_empty(tokens, heads, launches.value_dim)
         sinks = query if options.sinks is None else options.sinks
-        slopes = query if options.slopes is None else options.slopes
+        near = None if options.near is None else _aligned(options.near.contiguous())
+        slopes = near if options.slopes is None else options.slopes
+        slopes = query if slopes is None else slopes
         flags = {
             "WINDOWED": options.window is not None,
             "CHUNKED": options.chunked,
             "SLOPES": options.slopes is not None,
+            "EXTENT": 0 if near is None else near.shape[2],
             "CAPPED": options.softcap is not None,
             "SINKS": options.sinks is not None,
             "TREES": step.ancestors is not None,
@@ -286,6 +289,7 @@ def heads_of(shape: LayerShape) -> Heads:
         value_pad=value_pad,
         item_bytes=shape.dtype.itemsize,
         latent=shape.latent,
+        near=shape.near,
     )
 
 

@@ -2,14 +2,15 @@
 
 By the rules of ``CpuSampler``, with the kernels of ``kernels.sampling``. A call queues, on the
 current stream, one upload of numbers (a second one where masks are new to the device), three
-kernels for plain rows and some more for rows that ask for more, and one copy of the results to the
-host; only ``DeviceDraws.wait`` waits, and for that copy alone.
+kernels for plain rows and some more for rows that ask for more, three for rows in which sets of
+tokens are scored, and one copy of the results to the host; only ``DeviceDraws.wait`` waits, and for
+that copy alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,12 @@ from app.core.request import SamplingParams
 from app.core.step import NOT_DRAWN, Draw, SampledToken, StepResult, TokenLogprob
 from app.model.cuda.kernels import sampling as kernels
 from app.model.cuda.mask_table import MaskTable
+from app.model.cuda.scoring import Scoring, lay_out_sets
 from app.model.inputs import Ints
 from app.model.sampling import (
     full_mask,
     is_changed,
+    is_drawn,
     is_filtered,
     offsets,
     repeated_tokens,
@@ -42,6 +45,8 @@ _DROPPED_BITS = {torch.float32: 0, torch.float16: 12, torch.bfloat16: 16}
 """Low bits of a float32 (and a multiple of a digit's) that tell nothing of values so wide."""
 
 _BLOCK = 1024
+_SET_BLOCK = 128
+"""Tokens of a set that are read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +79,16 @@ class DeviceDraws:
     """What ``DeviceSampler.sample`` has begun; see ``PendingDraws``."""
 
     def __init__(
-        self, rows: int, draws: Sequence[Draw | None], results: Tensor, batches: Sequence[_Batch]
+        self,
+        draws: Sequence[Draw | None],
+        results: Tensor,
+        batches: Sequence[_Batch],
+        scoring: Scoring | None,
     ) -> None:
+        rows = len(draws)
         self._draws = draws
         self._batches = batches
+        self._scoring = scoring
         self.ids = results[:rows]
         """Drawn token ids on the device, int64 [R], for what is queued on the same stream later;
         -1 for rows without a draw, and where a mask allows none (of which ``wait`` tells)."""
@@ -96,12 +107,15 @@ class DeviceDraws:
         tokens = [NOT_DRAWN] * len(self._draws)
         ids: list[int] = self._results[: len(tokens)].tolist()
         for row, draw in enumerate(self._draws):
-            if draw is not None:
+            if draw is not None and is_drawn(draw):
                 if ids[row] < 0:
                     raise ValueError("a mask allows no token")
                 tokens[row] = SampledToken(ids[row])
         for batch in self._batches:
             self._read_logprobs(batch, tokens)
+        if self._scoring is not None:
+            for row, scores in self._scoring.read(self._results):
+                tokens[row] = replace(tokens[row], scores=scores)
         return StepResult(tokens)
 
     def _read_logprobs(self, batch: _Batch, tokens: list[SampledToken]) -> None:
@@ -149,6 +163,8 @@ class DeviceSampler:
             logits = torch.zeros(1, width, dtype=dtype, device=self._device)
             for params in (SamplingParams(), filtered, everything):
                 self.sample(logits, [Draw(params, key=0)]).wait()
+            sets = [np.zeros(1, dtype=np.int32)]
+            self.sample(logits, [Draw(SamplingParams(), key=0, scored=sets)]).wait()
 
     def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> DeviceDraws:
         """See ``Sampler``: logits of any row stride; of half width they are left as they are."""
@@ -156,23 +172,58 @@ class DeviceSampler:
         if logits.stride(1) != 1 or logits.data_ptr() % 16:
             logits = logits.clone(memory_format=torch.contiguous_format)
         numbers = _Numbers()
-        wanted = [(row, draw) for row, draw in enumerate(draws) if draw is not None]
+        given = [(row, draw) for row, draw in enumerate(draws) if draw is not None]
+        wanted = [each for each in given if is_drawn(each[1])]
+        scored = [each for each in given if each[1].scored]
         masks = [self._everything if draw.mask is None else draw.mask for _, draw in wanted]
+        if scored:
+            masks.append(self._everything)
         table, slots = self._table.place(masks)
-        slot_of = {row: slot for (row, _), slot in zip(wanted, slots, strict=True)}
+        slot_of = {row: slot for (row, _), slot in zip(wanted, slots, strict=False)}
         batches: list[_Batch] = []
         end = len(draws)
         for copied, some in self._split(logits, wanted):
             batch = self._lay_out(numbers, logits, some, slot_of, copied, end)
             end += len(batch.asking) * (1 + 2 * batch.most)
             batches.append(batch)
+        scoring = None
+        if scored:
+            scoring = lay_out_sets(numbers.add, scored, slots[-1], end)
+            end += scoring.sets
         results = torch.empty(end, dtype=torch.int64, device=self._device)
         if len(wanted) < len(draws):
             results[: len(draws)].fill_(-1)
         uploaded = numbers.upload(self._device)
+        if scoring is not None:  # first of all: penalties change float32 logits in place
+            self._score(scoring, logits, table, uploaded, results)
         for batch in batches:
             self._run(batch, logits, table, uploaded, results)
-        return DeviceDraws(len(draws), draws, results, batches)
+        return DeviceDraws(draws, results, batches, scoring)
+
+    def _score(
+        self, scoring: Scoring, logits: Tensor, table: Tensor, numbers: Tensor, results: Tensor
+    ) -> None:
+        """Queue what scores sets of tokens, from the logits as they are."""
+        jobs, chunks = len(scoring.rows), self._chunks
+        aligned = logits.stride(0) % 16 == 0 and self._words * 32 <= logits.shape[1]
+        rows = (
+            logits, logits.stride(0), table, self._words, self._size,
+            numbers, scoring.jobs_at, jobs,
+        )  # fmt: skip
+        sizes = {"WORDS": self._chunk_words, "ALIGNED": aligned}
+        padded = {"CHUNKS": self._chunks_padded}
+        tops, sums = self._empty(jobs, chunks), self._empty(jobs, chunks, dtype=torch.float64)
+        self._launch(kernels.highest, (jobs, chunks), *rows, tops, chunks, **sizes)
+        self._launch(
+            kernels.rank, (jobs, chunks),
+            *rows, scoring.asking_at, tops, chunks, sums, tops, 0, **sizes, **padded,
+        )  # fmt: skip
+        self._launch(
+            kernels.score, (scoring.sets,),
+            logits, logits.stride(0), numbers, scoring.jobs_at, jobs, scoring.sets_at,
+            scoring.sets, tops, chunks, sums, results, scoring.scores_at,
+            **padded, TOKENS=_SET_BLOCK,
+        )  # fmt: skip
 
     def _split(
         self, logits: Tensor, wanted: Sequence[tuple[int, Draw]]

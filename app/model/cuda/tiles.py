@@ -16,6 +16,7 @@ _LONG_ROWS = 128
 _INVARIANT_ROWS = 64
 _SUMS = 128 * 128
 """Unfinished sums that a program of eight warps keeps in registers, 64 in each thread."""
+_ADDRESS = 8
 _RESERVED = 2048
 """Bytes that the compiler takes besides what is reckoned here: barriers, reductions."""
 
@@ -43,6 +44,8 @@ class Heads:
     latent: bool = False
     """A key begins with its value; ``key_pad`` counts the dimensions behind it. ``group`` are the
     query heads that are worked on together, of all that share the one key head."""
+    near: bool = False
+    """Scores gain by distance, from an address each."""
 
     @property
     def query_pad(self) -> int:
@@ -63,6 +66,8 @@ class TileShape:
         """At most what the compiled kernel uses; a test holds it against the compiler's word."""
         whole = self.keys * (heads.key_pad + heads.value_pad) * heads.item_bytes
         queries = self.rows * heads.query_pad * heads.item_bytes
+        if heads.near:
+            queries += self.rows * self.keys * _ADDRESS
         if capability >= 9 and self.rows >= 64 and heads.item_bytes == 2:
             return self.stages * whole + queries + _RESERVED
         weights = self.rows * self.keys * heads.item_bytes

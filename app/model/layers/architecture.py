@@ -37,6 +37,7 @@ _NOT_CAUSAL = {
     "diffusion_gemma": "writes blocks of text by diffusion",
     "gemma4_assistant": "drafts for another model, whose keys and values it reads",
     "gemma4_unified_assistant": "drafts for another model, whose keys and values it reads",
+    "kyutai_speech_to_text": "hears a sound with every token that it writes",
     "paligemma": "reads its prompt in both directions",
     "voxtral_realtime": "hears a sound with every token that it writes",
     "xlnet": "reads its text in an order of its own",
@@ -68,6 +69,8 @@ def check_config(config: PretrainedConfig) -> None:
     text = config.get_text_config()
     if getattr(text, "use_bidirectional_attention", None) in (True, "all"):
         raise UnsupportedModel(f"{text.model_type} reads its text in both directions")
+    if getattr(text, "prefix_lm", False):
+        raise UnsupportedModel(f"{text.model_type} reads its prompt in both directions")
     layer_types = getattr(text, "layer_types", None) or ()
     unknown = sorted(set(layer_types) - SUPPORTED_LAYER_TYPES)
     if unknown:
@@ -85,13 +88,24 @@ def check_layers(model: PreTrainedModel, routed: Collection[int]) -> None:
     text = model.config.get_text_config()
     types = getattr(text, "layer_types", None) or ()
     by_token = {layer for layer, kind in enumerate(types) if kind in _BY_TOKEN}
-    missing = [n for n in range(layer_count(model.config)) if n not in by_token | {*routed}]
+    # Layers that run several times in a pass (HRM) are counted as often, but there once.
+    there = {number for each in model.modules() if (number := _number(each)) is not None}
+    missing = [
+        layer
+        for layer in range(layer_count(model.config))
+        if layer not in by_token | {*routed} and (layer in there or not there)
+    ]
     if missing:
         raise UnsupportedModel(
             f"{len(missing)} of {layer_count(model.config)} layers of {type(model).__name__} "
             f"(layer {missing[0]}{_class_of_layer(model, missing[0])}) do not run through "
             "transformers' attention interface, nor are they recurrent in a known way; all must"
         )
+
+
+def _number(module: nn.Module) -> int | None:
+    number = getattr(module, "layer_idx", None)
+    return number if isinstance(number, int) else None
 
 
 def _class_of_layer(model: PreTrainedModel, layer: int) -> str:

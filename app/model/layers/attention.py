@@ -50,6 +50,9 @@ class AttentionOptions:
     slopes: Tensor | None = None
     """Shape [Hq], float32: how much a key's score falls with each position that it is back (ALiBi;
     Press et al., 2022); None: it does not."""
+    near: Tensor | None = None
+    """Shape [T, Hq, E], float32: what is added to a token's score of a key that is 0 to E - 1
+    positions back; farther ones get nothing. None: none does. Not beside slopes or latents."""
 
 
 class LayerAttention(Protocol):
@@ -71,6 +74,8 @@ class AttentionRoute:
         self._seen: set[int] = set()
         self._further_calls = 0
         self._probing = False
+        self.near = False
+        """Whether what layers add to scores is given by distance; see ``nearness``."""
         self.options: dict[int, AttentionOptions] = {}
         """By layer, what its last forward pass asked for."""
         self.latents: dict[int, LatentLayer] = {}
@@ -119,11 +124,18 @@ class AttentionRoute:
         softcap: float | None = None,
         s_aux: Tensor | None = None,
         position_bias: Tensor | None = None,
+        sinks: Tensor | None = None,
         **_: Any,
     ) -> Tensor:
         layer = -1 if module.layer_idx is None else module.layer_idx
         scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
         query, key, value = query[0], key[0], value[0]
+        near = None
+        if position_bias is not None and self.near:
+            near, position_bias = position_bias[0].transpose(0, 1).float().contiguous(), None
+        if sinks is not None:
+            query, key = _with_sinks(query, key, sinks[0, :, :, 0], scale)
+            s_aux = query.new_zeros(len(query))
         if attention_mask is not None and _is_by_key(attention_mask, query.shape[1]):
             query, key = _with_bias(query, key, attention_mask[0, :, 0], scale)
         elif attention_mask is not None and self._probing and not _is_causal(attention_mask):
@@ -138,6 +150,7 @@ class AttentionRoute:
             softcap=softcap or None,
             sinks=s_aux,
             chunked=chunk is not None,
+            near=near,
         )
         return self.attend(layer, query, key, value, options)
 
@@ -152,7 +165,7 @@ class AttentionRoute:
             options = replace(options, latent=latent.heads)
             key = latent.take_entries(key)
             value = key[..., : latent.heads.rank]
-        self.options[layer] = options
+        self.options[layer] = replace(options, near=None)  # that of a step, which is large
         return self.target.attend(layer, query, key, value, options).unsqueeze(0)
 
     def _place(self, layer: int) -> int:
@@ -195,6 +208,13 @@ def _with_bias(query: Tensor, key: Tensor, bias: Tensor, scale: float) -> tuple[
     return torch.cat([query, asked], -1), torch.cat([key, shares], -1)
 
 
+def _with_sinks(query: Tensor, key: Tensor, sinks: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """``sinks`` [Hq, T] that each token has of its own: all its scores are less by its sink, so
+    that a sink of 0 has its share."""
+    shares = (sinks[..., None] / -scale).to(query)
+    return torch.cat([query, shares], -1), torch.cat([key, key.new_ones((*key.shape[:2], 1))], -1)
+
+
 class _ShapeProbe:
     """Computes nothing; notes the shapes of every layer's keys and values."""
 
@@ -211,6 +231,7 @@ class _ShapeProbe:
             group=query.shape[0] // key.shape[0],
             dtype=key.dtype,
             window=options.window,
+            near=options.near is not None,
         )
         return query.new_zeros(query.shape[1], query.shape[0], value.shape[2])
 

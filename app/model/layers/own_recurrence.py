@@ -7,6 +7,7 @@ for each. T tokens, C channels, H heads.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,15 +16,16 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from app.model.layers.architecture import layer_count
 from app.model.layers.recurrent import RecurrentRoute
 
+_BESIDE = -1
+"""The layer of what is kept beside a mixer's own states."""
 _LEAST_STEP = 1e-7
 """Of a decay; what is divided by it stays a number, and ``exp(-1e-7)`` is 1 but for rounding."""
 _MOST_STEP = 87.0
 """After it next to nothing of a float32 state is left."""
 _LARGEST_KEY = 70.0
-"""RWKV's keys are exponents: beyond it sums of them could leave float32."""
+"""Of what is an exponent: beyond it sums could leave float32."""
 
 
 def route_own_recurrence(model: PreTrainedModel, route: RecurrentRoute) -> None:
@@ -36,17 +38,17 @@ def route_own_recurrence(model: PreTrainedModel, route: RecurrentRoute) -> None:
 
 
 def _layers(model: PreTrainedModel) -> list[tuple[int, nn.Module]]:
-    count = layer_count(model.config)
+    count = getattr(model.config.get_text_config(), "num_hidden_layers", None)
     for module in model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == count:
             return list(enumerate(module))
     return []
 
 
-def _before(x: Tensor, layer: int, route: RecurrentRoute) -> Tensor:
+def _before(x: Tensor, route: RecurrentRoute) -> Tensor:
     """The rows of x [T, C] before each; zeros before the first of a sequence."""
     taps = x.new_tensor([1.0, 0.0]).expand(x.shape[1], 2)
-    return route.convolve(layer, x, taps, None, None)
+    return route.convolve(_BESIDE, x, taps, None, None)
 
 
 def _lightning_attention(module: Any, layer: int, route: RecurrentRoute) -> None:
@@ -68,6 +70,35 @@ def _lightning_attention(module: Any, layer: int, route: RecurrentRoute) -> None
         out = route.mamba2(layer, value, steps, decay, key, query, None)
         out = module.norm(out.to(hidden_states.dtype).flatten(1)[None])
         return module.out_proj(module.output_gate(hidden_states).sigmoid() * out), None
+
+    module.forward = forward
+
+
+def _matrix_memory(module: Any, layer: int, route: RecurrentRoute) -> None:
+    """mLSTM: Mamba 2 with gates of its own, and a value more that counts what was written.
+
+    transformers divides its states by the largest gate, which leaves the quotient as it is: gates
+    are capped, so that nothing here leaves float32. What it adds to the divisor (1e-6) is within
+    rounding, and is levelled by the norm behind. Source: Beck et al. 2024, xLSTM.
+    """
+    own, module.config.max_inference_chunksize = module.forward, sys.maxsize
+
+    def forward(
+        query: Tensor, key: Tensor, value: Tensor, igate: Tensor, fgate: Tensor, **others: Any
+    ) -> Any:
+        if route.target is None:
+            return own(query=query, key=key, value=value, igate=igate, fgate=fgate, **others)
+        asked, keys, values = [part[0].transpose(0, 1).float() for part in (query, key, value)]
+        steps = -F.logsigmoid(fgate[0].t().float()).clamp(-_MOST_STEP, -_LEAST_STEP)
+        counted = torch.cat([values, torch.ones_like(values[..., :1])], dim=-1)
+        taken = igate[0].t().float().clamp(max=_LARGEST_KEY).exp()
+        written = counted * (taken / steps)[..., None]
+        decay = -steps.new_ones(steps.shape[1])
+        read = route.mamba2(
+            layer, written, steps, decay, keys, asked * asked.shape[-1] ** -0.5, None
+        )
+        found = read[..., :-1] / read[..., -1:].abs().clamp_min(1.0)
+        return found.to(query.dtype).transpose(0, 1)[None], None
 
     module.forward = forward
 
@@ -118,7 +149,7 @@ def _decaying_sums(
     return route.mamba1(layer, x, steps, -rates.float()[:, None], one, one)
 
 
-def _token_shift(module: Any, layer: int, route: RecurrentRoute) -> None:
+def _token_shift(module: Any, _: int, route: RecurrentRoute) -> None:
     """RWKV's layers look one token back, by padding that drops the last."""
     own = module.time_shift.forward
 
@@ -126,7 +157,7 @@ def _token_shift(module: Any, layer: int, route: RecurrentRoute) -> None:
         if route.target is None:
             plain: Tensor = own(hidden)
             return plain
-        return _before(hidden[0], layer, route)[None]
+        return _before(hidden[0], route)[None]
 
     module.time_shift.forward = forward
 
@@ -147,7 +178,7 @@ def _rwkv(module: Any, layer: int, route: RecurrentRoute) -> None:
         inputs = torch.cat([weight * values, weight], dim=-1)
         rates = module.time_decay.float().exp().repeat(2)
         sums = _decaying_sums(inputs, torch.ones_like(inputs), rates, layer, route)
-        above, below = _before(sums, layer, route).chunk(2, dim=-1)
+        above, below = _before(sums, route).chunk(2, dim=-1)
         bonus = (keys + module.time_first.float()).clamp(-_LARGEST_KEY, _LARGEST_KEY).exp()
         read = (above + bonus * values) / (below + bonus)
         return module.output(receptance * read.to(hidden.dtype)), None
@@ -162,7 +193,7 @@ def _convolved_attention(module: Any, layer: int, route: RecurrentRoute) -> None
 
     def before(x: Tensor, bias: Tensor | None) -> Tensor:
         # Before a sequence there is what the layer makes of nothing: its bias.
-        return _before(x, layer, route) if bias is None else _before(x - bias, layer, route) + bias
+        return _before(x, route) if bias is None else _before(x - bias, route) + bias
 
     def forward(hidden: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor, Tensor]:
         if route.target is None:
@@ -191,6 +222,71 @@ def _convolved_attention(module: Any, layer: int, route: RecurrentRoute) -> None
     module.forward = forward
 
 
+def _weighed_inputs(module: Any, _: int, route: RecurrentRoute) -> None:
+    """Inkling's convolution by weights that a token has of its own beside those of a channel."""
+    own = module.forward
+
+    def forward(hidden: Tensor, dynamic_input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if route.target is None:
+            plain: Tensor = own(hidden, dynamic_input, *args, **kwargs)
+            return plain
+        heads, width = module.num_heads, module.conv_kernel_size
+        by_token = module.weight_proj(dynamic_input[0]).float().view(-1, heads, 1, width)
+        by_channel = module.static_weight.float().t().reshape(heads, -1, width)
+        inputs = [hidden[0].float()]
+        for _ in range(width - 1):
+            inputs.append(_before(inputs[-1], route))
+        windows = torch.stack(inputs, dim=-1).view(len(by_token), heads, -1, width)
+        sums = (windows * (by_channel + by_token)).sum(-1).flatten(1)
+        out: Tensor = (sums + inputs[0]) / (2 * width + 1) ** 0.5
+        return out.to(hidden.dtype)[None]
+
+    module.forward = forward
+
+
+def _token_groups(module: Any, _: int, route: RecurrentRoute) -> None:
+    """Qwen 4's embeddings of groups of tokens (n-grams), which end at the end of a text.
+
+    Tokens are handed on as their distance from the one that ends a text: what is before a sequence
+    is as if one had ended there.
+    """
+    own, end = module._shift_right_ignore_eos, module.eos_token_id
+    shifted: list[Tensor] = []
+
+    def shift(token_ids: Tensor, shift: int) -> Tensor:
+        if route.target is None:
+            plain: Tensor = own(token_ids, shift)
+            return plain
+        if shift == 0:
+            shifted[:] = [(token_ids[0, module.context_len :, None] - end).float()]
+            return token_ids
+        found = _before(shifted[-1], route)
+        if shift > 1:
+            found = torch.where(shifted[1] == 0, 0.0, found)
+        shifted.append(found)
+        back = found[:, 0].long() + end
+        return torch.cat([token_ids[:, : module.context_len], back[None]], dim=1)
+
+    module._shift_right_ignore_eos = shift
+
+
+def _spread_convolution(module: Any, _: int, route: RecurrentRoute) -> None:
+    """Qwen 4's convolution over every so manieth input: one of more taps, most of them 0."""
+    own, convolution = module._short_conv, module.conv1d
+    [apart] = convolution.dilation
+    weight = convolution.weight[:, 0]
+    taps = weight.new_zeros(len(weight), (weight.shape[1] - 1) * apart + 1)
+    taps[:, ::apart] = weight
+
+    def convolve(hidden: Tensor, *args: Any) -> Tensor:
+        if route.target is None:
+            plain: Tensor = own(hidden, *args)
+            return plain
+        return route.convolve(_BESIDE, hidden[0], taps, None, "silu")[None]
+
+    module._short_conv = convolve
+
+
 def _heads(x: Tensor, size: int, dim: int = -1) -> Tensor:
     """One dimension as two, the second of ``size``."""
     dim %= x.ndim
@@ -198,10 +294,14 @@ def _heads(x: Tensor, size: int, dim: int = -1) -> Tensor:
 
 
 _KINDS: Mapping[str, Callable[[Any, int, RecurrentRoute], None]] = {
+    "Inkling2DynamicShortConvolution": _weighed_inputs,
     "MiniMaxLightningAttention": _lightning_attention,
+    "Qwen4ExpTextNGramEmbedding": _token_groups,
+    "Qwen4ExpTextPLELayer": _spread_convolution,
     "RecurrentGemmaRecurrentBlock": _called_convolution,
     "RecurrentGemmaRglru": _gated_linear_recurrence,
     "RwkvFeedForward": _token_shift,
     "RwkvSelfAttention": _rwkv,
+    "xLSTMBackend": _matrix_memory,
     "ZayaCCAProjection": _convolved_attention,
 }

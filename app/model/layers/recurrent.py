@@ -88,7 +88,7 @@ class RecurrentRoute:
     """The way from a model's recurrent layers to a ``LayerScan``; one for each model.
 
     It is a ``LayerScan`` itself. A layer's first convolution and its first scan have the layer's
-    place among the states, further ones have places of their own.
+    place among the states; further ones, and those of layer -1, have places of their own.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -167,7 +167,7 @@ class RecurrentRoute:
     def _next(self, kind: str, layer: int) -> tuple[LayerScan, int]:
         """The target, and where this call's state is kept."""
         assert self._target is not None, "no step has begun"
-        if (kind, layer) not in self._seen:
+        if layer >= 0 and (kind, layer) not in self._seen:
             self._seen.add((kind, layer))
             return self._target, layer
         self._further += 1

@@ -18,7 +18,7 @@ from app.model.checkpoints.loading import eos_token_ids, load_model, read_config
 from app.model.layers.architecture import position_limit
 from app.model.layers.model_call import logits_of
 from tests.model.reach.small import small_config
-from tests.model.tiny import runner_config
+from tests.model.tiny import VOCAB, runner_config
 
 CPU = torch.device("cpu")
 
@@ -67,6 +67,26 @@ def test_the_language_part_of_a_checkpoint_says_what_the_whole_model_says(
     if type(part) is type(whole):
         assert "served as text" in caplog.text
     assert not any("vis" in name for name, _ in part.named_parameters())
+
+
+@pytest.mark.parametrize("kind", ["blip-2", "kosmos-2", "nemotron_h_omni"])
+def test_a_language_model_within_one_that_wants_images_is_served_alone(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = small_config(kind)
+    config.save_pretrained(tmp_path)
+    with caplog.at_level(logging.INFO):
+        part = load_model(runner_config(str(tmp_path)), CPU, torch.float32)
+    assert type(part.config) is type(config.get_text_config())
+    assert part.can_generate()
+    assert "alone" in caplog.text
+    assert logits(part).shape == (20, VOCAB)
+
+
+def test_a_decoder_that_reads_an_image_in_its_layers_is_no_language_model(tmp_path: Path) -> None:
+    small_config("blip").save_pretrained(tmp_path)
+    with pytest.raises(UnsupportedModel, match="does not run on text alone"):
+        load_model(runner_config(str(tmp_path)), CPU, torch.float32)
 
 
 def test_limits_and_ends_are_those_of_the_language_part(tmp_path: Path) -> None:

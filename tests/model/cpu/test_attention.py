@@ -28,6 +28,12 @@ OPTIONS = {
     "slopes in a window": AttentionOptions(0.3, 6, None, SINKS, slopes=SLOPES),
 }
 
+NEAR = torch.randn(60, 4, 9, generator=torch.Generator().manual_seed(2))
+OPTIONS |= {
+    "near": AttentionOptions(0.3, None, None, None, near=NEAR),
+    "near in a window, with sinks": AttentionOptions(0.3, 6, None, SINKS, near=NEAR),
+}
+
 BATCH = [(1, 0), (1, 30), (1, 7), (1, 8), (5, 3), (5, 12), (2, 0), (20, 9), (20, 0), (1, 31)]
 """Length and start of each span: decodes, short ones, and two that are long."""
 
@@ -41,14 +47,20 @@ def naive(
     group = query.shape[0] // storage.keys[0].shape[1]
     for span in step.spans:
         for offset in range(span.length):
-            position = span.start + offset
+            position = int(step.positions[span.row + offset])
             first = 0 if options.window is None else max(0, position - options.window + 1)
             if options.chunked:
                 assert options.window is not None
                 first = position // options.window * options.window
             seen = range(first, position + 1)
+            ancestors = step.ancestors_of(span)
+            places = [*range(span.end)]
+            if ancestors is not None:
+                own = [i for i in range(span.length) if int(ancestors[offset]) >> i & 1]
+                places = [*range(span.start), *(span.start + i for i in own)]
             slots = [
-                int(span.blocks[0][p // BLOCK_SIZE]) * BLOCK_SIZE + p % BLOCK_SIZE for p in seen
+                int(span.blocks[0][p // BLOCK_SIZE]) * BLOCK_SIZE + p % BLOCK_SIZE
+                for p in (places[each] for each in seen)
             ]
             for head in range(query.shape[0]):
                 keys = storage.keys[0][slots, head // group].double()
@@ -57,6 +69,10 @@ def naive(
                     scores = torch.tanh(scores / options.softcap) * options.softcap
                 if options.slopes is not None:
                     scores -= options.slopes[head] * torch.tensor([position - p for p in seen])
+                if options.near is not None:
+                    for place, p in enumerate(seen):
+                        if position - p < options.near.shape[2]:
+                            scores[place] += options.near[span.row + offset, head, position - p]
                 if options.sinks is not None:
                     scores = torch.cat([scores, options.sinks[head : head + 1].double()])
                 weights = scores.softmax(0)[: len(slots)]

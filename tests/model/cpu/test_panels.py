@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from app.model.cpu.kernels import panels
-from app.model.cpu.layers import CpuTeam, PanelLinear
+from app.model.cpu.layers import PanelLinear
+from app.model.cpu.workspace import CpuTeam
 
 pytestmark = pytest.mark.skipif(not panels.runs_here(), reason="needs AVX512-BF16 on Linux")
 

@@ -21,7 +21,8 @@ from app.model.cpu.kernels.quantized_panels import (
     dequantize,
 )
 from app.model.cpu.kernels.rounded_rows import ROUNDED_BYTES, round_row
-from app.model.cpu.layers import CpuTeam, PanelLinear
+from app.model.cpu.layers import PanelLinear
+from app.model.cpu.workspace import CpuTeam
 from app.model.layers.quantized import QuantizedLinear
 from tests.model.cpu.test_quantized_panels import random_weight
 

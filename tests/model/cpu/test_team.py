@@ -20,7 +20,8 @@ import torch
 from numpy.typing import NDArray
 
 from app.model.cpu.kernels import panels, team
-from app.model.cpu.layers import CpuTeam, PanelLinear
+from app.model.cpu.layers import PanelLinear
+from app.model.cpu.workspace import CpuTeam
 
 pytestmark = pytest.mark.skipif(not panels.runs_here(), reason="needs AVX512-BF16 on Linux")
 

@@ -57,6 +57,8 @@ FAR = [(1, 700), (3, 530), (30, 1010)]
 
 SINKS = torch.tensor([1.0, -1.0, 0.5, 2.0, 0.0, 3.0])
 SLOPES = torch.rand(6, generator=torch.Generator().manual_seed(1))
+NEAR = torch.randn(700, 6, 9, generator=torch.Generator().manual_seed(2))
+"""For as many tokens as any step here has."""
 
 OPTIONS = {
     "plain": AttentionOptions(0.3, None, None, None),
@@ -66,6 +68,7 @@ OPTIONS = {
     "everything": AttentionOptions(0.3, 300, 3.0, SINKS),
     "chunked": AttentionOptions(0.3, 9, None, None, chunked=True),
     "slopes": AttentionOptions(0.3, None, None, None, slopes=SLOPES),
+    "near": AttentionOptions(0.3, None, None, None, near=NEAR),
 }
 
 
@@ -209,7 +212,8 @@ def test_trees_are_what_they_are_on_the_cpu(shape: str, option: str, batch_invar
         partial_tokens=1,
     )
     device.begin(step)
-    found = device.attend(0, *[part.to(DEVICE) for part in (query, key, value)], there(options))
+    query, key, value = (part.to(DEVICE) for part in (query, key, value))
+    found = device.attend(0, query, key, value, there(options))
     torch.testing.assert_close(found.cpu(), expected, atol=1e-4, rtol=1e-4)
 
 
@@ -219,7 +223,8 @@ def there(options: AttentionOptions) -> AttentionOptions:
     latent = options.latent
     if latent is not None:
         latent = LatentHeads(latent.keys.to(DEVICE), latent.values.to(DEVICE))
-    return replace(options, sinks=sinks, slopes=slopes, latent=latent)
+    near = None if options.near is None else options.near.to(DEVICE)
+    return replace(options, sinks=sinks, slopes=slopes, latent=latent, near=near)
 
 
 def latent_heads(shape: LayerShape, nope: int = 5, value_dim: int = 7) -> LatentHeads:
@@ -232,7 +237,7 @@ def latent_heads(shape: LayerShape, nope: int = 5, value_dim: int = 7) -> Latent
 @pytest.mark.parametrize(
     ("shape", "option", "batch"),
     [
-        *(("latents", option, BATCH) for option in OPTIONS),
+        *(("latents", option, BATCH) for option in OPTIONS if option != "near"),
         ("latents", "everything", FAR),
         ("latents of forty heads", "plain", [(2, 3), (1, 300), (9, 20)]),
     ],
@@ -452,6 +457,7 @@ COMPILED = (
     "Llama 3/80",
     "Llama 3/90",
     "Llama 3/80/trees",
+    "Llama 3/90/near",
     "Llama 3/100",
     "Llama 3/90/everything/trees",
     "Gemma 3/89/everything",
@@ -460,7 +466,7 @@ COMPILED = (
     "DeepSeek V3/90/everything",
     "DeepSeek V3/100/trees",
     "Llama 3 in 8 bits/89",
-    "Llama 3 in 8 bits/90/everything",
+    "Llama 3 in 8 bits/90/everything/trees",
     "DeepSeek V3 in 8 bits/90",
     "DeepSeek V3 in 8 bits/100",
 )

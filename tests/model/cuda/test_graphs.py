@@ -61,10 +61,18 @@ class Launches:
         self.replay = launch
 
 
-def step_of(spans: list[tuple[int, int]], *, all_rows: bool = False) -> StepArrays:
+def step_of(
+    spans: list[tuple[int, int]], *, all_rows: bool = False, trees: bool = False
+) -> StepArrays:
+    """``trees``: of two ways, all of them."""
     blocks = iter(range(BLOCKS))
     made = [
-        Span(range(10 * i, 10 * i + length), start, [[next(blocks) for _ in range(6)]])
+        Span(
+            range(10 * i, 10 * i + length),
+            start,
+            [[next(blocks) for _ in range(6)]],
+            tree=[max(-1, index - 2) for index in range(length)] if trees else (),
+        )
         for i, (length, start) in enumerate(spans, start=1)
     ]
     rows = [
@@ -157,6 +165,15 @@ def test_a_padded_step_gives_the_logits_of_the_step(
     assert (fitting is None) == (name == "more than any graph holds")
     expected = model.expected(step)
     torch.testing.assert_close(prepared.run(step).cpu(), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_step_with_trees_is_launched_as_it_is(prepared: CudaSteps, model: Model) -> None:
+    spans = [(5, 11), (1, 3)]
+    assert prepared.find_bucket(step_of(spans, all_rows=True)) is not None
+    step = step_of(spans, all_rows=True, trees=True)
+    assert prepared.find_bucket(step) is None
+    expected = model.expected(step)
+    torch.testing.assert_close(prepared.run(step).cpu(), expected, atol=2e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("spans", [[(1, 20), (2, 3)], [(1, 20), (20, 3)]], ids=["replayed", "not"])

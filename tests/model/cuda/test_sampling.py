@@ -181,6 +181,27 @@ def test_rows_that_nobody_looks_at_are_not_drawn() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of numpy, in the interpreter
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_sets_are_scored_as_on_the_cpu_beside_draws_of_any_kind(dtype: torch.dtype) -> None:
+    sets = [np.arange(i, VOCAB, 2 + i, dtype=np.int32) for i in range(4)]
+    sets += [np.array(ids, dtype=np.int32) for ids in ([], [7], [*range(VOCAB), *range(70)])]
+    draws: list[Draw | None] = [
+        None,
+        *[replace(draw, scored=sets[i % 5 :]) for i, draw in enumerate(every_case()) if i % 3 == 0],
+        Draw(GREEDY, 2),
+        Draw(GREEDY, 3, scored=sets),
+        Draw(GREEDY, 3, SOME, scored=sets[:1]),
+    ]
+    logits = random_logits(4, rows=len(draws)).to(dtype)
+    logits[:, 7] = -torch.inf
+    found, expected = drawn(SAMPLER, logits, draws), CPU.sample(logits.clone(), draws).tokens
+    same(found, expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [*ours.scores] == pytest.approx([*theirs.scores], abs=1e-6)
+    assert [len(token.scores) for token in found[-3:]] == [0, 7, 1]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of numpy, in the interpreter
 def test_an_empty_mask_is_an_error_of_wait_and_draws_no_id() -> None:
     nothing = Draw(SamplingParams(top_p=0.5, logprobs=2), 0, naive.pack(set(), VOCAB))
     pending = SAMPLER.sample(random_logits(6, 2).to(DEVICE), [nothing, Draw(GREEDY, 0)])
@@ -303,6 +324,7 @@ def in_compiled_mode(script: str) -> str:
 
 
 PRELUDE = """
+import numpy as np
 import torch
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
@@ -338,6 +360,7 @@ logits = torch.zeros(1, 128_256, dtype=torch.bfloat16)
 for NoDevice.arch in (80, 90, 100):
     sampler = Warmed(128_256, torch.device("cpu"))
     step(sampler, logits, [SamplingParams(top_p=0.9, logprobs=1)])
+    sampler.sample(logits, [Draw(SamplingParams(), key=0, scored=[np.arange(300, dtype=np.int32)])])
 step(sampler, logits, [SamplingParams(top_k=2)])
 step(sampler, logits, [SamplingParams(temperature=0.0, logit_bias={0: 1.0})])
 """
@@ -377,6 +400,10 @@ for dtype in (torch.float32, torch.bfloat16, torch.float16):
                 for _ in range(rows)
             ]
             step(sampler, torch.zeros(rows, width, dtype=dtype), params)
+            ids = np.arange(dice.choice([0, 1, 16, 500]), dtype=np.int32)
+            sets = [ids] * dice.choice([1, 16, 65])
+            scored = [Draw(SamplingParams(), key=0, scored=sets)] * rows
+            sampler.sample(torch.zeros(rows, width, dtype=dtype), scored)
         assert 0 < warmed == len(compiled), compiled[warmed:]
 """
 

@@ -29,6 +29,18 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "mpt, clipped, six heads": ("mpt", {"d_model": 48, "n_heads": 6, "clip": 0.5}),
     "bloom, six heads": ("bloom", {"hidden_size": 48, "n_head": 6}),
+    "roformer, rotated values": ("roformer", {"rotary_value": True}),
+    "openai-gpt": ("openai-gpt", {}),
+    "xglm": ("xglm", {}),
+    "xlm": ("xlm", {}),
+    "trocr, counted positions": ("trocr", {}),
+    "big-bird, blocks": ("big_bird", {"attention_type": "block_sparse"}),
+    "doge, a bias for each key": ("doge", {"keep_window_size": 64}),
+    "kosmos 2.5, positions from padding": ("kosmos-2.5", {}),
+    "hrm, layers that run four times": (
+        "hrm_text",
+        {"prefix_lm": False, "L_cycles": 1, "num_layers_per_stack": 1, "num_hidden_layers": 4},
+    ),
     "gpt-neo, a window": ("gpt_neo", {"window_size": 5}),
 }
 

@@ -1,4 +1,4 @@
-"""Every kind of model in transformers that may write text, and the sixty that people use most."""
+"""Every kind of model in transformers that may write text, and those that people use most."""
 
 from __future__ import annotations
 
@@ -13,15 +13,32 @@ SEVERAL_PARTS: Mapping[str, str] = {
 }
 """Kinds with images or sounds beside the text."""
 
+NOT_OF_TEXT: Mapping[str, str] = {
+    "blip": "an image is read in every layer of its decoder, and its `generate` takes one",
+    "diffusion_gemma": "blocks of text by diffusion, not one token after the other",
+    "evolla": "a protein is read with every question; its forward takes one",
+    "gemma4_assistant": "a draft for another model, whose keys and values it reads",
+    "gemma4_unified_assistant": "a draft for another model, whose keys and values it reads",
+    "hrm_text": "its prompt is read in both directions (`prefix_lm`)",
+    "idefics": "an image is read with every text: its forward refuses one without",
+    "kyutai_speech_to_text": "a sound is added to every token",
+    "paligemma": "its prompt is read in both directions",
+    "pi0": "a robot's movements, no text",
+    "voxtral_realtime": "a sound is added to every token",
+    "xlnet": "its text is read in an order of its own",
+}
+"""Kinds that write no text from text alone, one token after the other, with transformers either."""
+
 POPULAR: tuple[str, ...] = (
     "apertus", "bloom", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "deepseek_v32",
-    "ernie4_5_moe", "exaone4", "falcon", "falcon_h1", "gemma", "gemma2", "gemma3", "gemma3n_text",
-    "gemma4", "glm4", "glm4_moe", "glm_moe_dsa", "gpt2", "gpt_neox", "gpt_oss", "granite",
-    "granitemoehybrid", "hunyuan_v1_dense", "idefics3", "internvl", "jamba", "kimi_linear", "lfm2",
-    "llama", "llama4", "llava", "mamba", "mamba2", "minimax_m2", "ministral3", "mistral",
-    "mistral3", "mixtral", "mpt", "nemotron_h", "olmo2", "olmo3", "opt", "paligemma", "phi", "phi3",
-    "qwen2", "qwen2_5_vl", "qwen2_moe", "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_moe",
-    "qwen3_next", "qwen3_vl", "seed_oss", "smollm3", "starcoder2",
+    "deepseek_v4", "ernie4_5_moe", "exaone4", "falcon", "falcon_h1", "gemma", "gemma2", "gemma3",
+    "gemma3n_text", "gemma4", "glm4", "glm4_moe", "glm5_next", "glm_moe_dsa", "gpt2", "gpt_neox",
+    "gpt_oss", "granite", "granitemoehybrid", "hunyuan_v1_dense", "hunyuan_vl", "idefics3",
+    "inkling_text", "internvl", "jamba", "kimi_linear", "lfm2", "llama", "llama4", "llava", "mamba",
+    "mamba2", "minimax", "minimax_m2", "ministral3", "mistral", "mistral3", "mixtral", "mpt",
+    "nemotron_h", "olmo2", "olmo3", "opt", "paligemma", "phi", "phi3", "qwen2", "qwen2_5_vl",
+    "qwen2_moe", "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_moe", "qwen3_next", "qwen3_vl",
+    "qwen4_exp", "recurrent_gemma", "roberta", "seed_oss", "smollm3", "starcoder2",
 )  # fmt: skip
 """In an order in which lists of such models put them: by their own names."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import transformers
 
+from tests.model.reach.kinds import NOT_OF_TEXT
 from tests.model.reach.trial import Outcome
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "models.md"
@@ -23,6 +24,8 @@ self-check, then three texts in random chunks and random company against transfo
 What is refused is refused when it is loaded, with the reason in this list. Encoder-decoders are no causal language models.
 
 **{running} of {kinds} kinds run ({share:.0f}%), {refused} are refused; {encoder_decoders} more are encoder-decoders.**
+Of the refused, {not_of_text} write no text from text alone, one token after the other, with transformers either; {running} of the others'
+{of_text} run ({share_of_text:.0f}%).
 
 The error is the largest relative error of a row of logits. Weights are random: what holds here is that the numbers are those
 of transformers, not that a model is any good.
@@ -38,6 +41,12 @@ of transformers, not that a model is any good.
 | kind | reason |
 |---|---|
 {refusals}
+
+## Refused, and no causal models of text alone
+
+| kind | reason | what they do |
+|---|---|---|
+{others_than_text}
 
 ## Encoder-decoders
 
@@ -56,6 +65,8 @@ def row(outcome: Outcome) -> str:
     reason = outcome.refusal.replace("|", "/")
     if len(reason) > _LONGEST_REASON:
         reason = reason[:_LONGEST_REASON].rsplit(" ", 1)[0] + " ..."
+    if outcome.kind in NOT_OF_TEXT:
+        reason = f"{reason} | {NOT_OF_TEXT[outcome.kind]}"
     return f"| `{outcome.kind}` | {reason} |"
 
 
@@ -66,6 +77,8 @@ def written(outcomes: Iterable[Outcome]) -> str:
     runs = [outcome for outcome in each if outcome.refusal is None]
     refused = [o for o in each if o.refusal is not None and not o.is_encoder_decoder]
     kinds = len(runs) + len(refused)
+    not_of_text = [outcome for outcome in refused if outcome.kind in NOT_OF_TEXT]
+    of_text = kinds - len(not_of_text)
     return _TEXT.format(
         version=transformers.__version__,
         running=len(runs),
@@ -74,7 +87,11 @@ def written(outcomes: Iterable[Outcome]) -> str:
         share=100 * len(runs) / max(kinds, 1),
         encoder_decoders=len(others),
         runs=_rows(runs),
-        refusals=_rows(refused),
+        refusals=_rows([o for o in refused if o.kind not in NOT_OF_TEXT]),
+        others_than_text=_rows(not_of_text),
+        not_of_text=len(not_of_text),
+        of_text=of_text,
+        share_of_text=100 * len(runs) / max(of_text, 1),
         others=_rows(others),
     )
 

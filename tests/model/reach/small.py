@@ -153,7 +153,13 @@ OVERRIDES: Mapping[str, Mapping[str, Any]] = {
     "hunyuan_vl_text": {
         "rope_parameters": {**_SECTIONS, "mrope_section": [1, 1, 1, 1]},
     },
-    "inkling2_text": {"unpadded_vocab_size": VOCAB},
+    "inkling2_text": {
+        "unpadded_vocab_size": VOCAB, "rel_extent": 10, "d_rel": 4, "log_scaling_n_floor": 8,
+    },
+    "inkling_vision": {"num_hidden_layers": 6, "n_layers": 6, "patch_size": 4},
+    "inkling_text": {
+        "unpadded_vocab_size": VOCAB, "rel_extent": 10, "d_rel": 4, "log_scaling_n_floor": 8,
+    },
     "lfm2": {"layer_types": ["conv", "full_attention"]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "longcat_flash": {"head_dim": 4},
@@ -169,9 +175,15 @@ OVERRIDES: Mapping[str, Mapping[str, Any]] = {
     "qwen3_omni_moe_talker_text": {"shared_expert_intermediate_size": 24},
     "qwen4_exp_text": {
         "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_budget": 64,
-        "indexer_compress_ratio": 4,
+        "indexer_compress_ratio": 4, "ple_layer_ids": [1], "ple_embed_dim": 32,
+        "heads_per_ngram": 2, "ngram_vocab_size_base": 50, "split_ngram_parts": 1,
+        "eos_token_id": 40,  # one that texts have
     },
     "radio": {"video_temporal_patch_size": 2},
+    "reformer": {
+        "axial_pos_embds_dim": [16, 16], "axial_pos_shape": [8, 16], "attention_head_size": 8,
+        "feed_forward_size": 48, "attn_layers": ["local", "lsh"],
+    },
     "roc_bert": {"shape_vocab_size": VOCAB},
     "step3p5": {"sliding_window": 6, "share_expert_dim": 24},
     "vibevoice_acoustic_tokenizer_encoder": {

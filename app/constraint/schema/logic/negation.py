@@ -26,6 +26,7 @@ from app.constraint.schema.keywords import (
     SOME_ITEM,
     SOME_MEMBER,
     TYPES,
+    VERBATIM,
     is_number,
 )
 from app.constraint.schema.objects import SomeMember
@@ -251,7 +252,7 @@ def _if(node: Node) -> Iterator[Alternative]:
 
 
 def _refused(keyword: str, node: Node) -> list[Alternative]:
-    if keyword == "uniqueItems" and node.schema[keyword] is False:
+    if keyword in ("uniqueItems", VERBATIM) and node.schema[keyword] is False:
         return []
     reason = "it cannot be enforced inside a negation (not, oneOf, if)"
     raise UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
@@ -272,6 +273,7 @@ _NEGATIONS: dict[str, _Negation] = {
     "maxLength": partial(_count, "string", "maxLength", "minLength", 1),
     "pattern": lambda node: _one(node, "string", NOT_PATTERN, node.schema["pattern"], "pattern"),
     "format": _format,
+    VERBATIM: partial(_refused, VERBATIM),
     "items": _items,
     "prefixItems": lambda node: [] if "items" in node.schema else _items(node),
     "minItems": partial(_count, "array", "minItems", "maxItems", -1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,9 +10,11 @@ from app.constraint.cached_method import cached_method
 from app.constraint.json.text import JsonText, json_text
 from app.constraint.language.expressions import Expression
 from app.constraint.schema.arrays import array_shape
-from app.constraint.schema.document import Document, Goal
+from app.constraint.schema.document import Document, Goal, Node
 from app.constraint.schema.keywords import (
+    EXACT_CHOICE,
     NOT_ENUM,
+    VERBATIM,
     admits_kind,
     integers_only,
     kinds_of,
@@ -31,7 +34,7 @@ from app.constraint.schema.numeric import build_numbers
 from app.constraint.schema.objects import object_shape
 from app.constraint.schema.strings import Strings
 from app.constraint.schema.values import identity
-from app.core.errors import ConstraintTooComplex, UnsupportedSchema
+from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 
 _DEEPEST = 24
 """Goals inside goals built on one stack; deeper ones become rules and are built after."""
@@ -95,7 +98,21 @@ class SchemaBuilder:
             marked = SchemaBuilder(self._schema, self._text.with_levels(), close=self._close)
             return marked.build()
         self._plenty.check()
+        for node in self._document.nodes_with(EXACT_CHOICE):
+            self._pool.exact_choices.add(self._exact_choice(node))
         return root
+
+    def _exact_choice(self, node: Node) -> frozenset[bytes]:
+        """The values of a node that wants them drawn as wholes."""
+        if node.schema[EXACT_CHOICE] != "exact":
+            pointer = node.pointer_to(EXACT_CHOICE)
+            raise InvalidSchema(f"{EXACT_CHOICE} must be 'exact'", pointer=pointer)
+        values = self._finite_values((node,))
+        if values is None or any(isinstance(value, dict | list) for value in values):
+            pointer = node.pointer_to(EXACT_CHOICE)
+            reason = "its values must be a list of strings, numbers, booleans and nulls"
+            raise UnsupportedSchema(EXACT_CHOICE, pointer, reason)
+        return frozenset(map(json_text, values))
 
     def _value(self, goal: Goal, depth: int, form: Form = Form.ANY) -> Expression:
         """The values that satisfy ``goal``, written at ``depth``, in ``form``."""
@@ -126,17 +143,27 @@ class SchemaBuilder:
     @cached_method
     def _branch(self, branch: Branch, depth: int, form: Form) -> Expression:
         text = self._text_in(form)
+        if form != Form.ANY:
+            _check_items(branch)
         if not branch:
             return text.any_value(depth, once=form != Form.ANY)
         values = self._listed(branch)
         if values is not None:
-            written = [text.whitespace.written(form.value_of(value), depth) for value in values]
-            return self._pool.one_of(written)
+            return self._written(branch, values, depth, form)
         kinds = kinds_of(branch)
         return self._pool.union([self._kind(branch, kind, depth, form) for kind in kinds])
 
     def _text_in(self, form: Form) -> JsonText:
         return self._text if form == Form.ANY else self._one_form
+
+    def _written(self, branch: Branch, values: list[Any], depth: int, form: Form) -> Expression:
+        """One of ``values``; of strings those that stand in the prompt, if that is asked for."""
+        strings = [value for value in values if isinstance(value, str)]
+        write = self._text_in(form).whitespace.written
+        if not (strings and self._strings.is_verbatim(branch)):
+            return self._pool.one_of([write(form.value_of(value), depth) for value in values])
+        others = [write(value, depth) for value in values if not isinstance(value, str)]
+        return self._pool.union((self._strings.listed(branch, strings), self._pool.one_of(others)))
 
     def _listed(self, branch: Branch) -> list[Any] | None:
         """The values that ``const`` or ``enum`` list and the whole branch admits, if there are."""
@@ -154,9 +181,19 @@ class SchemaBuilder:
             value
             for value in reversed(distinct.values())
             if admits_type(source, value)
-            and self._evaluation.admits_content((source,), value)
-            and (not other or self._evaluation.branch_admits(other, value))
+            and self._sure(value, lambda v: self._evaluation.admits_content((source,), v))
+            and (not other or self._sure(value, lambda v: self._evaluation.branch_admits(other, v)))
         ]
+
+    def _sure(self, value: Any, admits: Callable[[Any], bool]) -> bool:
+        """Whether ``value`` is admitted; raises where an array or object is by a prompt alone."""
+        self._strings.take_met()
+        admitted = admits(value)
+        met = self._strings.take_met()
+        if admitted and met is not None and not isinstance(value, str):
+            reason = "a listed array or object is written as it stands"
+            raise UnsupportedSchema(VERBATIM, met.pointer_to(VERBATIM), reason)
+        return admitted
 
     def _kind(self, branch: Branch, kind: str, depth: int, form: Form) -> Expression:
         """The values of one type that the branch admits."""
@@ -187,12 +224,25 @@ class SchemaBuilder:
     def _numbers(self, nodes: Goal, whole: bool, once: bool) -> Expression:
         return build_numbers(self._pool, nodes, self._limits, integers_only=whole, once=once)
 
+    def _finite_values(self, goal: Goal) -> list[Any] | None:
+        """All values of ``goal``, perhaps some twice; None where they cannot be listed."""
+        found: list[Any] = []
+        for branch in self._branches.of(goal):
+            values = None if self._strings.is_verbatim(branch) else self._listed(branch)
+            if values is None:
+                kinds = kinds_of(branch)
+                if not {"null", "boolean"}.issuperset(kinds):
+                    return None
+                values = [value for kind in kinds for value in _words(kind, branch)]
+            found += values
+        return found
+
     def _contents(self, goal: Goal) -> Expression:
         """The strings among the values of ``goal``, as contents of names."""
         options = []
         for branch in self._branches.of(goal):
             values = self._listed(branch)
-            if values is not None:
+            if values is not None and not self._strings.is_verbatim(branch):
                 texts = [json_text(value)[1:-1] for value in values if isinstance(value, str)]
                 options.append(self._pool.one_of(texts))
             elif all(admits_kind(node, "string") for node in branch):
@@ -202,20 +252,23 @@ class SchemaBuilder:
 
     def _finite(self, goal: Goal, depth: int, form: Form) -> list[Expression] | None:
         """All values of ``goal``, each written; None where they cannot be listed or are many."""
-        found: dict[Any, bytes] = {}
-        for branch in self._branches.of(goal):
-            values = self._listed(branch)
-            if values is None:
-                kinds = kinds_of(branch)
-                if not {"null", "boolean"}.issuperset(kinds):
-                    return None
-                values = [value for kind in kinds for value in _words(kind, branch)]
-            for value in values:
-                text = self._text_in(form).whitespace
-                found[identity(value)] = text.written(form.value_of(value), depth)
+        values = self._finite_values(goal)
+        if values is None:
+            return None
+        write = self._text_in(form).whitespace.written
+        found = {identity(value): write(form.value_of(value), depth) for value in values}
         if len(found) > self._limits.different_items:
             return None
         return [self._pool.literal(written) for written in found.values()]
+
+
+def _check_items(branch: Branch) -> None:
+    """Raises ``UnsupportedSchema`` for what items cannot be that have to differ."""
+    for node in branch:
+        for keyword in (VERBATIM, EXACT_CHOICE):
+            if keyword in node.schema:
+                reason = "not inside items that have to differ (uniqueItems)"
+                raise UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
 
 
 def _words(kind: str, nodes: Goal) -> list[Any]:

@@ -177,7 +177,7 @@ def attend_item(
     query: Rows, keys: Rows, values: Rows, blocks: Ints, size: int,
     row: int, length: int, start: int, head: int, heads: int,
     scale: float, window: int, chunked: bool, softcap: float, sinks: Floats, slopes: Floats,
-    out: Rows,
+    extent: int, out: Rows,
 ) -> None:  # fmt: skip
     """One span and ``heads`` key heads from ``head`` on."""
     repeats = query.shape[1] // keys.shape[1]
@@ -196,7 +196,11 @@ def attend_item(
     for r in range(rows):
         own_end = start + r % length + 1
         own_first = _first_seen(own_end - 1, window, chunked)
-        if len(slopes):
+        if extent:
+            place = (row + r % length) * query.shape[1] + head * repeats + r // length
+            for position in range(max(own_first, own_end - extent), own_end):
+                scores[r, position] += slopes[place * extent + own_end - 1 - position]
+        elif len(slopes):
             slope = slopes[head * repeats + r // length]
             for position in range(own_first, own_end):
                 scores[r, position] -= slope * _f32(own_end - 1 - position)
@@ -218,14 +222,15 @@ def attend(
     query: Rows, keys: Rows, values: Rows, spans: Ints, blocks: Ints, size: int,
     chunks: int, parallel: bool,
     scale: float, window: int, chunked: bool, softcap: float, sinks: Floats, slopes: Floats,
-    out: Rows,
+    extent: int, out: Rows,
 ) -> None:  # fmt: skip
     """Attend for the spans [n, 4]: row, tokens, first position, and where its ``blocks`` begin.
 
     ``query`` [T, Hq, D] over the pools ``keys`` and ``values`` [slots, Hk, D] into ``out``
     [T, Hq, Dv]. ``window`` and ``softcap`` 0 and ``sinks`` and ``slopes`` of no length stand for
-    none. The key heads are cut into ``chunks``; ``parallel`` shares the items out among numba's
-    threads.
+    none. With ``extent`` E the slopes are ``AttentionOptions.near`` instead, [T * Hq * E]: what is
+    added to a token's scores by distance. The key heads are cut into ``chunks``; ``parallel``
+    shares the items out among numba's threads.
     """
     total = keys.shape[1]
     count = len(spans)
@@ -237,12 +242,12 @@ def attend(
             row, length, start, begin = spans[number]
             attend_item(
                 query, keys, values, blocks[begin:], size, row, length, start, head, heads,
-                scale, window, chunked, softcap, sinks, slopes, out,
+                scale, window, chunked, softcap, sinks, slopes, extent, out,
             )  # fmt: skip
     else:
         for number in range(count):
             row, length, start, begin = spans[number]
             attend_item(
                 query, keys, values, blocks[begin:], size, row, length, start, 0, total,
-                scale, window, chunked, softcap, sinks, slopes, out,
+                scale, window, chunked, softcap, sinks, slopes, extent, out,
             )  # fmt: skip

@@ -6,6 +6,9 @@ T tokens of a step, H hidden, Hq and Hk heads of D, I intermediate::
     values into the cache -attend-> attended [T, Hq, D] -product, + hidden-> hidden
     -RMSNorm-> normed -SwiGLU-> intermediate [T, I] -product, + hidden-> hidden
 
+Between the first two products there may be a function of another kind (``delta_layer``). Attention
+with gates has them as Hq more heads, and multiplies what is attended by their sigmoid.
+
 A job is a record (``records.JOB``) that says what its items are: of a product a panel of 64 outputs
 for some of the rows (``products``), else a token, or a short span and some of its heads.
 """
@@ -18,6 +21,7 @@ import numpy as np
 
 from app.model.cpu.kernels import team
 from app.model.cpu.kernels.attention import attend_item
+from app.model.cpu.kernels.by_row import rms_norm, sigmoid
 from app.model.cpu.kernels.compiled import address_of, compiled, narrow, widen
 from app.model.cpu.kernels.panels import WIDTH
 from app.model.cpu.kernels.products import ROWS, multiply_item, round_item, weight_at
@@ -33,34 +37,27 @@ from app.model.cpu.kernels.records import (
     tensor,
 )
 
-PRODUCT, _SWIGLU, _ROUND, _NORM, _MLP_NORM, _ROPE, _ATTEND = range(7)
+PRODUCT, _SWIGLU, _ROUND, _NORM, _MLP_NORM, _ROPE, _ATTEND, _GATE = range(8)
 _FEW_TOKENS = 8
 """Up to so many, norms, rotations and rounding are not shared out."""
 
-_f32: Any = np.float32
+_FEW_SPANS = 4
+"""Below, a span's heads are shared out, too."""
+_EVEN_TOKENS = 8
+"""With more tokens a span, one of them may be a prompt's, for which the other threads would wait:
+only attention has none of them."""
+
 _NO_SINKS = np.empty(0, dtype=np.float32)
-
-
-@compiled(reassociate=True)
-def _rms_norm(row: Any, weight: Any, eps: float, out: Any) -> None:
-    """RMSNorm of one row; ``out`` may be ``row``."""
-    total = _f32(0.0)
-    for i in range(len(row)):
-        value = widen(row[i])
-        total += value * value
-    factor = _f32(1.0) / np.sqrt(total / _f32(len(row)) + _f32(eps))
-    for i in range(len(row)):
-        value = widen(narrow(widen(row[i]) * factor, row[i]))
-        out[i] = narrow(value * widen(weight[i]), out[i])
 
 
 @compiled()
 def _norm(step: Any, layer: Any, mlp: bool, token: int) -> None:
     size = layer.hidden
     weight = layer.mlp_norm if mlp else layer.norm
-    _rms_norm(
+    rms_norm(
         tensor(step.hidden + 2 * size * token, (size,)),
         tensor(weight, (size,)),
+        layer.shifted,
         layer.mlp_eps if mlp else layer.eps,
         tensor(step.normed + 2 * size * token, (size,)),
     )
@@ -70,8 +67,7 @@ def _norm(step: Any, layer: Any, mlp: bool, token: int) -> None:
 def _rope(step: Any, layer: Any, number: int, token: int) -> None:
     """Rotate a token's queries and keys where they lie (RoPE), and cache its keys and values."""
     queries, keys, dim = layer.heads, layer.kv_heads, layer.dim
-    total = queries + 2 * keys
-    heads = tensor(step.heads + 2 * total * dim * token, (total, dim))
+    heads = tensor(step.heads + 2 * layer.width * token, (layer.width // dim, dim))
     cos = tensor(step.cos + 2 * step.rotary_dim * token, (step.rotary_dim,))
     sin = tensor(step.sin + 2 * step.rotary_dim * token, (step.rotary_dim,))
     half = step.rotary_dim // 2
@@ -79,7 +75,7 @@ def _rope(step: Any, layer: Any, number: int, token: int) -> None:
         own = heads[head]
         norm = layer.q_norm if head < queries else layer.k_norm
         if norm:
-            _rms_norm(own, tensor(norm, (dim,)), layer.head_eps, own)
+            rms_norm(own, tensor(norm, (dim,)), layer.shifted, layer.head_eps, own)
         for i in range(half):
             a, b = widen(own[i]), widen(own[i + half])
             own[i] = narrow(a * widen(cos[i]) - b * widen(sin[i]), own[i])
@@ -89,7 +85,7 @@ def _rope(step: Any, layer: Any, number: int, token: int) -> None:
     key_pool = tensor(pools[0] + 2 * slot * keys * dim, (keys, dim))
     value_pool = tensor(pools[1] + 2 * slot * keys * dim, (keys, dim))
     key_pool[:] = heads[queries : queries + keys]
-    value_pool[:] = heads[queries + keys :]
+    value_pool[:] = heads[queries + keys : queries + 2 * keys]
 
 
 @compiled()
@@ -97,7 +93,7 @@ def _attend(step: Any, layer: Any, number: int, chunks: int, item: int) -> None:
     """One short span and some of its key heads."""
     chunk, place = item % chunks, item // chunks
     queries, keys, dim = layer.heads, layer.kv_heads, layer.dim
-    shape = (step.tokens, queries + 2 * keys, dim)
+    shape = (step.tokens, layer.width // dim, dim)
     asked = tensor(step.heads, shape)[:, :queries]
     pools = memory(at(step.pools + 16 * number), (2,), np.int64)
     pool = (step.pool_slots, keys, dim)
@@ -111,9 +107,20 @@ def _attend(step: Any, layer: Any, number: int, chunks: int, item: int) -> None:
         tensor(pools[1], pool),
         memory(at(step.blocks + 8 * begin), (count,), np.int64),
         step.block_size, row, length, start, head, keys * (chunk + 1) // chunks - head,
-        layer.scale, layer.window, False, 0.0, _NO_SINKS, _NO_SINKS,
+        layer.scale, layer.window, False, 0.0, _NO_SINKS, _NO_SINKS, 0,
         tensor(step.attended, (step.tokens, queries, dim)),
     )  # fmt: skip
+
+
+@compiled(reassociate=True)
+def _gate(step: Any, layer: Any, token: int) -> None:
+    """Multiply what a token has attended to by the sigmoid of its gates."""
+    size = layer.mixed
+    gates = tensor(step.heads + 2 * (layer.width * (token + 1) - size), (size,))
+    own = tensor(step.attended + 2 * size * token, (size,))
+    for i in range(size):
+        gate = narrow(sigmoid(widen(gates[i])), own[i])
+        own[i] = narrow(widen(own[i]) * widen(gate), own[i])
 
 
 def _do_item(job_at: int, item: int) -> None:
@@ -131,6 +138,8 @@ def _do_item(job_at: int, item: int) -> None:
         _norm(step, layer, True, item)
     elif job.kind == _ROPE:
         _rope(step, layer, job.layer, item)
+    elif job.kind == _GATE:
+        _gate(step, layer, item)
     else:
         _attend(step, layer, job.layer, job.blocks, item)
 
@@ -182,52 +191,64 @@ def product(
 ) -> None:  # fmt: skip
     """[rows, inputs] at ``x`` times weights side by side -> [rows, pitch] at ``out``.
 
-    ``weights`` is the address of as many records as there are ``parts``, all of which take rounded
-    rows or none; see ``products.multiply_item``.
+    ``weights`` is the address of as many records as there are ``parts``; see
+    ``products.multiply_item``. Rows are rounded once for all that take rounded ones.
     """
     job = jobs[0]
-    job.rows, job.x, job.weight = rows, x, weights
-    if weight_at(weights).rounds:
-        _by_token(board, jobs, _ROUND, rows)
-        job.x = job.rounded
-    job.kind, job.blocks = kind, (rows + ROWS - 1) // ROWS
-    job.residual, job.out, job.pitch = residual, out, pitch
+    job.rows, job.out, job.pitch = rows, out, pitch
+    rounded = False
     for part in range(parts):
-        job.weight = weights + part * WEIGHT_BYTES
+        job.x, job.weight = x, weights + part * WEIGHT_BYTES
         outputs = weight_at(job.weight).outputs
+        if weight_at(job.weight).rounds:
+            if not rounded:
+                _by_token(board, jobs, _ROUND, rows)
+                rounded = True
+            job.x = job.rounded
+        job.kind, job.blocks, job.residual = kind, (rows + ROWS - 1) // ROWS, residual
         _share(board, jobs, (outputs + WIDTH - 1) // WIDTH * job.blocks, False)
         job.out += 2 * outputs
 
 
 @compiled()
 def first_half(board: team.Board, jobs: Records, number: int) -> None:
-    """A layer up to its attention, which it does for the short spans."""
+    """A layer up to what its mixer gives; attention only for the short spans, and without gates."""
     job = jobs[0]
     job.layer = number
     step = memory(at(job.step), (1,), STEP)[0]
     layer = memory(at(job.layers), (number + 1,), LAYER)[number]
     _by_token(board, jobs, _NORM, step.tokens)
-    width = (layer.heads + 2 * layer.kv_heads) * layer.dim
     product(
         board, jobs, PRODUCT, step.tokens, step.normed,
-        layer.qkv, layer.qkv_parts, 0, step.heads, width,
+        layer.inputs, layer.input_parts, 0, step.heads, layer.width,
     )  # fmt: skip
-    _by_token(board, jobs, _ROPE, step.tokens)
-    if step.span_count:
-        job.kind, job.blocks = _ATTEND, layer.kv_heads if step.span_count < 4 else 1
-        _share(board, jobs, step.span_count * job.blocks, False)
+    spans = step.state_spans if layer.mixer else step.span_count
+    if layer.mixer == 0:
+        _by_token(board, jobs, _ROPE, step.tokens)
+    if spans:
+        uneven = layer.mixer != 0 and step.tokens > _EVEN_TOKENS * spans
+        job.kind, job.blocks = _ATTEND, layer.kv_heads if spans < _FEW_SPANS or uneven else 1
+        own = job.run
+        if layer.mixer:
+            job.run = layer.mixer
+        _share(board, jobs, spans * job.blocks, False)
+        job.run = own
 
 
 @compiled()
 def second_half(board: team.Board, jobs: Records, number: int) -> None:
-    """What follows the attention of the layer that ``first_half`` began."""
+    """What follows; where the layer's second part is not of these loops, only up to its norm."""
     step = memory(at(jobs[0].step), (1,), STEP)[0]
     layer = memory(at(jobs[0].layers), (number + 1,), LAYER)[number]
+    if layer.gated:
+        _by_token(board, jobs, _GATE, step.tokens)
     product(
         board, jobs, PRODUCT, step.tokens, step.attended,
         layer.out, 1, step.hidden, step.hidden, layer.hidden,
     )  # fmt: skip
     _by_token(board, jobs, _MLP_NORM, step.tokens)
+    if layer.gate_up == 0:
+        return
     product(
         board, jobs, _SWIGLU, step.tokens, step.normed,
         layer.gate_up, 1, 0, step.intermediate, layer.intermediate,
@@ -247,7 +268,7 @@ def layers(board: team.Board, jobs: Records, count: int) -> None:
 
 
 @compiled()
-def norm_rows(hidden: Any, rows: Any, weight: Any, eps: float, out: Any) -> None:
+def norm_rows(hidden: Any, rows: Any, weight: Any, shifted: int, eps: float, out: Any) -> None:
     """RMSNorm of some ``rows`` of ``hidden`` [T, H], into ``out`` [R, H]."""
     for i in range(len(rows)):
-        _rms_norm(hidden[rows[i]], weight, eps, out[i])
+        rms_norm(hidden[rows[i]], weight, shifted, eps, out[i])

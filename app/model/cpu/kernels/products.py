@@ -8,7 +8,7 @@ import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 
-from app.model.cpu.kernels.attention import LOG2_E, exp2
+from app.model.cpu.kernels.by_row import silu
 from app.model.cpu.kernels.compiled import compiled, narrow, widen
 from app.model.cpu.kernels.llvm import I64, VOID, of_integers, pointer
 from app.model.cpu.kernels.panels import MOST_ROWS, WIDTH
@@ -55,13 +55,6 @@ def _panel_sums(job: Any, weight: Any, panel: int, first: int, rows: int, width:
     return sums
 
 
-@compiled(reassociate=True)
-def _silu(x: Any) -> Any:
-    power = exp2(-abs(x) * LOG2_E)
-    share = _f32(1.0) / (_f32(1.0) + power)
-    return x * (share if x >= _f32(0.0) else power * share)
-
-
 @compiled()
 def weight_at(address: int) -> Any:
     return memory(at(address), (1,), WEIGHT)[0]
@@ -85,7 +78,7 @@ def multiply_item(job: Any, swiglu: bool, item: int) -> None:
         ups = _panel_sums(job, weight, 2 * panel + 1, first, rows, width)
         for row in range(rows):
             for i in range(width):
-                sums[row, i] = _silu(sums[row, i]) * ups[row, i]
+                sums[row, i] = silu(sums[row, i]) * ups[row, i]
     else:
         sums = _panel_sums(job, weight, panel, first, rows, width)
     for row in range(rows):

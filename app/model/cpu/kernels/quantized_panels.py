@@ -98,6 +98,11 @@ class QuantizedWeight:
             + (0 if self.minima is None else self.minima.nbytes)
         )
 
+    def reordered(self, rows: Tensor) -> QuantizedWeight:
+        """These rows of it, in this order."""
+        minima = None if self.minima is None else self.minima[rows]
+        return QuantizedWeight(self.kind, self.codes[rows], self.scales[rows], minima)
+
 
 def fits(inputs: int) -> bool:
     """Whether a weight of so many inputs can be stored so."""

@@ -34,19 +34,30 @@ WEIGHT = _record(
 bytes there and in a row of inputs, and whether that row is a rounded one (``rounded_rows``)."""
 WEIGHT_BYTES = WEIGHT.itemsize
 LAYER = _record(
-    "hidden", "intermediate", "heads", "kv_heads", "dim", "window",
-    "norm", "qkv", "qkv_parts", "q_norm", "k_norm", "out", "mlp_norm", "gate_up", "down",
+    "hidden", "intermediate", "shifted", "norm", "mlp_norm", "gate_up", "down",
+    "inputs", "input_parts", "width", "out", "mixed", "mixer",
+    "heads", "kv_heads", "dim", "window", "q_norm", "k_norm", "gated",
+    "value_dim", "taps", "filters", "offsets", "rates", "steps", "head_norm",
     floats=("eps", "mlp_eps", "head_eps", "scale"),
 )  # fmt: skip
-"""Sizes, and the addresses of norms and of weights' records; 0 for one that is not there. Of
-queries, keys and values there are as many records as kinds of panels, one behind the other."""
+"""Sizes, and the addresses of norms and of weights' records; 0 for one that is not there.
+
+``inputs`` are the weights of the products that a mixer begins with, ``width`` numbers of a token in
+all; as many records as kinds of panels, one behind the other. ``mixed`` numbers go into ``out``.
+``shifted``: norms multiply by 1 + their weight. ``mixer``: the address of a function that does an
+item of what lies between; 0: attention, with ``gated`` its queries' gates behind the values. From
+``value_dim`` on they are the gated delta rule's, see ``delta_layer``."""
 STEP = _record(
     "tokens", "hidden", "normed", "heads", "attended", "intermediate",
     "cos", "sin", "rotary_dim", "slots", "spans", "span_count", "blocks", "block_size",
     "pools", "pool_slots",
+    "state_spans", "rows", "reads", "save_starts", "save_rows", "save_slots",
+    "state_pools", "state_slots", "convolved", "gates",
 )  # fmt: skip
-"""Sizes, and the addresses of what a step is computed with. ``rotary_dim`` is the width of ``cos``;
-``pools`` has the addresses of keys and values of each layer."""
+"""Sizes, and the addresses of what a step is computed with. ``heads`` has what a mixer begins with,
+``attended`` what it gives. ``rotary_dim`` is the width of ``cos``; ``pools`` has the addresses of
+keys and values of each layer, ``state_pools`` those of its convolution's and its scan's states.
+From ``rows`` to ``save_slots`` are ``inputs.StateArrays``."""
 
 _numba: Any = numba
 memory: Any = _numba.carray

@@ -134,7 +134,7 @@ def _convolve(number: Any) -> Callable[[int, int], None]:
             call.extra == 1,
             memory(at(call.states), (call.slots, call.height, call.heads), number),
             first, end, read, save_rows, save_slots, save, last, head, end_head,
-            memory(at(call.out), (call.tokens, call.heads), number),
+            memory(at(call.out), (call.tokens, call.heads), number), head,
         )  # fmt: skip
 
     return run

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from app.model.cpu.kernels.attention import LOG2_E, Floats, Rows, exp2
+from app.model.cpu.kernels.by_row import silu as silu_of
 from app.model.cpu.kernels.compiled import compiled, narrow, widen
 from app.model.inputs import Ints
 
@@ -215,11 +216,12 @@ def convolve_item(
     x: Rows, weight: Floats, bias: Floats, silu: bool,
     states: Rows, first_row: int, end_row: int, read_slot: int,
     save_rows: Ints, save_slots: Ints, save: int, last_save: int,
-    first_channel: int, end_channel: int, out: Rows,
+    first_channel: int, end_channel: int, out: Rows, out_channel: int,
 ) -> None:  # fmt: skip
     """Convolution of one span, for some channels; ``weight`` [K, C], ``states`` [slots, K - 1, C].
 
-    The sum is rounded before its activation, as transformers does it.
+    ``x`` may have more channels; the first one goes to ``out_channel``. The sum is rounded before
+    its activation, as transformers does it.
     """
     kept = len(weight) - 1
     count = end_channel - first_channel
@@ -237,16 +239,12 @@ def convolve_item(
             )
             for i in range(count):
                 sums[i] += factors[i] * widen(values[i])
-        result = out[row, channels]
+        result = out[row, out_channel : out_channel + count]
         for i in range(count):
             result[i] = narrow(sums[i], result[i])
         if silu:
             for i in range(count):
-                value = widen(result[i])
-                power = _exp(-abs(value))
-                share = _ONE / (_ONE + power)
-                share = share if value >= _ZERO else power * share
-                result[i] = narrow(value * share, result[i])
+                result[i] = narrow(silu_of(widen(result[i])), result[i])
         if save < last_save and save_rows[save] == row + 1:
             for k in range(kept):
                 source = row + 1 - kept + k

@@ -71,8 +71,8 @@ def paged_attention(
     KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr, BLOCK: tl.constexpr, UNIT: tl.constexpr,
     TILE_ROWS: tl.constexpr, TILE_KEYS: tl.constexpr,
     WINDOWED: tl.constexpr, CHUNKED: tl.constexpr, CAPPED: tl.constexpr, SINKS: tl.constexpr,
-    SLOPES: tl.constexpr, PRECISION: tl.constexpr, LATENT: tl.constexpr, SCALED: tl.constexpr,
-    WEIGHED: tl.constexpr, TREES: tl.constexpr,
+    SLOPES: tl.constexpr, EXTENT: tl.constexpr, PRECISION: tl.constexpr, LATENT: tl.constexpr,
+    SCALED: tl.constexpr, WEIGHED: tl.constexpr, TREES: tl.constexpr,
 ) -> None:  # fmt: skip
     kv_head = tl.program_id(1)
     count = tl.load(counts + LIST)
@@ -174,6 +174,13 @@ def paged_attention(
                 inside = (within >= 0) & exists
                 there = tl.load(positions + tree + within, mask=inside, other=0).to(tl.int32)
                 key_position = tl.where(inside, there, key_position)
+            if EXTENT:
+                # ``slopes`` are ``AttentionOptions.near``: what scores gain by distance.
+                back = position[:, None] - key_position[None, :]
+                place = (row + token).to(tl.int64) * (GROUP * KV_HEADS) + head
+                nearby = real[:, None] & (back >= 0) & (back < EXTENT)
+                gained = tl.load(slopes + place[:, None] * EXTENT + back, mask=nearby, other=0.0)
+                scores = scores + gained * 1.4426950408889634
             if SLOPES:
                 back = (position[:, None] - key_position[None, :]).to(tl.float32)
                 scores = scores - slope[:, None] * back

@@ -10,6 +10,7 @@ for each, so that one row keeps a device busy and no row needs memory by the tok
     choose       the winner of each row
     rank         rows with logprobs: sum of the exponentials and the greatest few, of each chunk
     report       rows with logprobs: theirs
+    score        log-probabilities of sets of tokens, where ``highest`` and ``rank`` saw all of them
 
 Weights, numbers and the race are those of ``app.model.cpu.kernels.sampling``, operation by
 operation in float64 and 64-bit integers, so a device that keeps to IEEE 754 gives the same weights
@@ -45,6 +46,10 @@ random key, log2(e) / temperature (0: greedy), and its place among the filtered 
 JOB, TOP_K, TOP_P, MIN_P, FILTER_FIELDS = range(5)
 """Fields of a filtered job: which one it is, and what it keeps."""
 
+JOB_OF_SET, BEGIN, END, SET_FIELDS = range(4)
+"""Fields of a set of tokens: the job in whose row it is scored, and where in the numbers its tokens
+begin and end."""
+
 AT, FACTOR, FIRST_ADDED, THEN_ADDED, CHANGE_FIELDS = range(5)
 """Fields of a changed logit: its place in the values, what it is multiplied with or divided by, and
 what is added, one after the other."""
@@ -56,6 +61,7 @@ _ROW, _OUT, _MASK, _KEY, _SHARPNESS, _FILTER = map(
     tl.constexpr, (ROW, OUT, MASK, KEY, SHARPNESS, FILTER)
 )
 _JOB, _TOP_K, _TOP_P, _MIN_P = map(tl.constexpr, (JOB, TOP_K, TOP_P, MIN_P))
+_JOB_OF_SET, _BEGIN, _END = map(tl.constexpr, (JOB_OF_SET, BEGIN, END))
 _AT, _FACTOR, _FIRST_ADDED, _THEN_ADDED = map(tl.constexpr, (AT, FACTOR, FIRST_ADDED, THEN_ADDED))
 _DIGIT_BITS = tl.constexpr(DIGIT_BITS)
 _DIGITS = tl.constexpr(1 << DIGIT_BITS)
@@ -242,7 +248,7 @@ def _descend_by_weight(
 _NUMBERS = (
     "row_stride", "words", "size", "jobs_at", "jobs", "filters_at", "filters", "chunks",
     "digits", "place", "asking_at", "asking", "most", "reports_at", "changes_at", "changes",
-    "copy_stride",
+    "copy_stride", "sets_at", "sets", "scores_at",
 )  # fmt: skip
 """Integers that differ between steps or models: no kernel is compiled for one of their values."""
 
@@ -538,3 +544,31 @@ def report(
         logprob = _packed_value(best).to(tl.float64) - ceiling - total
         tl.store(out + 1 + i, _packed_token(best))
         tl.store(out + 1 + most + i, logprob.to(tl.int64, bitcast=True))
+
+
+@triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
+def score(
+    values: tl.tensor, row_stride: tl.tensor, numbers: tl.tensor, jobs_at: tl.tensor,
+    jobs: tl.tensor, sets_at: tl.tensor, sets: tl.tensor, tops: tl.tensor, chunks: tl.tensor,
+    sums: tl.tensor, results: tl.tensor, scores_at: tl.tensor,
+    CHUNKS: tl.constexpr, TOKENS: tl.constexpr,
+) -> None:  # fmt: skip
+    """A set of tokens a program: its log-probability, as bits, into ``results`` from ``scores_at``
+    on. ``sums`` [jobs, chunks] are those of ``rank``."""
+    number = tl.program_id(0)
+    job = tl.load(numbers + sets_at + _JOB_OF_SET * sets + number)
+    place = tl.load(numbers + sets_at + _BEGIN * sets + number)
+    end = tl.load(numbers + sets_at + _END * sets + number)
+    row = tl.load(numbers + jobs_at + _ROW * jobs + job)
+    ceiling = _packed_value(_top(tops, job, chunks, CHUNKS)).to(tl.float64)
+    chunk = tl.arange(0, CHUNKS)
+    parts = tl.load(sums + job * chunks + chunk, mask=chunk < chunks, other=0.0)
+    weights = tl.zeros([TOKENS], tl.float64)
+    while place < end:
+        within = place + tl.arange(0, TOKENS)
+        token = tl.load(numbers + within, mask=within < end, other=0)
+        value = tl.load(values + row * row_stride + token, mask=within < end, other=float("-inf"))
+        weights += tl.exp(value.to(tl.float64) - ceiling)
+        place += TOKENS
+    logprob = tl.log(tl.sum(weights, axis=0)) - tl.log(tl.sum(parts, axis=0))
+    tl.store(results + scores_at + number, logprob.to(tl.int64, bitcast=True))

@@ -1,0 +1,202 @@
+"""Where values of an answer stand in the prompt: of the strings whose schema has ``x-verbatim``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.answer.pieces import CallArguments, CallStart, Content, Piece, Span
+from app.core.verbatim import Document, Passage, Source, passages_of
+
+KEYWORD = "x-verbatim"
+
+_ALSO = ("allOf", "anyOf", "oneOf")
+_ALSO_ONE = ("if", "then", "else")
+_MOST_NODES = 2_000
+"""Subschemas that are looked at for one value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quotable:
+    """The texts of a prompt that values were bound to."""
+
+    passages: Sequence[Passage]
+    documents: Mapping[Source, Document]
+    listed: bool = True
+    """Whether the spans were asked for by themselves, and not for the list of confidences alone."""
+
+    def find(self, value: str, sources: Iterable[Source]) -> tuple[str, int, int] | None:
+        """The part where ``value`` stands first, and its characters there."""
+        for source in sources:
+            document = self.documents.get(source)
+            found = None if document is None else document.find(value)
+            if found is not None:
+                part = passages_of(source, self.passages)[found.text]
+                return part.name, found.start, found.end
+        return None
+
+
+class SpanReader:
+    """Collects the values of one choice of a request while it comes, and looks them up."""
+
+    def __init__(self, content: Any, tools: Mapping[str, Any], texts: Quotable) -> None:
+        """``content``: the schema of the content, None where it has none; ``tools``: of arguments,
+        by the function's name."""
+        self._content = content
+        self._tools = tools
+        self._texts = texts
+        self.listed = texts.listed
+        self._values: dict[int | None, tuple[Any, list[str]]] = {}
+        """By call, or None for the content: its schema, and its text."""
+
+    def read(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            match piece:
+                case Content() if self._content is not None:
+                    self._values.setdefault(None, (self._content, []))[1].append(piece.text)
+                case CallStart(index=index, name=name) if name in self._tools:
+                    self._values[index] = (self._tools[name], [])
+                case CallArguments(index=index) if index in self._values:
+                    self._values[index][1].append(piece.text)
+
+    def finish(self) -> list[Span]:
+        """In the order of the text; of JSON that is not whole none. Costs O(answer)."""
+        return [
+            Span(pointer, *found, call=call)
+            for call, (schema, parts) in self._values.items()
+            for pointer, value, sources in _strings(schema, "".join(parts))
+            if (found := self._texts.find(value, sources)) is not None
+        ]
+
+
+def _strings(schema: Any, text: str) -> Iterator[tuple[str, str, list[Source]]]:
+    """The strings of a JSON text that may have to stand in the prompt: pointer, value, where."""
+    try:
+        root = json.loads(text)
+    except ValueError:
+        return
+    lookup = _Lookup(schema)
+    waiting: list[tuple[str, Any, list[Any]]] = [("", root, lookup.all_of([schema]))]
+    while waiting:
+        pointer, value, nodes = waiting.pop()
+        if isinstance(value, str):
+            sources = [source for node in nodes if (source := _source(node)) is not None]
+            if sources:
+                yield pointer, value, sources
+        elif nodes and isinstance(value, dict | list):
+            members = value.items() if isinstance(value, dict) else enumerate(value)
+            below = [
+                (f"{pointer}/{_token(key)}", member, lookup.below(nodes, key))
+                for key, member in members
+            ]
+            waiting.extend(reversed(below))
+
+
+def _token(key: str | int) -> str:
+    return str(key).replace("~", "~0").replace("/", "~1")
+
+
+def _source(node: dict[str, Any]) -> Source | None:
+    """As ``app.constraint.schema.keywords`` reads the keyword; the schema has compiled."""
+    asked = node.get(KEYWORD, False)
+    if asked is False:
+        return None
+    if isinstance(asked, dict):
+        return Source(asked.get("part"), asked.get("words", False))
+    if isinstance(asked, str) and asked != "words":
+        return Source(part=asked)
+    return Source(words=asked == "words")
+
+
+class _Lookup:
+    """The subschemas of one schema that may say something about a value."""
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._below: dict[tuple[tuple[int, ...], str | int], list[Any]] = {}
+        self._named: dict[str, Any] | None = None
+
+    def all_of(self, nodes: Iterable[Any]) -> list[Any]:
+        """``nodes``, and those that they refer to or are put together from."""
+        found: list[Any] = []
+        waiting, seen = [*nodes], set[int]()
+        while waiting and len(found) < _MOST_NODES:
+            node = waiting.pop()
+            if not isinstance(node, dict) or id(node) in seen:
+                continue
+            seen.add(id(node))
+            found.append(node)
+            for keyword in _ALSO:
+                waiting.extend(node.get(keyword, ()))
+            waiting.extend(node[keyword] for keyword in _ALSO_ONE if keyword in node)
+            waiting.extend(node.get("dependentSchemas", {}).values())
+            for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
+                if isinstance(node.get(keyword), str):
+                    waiting.append(self._resolved(node[keyword]))
+        return found
+
+    def below(self, nodes: Sequence[Any], key: str | int) -> list[Any]:
+        """Of the member ``key`` of a value that ``nodes`` are about."""
+        step = key if isinstance(key, str) or key < self._prefix(nodes) else -1
+        name = tuple(map(id, nodes)), step
+        known = self._below.get(name)
+        if known is None:
+            children = [child for node in nodes for child in _children(node, key)]
+            known = self._below[name] = self.all_of(children)
+        return known
+
+    def _prefix(self, nodes: Sequence[Any]) -> int:
+        """Items that may each have a subschema of their own."""
+        lists = [node.get(name) for node in nodes for name in ("prefixItems", "items")]
+        return max((len(each) for each in lists if isinstance(each, list)), default=0)
+
+    def _resolved(self, reference: str) -> Any:
+        """What a reference within the schema leads to; None where that takes more to say."""
+        base, _, fragment = reference.partition("#")
+        if not fragment:
+            return self._names().get(base) if base else self._root
+        if not fragment.startswith("/"):
+            return self._names().get(fragment)
+        target = self._names().get(base) if base else self._root
+        for token in fragment.split("/")[1:]:
+            token = token.replace("~1", "/").replace("~0", "~")
+            if isinstance(target, list) and token.isdecimal() and int(token) < len(target):
+                target = target[int(token)]
+            else:
+                target = target.get(token) if isinstance(target, dict) else None
+        return target
+
+    def _names(self) -> dict[str, Any]:
+        """Subschemas by their anchors and identifiers."""
+        if self._named is None:
+            self._named, waiting = {}, [self._root]
+            while waiting:
+                node = waiting.pop()
+                if isinstance(node, dict):
+                    for keyword in ("$anchor", "$dynamicAnchor", "$id", "id"):
+                        if isinstance(node.get(keyword), str):
+                            self._named.setdefault(node[keyword].lstrip("#"), node)
+                    waiting.extend(node.values())
+                elif isinstance(node, list):
+                    waiting.extend(node)
+        return self._named
+
+
+def _children(node: dict[str, Any], key: str | int) -> Iterator[Any]:
+    """Subschemas of ``node`` that may be about a member."""
+    if isinstance(key, str):
+        yield node.get("properties", {}).get(key)
+        yield from node.get("patternProperties", {}).values()  # whose patterns are not run
+        yield node.get("additionalProperties")
+        yield node.get("unevaluatedProperties")
+        return
+    for name in ("prefixItems", "items"):
+        listed = node.get(name)
+        if isinstance(listed, list) and key < len(listed):
+            yield listed[key]
+        elif isinstance(listed, dict):
+            yield listed
+    for name in ("additionalItems", "unevaluatedItems", "contains"):
+        yield node.get(name)

@@ -1,0 +1,268 @@
+"""The ways on from a state where these are few: whole values, keys, ends, beginnings of the rest.
+
+Texts are followed through the automaton byte by byte, as far as it takes to tell one way from the
+others. A string or number that may be one of too many is a single way, told by how it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from app.constraint.automaton.automaton import Automaton, State
+from app.constraint.automaton.trie import DEAD, Int32s
+from app.constraint.automaton.vocabulary_index import VocabularyIndex
+from app.constraint.language.expressions import Expression
+from app.core.choices import Choice, Way, WayKind
+from app.core.json_scan import BLANKS, NUMBER_BYTES, Place
+
+MOST_WAYS = 256
+MOST_BYTES = 4096
+"""Of one choice."""
+
+_MOST_STEPS = 2 * MOST_BYTES
+"""Bytes that are followed for one choice."""
+_MOST_IN_ALL = 8 * MOST_BYTES
+"""The same with those of ways that were given up."""
+
+_MOST_KEPT = 16 << 20
+"""Bytes of what one constraint keeps, more or less."""
+
+_QUOTE, _BACKSLASH, _COMMA = ord('"'), ord("\\"), ord(",")
+_BRACKETS: dict[int, WayKind] = {ord("{"): "object", ord("["): "array"}
+_CLOSING = b"}]"
+_ENDS = (b",", b"}", b"]", b"\n")
+"""What tells that a number has ended, whatever the constraint has there."""
+_WORDS = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
+
+
+_Ways = dict[tuple[WayKind, bytes], list[bytes]]
+_Mark = tuple[int, int, int, _Ways, set[bytes]]
+
+
+class _TooMany(Exception):
+    """Texts beyond the bounds of one choice."""
+
+
+class Choices:
+    """Choices of one automaton over one vocabulary, memoised. One thread at a time."""
+
+    def __init__(self, automaton: Automaton, index: VocabularyIndex) -> None:
+        self._automaton = automaton
+        self._index = index
+        self._known: dict[tuple[State, Place], Choice | None] = {}
+        self._beginnings: dict[bytes, Int32s] = {}
+        self._size = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Memory for what is kept, in bytes, estimated. Any thread may read it."""
+        return self._size
+
+    def of(self, state: State, place: Place) -> Choice | None:
+        """See ``ChoosingState.choice``."""
+        key = (state, place)
+        if key not in self._known:
+            choice = _Search(self._automaton).choice(state, place)
+            self._make_room()
+            self._known[key] = choice
+            self._size += 200 if choice is None else 400 * len(choice.ways)
+        return self._known[key]
+
+    def only(self, state: State, way: Way, before: bytes) -> State:
+        """See ``ChoosingState.only``; ``DEAD`` where no answer is left."""
+        automaton = self._automaton
+        pool = automaton.pool
+        kept = [pool.literal(before + way.text)] if way.ends_answer else []
+        for text in way.texts:
+            after = automaton.step(state, before + text)
+            if after != DEAD:
+                rest = automaton.expression(after)
+                kept.append(pool.concatenate(pool.literal(before + text), rest))
+        return automaton.state(pool.union(kept))
+
+    def beginning(self, text: bytes) -> Int32s:
+        """See ``ChoosingState.beginning``."""
+        found = self._beginnings.get(text)
+        if found is None:
+            found = self._find(text)
+            self._make_room()
+            self._beginnings[text] = found
+            self._size += 150 + found.nbytes
+        return found
+
+    def _make_room(self) -> None:
+        if self._size > _MOST_KEPT:
+            self._known.clear()
+            self._beginnings.clear()
+            self._size = 0
+
+    def _find(self, text: bytes) -> Int32s:
+        trie = self._index.trie
+        node = trie.find(text)
+        if node < 0:
+            return np.empty(0, np.int32)
+        tokens = trie.token[node : trie.skip[node]]
+        found = tokens[tokens >= 0]
+        pairs = trie.duplicates  # of tokens that are spelled alike the trie has one
+        return np.sort(np.concatenate([found, pairs[np.isin(pairs[:, 0], found), 1]]))
+
+
+class _Search:
+    """Follows the texts of one choice."""
+
+    def __init__(self, automaton: Automaton) -> None:
+        self._derivatives = automaton.derivatives
+        self._pool = automaton.pool
+        self._automaton = automaton
+        self._ways: _Ways = {}
+        self._ending: set[bytes] = set()
+        """Numbers that may end the answer."""
+        self._unfinished: dict[bytes, set[bytes]] = {}
+        """Numbers whose digits may go on, and the blanks before them."""
+        self._texts = 0
+        self._bytes = 0
+        self._steps = 0
+        self._given_up = 0
+        self._open = False
+
+    def choice(self, state: State, place: Place) -> Choice | None:
+        try:
+            self._follow(self._automaton.expression(state), b"", place)
+        except _TooMany:
+            return None
+        if not self._ways:
+            return None
+        ways = [self._way(kind, text, tuple(texts)) for (kind, text), texts in self._ways.items()]
+        values = {way.text for way in ways if way.kind == "value"}
+        is_exact = any(marked <= values for marked in self._pool.exact_choices)
+        return Choice(tuple(ways), is_exact, self._open)
+
+    def _way(self, kind: WayKind, text: bytes, texts: tuple[bytes, ...]) -> Way:
+        unfinished = self._unfinished.get(text) if kind == "value" else None
+        if unfinished is None:
+            return Way(kind, text, texts, texts)
+        told = tuple([before + text + end for before in sorted(unfinished) for end in _ENDS])
+        return Way(kind, text, texts, told, text in self._ending)
+
+    def _follow(self, start: Expression, before: bytes, place: Place) -> None:
+        """All ways on from ``start``, behind the blanks and commas ``before``."""
+        for byte, target in self._next(start):
+            text = before + bytes([byte])
+            if byte in BLANKS:
+                self._follow(target, text, place)
+            elif byte in _CLOSING and place is Place.VALUE:
+                self._open = True  # an array that could also have been empty
+            elif byte in _CLOSING:
+                self._add("end", b"", text)
+            elif place is Place.FIRST_ITEM or (place is Place.NEXT_ITEM and byte == _COMMA):
+                self._add("item", b"", text)
+            elif place is Place.NEXT_KEY and byte == _COMMA:
+                self._follow(target, text, Place.KEY)
+            elif place in (Place.FIRST_KEY, Place.KEY):
+                self._strings(target, text, "key", "any key")
+            elif place is not Place.VALUE:
+                self._open = True
+            elif byte == _QUOTE:
+                self._strings(target, text, "value", "string")
+            elif byte in _BRACKETS:
+                self._add(_BRACKETS[byte], b"", text)
+            elif byte in _WORDS:
+                self._add("value", _WORDS[byte], before + _WORDS[byte])
+            else:
+                self._numbers(target, text)
+
+    def _strings(self, start: Expression, opened: bytes, whole: WayKind, one_of: WayKind) -> None:
+        """Each string as a way, or one way for all of them; ``opened`` ends with the quote."""
+        before, first = len(opened) - 1, self._mark()
+        waiting = [(start, opened, False)]
+        try:
+            while waiting:
+                here, text, escaped = waiting.pop()
+                for byte, target in reversed([*self._next(here)]):
+                    after = text + bytes([byte])
+                    if byte == _QUOTE and not escaped:
+                        self._add(whole, after[before:], after)
+                    else:
+                        waiting.append((target, after, byte == _BACKSLASH and not escaped))
+        except _TooMany:
+            self._back_to(first)
+            self._add(one_of, b"", opened)
+
+    def _numbers(self, start: Expression, begun: bytes) -> None:
+        """Each number that begins so as a way, or one way for all numbers."""
+        before, first = len(begun) - 1, self._mark()
+        waiting = [(start, begun)]
+        if ("number", b"") in self._ways:
+            self._add("number", b"", begun)
+            return
+        try:
+            while waiting:
+                here, text = waiting.pop()
+                ways = [*self._next(here)]
+                number = text[before:]
+                ends = [byte for byte, _ in ways if byte not in NUMBER_BYTES]
+                if len(ends) == len(ways):
+                    if ways or self._pool.nullable[here]:
+                        self._add("value", number, text)
+                    continue
+                if ends or self._pool.nullable[here]:
+                    self._unfinished.setdefault(number, set()).add(text[:before])
+                for byte in ends:
+                    self._add("value", number, text + bytes([byte]))
+                if self._pool.nullable[here]:
+                    self._ways.setdefault(("value", number), [])
+                    self._ending.add(number)
+                waiting += [(t, text + bytes([b])) for b, t in reversed(ways) if b in NUMBER_BYTES]
+        except _TooMany:
+            self._back_to(first)
+            self._merge_numbers(begun)
+
+    def _merge_numbers(self, begun: bytes) -> None:
+        """All numbers become one way, told by how they begin."""
+        firsts = {begun}
+        for key in [key for key in self._ways if _is_number(*key)]:
+            for text in self._ways.pop(key):
+                firsts.add(text[: len(text) - len(text.lstrip(BLANKS)) + 1])
+            self._ending.discard(key[1])
+        for text in sorted(firsts):
+            self._add("number", b"", text)
+
+    def _next(self, here: Expression) -> Iterator[tuple[int, Expression]]:
+        """Each next byte and what follows it, in the order of bytes."""
+        row = self._derivatives.live_row(here)
+        self._steps += sum([members.bit_count() for members, _ in row])
+        if self._steps > _MOST_STEPS:
+            raise _TooMany
+        found = [(byte, target) for members, target in row for byte in _bytes_of(members)]
+        return iter(sorted(found))
+
+    def _add(self, kind: WayKind, text: bytes, spelled: bytes) -> None:
+        self._texts += 1
+        self._bytes += len(spelled)
+        if self._texts > MOST_WAYS or self._bytes > MOST_BYTES:
+            raise _TooMany
+        self._ways.setdefault((kind, text), []).append(spelled)
+
+    def _mark(self) -> _Mark:
+        ways = {key: [*texts] for key, texts in self._ways.items()}
+        return self._texts, self._bytes, self._steps, ways, {*self._ending}
+
+    def _back_to(self, mark: _Mark) -> None:
+        """Forget what was found since; the steps that it took count in all."""
+        self._given_up += self._steps
+        if self._given_up > _MOST_IN_ALL:
+            raise _TooMany
+        self._texts, self._bytes, self._steps, self._ways, self._ending = mark
+
+
+def _is_number(kind: WayKind, text: bytes) -> bool:
+    return kind == "number" or (kind == "value" and bool(text) and text[0] in NUMBER_BYTES)
+
+
+def _bytes_of(members: int) -> Iterator[int]:
+    while members:
+        lowest = members & -members
+        yield lowest.bit_length() - 1
+        members ^= lowest

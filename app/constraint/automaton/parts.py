@@ -1,0 +1,282 @@
+"""Masks of states by the parts that their expressions are made of.
+
+What is allowed in a union is allowed in one of its members. Behind a literal only the tokens that
+begin with it are looked at. A head, such as the content of a string or the digits of a number, is
+walked by itself, once for all that may be behind it: fields with one pattern, items of one list and
+characters far from a bound share what they allow within it, and so the rows of its states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from app.constraint.automaton.automaton import Automaton, State
+from app.constraint.automaton.bits import set_bits, set_found
+from app.constraint.automaton.counted import Counted
+from app.constraint.automaton.heads import Head, Numbering, new_head
+from app.constraint.automaton.part_walks import clear_below, walk_exits, walk_head
+from app.constraint.automaton.plainness import Plainness
+from app.constraint.automaton.trie import DEAD, Int32s
+from app.constraint.automaton.vocabulary_index import VocabularyIndex
+from app.constraint.automaton.walks import Walks, with_room
+from app.constraint.language.expressions import Expression, Kind
+from app.core.constraint import Mask
+
+_MOST_PARTS = 256
+"""Parts that a mask may be put together from; what has more is walked as a whole."""
+
+_WORK_PER_PART = 10
+"""Steps of work that a part costs, besides its walks."""
+
+_MORE_CHARACTERS = 4
+"""Bytes after which some text differs from each of the ``Plainness.words`` of a language."""
+
+_LOOSE = 16
+"""Bounds of repetitions that are no more than this above a token's bytes are kept."""
+
+_Behind = tuple[Expression, bytes]
+"""What may follow behind a text that a token has begun with."""
+
+Whole = Callable[[State], tuple[Mask, int]]
+"""The mask of a state, and how many bytes a completion has at most after any of its tokens."""
+
+
+class Parts:
+    """Puts masks together, of one automaton over one vocabulary. One thread at a time."""
+
+    def __init__(
+        self, automaton: Automaton, index: VocabularyIndex, walks: Walks, whole: Whole
+    ) -> None:
+        self._automaton = automaton
+        self._index = index
+        self._walks = walks
+        self._whole = whole
+        self._plainness = Plainness(automaton.derivatives, automaton.characters)
+        self._numbering = Numbering(automaton.pool, index.heads)
+        self._counted = Counted(automaton, index)
+        self._heads: dict[tuple[Expression, bytes], Head] = {}
+        self._begun: dict[tuple[Expression, bytes], tuple[Int32s, int, _Behind | None]] = {}
+        """What ``_along`` has found."""
+        self._stack = np.zeros(index.longest + 2, np.int32)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory for what is kept, in bytes. Any thread may read it."""
+        entries = len(self._plainness) + len(self._numbering) + 2 * len(self._heads)
+        return 120 * entries + 400 * len(self._begun)
+
+    def fill(self, state: State, mask: Mask) -> int | None:
+        """Set the tokens allowed in ``state``, but for duplicates and ends, in an empty ``mask``.
+
+        Returns how many bytes a completion has at most after any of them; None where there would
+        be too many parts, and ``mask`` is to be thrown away.
+        """
+        pool, derivatives = self._automaton.pool, self._automaton.derivatives
+        start = self._automaton.expression(state)
+        waiting: list[tuple[Expression, bytes]] = [(start, b"")]
+        seen = set(waiting)
+        far = 0
+        while waiting:
+            here, text = waiting.pop()
+            derivatives.spend(_WORK_PER_PART)
+            if len(seen) > _MOST_PARTS:
+                return None
+            if here == pool.epsilon or not derivatives.is_alive(here):
+                continue
+            if literal := self._automaton.leading_literal(here):
+                begun = self._begun.get((here, text))
+                if begun is None:
+                    begun = self._begun[here, text] = self._along(here, text, literal)
+                tokens, least, behind = begun
+                if len(tokens):
+                    set_bits(mask, tokens)
+                    far = max(far, least)
+                others = [behind] if behind else []
+            else:
+                members = self._members(here)
+                if not members:
+                    far = max(far, self._split(here, text, mask))
+                others = [(member, text) for member in members]
+            for other in others:
+                if other not in seen:
+                    seen.add(other)
+                    waiting.append(other)
+        return far
+
+    def _members(self, expression: Expression) -> list[Expression]:
+        """Expressions of which ``expression`` is the union; none where it is one part."""
+        pool = self._automaton.pool
+        head, tail = expression, pool.epsilon
+        if pool.kinds[expression] == Kind.CONCATENATION:
+            head, tail = pool.operands[expression]
+        kind, operand = pool.kinds[head], pool.operands[head]
+        if kind == Kind.RULE:
+            return [pool.concatenate(pool.body(head), tail)]
+        if kind == Kind.MARKED:
+            return [pool.concatenate(operand[0], tail)]  # marks allow no other tokens
+        if kind == Kind.DISTINCT:
+            return [pool.concatenate(pool.expand_distinct(head), tail)]
+        if tail != pool.epsilon and self._plainness.is_plain(head):
+            return []
+        if kind == Kind.UNION:
+            return [pool.concatenate(member, tail) for member in operand]
+        if kind == Kind.REPETITION and not self._plainness.is_plain(operand[0]):
+            more = pool.concatenate(operand[0], pool.repeat_after_one(*operand), tail)
+            return [more, tail] if pool.nullable[head] else [more]
+        return []
+
+    def _along(
+        self, here: Expression, text: bytes, literal: bytes
+    ) -> tuple[Int32s, int, _Behind | None]:
+        """Tokens that are ``text`` and a part of ``literal``, ``far``, what is behind all of it."""
+        found, node = self._walks.along(self._index.trie, text + literal)
+        found = found[found[:, 1] > len(text)]
+        far = 0
+        if len(found):
+            far = self._automaton.derivatives.length(here) + len(text) - int(found[0, 1])
+        behind = None
+        if node >= 0 and self._index.trie.skip[node] > node + 1:
+            behind = self._automaton.skip_literal(here, len(literal)), text + literal
+        return found[:, 0].copy(), far, behind
+
+    def _split(self, here: Expression, text: bytes, mask: Mask) -> int:
+        """Tokens of an expression that is a head and something behind it; returns ``far``."""
+        automaton, pool = self._automaton, self._automaton.pool
+        head, tail = self._plainness.split(here) or (here, pool.epsilon)
+        if not text and self._is_text(head) and automaton.leading_literal(tail)[:1] == b'"':
+            whole, far = self._whole(automaton.state(here))
+            mask |= whole
+            return far
+        if pool.kinds[head] == Kind.INTERSECTION:
+            names = self._but_words(head)
+            if names is not None and automaton.leading_literal(tail)[:1] == b'"':
+                return self._text_but(*names, tail, text, mask)
+        return self._head_and_tail(here, head, tail, text, mask)
+
+    def _is_text(self, head: Expression) -> bool:
+        """Whether ``head`` is any text of some length."""
+        pool = self._automaton.pool
+        return (
+            pool.kinds[head] == Kind.REPETITION
+            and pool.operands[head][0] in self._automaton.characters
+        )
+
+    def _but_words(self, head: Expression) -> tuple[Expression, frozenset[bytes]] | None:
+        """Any text without bound, and the words that an intersection leaves out of it."""
+        pool = self._automaton.pool
+        star, words = None, frozenset[bytes]()
+        for member in pool.operands[head]:
+            if pool.kinds[member] == Kind.COMPLEMENT:
+                listed = self._plainness.words(pool.operands[member])
+                if listed is None:
+                    return None
+                words |= listed
+            elif self._is_text(member) and pool.operands[member][1:] == (0, None) and star is None:
+                star = member
+            else:
+                return None
+        return None if star is None else (star, words)
+
+    def _text_but(
+        self, star: Expression, words: frozenset[bytes], tail: Expression, text: bytes, mask: Mask
+    ) -> int:
+        """Tokens of any text but ``words`` and then ``tail``, which begins with a quote."""
+        trie = self._index.trie
+        allowed = self._index.new_mask()
+        pool = self._automaton.pool
+        far = self._split(pool.concatenate(star, tail), text, allowed)
+        self._automaton.derivatives.spend(len(words) // 2)
+        for word in words:
+            node = trie.find(text + word + b'"') if len(word) < self._index.longest else -1
+            if node >= 0:
+                clear_below(trie.token, node, int(trie.skip[node]), allowed)
+        mask |= allowed
+        return far + _MORE_CHARACTERS
+
+    def _head_and_tail(
+        self, here: Expression, head: Expression, tail: Expression, text: bytes, mask: Mask
+    ) -> int:
+        automaton, derivatives = self._automaton, self._automaton.derivatives
+        known = self._head_of(head, text)
+        behind = automaton.state(tail)
+        if tail != automaton.pool.epsilon and len(known.exits):
+            automaton.expand(behind)
+            begins = automaton.transitions[automaton.rows[behind]] != DEAD
+            if np.any(begins & known.goes_on):
+                return self._walked(here, text, mask)
+        far = derivatives.length(tail) + known.far
+        set_bits(mask, known.tokens)
+        if known.mask is not None:
+            mask |= known.mask
+        if tail != automaton.pool.epsilon and len(known.exits):
+            found = self._out(known.exits, behind)
+            set_found(mask, found)
+            far = max([far, *map(automaton.length, self._walks.ends(found))])
+        return far
+
+    def _walked(self, here: Expression, text: bytes, mask: Mask) -> int:
+        automaton = self._automaton
+        found = self._walks.below(self._index.trie, automaton.state(here), text)
+        set_found(mask, found)
+        return max(map(automaton.length, self._walks.ends(found)), default=0)
+
+    def _head_of(self, head: Expression, text: bytes) -> Head:
+        """What ``head`` allows, without those of its bounds that are far."""
+        known = self._heads.get((head, text))
+        if known is None:
+            number = self._numbering.of(head)
+            known = self._index.heads.find(number, text)
+            if known is None:
+                known = self._loose_head(head, text) or self._counted.head(head, text)
+                known = known or self._new_head(head, text)
+                self._index.heads.keep(number, text, known)
+            self._heads[head, text] = known
+        return known
+
+    def _loose_head(self, head: Expression, text: bytes) -> Head | None:
+        """What ``head`` allows where its bounds are so far that they do not matter.
+
+        A token and the shortest way to the end are so many bytes at most, and so many rounds of a
+        repetition. So they are within each bound that is no less.
+        """
+        longest = self._index.longest
+        loose, bound = self._plainness.loosened(head, longest + _LOOSE)
+        if bound is None:
+            return None
+        known = self._head_of(loose, text)
+        return known if known.far + longest <= bound else None
+
+    def _new_head(self, head: Expression, text: bytes) -> Head:
+        automaton, trie, stack = self._automaton, self._index.trie, self._stack
+        found, exits = np.empty((512, 2), np.int32), np.empty(512, np.int32)
+        goes_on = np.zeros(256, np.bool_)
+        node, end, base = trie.below(text)
+        count, left = 0, 0
+        stack[0] = automaton.state(head)
+        while node < end:
+            automaton.expand(int(stack[trie.depth[node] - base]))
+            node, count, left = walk_head(
+                *trie.arrays, node, end, base, automaton.rows, automaton.transitions,
+                automaton.accepting, stack, found, count, exits, left, goes_on,
+            )  # fmt: skip
+            found = with_room(found, count, trie.strings + 1)
+            exits = with_room(exits, left, trie.nodes + 1)
+        far = max(map(automaton.length, self._walks.ends(found[:count])), default=0)
+        return new_head(found[:count, 0], far, exits[:left], goes_on, self._index.words)
+
+    def _out(self, exits: Int32s, behind: State) -> Int32s:
+        """Tokens that go on at ``exits`` from the state ``behind``, as ``Walks.all`` gives them."""
+        automaton, trie, stack = self._automaton, self._index.trie, self._stack
+        found = np.empty((512, 2), np.int32)
+        index, node, count = 0, -1, 0
+        while True:
+            index, node, count = walk_exits(
+                *trie.arrays, exits, index, node, behind, automaton.rows, automaton.transitions,
+                stack, found, count,
+            )  # fmt: skip
+            if index == len(exits):
+                return found[:count]
+            found = with_room(found, count, trie.strings + 1)
+            automaton.expand(int(stack[trie.depth[node] - trie.depth[exits[index]]]))

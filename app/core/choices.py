@@ -1,0 +1,90 @@
+"""Choices: places of an answer where its constraint leaves a finite number of ways on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.core.constraint import ConstraintState
+from app.core.json_scan import Place
+
+TokenIds = NDArray[np.int32]
+
+WayKind = Literal["value", "string", "number", "object", "array", "key", "any key", "item", "end"]
+"""A whole value; one of several strings, numbers, objects or arrays; a key; one of several keys;
+another item of an array; the end of the array or object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to go on: the texts that tell it from the others. None is a beginning of another."""
+
+    kind: WayKind
+    text: bytes
+    """Of a whole value or key its JSON; else b""."""
+    texts: tuple[bytes, ...]
+    """What the constraint has. A number whose digits could go on ends with what follows it."""
+    scored: tuple[bytes, ...]
+    """What a model would begin with that goes this way: for such a number with whatever may follow
+    numbers, for the model need not know what the constraint has there."""
+    ends_answer: bool = False
+    """Whether ``text`` and the answer's end are this way, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """All ways on from a state."""
+
+    ways: tuple[Way, ...]
+    is_exact: bool = False
+    """Whether the constraint wants it drawn as a whole."""
+    is_open: bool = False
+    """Whether there are others: a number's digits may go on, or an array end before its item."""
+
+
+@runtime_checkable
+class ChoosingState(ConstraintState, Protocol):
+    """A state that knows the ways on from it."""
+
+    @property
+    def has_exact_choices(self) -> bool:
+        """Whether the constraint wants any choice drawn as a whole."""
+
+    def choice(self, place: Place) -> Choice | None:
+        """The ways on from here, where the text so far ends at ``place``; None: there are too
+        many, or nothing is decided. Memoised.
+
+        At most 256 ways of 4 KiB in all. Costs as much as one mask may, once. Raises
+        ``ConstraintTooComplex`` beyond that; what it learned is kept.
+        """
+
+    def only(self, way: Way, before: bytes = b"") -> ChoosingState:
+        """This state without the answers that do not go on with ``before`` and then this way."""
+
+    def beginning(self, text: bytes) -> TokenIds:
+        """Tokens that spell ``text``, one or more bytes, and then anything. Memoised."""
+
+    def copy(self, *, work: int | None = None) -> ChoosingState: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredWay:
+    """A way on and its probability."""
+
+    way: Way
+    logprob: float
+    """Natural logarithm of what the model gives to the way's texts, among all texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredChoice:
+    """What the model gave to the ways on from one place of an answer. Engine to serving."""
+
+    start: int
+    """Bytes of the answer before the place."""
+    place: Place
+    ways: tuple[ScoredWay, ...]
+    is_open: bool

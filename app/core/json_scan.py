@@ -1,0 +1,128 @@
+"""A scan of JSON text byte by byte: what may stand at each place, and nothing of what it means.
+
+The text is valid JSON (RFC 8259), or the beginning of one; other text is read somehow.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+BLANKS = b" \t\r\n"
+NUMBER_BYTES = b"+-.0123456789Ee"
+
+_WORDS = {ord("t"): 3, ord("f"): 4, ord("n"): 3}
+"""Of true, false and null: how many bytes follow the first."""
+_QUOTE, _COMMA, _BACKSLASH = ord('"'), ord(","), ord("\\")
+_OPENING, _CLOSING = b"{[", b"}]"
+
+
+class Place(Enum):
+    """What stands next."""
+
+    VALUE = auto()
+    FIRST_ITEM = auto()
+    """An array's first item, or its end."""
+    NEXT_ITEM = auto()
+    """A comma and another item, or the array's end."""
+    FIRST_KEY = auto()
+    NEXT_KEY = auto()
+    """A comma and another key, or the object's end."""
+    KEY = auto()
+    """A key, behind a comma."""
+    COLON = auto()
+    STRING = auto()
+    """The rest of a string."""
+    NUMBER = auto()
+    """The rest of a number, or what follows it."""
+    WORD = auto()
+    """The rest of true, false or null."""
+    END = auto()
+    """Nothing: the value is whole."""
+
+
+CHOICES = frozenset(
+    {Place.VALUE, Place.FIRST_ITEM, Place.NEXT_ITEM, Place.FIRST_KEY, Place.NEXT_KEY}
+)
+"""Places where it is decided how the text goes on."""
+
+
+class JsonScan:
+    """Where a text stands. ``push`` takes it byte by byte; costs under a microsecond each."""
+
+    __slots__ = ("_escaped", "_is_key", "_left", "_open", "place")
+
+    def __init__(self) -> None:
+        self.place = Place.VALUE
+        self._open = bytearray()
+        """The brackets that are open."""
+        self._is_key = False
+        self._escaped = False
+        self._left = 0
+        """Bytes that the word still has."""
+
+    @property
+    def after_number(self) -> Place:
+        """What stands next if the number that is being read has ended."""
+        return self._after_value()
+
+    def end_number(self) -> None:
+        """The number that is being read has no more digits."""
+        assert self.place is Place.NUMBER
+        self.place = self._after_value()
+
+    def begin_item(self) -> None:
+        """The array that has begun has an item."""
+        assert self.place is Place.FIRST_ITEM
+        self.place = Place.VALUE
+
+    def push(self, byte: int) -> None:
+        place = self.place
+        if place is Place.STRING:
+            self._push_in_string(byte)
+            return
+        if place is Place.WORD:
+            self._left -= 1
+            if not self._left:
+                self.place = self._after_value()
+            return
+        if place is Place.NUMBER:
+            if byte in NUMBER_BYTES:
+                return
+            self.end_number()
+        if byte in BLANKS:
+            return
+        if byte == _COMMA:
+            self.place = Place.KEY if self._in_object else Place.VALUE
+        elif byte in _CLOSING:
+            del self._open[-1:]
+            self.place = self._after_value()
+        elif byte == _QUOTE:
+            self._is_key = place in (Place.FIRST_KEY, Place.KEY)
+            self.place = Place.STRING
+        elif place is Place.COLON:
+            self.place = Place.VALUE
+        elif byte in _OPENING:
+            self._open.append(byte)
+            self.place = Place.FIRST_KEY if self._in_object else Place.FIRST_ITEM
+        elif byte in _WORDS:
+            self._left = _WORDS[byte]
+            self.place = Place.WORD
+        else:
+            self.place = Place.NUMBER
+
+    def _push_in_string(self, byte: int) -> None:
+        if self._escaped:
+            self._escaped = False
+        elif byte == _BACKSLASH:
+            self._escaped = True
+        elif byte == _QUOTE:
+            self.place = Place.COLON if self._is_key else self._after_value()
+
+    @property
+    def _in_object(self) -> bool:
+        return bool(self._open) and self._open[-1] == _OPENING[0]
+
+    def _after_value(self) -> Place:
+        if not self._open:
+            return Place.END
+        return Place.NEXT_KEY if self._in_object else Place.NEXT_ITEM

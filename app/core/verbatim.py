@@ -1,0 +1,101 @@
+"""Values that stand in the prompt: the texts of a prompt, and what a schema asks of pieces of them.
+
+A schema is compiled once for all prompts. Its ``x-verbatim`` strings are holes, which the texts of
+a request fill when it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from app.core.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A text of the prompt: the content of one message, or the whole prompt."""
+
+    name: str
+    """What its API calls it: ``messages[1]``, ``input``, ``prompt``."""
+    text: str
+    by_user: bool = True
+    """Whether it is the user's: those are meant where a schema names none."""
+
+
+class Found(NamedTuple):
+    """Where a piece stands first."""
+
+    text: int
+    """Which of the document's texts."""
+    start: int
+    end: int
+    """In characters (Unicode code points) of that text, the end not included."""
+
+
+class Document(Protocol):
+    """Texts, read so that their pieces can be told."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory in bytes. Any thread may ask."""
+
+    def find(self, value: str) -> Found | None:
+        """Where ``value`` stands first, if it does. Costs O(value), on any thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a value has to be a piece of."""
+
+    part: str | None = None
+    """The name of a passage; None: any of the user's. ``messages[-1]`` counts from the last."""
+    words: bool = False
+    """The piece begins and ends where a word or a mark does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """An ``x-verbatim`` string of a schema."""
+
+    source: Source
+    low: int = 0
+    """Characters of the piece at least."""
+    high: int | None = None
+    """And at most; None is without bound."""
+    pattern: bytes = b""
+    """Next states [P, 256] as int16, -1 where there is none: what else holds of the piece, as an
+    automaton over its raw UTF-8 that begins in state 0; lengths are in it. Empty: nothing else."""
+    finals: bytes = b""
+    """[P] bytes: 1 for each state in which the pattern matches."""
+    pointer: str = ""
+    """Where the schema says so."""
+
+
+def passages_of(source: Source, passages: Sequence[Passage]) -> list[Passage]:
+    """The passages that ``source`` means.
+
+    Raises ``InvalidRequest`` where the prompt has none of that name.
+    """
+    if source.part is None:
+        return [passage for passage in passages if passage.by_user]
+    named = {passage.name: passage for passage in passages}
+    found = named.get(source.part) or _from_the_end(source.part, passages)
+    if found is None:
+        there = ", ".join(list(named)[:8]) or "none"
+        raise InvalidRequest(
+            f"x-verbatim names {source.part!r}, but the texts of this prompt are: {there}",
+            role="constraint",
+        )
+    return [found]
+
+
+def _from_the_end(part: str, passages: Sequence[Passage]) -> Passage | None:
+    """The passage that ``messages[-1]`` names, the last one of that list."""
+    name, _, index = part.partition("[-")
+    if not index[:-1].isdecimal():
+        return None
+    listed = [passage for passage in passages if passage.name.startswith(name + "[")]
+    count = int(index[:-1][:9])
+    return listed[-count] if 0 < count <= len(listed) else None

@@ -1,0 +1,181 @@
+"""Finds the choices in an answer as its text grows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.core.choices import Choice, ChoosingState
+from app.core.errors import ConstraintTooComplex
+from app.core.json_scan import BLANKS, CHOICES, NUMBER_BYTES, JsonScan, Place
+from app.core.request import JsonLocator
+
+_MOST_AT_ONCE = 512
+"""Bytes of text that are passed over in one go: each go may cost as much work as a mask."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A choice, and where it stands in its answer."""
+
+    start: int
+    """Bytes of the answer before it."""
+    place: Place
+    choice: Choice
+    state: ChoosingState
+    """Where the constraint stands there."""
+    ahead: bytes
+    """What is forced between the text so far and the choice; b"" where the text goes on."""
+
+
+class Cursor:
+    """Goes along one answer, from choice to choice, as far as the text is sure.
+
+    What is sure is the text so far, and behind it what its constraint forces::
+
+        text so far     forced
+        ...........|:::::::::::|?   undecided
+             ^ cursor
+    """
+
+    def __init__(self, state: ChoosingState, locator: JsonLocator | None) -> None:
+        """``state`` is the answer's first; ``locator`` None: the answer is one JSON value."""
+        self._text = bytearray()
+        self._state = state
+        self._at = 0
+        """Bytes before the cursor; perhaps more than the text has."""
+        self._ahead = bytearray()
+        """Those behind the text."""
+        self._locator = locator
+        self._scan = JsonScan() if locator is None else None
+        """None outside of JSON values."""
+        self._asked = False
+        """Whether the choice at the cursor was looked at."""
+
+    @property
+    def length(self) -> int:
+        """Bytes of the text so far."""
+        return len(self._text)
+
+    @property
+    def state(self) -> ChoosingState:
+        return self._state
+
+    def text(self, start: int, end: int) -> bytes:
+        return bytes(self._text[start:end])
+
+    def feed(self, data: bytes) -> None:
+        """The text goes on with ``data``."""
+        self._text += data
+        del self._ahead[: len(data)]
+        if self._locator is not None:
+            self._locator.push(data)
+
+    def decide(self, state: ChoosingState) -> None:
+        """The choice at the cursor is made: the constraint has become ``state``."""
+        self._state = state
+
+    def next(self) -> Found | None:
+        """The next choice that is sure to be met; None: not known yet.
+
+        Costs O(text passed). A choice that the constraint finds too hard to list is passed over.
+        """
+        while True:
+            scan = self._scan
+            if scan is None:
+                scan = self._enter()
+                if scan is None:
+                    return None
+            place = self._place(scan)
+            if place is Place.END and self._locator is not None:
+                self._scan = None
+                continue
+            if not self._asked and place in CHOICES:
+                self._asked = True
+                found = self._choice(place)
+                if found is not None:
+                    return found
+            sure = self._sure()
+            if not sure:
+                return None
+            self._pass(sure[: self._run(scan, sure)])
+
+    def _enter(self) -> JsonScan | None:
+        """Go on to the next JSON value, as far as the text has got."""
+        locator = self._locator
+        assert locator is not None
+        start = locator.next_value(self._at)
+        end = min(locator.outside if start is None else start, len(self._text))
+        while self._at < end:
+            self._pass(self.text(self._at, min(end, self._at + _MOST_AT_ONCE)))
+        if start is None or start > len(self._text):
+            return None
+        self._scan, self._asked = JsonScan(), False
+        return self._scan
+
+    def _choice(self, place: Place) -> Found | None:
+        choice = self._listed(place)
+        if choice is None:
+            return None
+        return Found(self._at, place, choice, self._state, bytes(self._ahead))
+
+    def _listed(self, place: Place) -> Choice | None:
+        try:
+            return self._state.choice(place)
+        except ConstraintTooComplex:
+            return None
+
+    def _place(self, scan: JsonScan) -> Place:
+        """What stands at the cursor.
+
+        A number has ended where no digit can follow. An array's first item is a choice of its own
+        once it is sure that there is one.
+        """
+        if scan.place is Place.NUMBER:
+            sure = self._sure()
+            if sure:
+                if sure[0] not in NUMBER_BYTES:
+                    scan.end_number()
+            elif scan.after_number in CHOICES:
+                choice = self._listed(scan.after_number)
+                if choice is not None and not choice.is_open:
+                    scan.end_number()
+        elif scan.place is Place.FIRST_ITEM and self._asked and self._has_item():
+            scan.begin_item()
+            self._asked = False
+        return scan.place
+
+    def _has_item(self) -> bool:
+        """Whether it is sure that the array that has begun has an item."""
+        sure = self._sure().lstrip(BLANKS)
+        if sure:
+            return sure[0] not in b"]"
+        choice = self._listed(Place.FIRST_ITEM)
+        return choice is not None and all(way.kind == "item" for way in choice.ways)
+
+    def _sure(self) -> bytes:
+        """What follows the cursor; b"" where that is open."""
+        if self._at < len(self._text):
+            return self.text(self._at, self._at + _MOST_AT_ONCE)
+        return self._state.forced()
+
+    def _run(self, scan: JsonScan, sure: bytes) -> int:
+        """How many of the bytes lead to the next place that may be a choice."""
+        for index, byte in enumerate(sure):
+            place = scan.place
+            if place is Place.NUMBER and byte not in NUMBER_BYTES:
+                return index
+            scan.push(byte)
+            if place is Place.STRING or byte not in BLANKS:
+                self._asked = False
+                if scan.place in CHOICES or scan.place is Place.END:
+                    return index + 1
+        return len(sure)
+
+    def _pass(self, data: bytes) -> None:
+        state = self._state.copy()
+        state.accept_bytes(data)
+        self._state = state
+        self._at += len(data)
+        ahead = self._at - len(self._text)
+        if ahead > 0:
+            self._ahead += data[-ahead:]

@@ -1,0 +1,231 @@
+"""Choices of all sequences: which are scored, and what becomes of them.
+
+See "Exact probabilities of a choice" in decision 39.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Hashable
+from collections.abc import Sequence as Seq
+from dataclasses import replace
+from hashlib import blake2b
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from app.core.choices import ChoosingState, Way
+from app.core.constraint import Constraint, ConstraintState, Vocabulary
+from app.core.json_scan import Place
+from app.core.request import EngineRequest
+from app.engine.choices.cursor import Cursor, Found
+from app.engine.choices.scoring import Scoring, draw
+from app.engine.choices.ways import WayTree
+from app.engine.config import EngineConfig
+from app.engine.leap import WINDOW_TOKENS, Leaper
+from app.engine.sequence import Sequence
+
+_MOST_NODES = 1 << 13
+"""Nodes of the trees that are kept for a constraint, in all."""
+
+
+class Scorer:
+    """Finds what is to be scored of sequences, and tells them what came of it."""
+
+    def __init__(
+        self,
+        leaper: Leaper,
+        vocabulary: Vocabulary,
+        config: EngineConfig,
+        *,
+        room: int,
+        branching: bool,
+    ) -> None:
+        """``room``: tokens a sequence may have; ``branching``: the runner computes trees."""
+        self._leaper = leaper
+        self._eos = np.array(sorted(vocabulary.eos_ids), np.int32)
+        # A pass has to fit beside one token of every other sequence.
+        beside = config.max_batch_tokens - config.max_running + 1
+        self._most = min(config.small_gap_tokens, beside)
+        self._room = room
+        self._branching = branching
+        self._trees: WeakKeyDictionary[Constraint, _Trees] = WeakKeyDictionary()
+
+    @staticmethod
+    def cursor(request: EngineRequest, state: ConstraintState | None) -> Cursor | None:
+        """What finds the choices of a new answer; None where nothing is done about them."""
+        options = request.choices
+        if options is None or not isinstance(state, ChoosingState):
+            return None
+        if not (options.report or options.exact or state.has_exact_choices):
+            return None
+        return Cursor(state.copy(), None if options.locator is None else options.locator())
+
+    def look(self, sequence: Sequence) -> None:
+        """Note the next choice that is to be scored, before the sequence goes on.
+
+        An answer that would end waits for it.
+        """
+        cursor = sequence.cursor
+        if cursor is None or sequence.scoring is not None or sequence.was_cut:
+            return
+        while sequence.scoring is None:
+            found = cursor.next()
+            if found is None:
+                return
+            sequence.scoring = self._scoring(sequence, cursor, found)
+        if sequence.finish_reason is not None:
+            sequence.put_off = sequence.finish_reason
+            sequence.finish_reason = None
+
+    def finish(self, sequence: Sequence) -> None:
+        """A choice has been scored: report it, and go on as it was drawn. Then look for the next.
+
+        The caller leaps over what is forced now.
+        """
+        scoring, cursor = sequence.scoring, sequence.cursor
+        assert scoring is not None
+        assert scoring.is_done
+        assert cursor is not None
+        sequence.scoring = None
+        options = sequence.request.choices
+        assert options is not None
+        result = scoring.result()
+        if options.report:
+            sequence.scored.append(result)
+        if scoring.exact:
+            self._decide(sequence, cursor, scoring, [way.logprob for way in result.ways])
+
+    def _decide(
+        self, sequence: Sequence, cursor: Cursor, scoring: Scoring, logprobs: Seq[float]
+    ) -> None:
+        """Draw a way that can be finished within the budget."""
+        found, state = scoring.found, sequence.state
+        assert isinstance(state, ChoosingState)
+        told = cursor.text(found.start, cursor.length)
+        left = sequence.limit - sequence.length
+        kept: list[tuple[Way, ChoosingState, float]] = []
+        for way, logprob in zip(found.choice.ways, logprobs, strict=True):
+            rest = _rest(way, told)
+            if rest is None:
+                continue
+            after = state.only(rest, found.ahead)
+            if not sequence.finishes_in_budget or after.shortest_tokens(left) <= left:
+                kept.append((way, after, logprob))
+        if not kept:
+            return
+        temperature = sequence.request.sampling.temperature
+        index = draw([each for _, _, each in kept], temperature, _uniform(sequence.key))
+        sequence.state = kept[index][1]
+        cursor.decide(cursor.state.only(kept[index][0]))
+
+    def _scoring(self, sequence: Sequence, cursor: Cursor, found: Found) -> Scoring | None:
+        options = sequence.request.choices
+        assert options is not None
+        several = len(found.choice.ways) > 1
+        begun = found.start < cursor.length
+        told = cursor.text(found.start, cursor.length)
+        left = [_rest(way, told) is not None for way in found.choice.ways].count(True)
+        exact = (options.exact or found.choice.is_exact) and left > 1 and not found.choice.is_open
+        whole = found.place is Place.VALUE and found.choice.ways[0].kind == "value"
+        if not exact and not (options.report and (several or whole)):
+            return None
+        base, before = len(sequence.tokens), found.ahead
+        if begun:
+            base, start = self._token_at(sequence, cursor.length, found.start)
+            before = cursor.text(start, found.start)
+        tree = self._tree(sequence, found, base, before)
+        if tree is None:
+            return None
+        return Scoring(found, tree, base, self._most, exact=exact)
+
+    def _token_at(self, sequence: Sequence, length: int, place: int) -> tuple[int, int]:
+        """The token of the answer that spells byte ``place`` of ``length``, and where it begins."""
+        index, start = len(sequence.tokens), length
+        while start > place:
+            index -= 1
+            start -= len(self._leaper.spelling[sequence.tokens[index]])
+        return index, start
+
+    def _tree(self, sequence: Sequence, found: Found, base: int, before: bytes) -> WayTree | None:
+        """The tree of a choice, kept for the next answer that comes by."""
+        constraint = sequence.request.constraint
+        assert constraint is not None
+        window = tuple(sequence.tokens[max(sequence.answer_start, base - WINDOW_TOKENS) : base])
+        trees = self._trees.get(constraint)
+        if trees is None:
+            trees = self._trees[constraint] = _Trees()
+        key = (found.state.state_id, found.place, before, window)
+        if key not in trees.known:
+            # The last token of what is computed is a part of every pass.
+            tree = WayTree.of(
+                found,
+                before,
+                lambda text: self._split(window, text),
+                self._eos,
+                most=self._most - 1,
+                branching=self._branching,
+            )
+            trees.keep(key, tree)
+        tree = trees.known[key]
+        if tree is None or base + max(len(each.nodes) for each in tree.passes) > self._room:
+            return None
+        return tree
+
+    def _split(self, window: Seq[int], text: bytes) -> list[tuple[int, int]] | None:
+        """``text`` as the tokenizer splits it behind ``window``; by itself where no token begins
+        there."""
+        spelling = self._leaper.spelling
+        before = b"".join([spelling[token] for token in window])
+        return self._split_behind(before, text) or self._split_behind(b"", text)
+
+    def _split_behind(self, before: bytes, text: bytes) -> list[tuple[int, int]] | None:
+        whole = before + text
+        tokens = self._leaper.encode(whole)
+        if tokens is None:
+            return None
+        sizes = [len(self._leaper.spelling[token]) for token in tokens]
+        if b"".join([self._leaper.spelling[token] for token in tokens]) != whole:
+            return None
+        at, index = 0, 0
+        while at < len(before):
+            at += sizes[index]
+            index += 1
+        if at > len(before):
+            return None
+        return [*zip(tokens[index:], sizes[index:], strict=True)]
+
+
+def _rest(way: Way, told: bytes) -> Way | None:
+    """What is left of a way behind ``told``; None where that leaves it, or is all of it."""
+    if not told:
+        return way
+    texts = tuple([text[len(told) :] for text in way.texts if text.startswith(told)])
+    ends = way.ends_answer and way.text.startswith(told)
+    if b"" in texts or not (texts or ends):
+        return None
+    return replace(way, text=way.text[len(told) :], texts=texts, scored=(), ends_answer=ends)
+
+
+class _Trees:
+    """Trees of one constraint, the newest of them."""
+
+    def __init__(self) -> None:
+        self.known: dict[Hashable, WayTree | None] = {}
+        self._nodes = 0
+
+    def keep(self, key: Hashable, tree: WayTree | None) -> None:
+        self.known[key] = tree
+        self._nodes += _size(tree)
+        while self._nodes > _MOST_NODES and len(self.known) > 1:
+            self._nodes -= _size(self.known.pop(next(iter(self.known))))
+
+
+def _size(tree: WayTree | None) -> int:
+    return 1 if tree is None else len(tree.nodes)
+
+
+def _uniform(key: int) -> float:
+    """A random number from 0 to 1, 1 excluded, that no draw of a token with this key shares."""
+    digest = blake2b(struct.pack("<Q", key), digest_size=8, person=b"choice").digest()
+    return (int.from_bytes(digest, "little") >> 11) / (1 << 53)

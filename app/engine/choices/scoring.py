@@ -1,0 +1,137 @@
+"""One choice of one sequence while it is scored: what its steps compute, and what comes of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence as Seq
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.core.choices import ScoredChoice, ScoredWay
+from app.core.request import SamplingParams
+from app.core.step import Draw, LogitsRow, SampledToken, Span
+from app.engine.choices.cursor import Found
+from app.engine.choices.ways import Pass, WayTree
+
+_GREEDY = SamplingParams(temperature=0.0)
+
+
+class Scoring:
+    """Goes through the passes of a tree, one step each.
+
+    A step computes the last of the tokens that the tree stands on, and those before it that are not
+    computed yet, together with the pass: the *chain*. Where they are too many for that, an
+    ordinary step comes first::
+
+        computed | chain .... last | nodes of the pass
+                                ^ root
+    """
+
+    def __init__(self, found: Found, tree: WayTree, base: int, most: int, *, exact: bool) -> None:
+        """``base``: tokens of the sequence that the tree stands on; ``most``: those of a step."""
+        self.found = found
+        self.base = base
+        self.exact = exact
+        """Whether the sequence goes on with what is drawn of the ways."""
+        self._tree = tree
+        self._most = most
+        self._next = 0
+        """The pass to come."""
+        self._logprobs = [0.0] + [math.nan] * (len(tree.nodes) - 1)
+        """By node, of the way to it."""
+        self._terms: list[list[float]] = [[] for _ in found.choice.ways]
+        """By way, those of its paths."""
+        self._entering: list[float] = []
+
+    @property
+    def is_done(self) -> bool:
+        return self._next == len(self._tree.passes)
+
+    @property
+    def _pass(self) -> Pass:
+        return self._tree.passes[self._next]
+
+    def gap(self, launched: int) -> int:
+        """Tokens to compute next, where so many are launched."""
+        chain, nodes = self.base - launched, len(self._pass.nodes)
+        return chain + nodes if chain + nodes <= self._most else chain - 1
+
+    def is_whole(self, launched: int, granted: int) -> bool:
+        """Whether so many tokens are a pass, and not what comes before it."""
+        return granted == self.base - launched + len(self._pass.nodes)
+
+    def fits(self, launched: int, granted: int) -> bool:
+        """Whether so many tokens can be computed next: a pass is not divided."""
+        return launched + granted < self.base or self.is_whole(launched, granted)
+
+    def span(self, tokens: Seq[int], launched: int, tables: Seq[NDArray[np.int32]]) -> Span:
+        """The next pass, behind ``launched`` of the sequence's ``tokens``."""
+        chain, nodes = self.base - launched, self._pass.nodes
+        computed = [*tokens[launched : self.base], *(self._tree.nodes[i].token for i in nodes)]
+        parents = list(range(-1, chain - 1))
+        place = {0: chain - 1} | {number: chain + i for i, number in enumerate(nodes)}
+        parents += [place[self._tree.nodes[number].parent] for number in nodes]
+        is_tree = parents != list(range(-1, len(parents) - 1))
+        return Span(computed, launched, tables, tree=parents if is_tree else ())
+
+    def rows(self, span: int, launched: int) -> list[LogitsRow]:
+        """The rows of the pass's span, which is number ``span`` of the plan."""
+        chain, step = self.base - launched, self._pass
+        place = {0: chain - 1} | {number: chain + i for i, number in enumerate(step.nodes)}
+        return [LogitsRow(span, place[number]) for number in step.scored]
+
+    def draws(self) -> list[Draw]:
+        """One for each row."""
+        nodes = self._tree.nodes
+        return [Draw(_GREEDY, 0, scored=nodes[number].sets()) for number in self._pass.scored]
+
+    @property
+    def num_rows(self) -> int:
+        return len(self._pass.scored)
+
+    def receive(self, drawn: Seq[SampledToken]) -> None:
+        """Take the scores of a pass: the next one is to come."""
+        for number, sampled in zip(self._pass.scored, drawn, strict=True):
+            node, before = self._tree.nodes[number], self._logprobs[number]
+            scores = iter(sampled.scores)
+            for child in node.children.values():
+                self._logprobs[child] = before + next(scores)
+            for way, _ in node.ends:
+                self._terms[way].append(before + next(scores))
+            if node.enters is not None:
+                self._entering.append(before + next(scores))
+        self._next += 1
+
+    def result(self) -> ScoredChoice:
+        """What the model gives to each way, where the answer got to the choice."""
+        entering = _log_sum(self._entering) if self._tree.enters else 0.0
+        found = self.found
+        ways = [
+            ScoredWay(way, min(0.0, _log_sum(terms) - entering) if terms else -math.inf)
+            for way, terms in zip(found.choice.ways, self._terms, strict=True)
+        ]
+        return ScoredChoice(found.start, found.place, tuple(ways), found.choice.is_open)
+
+
+def draw(logprobs: Seq[float], temperature: float, uniform: float) -> int:
+    """One of several ways by their log-probabilities; with temperature 0 the likeliest.
+
+    ``uniform`` is a random number from 0 to 1, 1 excluded. Ways of no probability are equally
+    likely where no way has any.
+    """
+    logs = np.array(logprobs)
+    if not np.isfinite(logs).any():
+        logs = np.zeros(len(logs))
+    if temperature == 0.0:
+        return int(logs.argmax())
+    shares = np.exp((logs - logs.max()) / temperature)
+    ends = np.cumsum(shares)
+    return min(int(np.searchsorted(ends, uniform * ends[-1], side="right")), len(logs) - 1)
+
+
+def _log_sum(terms: Seq[float]) -> float:
+    highest = max(terms, default=-math.inf)
+    if highest == -math.inf:
+        return -math.inf
+    return highest + math.log(math.fsum([math.exp(term - highest) for term in terms]))

@@ -1,0 +1,87 @@
+"""Scores that depend on how far back a key is, in a way that each token says for itself.
+
+Inkling's tokens mix a few profiles over distances into one for each head (Thinking Machines 2026).
+transformers lays them out as a number for each query and key; while a step runs the profiles
+themselves go to the ``AttentionRoute``, and distances are found by the step's positions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from app.model.layers.attention import AttentionRoute
+
+
+def route_nearness(model: PreTrainedModel, route: AttentionRoute) -> None:
+    """Have such attentions hand over what they add by distance."""
+    attentions: list[Any] = [each for each in model.modules() if hasattr(each, "rel_logits_proj")]
+    if not attentions:
+        return
+    route.near = True
+    growth = _Growth(model.config.get_text_config())
+    model.register_forward_pre_hook(growth.hear, with_kwargs=True)
+    for module in attentions:
+        grows = growth.is_by_row(module)
+        _hand_over(module.rel_logits_proj, route, growth if grows else None)
+        if grows:
+            _grow(module, route, growth)
+
+
+class _Growth:
+    """How scores grow with a token's position, where a model takes its row for that."""
+
+    def __init__(self, text: Any) -> None:
+        self._floor: int | None = getattr(text, "log_scaling_n_floor", None)
+        self._alpha: float = getattr(text, "log_scaling_alpha", 0.0)
+        self._positions = torch.zeros(1, 0)
+
+    def is_by_row(self, module: Any) -> bool:
+        return self._floor is not None and not module.is_sliding and hasattr(module, "q_norm")
+
+    def hear(self, _: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        if kwargs.get("position_ids") is not None:
+            self._positions = kwargs["position_ids"]
+
+    def of(self, rows: Tensor) -> Tensor:
+        """``rows`` [1, T, H, D], grown."""
+        assert self._floor is not None
+        times = ((self._positions + 1).float() / self._floor).clamp(min=1.0)
+        factors = 1.0 + self._alpha * times.log()
+        return (rows.float() * factors[..., None, None]).to(rows.dtype)
+
+
+def _hand_over(module: Any, route: AttentionRoute, growth: _Growth | None) -> None:
+    own = module.forward
+
+    def forward(states: Tensor, *positions: Tensor) -> Tensor:
+        """States [1, T, H, R] -> [1, H, T, E], or as transformers has it."""
+        if route.target is None:
+            plain: Tensor = own(states, *positions)
+            return plain
+        profiles = states @ module.proj
+        return (profiles if growth is None else growth.of(profiles)).transpose(1, 2)
+
+    module.forward = forward
+
+
+def _grow(module: Any, route: AttentionRoute, growth: _Growth) -> None:
+    own = module.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        if route.target is None:
+            return own(*args, **kwargs)
+        module.is_sliding = True  # such layers do not grow, and differ in nothing else that it says
+        try:
+            return own(*args, **kwargs)
+        finally:
+            module.is_sliding = False
+
+    def grow(_: nn.Module, args: Any, queries: Tensor) -> Tensor:
+        return queries if route.target is None else growth.of(queries)
+
+    module.forward = forward
+    module.q_norm.register_forward_hook(grow)

@@ -1,0 +1,165 @@
+"""Constraints whose holes are filled with the texts of a prompt, kept by last use."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from app.core.constraint import Constraint
+from app.core.errors import InvalidRequest
+from app.core.verbatim import Document, Passage, Source, passages_of
+
+_LONG = 50_000
+"""Characters from which documents are read one at a time, so that the cores stay free."""
+
+_Key = tuple[str, int, tuple[tuple[Source, bytes], ...]]
+"""Scope, the identity of the constraint without documents, and a digest of what fills it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A constraint, and what fills its holes."""
+
+    constraint: Constraint
+    documents: Mapping[Source, Document]
+
+
+@dataclass(slots=True)
+class _Entry:
+    base: Constraint
+    """Kept, so that its identity is nobody else's."""
+    bound: Bound
+
+    @property
+    def nbytes(self) -> int:
+        documents = {id(each): each for each in self.bound.documents.values()}
+        return self.bound.constraint.nbytes + sum(each.nbytes for each in documents.values())
+
+
+class Bindings:
+    """An LRU of bound constraints in front of ``Constraint.bind``. Event loop's thread only.
+
+    Documents are read on threads, each once for requests that come together. Bounded by bytes,
+    which are measured whenever something is bound; what was dropped stays alive for the requests
+    that use it.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Sequence[str], bool], Document],
+        *,
+        max_bytes: int,
+        max_characters: int,
+    ) -> None:
+        """``read``: from texts, and whether pieces are made of words, to a document.
+
+        ``max_characters``: of the texts that one request's values may have to stand in.
+        """
+        self._read = read
+        self._max_bytes = max_bytes
+        self._max_characters = max_characters
+        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._binding: dict[_Key, asyncio.Task[Bound]] = {}
+        self._long = asyncio.Semaphore(1)
+        self.nbytes = 0
+        """As last measured."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    async def bind(
+        self, constraint: Constraint, passages: Sequence[Passage], scope: str = ""
+    ) -> Bound:
+        """``constraint`` with its holes filled from ``passages``.
+
+        Requests of one ``scope`` share what was bound. Raises ``InvalidRequest`` where a text is
+        not there, too long, or no text at all, and ``ConstraintError`` where no answer is left.
+        """
+        sources = dict.fromkeys(hole.source for hole in constraint.holes)
+        assert sources, "there is nothing to fill"
+        texts = {each: [p.text for p in passages_of(each, passages)] for each in sources}
+        length = self._check_length(texts)
+        digests = await asyncio.to_thread(_digests, texts) if length > _LONG else _digests(texts)
+        key = (scope, id(constraint), digests)
+        entry = self._entries.get(key)
+        if entry is not None:
+            self._entries.move_to_end(key)
+            return entry.bound
+        task = self._binding.get(key)
+        if task is None:
+            task = asyncio.create_task(self._bind(key, constraint, texts, length))
+            self._binding[key] = task
+            task.add_done_callback(lambda done: self._bound(key, done))
+        return await asyncio.shield(task)
+
+    async def _bind(
+        self, key: _Key, base: Constraint, texts: Mapping[Source, Sequence[str]], length: int
+    ) -> Bound:
+        known = self._known_documents(key)
+        documents: dict[tuple[bytes, bool], Document] = {}
+
+        def work() -> Bound:
+            for source, digest in key[2]:
+                name = digest, source.words
+                if name not in documents:
+                    documents[name] = known.get(name) or self._read(texts[source], source.words)
+            by_source = {source: documents[digest, source.words] for source, digest in key[2]}
+            return Bound(base.bind(by_source), by_source)
+
+        async with self._long if length > _LONG else contextlib.nullcontext():
+            bound = await asyncio.to_thread(work)
+        self._entries[key] = _Entry(base, bound)
+        self._evict(keep=key)
+        return bound
+
+    def _known_documents(self, key: _Key) -> dict[tuple[bytes, bool], Document]:
+        """Documents of the same texts that other constraints were bound to, in its scope."""
+        wanted = {(digest, source.words) for source, digest in key[2]}
+        known: dict[tuple[bytes, bool], Document] = {}
+        for (scope, _, digests), entry in self._entries.items():
+            names = {source: (digest, source.words) for source, digest in digests}
+            if scope == key[0] and not wanted.isdisjoint(names.values()):
+                known.update({names[s]: each for s, each in entry.bound.documents.items()})
+        return known
+
+    def _bound(self, key: _Key, task: asyncio.Task[Bound]) -> None:
+        del self._binding[key]
+        if not task.cancelled():
+            task.exception()  # retrieved, also when every waiting client has left
+
+    def _check_length(self, texts: Mapping[Source, Sequence[str]]) -> int:
+        """Characters of the longest of the documents."""
+        length = max(sum(map(len, each)) for each in texts.values())
+        if length > self._max_characters:
+            raise InvalidRequest(
+                f"values have to stand in a text of {length} characters and the limit is "
+                f"{self._max_characters}; shorten it, or name a part of the prompt in x-verbatim",
+                role="prompt",
+            )
+        return length
+
+    def _evict(self, *, keep: _Key) -> None:
+        """Drop the least recently used until the bound holds; ``keep`` stays in any case."""
+        sizes = {key: entry.nbytes for key, entry in self._entries.items()}
+        self.nbytes = sum(sizes.values())
+        for key in list(sizes):
+            if self.nbytes > self._max_bytes and key != keep:
+                self.nbytes -= sizes[key]
+                del self._entries[key]
+
+
+def _digests(texts: Mapping[Source, Sequence[str]]) -> tuple[tuple[Source, bytes], ...]:
+    """What tells documents apart."""
+    return tuple((source, _digest(each)) for source, each in texts.items())
+
+
+def _digest(texts: Sequence[str]) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for text in texts:
+        raw = text.encode(errors="surrogatepass")
+        digest.update(len(raw).to_bytes(8, "little") + raw)
+    return digest.digest()

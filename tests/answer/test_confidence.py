@@ -1,0 +1,244 @@
+"""The confidence of each value, from tokens and scored choices made by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from app.answer.confidence import ConfidenceReader, Tokens, value_confidences
+from app.answer.formats import HERMES, ChatFormat, ReasoningFormat
+from app.answer.locator import AnswerLocator
+from app.answer.pieces import Alternative, Confidence, Confidences
+from app.answer.plan import AnswerPlan
+from app.answer.reader import AnswerReader
+from app.answer.tools import FunctionTool, ToolUse
+from app.core.choices import ScoredChoice, ScoredWay, Way, WayKind
+from app.core.events import AnswerToken, AnswerUsage, TokenChunk
+from app.core.json_scan import Place
+from app.core.specs import JsonSchema
+from app.core.text import RenderedPrompt
+
+FORMAT = ChatFormat(HERMES, ReasoningFormat("<think>", "</think>"))
+
+
+def tokens(*pieces: tuple[str, float] | str) -> Tokens:
+    """Drawn tokens with their probability; a string by itself is forced."""
+    found = Tokens()
+    for each in pieces:
+        if isinstance(each, str):
+            found.add(AnswerToken(0, each.encode(), "leapt"))
+        else:
+            found.add(AnswerToken(0, each[0].encode(), "sampled", math.log(each[1])))
+    return found
+
+
+def scored(
+    start: int, place: Place, *ways: tuple[WayKind, str, str, float], is_open: bool = False
+) -> ScoredChoice:
+    """Each way as its kind, its whole text, how it is told, and its probability."""
+    return ScoredChoice(
+        start,
+        place,
+        tuple(
+            ScoredWay(
+                Way(kind, text.encode(), (told.encode(),), ()),
+                math.log(share) if share else -math.inf,
+            )
+            for kind, text, told, share in ways
+        ),
+        is_open,
+    )
+
+
+def near(probability: float, what: str, which: object) -> Alternative:
+    found: Any = pytest.approx(probability)
+    return Alternative(found, cast(Any, what), which)
+
+
+def values(text: str, of: Tokens, choices: Sequence[ScoredChoice] = ()) -> dict[str, Confidence]:
+    """By pointer; what comes next in a container by ``pointer >``."""
+    found = value_confidences(text.encode(), 0, of, choices)
+    return {each.pointer + (" >" if each.what == "next" else ""): each for each in found}
+
+
+def test_a_scored_value_is_renormalised_once() -> None:
+    text = '{"a": "x"}'
+    choice = scored(
+        5, Place.VALUE, ("value", '"x"', ' "x"', 0.2), ("value", '"y"', ' "y"', 0.3),
+        ("value", "null", " null", 0.0),
+    )  # fmt: skip
+    found = values(text, tokens('{"a": ', ('"x"', 0.9), "}"), [choice])["/a"]
+    assert found.which == "x"
+    assert found.probability == pytest.approx(0.4)
+    assert found.mass == pytest.approx(0.5)
+    assert found.alternatives == [
+        near(0.6, "value", "y"),
+        Alternative(0.0, "value", None),
+    ]
+    assert found.tokens is None
+
+
+def test_a_string_is_the_product_of_the_tokens_that_were_drawn() -> None:
+    found = values('{"a": "xyz"}', tokens('{"a":', (' "x', 0.5), "y", ('z"', 0.25), ("}", 0.1)))
+    assert found["/a"].probability == pytest.approx(0.125)
+    assert found["/a"].tokens == 2
+    assert found["/a"].least_likely is not None
+    assert found["/a"].least_likely.token == b'z"'
+    assert found["/a"].least_likely.probability == pytest.approx(0.25)
+
+
+def test_a_token_counts_for_one_value_alone() -> None:
+    found = values('["a", "b"]', tokens(("[", 0.9), ('"a', 0.5), ('", "', 0.25), ('b"', 0.5), "]"))
+    assert found["/0"].probability == pytest.approx(0.125)
+    assert found["/1"].probability == pytest.approx(0.5)
+    assert found[""].probability == pytest.approx(0.0625)
+
+
+def test_objects_and_arrays_are_products_of_what_is_below() -> None:
+    text = '{"a": [1, 2], "b": true}'
+    choices = [
+        scored(7, Place.FIRST_ITEM, ("item", "", "1", 0.3), ("end", "", "]", 0.1)),
+        scored(9, Place.VALUE, ("value", "2", " 2]", 0.5), ("value", "3", " 3", 0.5)),
+        scored(12, Place.NEXT_KEY, ("key", '"b"', ', "b"', 0.2), ("end", "", "}", 0.6)),
+        scored(18, Place.VALUE, ("value", "true", " true", 0.1), ("value", "false", " false", 0.4)),
+    ]
+    found = values(text, tokens('{"a": [', ("1", 0.5), ', 2], "b": true}'), choices)
+    assert found["/a >"].which == 0
+    assert found["/a"].probability == pytest.approx(0.75 * 0.5 * 0.5)
+    assert found[" >"].which == "b"
+    assert found[" >"].alternatives == [near(0.75, "next", None)]
+    assert found[""].probability == pytest.approx(0.1875 * 0.25 * 0.2)
+    assert [*found] == ["", "/a", "/a >", "/a/0", "/a/1", " >", "/b"]
+
+
+def test_the_end_of_a_list_and_of_numbers() -> None:
+    choices = [
+        scored(2, Place.NEXT_ITEM, ("item", "", ",", 0.5), ("end", "", "]", 0.5), is_open=True)
+    ]
+    found = values("[1]", tokens("[", ("1", 0.5), ("]", 1.0)), choices)
+    assert found[" >"].which is None
+    assert found[" >"].mass is None, "digits could have gone on"
+    assert found[" >"].alternatives == [Alternative(0.5, "next", 1)]
+
+
+def test_one_of_many_tells_its_kind_and_its_tokens() -> None:
+    choice = scored(
+        0, Place.VALUE, ("string", "", '"', 0.6), ("value", "null", "null", 0.2),
+        ("object", "", "{", 0.0),
+    )  # fmt: skip
+    found = values('"x"', tokens(('"x', 0.5), ('"', 0.5)), [choice])[""]
+    assert found.probability == pytest.approx(0.25)
+    assert found.mass == pytest.approx(0.8)
+    assert found.alternatives == [
+        near(0.25, "value", None),
+        Alternative(0.0, "type", "object"),
+    ]
+
+
+def test_a_free_key_counts_with_its_tokens() -> None:
+    choice = scored(1, Place.FIRST_KEY, ("any key", "", '"', 0.5), ("end", "", "}", 0.5))
+    found = values('{"k": 1}', tokens("{", ('"k', 0.5), '": ', ("1", 0.5), "}"), [choice])
+    assert found[" >"].which == "k"
+    assert found[" >"].probability == pytest.approx(0.25)
+    assert found[""].probability == pytest.approx(0.125)
+
+
+def test_pointers_are_those_of_rfc_6901() -> None:
+    text = json.dumps({"a/b": {"~": [{"": 1}]}, "é": 2}, ensure_ascii=False)
+    assert {"/a~1b/~0/0/", "/é"} < {*values(text, tokens(text))}
+
+
+def test_no_more_is_listed_than_the_bounds_and_the_rest_is_told_together() -> None:
+    many = [("value", f'"{i:03}"', f'"{i:03}"', 0.01 - i / 1e5) for i in range(100)]
+    choice = scored(0, Place.VALUE, *many)  # type: ignore[arg-type]
+    alternatives = values('"000"', tokens('"000"'), [choice])[""].alternatives
+    assert alternatives is not None
+    assert len(alternatives) == 65
+    assert alternatives[-1].what == "other"
+    assert alternatives[-1].which == 35
+    total = sum(each.probability for each in alternatives)
+    assert total + values('"000"', tokens('"000"'), [choice])[""].probability == pytest.approx(1)
+    long = [("value", f'"{i}{"x" * 200}"', f'"{i}{"x" * 200}"', 0.1) for i in range(5)]
+    text = f'"0{"x" * 200}"'
+    alternatives = values(text, tokens(text), [scored(0, Place.VALUE, *long)])[""].alternatives  # type: ignore[arg-type]
+    assert alternatives is not None
+    assert [each.which for each in alternatives][-1] == 2
+
+
+def test_what_is_cut_is_left_out() -> None:
+    found = values('{"a": [1, "x', tokens('{"a": [1, "x'))
+    assert [*found] == ["/a/0"]
+
+
+def _plan(*names: str, content: bool = True, tail: str | None = None) -> AnswerPlan:
+    use = ToolUse(tuple(FunctionTool(name) for name in names)) if names else None
+    spec = JsonSchema({"type": "object"}) if content else None
+    return AnswerPlan.of(RenderedPrompt([1], tail), spec, use, FORMAT)
+
+
+def _confidences(plan: AnswerPlan, text: str, choices: Sequence[ScoredChoice]) -> list[Confidence]:
+    data = text.encode()
+    spelled = [AnswerToken(byte, bytes([byte]), "sampled", -0.1) for byte in data]
+    usage = AnswerUsage(1, 0, 1, 0, 0, 1)
+    reader = plan.reader(0, confidence=True)
+    found: list[Confidence] = []
+    for start in range(0, len(data), 7):
+        part = slice(start, start + 7)
+        last = start + 7 >= len(data)
+        chunk = TokenChunk("r", data[part], spelled[part], usage, "stop" if last else None)
+        chunk.choices = choices if last else ()
+        for piece in reader.read([chunk]).pieces:
+            if isinstance(piece, Confidences):
+                found += piece.values
+    return found
+
+
+def test_content_behind_reasoning_is_found() -> None:
+    before = "héhé</think>\n\n"
+    choice = scored(len(before.encode()) + 5, Place.VALUE, ("value", "1", " 1", 0.5))
+    found = _confidences(_plan(tail="<think>\n"), before + '{"a": 1}', [choice])
+    assert [(each.pointer, each.call) for each in found] == [("", None), ("/a", None)]
+    assert found[1].mass == pytest.approx(0.5)
+
+
+def test_arguments_of_calls_are_told_apart() -> None:
+    text = "\n".join(
+        f'<tool_call>\n{{"name": "{name}", "arguments": {{"a": 1}}}}\n</tool_call>' for name in "fg"
+    )
+    found = _confidences(_plan("f", "g", content=False), "Wait: é " + text, [])
+    assert [(each.call, each.pointer) for each in found] == [
+        (0, ""), (0, "/a"), (1, ""), (1, "/a"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_the_locator_finds_where_values_begin(size: int) -> None:
+    text = 'é</think>\n<tool_call>\n{"name": "f", "arguments": {"a": "é"}}\n</tool_call>\n'
+    text += '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+    locator = AnswerLocator(
+        AnswerReader(FORMAT, opening="open", tools=["f"], content_first=False), content=True
+    )
+    data = text.encode()
+    starts = [data.find(b'{"a"'), data.find(b"{}")]
+    outside = 0
+    for at in range(0, len(data), size):
+        locator.push(data[at : at + size])
+        assert outside <= locator.outside
+        outside = locator.outside
+        if locator.next_value(0) is None:
+            assert outside <= starts[0]
+    assert locator.next_value(0) == starts[0]
+    assert locator.next_value(starts[0] + 1) == starts[1]
+    assert locator.next_value(starts[1] + 1) is None
+
+
+def test_a_plan_says_whether_its_answers_have_json() -> None:
+    assert _plan().has_json
+    assert _plan().locator is None
+    assert _plan("f", content=False).locator is not None
+    assert not _plan(content=False).has_json
+    assert isinstance(ConfidenceReader(content=True).finish(), list)

@@ -1,0 +1,215 @@
+"""Choices: the ways on from a place of an answer, where these are few."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.constraint import Compiler, JsonSchema
+from app.core.choices import Choice, ChoosingState
+from app.core.errors import InvalidSchema, RejectedToken, UnsupportedSchema
+from app.core.json_scan import JsonScan, Place
+from tests.fakes import ByteVocabulary
+
+VOCABULARY = ByteVocabulary()
+COMPILER = Compiler(VOCABULARY)
+
+
+def after(schema: Any, text: str, whitespace: str = "spaced") -> ChoosingState:
+    spec = JsonSchema(schema, close_objects=True, whitespace=whitespace)
+    state = COMPILER.compile(spec).start()
+    state.accept_bytes(text.encode())
+    return state
+
+
+def choice(schema: Any, text: str, whitespace: str = "spaced") -> Choice | None:
+    scan = JsonScan()
+    for byte in text.encode():
+        scan.push(byte)
+    place = scan.after_number if scan.place is Place.NUMBER else scan.place
+    return after(schema, text, whitespace).choice(place)
+
+
+def ways(schema: Any, text: str, whitespace: str = "spaced") -> list[tuple[str, str, list[str]]]:
+    found = choice(schema, text, whitespace)
+    assert found is not None
+    return [
+        (way.kind, way.text.decode(), [each.decode() for each in way.texts]) for way in found.ways
+    ]
+
+
+def an_object(required: bool = True, **properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [*properties] if required else [],
+    }
+
+
+def test_an_enum_is_a_choice_of_whole_values() -> None:
+    schema = an_object(a={"enum": ["é", "red", True, None]})
+    assert ways(schema, '{"a":') == [
+        ("value", '"red"', [' "red"']),
+        ("value", '"é"', [' "é"']),
+        ("value", "null", [" null"]),
+        ("value", "true", [" true"]),
+    ]
+
+
+def test_a_number_that_could_go_on_is_told_by_what_follows_it() -> None:
+    schema = an_object(a={"enum": [1, 12, 3]})
+    assert ways(schema, '{"a":') == [
+        ("value", "1", [" 1}"]),
+        ("value", "12", [" 12"]),
+        ("value", "3", [" 3"]),
+    ]
+    found = choice(schema, '{"a":')
+    assert found is not None
+    assert [way.scored for way in found.ways] == [
+        (b" 1,", b" 1}", b" 1]", b" 1\n"),
+        (b" 12",),
+        (b" 3",),
+    ]
+    found = choice({"enum": [1, 12]}, "")
+    assert found is not None
+    assert [(way.text, way.texts, way.ends_answer) for way in found.ways] == [
+        (b"1", (), True),
+        (b"12", (b"12",), False),
+    ]
+
+
+def test_many_strings_and_numbers_are_one_way_each() -> None:
+    schema = an_object(a={"type": ["string", "integer", "null", "array"]})
+    kinds = [(kind, texts) for kind, _, texts in ways(schema, '{"a":')]
+    assert kinds[0] == ("string", [' "'])
+    assert kinds[1] == ("number", [f" {each}" for each in "-0123456789"])
+    assert kinds[2:] == [("array", [" ["]), ("value", [" null"])]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string"},
+        {"type": "string", "pattern": "^(ab|cd){40}$"},
+        {"type": "string", "pattern": "^a*$"},
+        {"enum": [f"value {i}" for i in range(257)]},
+        {"type": "number"},
+    ],
+)
+def test_a_set_beyond_the_bounds_is_one_way(schema: Any) -> None:
+    ((kind, text, _),) = ways(schema, "")
+    assert (kind, text) in (("string", ""), ("number", ""))
+
+
+def test_which_key_comes_and_whether_one_does() -> None:
+    schema = an_object(False, a={"const": 1}, b={"const": 2}, c={"const": 3})
+    assert ways(schema, "{") == [
+        ("key", '"a"', ['"a"']),
+        ("key", '"b"', ['"b"']),
+        ("key", '"c"', ['"c"']),
+        ("end", "", ["}"]),
+    ]
+    assert ways(schema, '{"a": 1') == [
+        ("key", '"b"', [', "b"']),
+        ("key", '"c"', [', "c"']),
+        ("end", "", ["}"]),
+    ]
+    free = {"type": "object", "additionalProperties": {"const": 1}}
+    assert ways(free, "{") == [("any key", "", ['"']), ("end", "", ["}"])]
+
+
+def test_which_branch_of_a_union_is_told_where_they_part() -> None:
+    cat = an_object(kind={"const": "cat"}, lives={"const": 9})
+    dog = an_object(kind={"const": "dog"})
+    schema = {"anyOf": [cat, dog]}
+    assert ways(schema, '{"kind":') == [
+        ("value", '"cat"', [' "cat"']),
+        ("value", '"dog"', [' "dog"']),
+    ]
+
+
+def test_whether_a_list_goes_on() -> None:
+    schema = {"type": "array", "items": {"enum": ["a", 1]}}
+    assert ways(schema, "[") == [("item", "", ['"', "1"]), ("end", "", ["]"])]
+    assert ways(schema, "[1") == [("item", "", [","]), ("end", "", ["]"])]
+    first = after(schema, "[").choice(Place.VALUE)
+    assert first is not None
+    assert first.is_open, "the list may have been empty"
+
+
+def test_after_a_number_its_digits_may_go_on() -> None:
+    found = choice(an_object(a={"type": "integer"}), '{"a": 1')
+    assert found is not None
+    assert found.is_open
+
+
+@pytest.mark.parametrize("whitespace", ["compact", "indent:2", "flexible"])
+def test_white_space_before_a_way_is_a_part_of_it(whitespace: str) -> None:
+    schema = an_object(a={"enum": ["x", "y"]})
+    start = '{\n  "a":' if whitespace == "indent:2" else '{"a":'
+    for kind, text, texts in ways(schema, start, whitespace):
+        assert kind == "value"
+        assert {each.strip() for each in texts} == {text}
+
+
+def test_only_one_way_is_left_where_it_is_chosen() -> None:
+    schema = an_object(a={"enum": [1, 12, "x"]}, b={"type": "boolean"})
+    state = after(schema, '{"a":')
+    found = state.choice(Place.VALUE)
+    assert found is not None
+    one = next(way for way in found.ways if way.text == b"1")
+    left = state.only(one)
+    assert left.forced() == b' 1, "b": '
+    with pytest.raises(RejectedToken):
+        left.accept_bytes(b" 12")
+    whole = after({"enum": [1, 12]}, "")
+    found = whole.choice(Place.VALUE)
+    assert found is not None
+    left = whole.only(found.ways[0])
+    assert left.forced() == b"1"
+    left.accept_bytes(b"1")
+    assert left.is_final
+
+
+def test_tokens_are_found_by_how_they_begin() -> None:
+    state = after({"enum": ["x"]}, "")
+    spelled = [VOCABULARY.token_bytes[token] for token in state.beginning(b'",')]
+    assert sorted(each or b"" for each in spelled) == [b'",', b'", ', b'", "']
+    assert not len(state.beginning(b"nothing begins so"))
+
+
+def test_equal_spellings_are_all_found() -> None:
+    class Doubled(ByteVocabulary):
+        def __init__(self) -> None:
+            super().__init__()
+            self._token_bytes = (*self._token_bytes, b"~")
+
+    vocabulary = Doubled()
+    state = Compiler(vocabulary).compile(JsonSchema({"enum": ["x"]})).start()
+    assert isinstance(state, ChoosingState)
+    assert state.beginning(b"~").tolist() == [ord("~"), vocabulary.size - 1]
+
+
+def test_a_schema_may_want_a_value_drawn_as_a_whole() -> None:
+    marked = {"enum": ["a", "b", None], "x-choice": "exact"}
+    schema = an_object(a=marked, b={"enum": ["a", "c"]}, c={"$ref": "#/properties/a"})
+    found = choice(schema, '{"a":')
+    assert found is not None
+    assert found.is_exact
+    other = choice(schema, '{"a": "a", "b":')
+    assert other is not None
+    assert not other.is_exact
+    wider = choice({"anyOf": [marked, {"const": 5}]}, "")
+    assert wider is not None
+    assert wider.is_exact
+    assert not after(an_object(b={"enum": ["a", "c"]}), "").has_exact_choices
+
+
+def test_a_mark_that_says_nothing_is_refused() -> None:
+    with pytest.raises(UnsupportedSchema, match="x-choice"):
+        after(an_object(a={"type": "string", "x-choice": "exact"}), "")
+    with pytest.raises(UnsupportedSchema, match="x-choice"):
+        after(an_object(a={"enum": [[1], [2]], "x-choice": "exact"}), "")
+    with pytest.raises(InvalidSchema, match="x-choice must be 'exact'"):
+        after(an_object(a={"type": "boolean", "x-choice": "best"}), "")

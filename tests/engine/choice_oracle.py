@@ -1,0 +1,323 @@
+"""Random schemas whose choices are known, and their probabilities by brute force.
+
+``python -m tests.engine.choice_oracle --schemas 1000`` checks every choice that an engine scores
+against enumeration: of all texts, byte by byte, with a vocabulary of bytes; and with one that has
+merges, of all token paths that follow the tokenizer's split but for the last token.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from app.constraint import Compiler, JsonSchema
+from app.core.choices import ChoosingState, ScoredChoice, Way
+from app.core.constraint import Constraint
+from app.core.json_scan import CHOICES, JsonScan, Place
+from app.core.request import ChoiceOptions, EngineRequest, SamplingParams
+from app.engine import Engine, EngineConfig
+from app.engine.sequence import Sequence
+from tests.fakes import (
+    MERGES,
+    ByteTokenizer,
+    ByteVocabulary,
+    QueuedRunner,
+    ScriptedModel,
+    ScriptedRunner,
+)
+
+TOLERANCE = 1e-5
+"""Of probabilities: those of float32 logits."""
+
+_WORDS = (
+    "a",
+    "ab",
+    "abab",
+    "abc",
+    "b",
+    "me",
+    "name",
+    "na",
+    "nana",
+    "or",
+    "orab",
+    "é",
+    "éa",
+    "",
+    "ll",
+    "12",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A vocabulary, its tokenizer, and a model whose probabilities are those of float32 logits."""
+
+    vocabulary: ByteVocabulary
+    tokenizer: ByteTokenizer
+    model: ScriptedModel
+    compiler: Compiler
+
+    @staticmethod
+    def of(*merges: tuple[bytes, bytes]) -> Bench:
+        vocabulary = ByteVocabulary(merges)
+        model = _Float32Model(vocabulary)
+        return Bench(vocabulary, ByteTokenizer(vocabulary), model, Compiler(vocabulary))
+
+    def engine(self, config: EngineConfig | None = None, *, overlap: bool = False) -> Engine:
+        config = replace(config or EngineConfig(), overlap=overlap)
+        kind = QueuedRunner if overlap else ScriptedRunner
+        runner = kind(self.model, num_blocks=400)
+        return Engine(runner, self.vocabulary, self.tokenizer, config)
+
+    def compile(self, schema: Any) -> Constraint:
+        return self.compiler.compile(JsonSchema(schema, close_objects=True))
+
+    def request(self, allowed: Constraint, seed: int, options: ChoiceOptions) -> EngineRequest:
+        return EngineRequest(
+            request_id=f"r{seed}",
+            prompt=self.tokenizer.encode("say: "),
+            max_tokens=400,
+            sampling=SamplingParams(temperature=1.0),
+            seed=seed,
+            constraint=allowed,
+            choices=options,
+        )
+
+    def log_probability(self, before: Seq[int], tokens: Iterable[int]) -> float:
+        """Of the last of ``tokens`` being any of the model's next ones after ``before``."""
+        logits = self.model.logits(before).astype(np.float64)
+        return float(np.logaddexp.reduce(logits[[*tokens]]) - np.logaddexp.reduce(logits))
+
+
+class _Float32Model(ScriptedModel):
+    def logits(self, tokens: Seq[int]) -> Any:
+        return super().logits(tokens).astype(np.float32).astype(np.float64)
+
+
+def random_schema(rng: random.Random, depth: int = 0) -> Any:
+    """Every kind of choice, and texts between them."""
+    kinds = ["enum", "enum", "boolean", "integers", "const", "nullable", "union"]
+    kind = rng.choice(kinds if depth else ["object", "object", "array", *kinds])
+    if depth == 1 and rng.random() < 0.3:
+        kind = rng.choice(["object", "array"])
+    match kind:
+        case "enum":
+            values: list[Any] = rng.sample(
+                [*_WORDS, 1, 12, 121, -3, None, True, 2.5], rng.randint(2, 6)
+            )
+            return {"enum": values}
+        case "boolean":
+            return {"type": "boolean"}
+        case "integers":
+            low = rng.randint(-12, 5)
+            return {"type": "integer", "minimum": low, "maximum": low + rng.randint(0, 30)}
+        case "const":
+            return {"const": rng.choice([*_WORDS, 5])}
+        case "nullable":
+            return {"type": ["string", "null"], "maxLength": 4}
+        case "union":
+            return {"anyOf": [random_schema(rng, 2), random_schema(rng, 2)]}
+        case "array":
+            items = random_schema(rng, depth + 1)
+            low = rng.randint(0, 2)
+            return {"type": "array", "items": items, "minItems": low, "maxItems": low + 2}
+    names = rng.sample(["a", "ab", "me", "name", "or"], rng.randint(1, 3))
+    required = [name for name in names if rng.random() < 0.6]
+    properties = {name: random_schema(rng, depth + 1) for name in names}
+    return {"type": "object", "properties": properties, "required": required}
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a choice was scored from: tokens, and how much of the answer they spell."""
+
+    tokens: tuple[int, ...]
+    length: int
+
+
+def run(
+    bench: Bench, engine: Engine, one: EngineRequest
+) -> tuple[bytes, list[tuple[ScoredChoice, Context]]]:
+    """The answer to a request, and the choices that were scored in it."""
+    engine.add(one)
+    text = b""
+    choices: list[tuple[ScoredChoice, Context]] = []
+    contexts: dict[tuple[int, Place], Context] = {}
+    scorer = engine._decoder._scorer  # only to see what they are scored from
+    finish = scorer.finish
+
+    def watched(sequence: Sequence) -> None:
+        scoring = sequence.scoring
+        assert scoring is not None
+        tokens = sequence.tokens[: scoring.base]
+        length = len(bench.vocabulary.spell(tokens[len(one.prompt) :]))
+        contexts[scoring.found.start, scoring.found.place] = Context(tuple(tokens), length)
+        finish(sequence)
+
+    scorer.finish = watched  # type: ignore[method-assign]
+    while engine.has_work:
+        for output in engine.step():
+            for chunk in output.chunks:
+                text += chunk.data
+                choices += [(each, contexts[each.start, each.place]) for each in chunk.choices]
+                assert chunk.finish_reason in (None, "stop"), chunk
+        engine.check_integrity()
+    return text, choices
+
+
+def check(bench: Bench, schema: Any, seed: int, options: ChoiceOptions, *, overlap: bool) -> int:
+    """Compare every choice of one answer with brute force; how many there were."""
+    allowed = bench.compile(schema)
+    one = bench.request(allowed, seed, options)
+    text, choices = run(bench, bench.engine(overlap=overlap), one)
+    json.loads(text)
+    assert [(each.start, each.place) for each, _ in choices] == places(text, allowed), text
+    for choice, context in choices:
+        if context.length < choice.start:
+            assert text[context.length : choice.start], "a context ends behind its choice"
+        for each in choice.ways:
+            expected = _by_paths(bench, allowed, text, context, choice.start, each.way)
+            assert abs(math.exp(each.logprob) - math.exp(expected)) < TOLERANCE, (choice, expected)
+    return len(choices)
+
+
+def places(text: bytes, allowed: Constraint) -> list[tuple[int, Place]]:
+    """Where an answer has choices: found from its whole text, from left to right."""
+    found: list[tuple[int, Place]] = []
+    state, scan = allowed.start(), JsonScan()
+
+    def ask(at: int, place: Place) -> None:
+        assert isinstance(state, ChoosingState)
+        choice = state.choice(place)
+        if choice is None:
+            return
+        whole = place is Place.VALUE and choice.ways[0].kind == "value"
+        if whole or len(choice.ways) > 1:
+            found.append((at, place))
+
+    ask(0, Place.VALUE)
+    for at, byte in enumerate(text):
+        before = scan.place
+        if before is Place.NUMBER and byte not in b"+-.0123456789Ee":
+            scan.end_number()
+            before = scan.place
+            ask(at, before)
+        if before is Place.FIRST_ITEM and byte != ord("]"):
+            ask(at, Place.VALUE)
+        scan.push(byte)
+        state.accept_bytes(bytes([byte]))
+        if scan.place in CHOICES and (scan.place is not before or byte in b"[{]}"):
+            ask(at + 1, scan.place)
+    return found
+
+
+def _by_paths(
+    bench: Bench, allowed: Constraint, text: bytes, context: Context, start: int, way: Way
+) -> float:
+    """The sum over all token paths that spell the way, given that the answer got to it.
+
+    With a vocabulary of bytes these are all texts. Else all but the last token have to be those
+    that the tokenizer splits the text into.
+    """
+    before = text[context.length : start]
+    logs = []
+    for spelled in way.scored:
+        whole = before + spelled
+        for path, log in _paths(bench, context.tokens, whole):
+            if path == _split(bench, text[: context.length], whole)[: len(path)]:
+                logs.append(log)
+    if way.ends_answer:
+        whole = before + way.text
+        tokens = _split(bench, text[: context.length], whole)
+        log = sum(
+            bench.log_probability([*context.tokens, *tokens[:i]], [token])
+            for i, token in enumerate([*tokens, bench.vocabulary.eos])
+        )
+        logs.append(log)
+    entering = [
+        log
+        for path, log in _paths(bench, context.tokens, before)
+        if any(path == _split(bench, text[: context.length], before + each)[: len(path)]
+               for each in _texts(bench, allowed, text, start))
+    ]  # fmt: skip
+    return float(np.logaddexp.reduce(logs) - (np.logaddexp.reduce(entering) if before else 0.0))
+
+
+def _texts(bench: Bench, allowed: Constraint, text: bytes, start: int) -> list[bytes]:
+    """Texts of all ways from a place."""
+    state, scan = allowed.start(), JsonScan()
+    state.accept_bytes(text[:start])
+    for byte in text[:start]:
+        scan.push(byte)
+    assert isinstance(state, ChoosingState)
+    place = scan.after_number if scan.place is Place.NUMBER else scan.place
+    places = [place, Place.VALUE] if place is Place.FIRST_ITEM else [place]
+    choices = [state.choice(each) for each in places]
+    return [t for c in choices if c for way in c.ways for t in (*way.scored, way.text)]
+
+
+def _paths(bench: Bench, context: Seq[int], text: bytes) -> Iterator[tuple[list[int], float]]:
+    """Token paths that end with a token over the end of ``text``: without that token, and the
+    logarithm of the probability of all of them."""
+    waiting: list[tuple[list[int], bytes, float]] = [([], b"", 0.0)]
+    pieces = [*bench.vocabulary.ids.items()]
+    while waiting:
+        path, spelled, log = waiting.pop()
+        rest = text[len(spelled) :]
+        over = []
+        for piece, token in pieces:
+            if rest and len(piece) < len(rest) and rest.startswith(piece):
+                one = bench.log_probability([*context, *path], [token])
+                waiting.append(([*path, token], spelled + piece, log + one))
+            elif rest and piece.startswith(rest):
+                over.append(token)
+        if over:
+            yield path, log + bench.log_probability([*context, *path], over)
+
+
+def _split(bench: Bench, before: bytes, text: bytes) -> list[int]:
+    """How the tokenizer goes on with ``text``; by itself where it would merge the two."""
+    whole = bench.tokenizer.encode((before + text).decode())
+    at = 0
+    for index, token in enumerate(whole):
+        if at == len(before):
+            return whole[index:]
+        at += len(bench.vocabulary.spell([token]))
+    return bench.tokenizer.encode(text.decode())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--schemas", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    choices = 0
+    for number in range(options.schemas):
+        choices += check_random(options.seed + number)
+    print(f"{options.schemas} schemas, {choices} choices: all as by enumeration")
+
+
+BYTES = Bench.of()
+MERGED = Bench.of(*MERGES)
+
+
+def check_random(seed: int) -> int:
+    """Check the choices of a random schema's answer; how many there were."""
+    rng = random.Random(seed)
+    schema = random_schema(rng)
+    bench = rng.choice([BYTES, MERGED])
+    options = ChoiceOptions(report=True, exact=rng.random() < 0.5)
+    return check(bench, schema, seed, options, overlap=rng.random() < 0.5)
+
+
+if __name__ == "__main__":
+    main()

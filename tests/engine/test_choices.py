@@ -1,0 +1,224 @@
+"""Choices are scored as whole texts, and drawn so where that is asked for."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.constraint import Compiler, JsonSchema
+from app.core.cache import StateSlots
+from app.core.choices import ScoredChoice
+from app.core.constraint import Constraint
+from app.core.request import ChoiceOptions, EngineRequest, SamplingParams
+from app.engine import Engine, EngineConfig
+from tests.engine import choice_oracle, harness
+from tests.engine.harness import VOCABULARY, make_engine, request
+from tests.fakes import Logits, ScriptedModel
+
+REPORT = ChoiceOptions(report=True)
+EXACT = ChoiceOptions(exact=True)
+BOTH = ChoiceOptions(report=True, exact=True)
+
+COMPILER = Compiler(VOCABULARY)
+
+
+def compiled(schema: Any) -> Constraint:
+    return COMPILER.compile(JsonSchema(schema, close_objects=True))
+
+
+def an_object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": [*properties]}
+
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": ["string", "null"], "maxLength": 3},
+        "me": {"enum": ["ab", "abab", "or", 1, 12]},
+        "tags": {"type": "array", "items": {"enum": ["na", "nana"]}, "maxItems": 2},
+        "ok": {"type": "boolean"},
+    },
+    "required": ["name", "me"],
+}
+
+
+def asked(
+    allowed: Constraint, options: ChoiceOptions, *, seed: int = 0, max_tokens: int = 80, **more: Any
+) -> EngineRequest:
+    sampling = more.pop("sampling", SamplingParams())
+    one = request(f"r{seed}", allowed=allowed, max_tokens=max_tokens, sampling=sampling, seed=seed)
+    return replace(one, choices=options, **more)
+
+
+def run(
+    engine: Engine, requests: Sequence[EngineRequest]
+) -> dict[str, tuple[bytes, list[ScoredChoice]]]:
+    """By request the answer, and the choices that were scored."""
+    for each in requests:
+        engine.add(each)
+    texts = {each.request_id: b"" for each in requests}
+    choices: dict[str, list[ScoredChoice]] = {each.request_id: [] for each in requests}
+    for _ in range(20_000):
+        if not engine.has_work:
+            break
+        for chunk in harness.step(engine):
+            texts[chunk.request_id] += chunk.data
+            choices[chunk.request_id] += chunk.choices
+            assert chunk.finish_reason in (None, "stop"), chunk
+        engine.check_integrity()
+    assert not engine.has_work
+    assert engine.kv_usage == engine.state_usage == 0.0
+    return {name: (texts[name], choices[name]) for name in texts}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_scores_are_those_of_enumeration(seed: int) -> None:
+    choice_oracle.check_random(seed)
+
+
+def test_reporting_changes_no_answer() -> None:
+    allowed = compiled(PERSON)
+    plain = [replace(asked(allowed, REPORT, seed=seed), choices=None) for seed in range(12)]
+    reported = [asked(allowed, REPORT, seed=seed) for seed in range(12)]
+    before, after = run(make_engine(), plain), run(make_engine(), reported)
+    assert [before[name][0] for name in before] == [after[name][0] for name in before]
+    assert all(choices for _, choices in after.values())
+    assert not any(choices for _, choices in before.values())
+
+
+def test_a_choice_is_reported_where_its_answer_is_forced_to_the_end() -> None:
+    _, choices = run(make_engine(), [asked(compiled({"const": "ab"}), REPORT)])["r0"]
+    assert [[each.way.text for each in choice.ways] for choice in choices] == [[b'"ab"']]
+    assert choices[0].ways[0].logprob < 0
+
+
+class _Liking(ScriptedModel):
+    """Gives each text of a list its share, byte by byte, and next to nothing to all others."""
+
+    def __init__(self, shares: dict[bytes, float]) -> None:
+        super().__init__(VOCABULARY)
+        self._shares = shares
+
+    def logits(self, tokens: Sequence[int]) -> Logits:
+        text = VOCABULARY.spell(tokens)
+        spelled = text[max(text.rfind(b'":') + 2, text.rfind(b"say: ") + 5) :]
+        weights = np.full(VOCABULARY.size, 1e-9)
+        for whole, share in self._shares.items():
+            if whole.startswith(spelled) and len(whole) > len(spelled):
+                weights[whole[len(spelled)]] += share
+        result: Logits = np.log(weights / weights.sum())
+        return result
+
+
+LIKED = {b' "Half-blood"}': 0.7, b' "Goblin"}': 0.2, b' "Pure-blood"}': 0.1}
+STATUS = an_object(status={"enum": ["Half-giant", "Half-elf", "Goblin", "Pure-blood"]})
+
+
+def shares_of(options: ChoiceOptions | None, temperature: float, count: int = 120) -> Counter[str]:
+    allowed = compiled(STATUS)
+    requests = [
+        replace(
+            asked(allowed, REPORT, seed=seed, sampling=SamplingParams(temperature=temperature)),
+            choices=options,
+        )
+        for seed in range(count)
+    ]
+    answers = run(make_engine(model=_Liking(LIKED), num_blocks=1000), requests)
+    return Counter(json.loads(text)["status"] for text, _ in answers.values())
+
+
+def test_an_exact_choice_has_no_bias_towards_shared_beginnings() -> None:
+    token_by_token, exact = shares_of(None, 1.0), shares_of(EXACT, 1.0)
+    half = token_by_token["Half-giant"] + token_by_token["Half-elf"]
+    assert half > 72, "the mask hands the share of Half-blood to values that have none"
+    assert exact["Half-giant"] == exact["Half-elf"] == 0
+    assert abs(exact["Goblin"] - 80) < 18
+
+
+def test_the_temperature_is_that_of_whole_values() -> None:
+    assert shares_of(EXACT, 0.0, 20) == {"Goblin": 20}
+    warm = shares_of(EXACT, 2.0)  # the square roots of 2 and 1
+    assert abs(warm["Goblin"] - 120 * math.sqrt(2) / (1 + math.sqrt(2))) < 18
+
+
+def test_mass_is_what_the_model_gave_to_all_values_together() -> None:
+    model = _Liking({b'"Half-blood"': 0.7, b'"Goblin"': 0.2, b'"Pure-blood"': 0.1})
+    allowed = compiled(STATUS["properties"]["status"])
+    _, (choice,) = run(make_engine(model=model), [asked(allowed, BOTH)])["r0"]
+    found = {each.way.text: math.exp(each.logprob) for each in choice.ways}
+    expected = {b'"Half-giant"': 0, b'"Half-elf"': 0, b'"Goblin"': 0.2, b'"Pure-blood"': 0.1}
+    assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_value_that_does_not_fit_the_budget_is_not_chosen() -> None:
+    allowed = compiled(an_object(a={"enum": ["n", "a much longer value than the other one"]}))
+    shortest = allowed.start().shortest_tokens()
+    for seed in range(20):
+        one = asked(allowed, EXACT, seed=seed, max_tokens=shortest)
+        text, _ = run(make_engine(), [one])[f"r{seed}"]
+        assert json.loads(text) == {"a": "n"}
+
+
+@pytest.mark.parametrize("leap", [True, False])
+def test_exact_answers_do_not_depend_on_their_company(leap: bool) -> None:
+    allowed = [compiled(PERSON), compiled(STATUS), compiled({"enum": [1, 12, 121]})]
+    rng = random.Random(5)
+    requests = [asked(rng.choice(allowed), BOTH, seed=seed, leap=leap) for seed in range(10)]
+    alone = {
+        name: answer for each in requests for name, answer in run(make_engine(), [each]).items()
+    }
+    for seed in range(8):
+        rng = random.Random(seed)
+        running = rng.choice([1, 3, 16])
+        config = EngineConfig(
+            pipelined_answers=rng.choice([1, 2, 64]),
+            max_batch_tokens=running + rng.choice([31, 60, 300]),
+            max_running=running,
+            max_prefill_tokens=rng.choice([1, 8, 64]),
+            max_draft_tokens=rng.choice([0, 4]),
+            draft_held_back=rng.random() < 0.5,
+            share_prefixes=rng.random() < 0.5,
+        )
+        states = rng.choice([None, StateSlots(40, 8)])
+        engine = make_engine(config, num_blocks=rng.choice([40, 60, 300]), states=states)
+        rng.shuffle(requests)
+        assert _texts(run(engine, requests)) == _texts(alone)
+
+
+def _texts(answers: dict[str, tuple[bytes, list[ScoredChoice]]]) -> dict[str, bytes]:
+    return {name: answers[name][0] for name in sorted(answers)}
+
+
+def test_paths_one_after_the_other_score_as_a_tree_does() -> None:
+    one = asked(compiled(PERSON), BOTH)
+    tree = run(make_engine(), [one])["r0"]
+    paths = run(make_engine(states=StateSlots(40, 8)), [one])["r0"]
+    assert tree == paths
+
+
+def test_a_pass_is_never_larger_than_a_small_gap() -> None:
+    allowed = compiled({"enum": [f"{i} w" for i in range(40)]})
+    config = EngineConfig(small_gap_tokens=12)
+    engine = make_engine(config)
+    text, (choice,) = run(engine, [asked(allowed, BOTH)])["r0"]
+    assert json.loads(text)
+    assert len(choice.ways) == 40
+    plans = engine._runner.plans  # type: ignore[attr-defined]
+    passes = [len(span.tokens) for plan in plans for span in plan.spans if span.tree]
+    assert len(passes) > 10
+    assert max(passes) <= 12
+
+
+def test_a_value_of_too_many_is_no_choice() -> None:
+    allowed = compiled({"enum": [f"v{i}" for i in range(300)]})
+    text, choices = run(make_engine(), [asked(allowed, BOTH)])["r0"]
+    assert json.loads(text)
+    assert not choices

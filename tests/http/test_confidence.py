@@ -1,0 +1,121 @@
+"""What requests may ask about the values of their answers, and how it is told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from app.core.request import ChoiceOptions
+from tests.http.harness import CHAT, chat, client_of, events, sdk_of
+from tests.serving.fakes import Bench, FakeEngine
+
+SCHEMA = {
+    "type": "json_schema",
+    "json_schema": {"name": "s", "schema": {"type": "object", "properties": {"a": {}}}},
+}
+ANSWER = b'{"a": "xy"}'
+RESPONSES = "/v1/responses"
+TEXT = {"format": {"type": "json_schema", "name": "s", "schema": {"type": "object"}}}
+
+
+def answering() -> Bench:
+    return Bench(FakeEngine(lambda request: [b'{"a"', b': "x', b'y"}']))
+
+
+async def post(bench: Bench, path: str, body: dict[str, Any]) -> httpx.Response:
+    async with client_of(bench) as client:
+        return await client.post(path, json=body)
+
+
+async def test_a_whole_answer_has_the_list_of_its_values() -> None:
+    response = await post(answering(), CHAT, chat(response_format=SCHEMA, confidence=True))
+    (choice,) = response.json()["choices"]
+    assert choice["message"]["content"] == ANSWER.decode()
+    assert choice["logprobs"] is None, "they were not asked for"
+    root, value = choice["confidence"]
+    assert root == {"pointer": "", "probability": value["probability"]}
+    assert value == {
+        "pointer": "/a",
+        "value": "xy",
+        "probability": pytest.approx(0.6065, abs=1e-4),  # two tokens of exp(-0.25) each
+        "tokens": 2,
+        "least_likely": {"token": ': "x', "probability": pytest.approx(0.7788, abs=1e-4)},
+    }
+
+
+async def test_in_a_stream_it_comes_with_the_last_chunk_of_the_choice() -> None:
+    body = chat(response_format=SCHEMA, confidence=True, stream=True, n=2)
+    response = await post(answering(), CHAT, body)
+    choices = [each for event in events(response.text)[:-1] for each in event["choices"]]
+    told = [each for each in choices if "confidence" in each]
+    assert [each["index"] for each in told] == [0, 1]
+    assert all(each["finish_reason"] == "stop" for each in told)
+    assert [each["pointer"] for each in told[0]["confidence"]] == ["", "/a"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_responses_have_it_beside_their_output(stream: bool) -> None:
+    body = {"model": "demo", "input": "hi", "text": TEXT, "confidence": True, "stream": stream}
+    response = await post(answering(), RESPONSES, body)
+    answer = response.json() if not stream else json.loads(response.text.rsplit("data: ", 1)[1])
+    if stream:
+        answer = answer["response"]
+    assert [each["pointer"] for each in answer["confidence"]] == ["", "/a"]
+
+
+async def test_nothing_is_told_that_was_not_asked_for() -> None:
+    bench = answering()
+    response = await post(bench, CHAT, chat(response_format=SCHEMA))
+    assert "confidence" not in response.json()["choices"][0]
+    assert bench.engine.added[0].choices == ChoiceOptions()
+    assert bench.engine.added[0].sampling.logprobs is None
+
+
+async def test_the_engine_is_told_what_to_do_about_choices() -> None:
+    bench = answering()
+    await post(bench, CHAT, chat(response_format=SCHEMA, confidence=True, choices="exact"))
+    assert bench.engine.added[0].choices == ChoiceOptions(report=True, exact=True)
+    assert bench.engine.added[0].sampling.logprobs == 0
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"confidence": True},
+        {"choices": "exact"},
+        {"confidence": True, "response_format": {"type": "regex", "regex": "a|b"}},
+    ],
+)
+async def test_answers_without_json_have_no_values_to_ask_about(fields: dict[str, Any]) -> None:
+    response = await post(Bench(), CHAT, chat(**fields))
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["param"] == next(iter(fields))
+    assert "json_schema" in error["message"]
+
+
+@pytest.mark.parametrize("fields", [{"confidence": False}, {"choices": "tokens"}])
+async def test_what_asks_for_nothing_is_taken_with_any_answer(fields: dict[str, Any]) -> None:
+    assert (await post(Bench(), CHAT, chat(**fields))).status_code == 200
+
+
+async def test_other_ways_to_choose_are_refused() -> None:
+    response = await post(Bench(), CHAT, chat(response_format=SCHEMA, choices="best"))
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "choices"
+
+
+async def test_the_sdk_hands_it_on() -> None:
+    async with sdk_of(answering()) as client:
+        completion = await client.chat.completions.create(
+            model="demo",
+            messages=[{"role": "user", "content": "hi"}],
+            response_format=cast(Any, SCHEMA),
+            extra_body={"confidence": True, "choices": "exact"},
+        )
+    told = completion.choices[0].model_extra
+    assert told is not None
+    assert [each["pointer"] for each in told["confidence"]] == ["", "/a"]
