@@ -25,7 +25,8 @@ from tools import datasets
 PIECES = [
     b'", "', b', "', b', "a"', b'"a"', b'"a", "a"', b'"a", "b"', b'a"', b"ab", b"aa", b"1, 2",
     b"1, 1", b", 1", b"12", b'[["', b'"]', b'"], ["', b'{"a": "', b'"}, {"', b'"}', b", true",
-    b"true, true", b'"", ""', b" 1", b'"a"]', b', "a", "b"', b"1]", b"0, 1",
+    b"true, true", b'"", ""', b'{"', b'": ', b'": 1, "a"', b'": true, "', b', "a": ', b'"a": 1',
+    b" 1", b'"a"]', b', "a", "b"', b"1]", b"0, 1",
 ]  # fmt: skip
 
 
@@ -70,6 +71,24 @@ SCHEMAS: dict[str, Any] = {
             unique(items={"type": "integer"}),
             {"type": "array", "items": {"enum": [1, 2]}, "minItems": 2},
         ]
+    },
+    "so many names": {
+        "type": "object",
+        "minProperties": 3,
+        "properties": {"a": {"type": "integer"}},
+        "patternProperties": {"^x": {"type": "integer"}},
+        "additionalProperties": {"type": "boolean"},
+    },
+    "so many names in each of them": {
+        "type": "object",
+        "minProperties": 2,
+        "propertyNames": {"pattern": "^[ab]+$"},
+        "additionalProperties": {
+            "type": "object",
+            "minProperties": 2,
+            "maxProperties": 3,
+            "additionalProperties": {"type": "boolean"},
+        },
     },
     "a tree": {
         "$ref": "#/$defs/node",
@@ -235,6 +254,16 @@ def test_equal_items_are_not_said_twice_in_whatever_spelling(
     constraint = compiler.compile(JsonSchema(unique(items=items, prefixItems=[items])))
     with pytest.raises(RejectedToken):
         follow(constraint, text)
+
+
+def test_names_that_are_counted_differ(compiler: Compiler) -> None:
+    schema = {"type": "object", "minProperties": 3, "additionalProperties": {"type": "integer"}}
+    constraint = compiler.compile(JsonSchema(schema))
+    assert len(json.loads(constraint.start().shortest_completion())) == 3
+    for text in ('{"a": 1, "a"', r'{"a": 1, "\u0061', '{"a": 1, "b": 2}'):
+        with pytest.raises(RejectedToken):
+            follow(constraint, text)
+    assert follow(constraint, '{"a": 1, "b": 2, "": 3}').is_complete
 
 
 def test_the_last_value_that_is_left_ends_the_list(compiler: Compiler) -> None:

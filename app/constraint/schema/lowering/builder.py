@@ -92,9 +92,8 @@ class SchemaBuilder:
                 self._pool.define_rule(rule, self._any_of(unit))
         except LevelsNeeded as needed:
             if not self._may_mark:
-                reason = "a grammar does not tell items apart that have no list"
-                pointer = needed.asks.pointer_to("uniqueItems")
-                raise UnsupportedSchema("uniqueItems", pointer, reason) from None
+                reason = "a grammar does not tell items or names apart that have no list"
+                raise UnsupportedSchema(needed.keyword, needed.pointer, reason) from None
             marked = SchemaBuilder(self._schema, self._text.with_levels(), close=self._close)
             return marked.build()
         self._plenty.check()
@@ -217,7 +216,9 @@ class SchemaBuilder:
         if shape.some and form == Form.ONCE:
             form = Form.SORTED
         value = partial(value, form=form)
-        writer = ObjectWriter(text, self._strings, self._free_names, value, depth, once=once)
+        writer = ObjectWriter(
+            text, self._strings, self._free_names, value, self._plenty, depth, once=once
+        )
         return writer.write(nodes, shape)
 
     @cached_method

@@ -10,11 +10,13 @@ from app.core.errors import UnsupportedSchema
 
 
 class LevelsNeeded(Exception):
-    """``asks`` wants items told apart, and containers are not marked: to be built again."""
+    """``keyword`` wants items or names told apart, and containers are not marked: to be built
+    again."""
 
-    def __init__(self, asks: Node) -> None:
+    def __init__(self, asks: Node, keyword: str) -> None:
         super().__init__()
-        self.asks = asks
+        self.keyword = keyword
+        self.pointer = asks.pointer_to(keyword)
 
 
 class Plenty:
