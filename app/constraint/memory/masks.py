@@ -227,8 +227,8 @@ class PlaceMasks:
                     if trie.token[node] >= 0:
                         near.append(int(trie.token[node]))
                     waiting.append((text, after))
-        tokens = (np.array(near, np.int32),) if near else ()
-        return _Near(np.concatenate(lost), tokens, states, farthest, grows)
+        ends = (np.array(near, np.int32),) if near else ()
+        return _Near(np.concatenate(lost), ends, states, farthest, grows)
 
     def _endings_below(self, node: int, place: Place) -> Iterator[Int32s]:
         """The tokens that end an item behind ``node``, where ``place`` is and it may not end."""
