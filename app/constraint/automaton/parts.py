@@ -117,6 +117,8 @@ class Parts:
         kind, operand = pool.kinds[head], pool.operands[head]
         if kind == Kind.RULE:
             return [pool.concatenate(pool.body(head), tail)]
+        if kind == Kind.MARKED:
+            return [pool.concatenate(operand[0], tail)]  # marks allow no other tokens
         if kind == Kind.DISTINCT:
             return [pool.concatenate(pool.expand_distinct(head), tail)]
         if tail != pool.epsilon and self._plainness.is_plain(head):
