@@ -14,13 +14,11 @@ from app.constraint.pieces.steps import (
     SPELLED,
     Leaf,
     fits,
-    follow,
     is_end,
     least_owed,
-    row,
-    spell,
 )
 from app.constraint.pieces.suffixes import MARK, UInt8s, matching
+from app.constraint.pieces.ways import follow, row, spell
 from app.core.errors import ConstraintTooComplex
 from app.core.verbatim import Hole
 
