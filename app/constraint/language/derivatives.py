@@ -89,7 +89,7 @@ class Derivatives(Rows):
                 expression = operand[1]
                 if expression < len(self._alive) and self._alive[expression]:
                     return True
-            elif kind == Kind.REPETITION:
+            elif kind == Kind.REPETITION or kind == Kind.MARKED:
                 expression = operand[0]
             elif kind == Kind.UNION:
                 return any(self.is_alive(member) for member in operand)
@@ -174,6 +174,8 @@ class Derivatives(Rows):
                 expression = pool.body(expression)
             elif kind == Kind.DISTINCT:
                 expression = pool.expand_distinct(expression)
+            elif kind == Kind.MARKED:
+                expression = operand[0]
             elif kind == Kind.HOLE or kind == Kind.PIECE:
                 parts.append(self._shortest_piece(expression))
                 break
@@ -190,7 +192,7 @@ class Derivatives(Rows):
                     parts.append(self.shortest(operand[0]) * operand[1])
                 else:
                     parts.append(
-                        operand if kind == Kind.LITERAL else bytes([_preferred_byte(operand)])
+                        operand if kind == Kind.LITERAL else bytes([preferred_byte(operand)])
                     )
                 break
         return b"".join(parts)
@@ -222,6 +224,8 @@ class Derivatives(Rows):
             return min([self.length(member) for member in operand])
         if kind == Kind.REPETITION:
             return min(INFINITE, self.length(operand[0]) * int(operand[1]))
+        if kind == Kind.MARKED:
+            return self.length(operand[0])
         if kind == Kind.EMPTY or kind == Kind.RULE:  # rules have their lengths from ``measure``
             return INFINITE
         if kind == Kind.HOLE:
@@ -298,7 +302,7 @@ class Derivatives(Rows):
         kind, operand = pool.kinds[expression], pool.operands[expression]
         if kind == Kind.UNION:
             return any(map(self._is_plainly_alive, operand))
-        if kind == Kind.REPETITION:
+        if kind == Kind.REPETITION or kind == Kind.MARKED:
             return self._is_plainly_alive(operand[0])
         if kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
             return False
@@ -353,7 +357,7 @@ class Derivatives(Rows):
             before, bits = came[end]
             length += 1
             self._set_length(before, length)
-            self._next[before] = (_preferred_byte(bits), end)
+            self._next[before] = (preferred_byte(bits), end)
             end = before
 
     def _bound(self, expression: Expression) -> int:
@@ -381,6 +385,9 @@ class Derivatives(Rows):
             bounds = [self._bound(member) for member in operand]
             bound = min(bounds)
             parts: tuple[Expression, ...] = (operand[bounds.index(bound)],)
+        elif kind == Kind.MARKED:
+            parts = operand[:1]
+            bound = self._bound(operand[0])
         elif kind == Kind.REPETITION:
             parts = operand[:1]
             bound = min(INFINITE, self._bound(operand[0]) * int(operand[1]))
@@ -412,7 +419,8 @@ class Derivatives(Rows):
         return self.pool.nullable[expression] or self._known_length(expression) is not None
 
 
-def _preferred_byte(bits: ByteSet) -> int:
+def preferred_byte(bits: ByteSet) -> int:
+    """The byte of a set that a shortest completion is spelled with."""
     for byte in _PREFERRED:
         if bits >> byte & 1:
             return byte

@@ -6,9 +6,10 @@ expression can stand for a state of the automaton (Brzozowski 1964; Owens, Reppy
 "Regular-expression derivatives re-examined", 2009). ``derivatives`` takes them apart again.
 
 The forms are: the empty language, the empty string, one byte of a set, a literal, concatenation,
-union, intersection, complement, bounded repetition, different items of a finite set, and reference
-to a named rule. Rules make recursive schemas possible without a depth limit; they may not stand
-inside an intersection or a complement, where emptiness would be undecidable.
+union, intersection, complement, bounded repetition, different items of a finite set, reference
+to a named rule, and any of these with a mark. Rules make recursive schemas possible without a depth
+limit; they may not stand inside an intersection or a complement, where emptiness would be
+undecidable.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from app.constraint.language.nodes import (
     ByteSet,
     Expression,
     Kind,
+    Mark,
     Nodes,
     byte_range,
     byte_set,
@@ -38,6 +40,7 @@ __all__ = [
     "Expression",
     "ExpressionPool",
     "Kind",
+    "Mark",
     "byte_range",
     "byte_set",
 ]

@@ -1,9 +1,7 @@
-"""Attention of a step on the CPU: short spans by compiled loops, long ones by torch.
+"""Attention of a step on the CPU, by compiled loops over keys and values where they lie.
 
-Decodes, leaps and drafts are short: their keys and values are read where they lie
-(``kernels.attention``). For one token each of 32 sequences torch's fused kernel takes 10 ms a layer
-in bfloat16, the loops 0.7 ms (12 heads, 112 positions, one core). From some 16 tokens of a span on
-torch is quicker; a long span is gathered and attended to alone::
+What a token gets depends on its own position alone, bit for bit (``kernels.attention``). Long spans
+of layers that keep latents are gathered and attended to alone, by torch::
 
     query [Hk, G, q, D]    keys [Hk, G, L, D], a view    mask [q, L]
 
@@ -33,8 +31,8 @@ from app.model.kv_storage import KvStorage
 from app.model.layers.attention import AttentionOptions
 from app.model.layers.latent import LatentHeads
 
-_SHORT_TOKENS = 16
-"""The most that a short span has."""
+_PIECE = 64
+"""Tokens of a span that are one work item."""
 _SHORT_TOKENS_OF_LATENTS = 4
 """The same where latents are kept: all query heads read one key head, which makes many rows."""
 _SPREAD_WORK = 1 << 20
@@ -70,14 +68,11 @@ class CpuAttention:
     """Attends over the cache. Used by one thread."""
 
     def __init__(self, storage: KvStorage, *, batch_invariant: bool = False) -> None:
-        """``batch_invariant`` takes long spans piece by piece through the loops, in which a token's
-        result does not depend on the others of its span."""
         self.storage = storage
-        self._longest = sys.maxsize if batch_invariant else _SHORT_TOKENS
-        self._longest_tree = sys.maxsize
+        self._longest = sys.maxsize
         if any(storage.is_latent(layer) for layer in storage.keys):
             assert not batch_invariant, "latents are not kept batch-invariant"
-            self._longest = self._longest_tree = _SHORT_TOKENS_OF_LATENTS
+            self._longest = _SHORT_TOKENS_OF_LATENTS
         self.slots: tuple[Ints, ...] = ()
         """By cache group, of the step's tokens."""
         self.short = ShortSpans(np.empty((0, 4), dtype=np.int64), (), storage.block_size, 0)
@@ -104,16 +99,10 @@ class CpuAttention:
 
     def _begin_with_trees(self, step: StepArrays) -> None:
         spans = [(span, step.ancestors_of(span)) for span in step.spans]
-        most, most_of_tree = self._longest, self._longest_tree
-        is_long = [
-            span.length > (most if ancestors is None else most_of_tree) for span, ancestors in spans
-        ]
-        self._long = [each for each, long in zip(spans, is_long, strict=True) if long]
-        self.short = _by_slot(
-            [each for each, long in zip(spans, is_long, strict=True) if not long],
-            len(step.slots),
-            self.storage.block_size,
-        )
+        most, size = self._longest, self.storage.block_size
+        self._long = [each for each in spans if each[0].length > most]
+        short = [each for each in spans if each[0].length <= most]
+        self.short = _by_slot(short, len(step.slots), size)
 
     @property
     def has_long(self) -> bool:
@@ -260,9 +249,9 @@ def _slots(blocks: Ints, size: int) -> Ints:
 def _short_spans(spans: list[SpanLayout], groups: int, block_size: int) -> ShortSpans:
     begins = np.cumsum([0, *(len(span.blocks[0]) for span in spans)])
     rows = [
-        (span.row + at, min(_SHORT_TOKENS, span.length - at), span.start + at, begin)
+        (span.row + at, min(_PIECE, span.length - at), span.start + at, begin)
         for span, begin in zip(spans, begins.tolist(), strict=False)
-        for at in range(0, span.length, _SHORT_TOKENS)
+        for at in range(0, span.length, _PIECE)
     ]
     return ShortSpans(
         spans=np.array(rows, dtype=np.int64).reshape(-1, 4),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -120,3 +121,54 @@ def test_short_and_long_spans_get_plain_attention(
     expected = naive(query, storage, step, OPTIONS[name])
     tolerance = TOLERANCES[dtype]
     torch.testing.assert_close(found.float(), expected, atol=tolerance, rtol=tolerance)
+
+
+WIDTHS = [(8, 6), (64, 64), (96, 32)]
+"""Numbers of a key and of a value: such as fill no vector, and such as are read where they lie."""
+
+
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+def test_a_token_has_the_same_bits_in_any_span_and_any_company(
+    name: str, widths: tuple[int, int], kv_heads: int, dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    dice = random.Random(0)
+    dim, out_dim = widths
+    tokens, size = 150, 16
+    shape = LayerShape(kv_heads, dim, out_dim, 4 // kv_heads, dtype)
+    options, near = OPTIONS[name], torch.randn(tokens, 4, 3)
+    parts = [torch.randn(4, tokens, dim, dtype=dtype)]
+    parts += [torch.randn(kv_heads, tokens, width, dtype=dtype) for width in widths]
+    found = []
+    for longest in (tokens, 1, 3, 20, 70):
+        storage = allocate({0: shape}, num_blocks=40, block_size=size, device=torch.device("cpu"))
+        for pool in (storage.keys[0], storage.values[0]):
+            pool.fill_(torch.nan)  # nothing is read that nobody has written
+        attention = CpuAttention(storage)
+        table, other = list(range(0, 20, 2)), list(range(1, 20, 2))
+        out = torch.empty(tokens, 4, out_dim, dtype=dtype)
+        start = 0
+        while start < tokens:
+            length = min(dice.randint(1, longest) if longest < tokens else tokens, tokens - start)
+            spans = [Span([0] * length, start, [table])]
+            own = slice(0, length)
+            if dice.random() < 0.5:  # the same text, once more, before this one
+                spans, own = [Span([0] * length, start, [other]), *spans], slice(length, 2 * length)
+            attention.begin(lay_out(StepPlan(spans, []), size))
+            rows = [*range(start, start + length)] * len(spans)
+            if start and len(spans) > 1:
+                for pool in (storage.keys[0], storage.values[0]):
+                    by_block = pool.view(-1, size, *pool.shape[1:])
+                    by_block[other] = by_block[table]
+            query, key, value = (part[:, rows].contiguous() for part in parts)
+            if options.near is not None:
+                options = replace(options, near=near[rows])
+            out[start : start + length] = attention.attend(0, query, key, value, options)[own]
+            start += length
+        found.append(out)
+    assert not found[0].isnan().any()
+    for out in found[1:]:
+        assert torch.equal(out, found[0])

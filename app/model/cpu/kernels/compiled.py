@@ -16,17 +16,15 @@ import numba
 import torch
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
-from numba.np import arrayobj
 from numpy.typing import NDArray
 from torch import Tensor
 
 from app.core.kernels import kernel
-from app.model.cpu.kernels.llvm import FLOAT, I8, I32, emit_prefetch, intrinsic
+from app.model.cpu.kernels.llvm import FLOAT, I32, intrinsic
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
 _NUMBA: Any = numba.config
-_arrays: Any = arrayobj
 _POOL = threading.Lock()
 _MADE: list[Any] = []
 """What has an address, which lasts as long as it does."""
@@ -135,16 +133,3 @@ def float_of_bits(_context: Any, bits: Any) -> Any:
         return builder.bitcast(arguments[0], FLOAT)
 
     return (types.float32(bits), emit) if bits == types.int32 else None
-
-
-@intrinsic
-def prefetch(_context: Any, row: Any, index: Any) -> Any:
-    """Begin to fetch the cache line of ``row[index]``; out of bounds does nothing."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        values, at = arguments
-        address = builder.gep(_arrays.make_array(row)(context, builder, values).data, [at])
-        emit_prefetch(builder, builder.bitcast(address, I8.as_pointer()))
-        return context.get_dummy_value()
-
-    return types.void(row, types.intp), emit

@@ -40,12 +40,10 @@ from app.model.cpu.kernels.records import (
 PRODUCT, _SWIGLU, _ROUND, _NORM, _MLP_NORM, _ROPE, _ATTEND, _GATE = range(8)
 _FEW_TOKENS = 8
 """Up to so many, norms, rotations and rounding are not shared out."""
-
 _FEW_SPANS = 4
 """Below, a span's heads are shared out, too."""
 _EVEN_TOKENS = 8
-"""With more tokens a span, one of them may be a prompt's, for which the other threads would wait:
-only attention has none of them."""
+"""With more tokens a span, one may be a prompt's, for which the other threads would wait."""
 
 _NO_SINKS = np.empty(0, dtype=np.float32)
 
@@ -226,7 +224,7 @@ def first_half(board: team.Board, jobs: Records, number: int) -> None:
     if layer.mixer == 0:
         _by_token(board, jobs, _ROPE, step.tokens)
     if spans:
-        uneven = layer.mixer != 0 and step.tokens > _EVEN_TOKENS * spans
+        uneven = step.tokens > _EVEN_TOKENS * spans
         job.kind, job.blocks = _ATTEND, layer.kv_heads if spans < _FEW_SPANS or uneven else 1
         own = job.run
         if layer.mixer:

@@ -65,7 +65,9 @@ class _Bfloat(ir.Type):  # type: ignore[misc]
 
 _SUMS = ir.VectorType(FLOAT, _LANES)
 _WORDS = ir.VectorType(I32, _LANES)
-_PAIRS = ir.VectorType(_Bfloat(), 2 * _LANES)
+BFLOATS = ir.VectorType(_Bfloat(), 2 * _LANES)
+DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
+"""``sums + a b`` of ``BFLOATS`` a and b, whose products are added by twos to 16 sums."""
 
 
 def runs_here() -> bool:
@@ -121,7 +123,7 @@ def _write(function: Any, rows: int) -> None:
     before = function.append_basic_block("entry")
     loop, after = function.append_basic_block("pair"), function.append_basic_block("done")
     builder = ir.IRBuilder(before)
-    dot = declare(builder, _SUMS, [_SUMS, _PAIRS, _PAIRS], "llvm.x86.avx512bf16.dpbf16ps.512")
+    dot = declare(builder, _SUMS, [_SUMS, BFLOATS, BFLOATS], DOT)
     places = [builder.add(sums, I64(64 * i)) for i in range(rows * _VECTORS)]
     first = [builder.load(pointer(builder, place, _SUMS), align=4) for place in places]
     lines = [builder.add(x, builder.mul(stride, I64(row))) for row in range(rows)]
@@ -139,14 +141,14 @@ def _write(function: Any, rows: int) -> None:
     loaded = [
         builder.bitcast(
             builder.load(pointer(builder, builder.add(panel, I64(64 * i)), _WORDS), align=64),
-            _PAIRS,
+            BFLOATS,
         )
         for i in range(_VECTORS)
     ]
     added = []
     for row, line in enumerate(lines):
         place = builder.add(line, builder.mul(pair, I64(4)))
-        both = builder.bitcast(everywhere(builder, place), _PAIRS)
+        both = builder.bitcast(everywhere(builder, place), BFLOATS)
         for i in range(_VECTORS):
             added.append(builder.call(dot, [running[row * _VECTORS + i], both, loaded[i]]))
     following = builder.add(pair, I64(1))

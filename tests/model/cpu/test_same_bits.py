@@ -1,0 +1,24 @@
+"""Seeded answers in bfloat16, to the bit; ``python -m tests.model.same_bits`` draws many more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.model.cpu.test_layers import FITS
+from tests.model.same_bits import compare, make_runner
+
+
+@FITS
+@pytest.mark.parametrize("quantize", [None, "int8", "int4"])
+def test_no_bit_of_an_answer_depends_on_company_chunks_drafts_or_what_the_cache_holds(
+    quantize: str | None, tmp_path: Path
+) -> None:
+    outcome = compare(make_runner(tmp_path, quantize), 60, longest=100)
+    assert outcome.differ == 0
+    assert outcome.rows > 200
+    assert outcome.drafted
+    assert outcome.leapt
+    assert outcome.cached
+    assert outcome.put_back
