@@ -44,7 +44,9 @@ class Score:
     right: int = 0
     invented: int = 0
 
-    def add(self, task: Example, answer: Any, marked: frozenset[str]) -> None:
+    def add(self, task: Example, answer: Any, schema: Any) -> None:
+        """``schema``: the task's with the keyword, which says what counts."""
+        marked = set(paths(schema))
         expected = dict(strings(task.answer))
         found = dict(strings(answer))
         text = user_text(task)
@@ -74,6 +76,16 @@ def strings(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 def _general(path: str) -> str:
     """A path with any item for each."""
     return "/".join("*" if step.isdecimal() else step for step in path.split("/"))
+
+
+def paths(schema: Any, path: str = "") -> Iterator[str]:
+    """Those of strings with the keyword."""
+    if "x-verbatim" in schema:
+        yield path
+    for name, child in schema.get("properties", {}).items():
+        yield from paths(child, f"{path}/{name}")
+    if isinstance(schema.get("items"), dict):
+        yield from paths(schema["items"], f"{path}/*")
 
 
 def quoted(kind: Kind) -> frozenset[str]:
@@ -156,8 +168,8 @@ async def report(url: str, count: int, clients: int) -> None:
                     on = await replies(*given, draft=True, clients=clients)
                     off = await replies(*given, draft=False, clients=clients)
                     score = Score()
-                    for task, reply in zip(tasks, on, strict=True):
-                        score.add(task, reply.answer, marked)
+                    for task, reply, schema in zip(tasks, on, schemas["verbatim"], strict=True):
+                        score.add(task, reply.answer, schema)
                     print(_row(kind, temperature, name, score, on, off), flush=True)
 
 

@@ -85,6 +85,8 @@ class Compiler:
         texts = {hole.source: ["x"] for hole in quote.holes}
         documents = {each: read_document(texts[each], each.words) for each in texts}
         _run_kernels(quote.bind(documents), b'{"a": "x", "bc": "x"}')
+        for document in documents.values():
+            document.find("x")
 
     def compile(self, spec: ConstraintSpec) -> CompiledConstraint:
         """Compile in this process. Raises as ``compile_program`` does."""

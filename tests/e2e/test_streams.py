@@ -82,8 +82,9 @@ def random_request(rng: random.Random, template_knows_tools: bool) -> dict[str, 
     elif kind == "unicode":
         body["response_format"] = {"type": "regex", "regex": "[ßü很好★—🎉]{4,12}( [a-z]{1,3})?"}
     if kind in ("object", "schema") or body.get("tool_choice", "none") != "none":
-        body["confidence"] = rng.random() < 0.5
-        body["choices"] = rng.choice(["tokens", "exact"])
+        own = random.Random(body["seed"])
+        body["confidence"] = own.random() < 0.5
+        body["choices"] = own.choice(["tokens", "exact"])
     if template_knows_tools and rng.random() < 0.3:
         body["chat_template_kwargs"] = {"enable_thinking": False}
     return body
@@ -149,9 +150,11 @@ def _told(answer: Answer) -> list[tuple[Any, ...]]:
     return [tuple([each.get(name) for name in names]) for each in answer.confidence]
 
 
-def _check_confidence(answer: Answer) -> None:
+def _check_confidence(body: dict[str, Any], answer: Answer) -> None:
     """Each value of each text is there once, in its order, with a probability."""
-    texts: list[tuple[int | None, str]] = [(None, answer.content)]
+    texts: list[tuple[int | None, str]] = []
+    if body.get("response_format", {}).get("type") in ("json_object", "json_schema"):
+        texts = [(None, answer.content)]
     if answer.calls:
         texts = [*enumerate(arguments for _, arguments in answer.calls)]
     for call, text in texts:
@@ -182,7 +185,7 @@ def _pointers(value: Any, pointer: str) -> Iterator[str]:
 def check(body: dict[str, Any], answer: Answer) -> None:
     """What ended by itself is valid."""
     if body.get("confidence") and answer.finish_reason != "length" and "stop" not in body:
-        _check_confidence(answer)
+        _check_confidence(body, answer)
     if answer.finish_reason == "tool_calls":
         schemas = {each["function"]["name"]: each["function"] for each in body["tools"]}
         assert answer.calls

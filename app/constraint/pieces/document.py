@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from app.constraint.pieces.steps import CHARS, COST, FAR_BYTES, Places, locate
+from app.constraint.pieces.steps import CHARS, COST, FAR_BYTES, Places
 from app.constraint.pieces.suffixes import (
     MARK,
     ROOT,
@@ -23,6 +23,7 @@ from app.constraint.pieces.suffixes import (
     to_the_end,
     without_dead_ends,
 )
+from app.constraint.pieces.ways import locate
 from app.constraint.pieces.words import word_borders
 from app.core.errors import ConstraintTooComplex, InvalidRequest
 from app.core.verbatim import Found

@@ -14,18 +14,19 @@ from app.constraint.pieces.steps import (
     SPELLED,
     Leaf,
     fits,
-    follow,
     is_end,
     least_owed,
-    row,
-    step,
 )
 from app.constraint.pieces.suffixes import MARK, UInt8s, matching
+from app.constraint.pieces.ways import follow, row, spell
 from app.core.errors import ConstraintTooComplex
 from app.core.verbatim import Hole
 
 UNBOUNDED = (1 << 30) - 1
 """``high`` where there is no bound."""
+
+_ROOM = 16
+"""Bytes above what is owed that are kept free for spelling."""
 
 MOST_PAIRS = 1 << 25
 """States of a document times states of a pattern that are worked out for one constraint, all its
@@ -104,17 +105,9 @@ class Pieces:
         return leaf, at
 
     def shortest(self, leaf: Leaf) -> bytes:
-        """The bytes of JSON to the end that ``length`` tells of."""
-        text = bytearray()
-        while left := self.length(leaf):
-            text.append(self._first(leaf, left))
-            leaf = step(*self.places, leaf, text[-1])
-        return bytes(text)
-
-    def _first(self, leaf: Leaf, left: int) -> int:
-        """A byte after which less than ``left`` bytes are left; the smallest such."""
-        ways = ((byte, self.length(after)) for byte, after in self.row(leaf))
-        return min(ways, key=lambda way: (way[1], way[0]))[0]
+        """The bytes of JSON to the end that ``length`` tells of, or to one as near."""
+        written = np.empty(self.length(leaf) + _ROOM, np.uint8)
+        return written[: spell(*self.places, leaf, written)].tobytes()
 
     def quoted(self, leaf: Leaf, most: int) -> bytes:
         """What the document goes on with where the piece stands in it first, spelled as JSON.

@@ -25,7 +25,7 @@ from app.constraint.language.expressions import Expression
 from app.constraint.pieces.automaton import Inside, PieceAutomaton, PieceMet, Ways
 from app.constraint.pieces.leaf import UNBOUNDED
 from app.constraint.pieces.steps import Leaf
-from app.constraint.pieces.steps import walk as walk_piece
+from app.constraint.pieces.ways import walk as walk_piece
 from app.core.constraint import Mask
 
 _ONCE = 1
