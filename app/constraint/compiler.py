@@ -27,6 +27,9 @@ _WARMING = JsonSchema(
 )
 """Its masks take every way that masks are made."""
 
+_DIFFERING = JsonSchema({"type": "array", "items": {"type": "string"}, "uniqueItems": True})
+"""Its masks are edited for what was said."""
+
 
 _QUOTING = JsonSchema(
     {
@@ -76,6 +79,8 @@ class Compiler:
         small = VocabularyIndex(_Bytes())
         warmed = CompiledConstraint(compile_program(_WARMING), small)
         _run_kernels(warmed, b'{"a": "x", "b": "ab", "bc": "y"}')
+        differing = CompiledConstraint(compile_program(_DIFFERING), small)
+        _run_kernels(differing, b'["a", "ab"]')
         quote = CompiledConstraint(compile_program(_QUOTING), small)
         texts = {hole.source: ["x"] for hole in quote.holes}
         documents = {each: read_document(texts[each], each.words) for each in texts}
@@ -96,6 +101,7 @@ def _run_kernels(constraint: CompiledConstraint, answer: bytes) -> None:
     """Run every kernel once, on a vocabulary small enough to take milliseconds."""
     state = constraint.start()
     for byte in answer:
+        state.mask()
         state.mask(budget=state.shortest_tokens())
         state.can_extend(b"a")
         state.accept_bytes(bytes([byte]))
