@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from app.core.request import EngineRequest, SamplingParams
-from app.core.step import Draw, PendingDraws
+from app.core.step import Draw
 from app.engine import Engine, EngineConfig
 from app.model.composition import load_runner
 from app.model.config import ModelConfig
@@ -61,7 +61,7 @@ class _Heard:
         self.rows: dict[int, set[bytes]] = {}
         """Of one draw there are several where a draft spells the same text with other tokens."""
 
-    def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> PendingDraws:
+    def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> Any:
         for row, draw in zip(logits.contiguous().view(torch.uint8), draws, strict=True):
             if draw is not None:
                 bits = blake2b(row.numpy().tobytes(), digest_size=16).digest()
@@ -155,9 +155,9 @@ def compare(
                 alone[one.request_id] = (drain(engine)[one.request_id].tokens, heard.rows)
             recorder = Recorder()
             enough = dice.choice([blocks_each + 1, blocks_each + 1, 2 * blocks_each, 1000])
-            runner.cache_groups = [
-                _Fewer(min(enough, group.num_blocks), group.window) for group in groups
-            ]
+            runner.cache_groups = tuple(
+                [_Fewer(min(enough, group.num_blocks), group.window) for group in groups]
+            )
             engine = Engine(runner, VOCABULARY, TOKENIZER, _random_config(dice), recorder)
             heard.rows = {}
             waiting = [replace(one, draft=dice.random() < 0.7) for one in asked]

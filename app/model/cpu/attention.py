@@ -24,7 +24,7 @@ from torch import Tensor
 
 from app.model.adapters.rows import AdapterRows, adapter_rows
 from app.model.cpu.kernels import attention as kernels
-from app.model.cpu.kernels.compiled import as_numpy, spreading
+from app.model.cpu.kernels.compiled import Floats, Rows, as_numpy, spreading
 from app.model.cpu.latent import attend_absorbed, attend_expanded, is_better_expanded
 from app.model.inputs import Ints, SpanLayout, StepArrays, depths_of
 from app.model.kv_storage import KvStorage
@@ -208,18 +208,18 @@ class CpuAttention:
         return spans
 
 
-def _by_head(values: Tensor | None) -> kernels.Floats:
+def _by_head(values: Tensor | None) -> Floats:
     return _NO_HEADS if values is None else as_numpy(values.float())
 
 
-def _by_distance(options: AttentionOptions) -> tuple[kernels.Floats, int]:
+def _by_distance(options: AttentionOptions) -> tuple[Floats, int]:
     """Slopes and 0, or what is added by distance, flat, and the distances it is for."""
     if options.near is None:
         return _by_head(options.slopes), 0
     return as_numpy(options.near.float().flatten()), options.near.shape[2]
 
 
-def _by_token(rows: Tensor) -> kernels.Rows:
+def _by_token(rows: Tensor) -> Rows:
     """[heads, T, D] as the loops take it: [T, heads, D] without gaps, as most models have it."""
     return as_numpy(rows.transpose(0, 1).contiguous())
 

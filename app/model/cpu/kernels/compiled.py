@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numba
+import numpy as np
 import torch
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
@@ -21,6 +22,10 @@ from torch import Tensor
 
 from app.core.kernels import kernel
 from app.model.cpu.kernels.llvm import FLOAT, I32, intrinsic
+
+Floats = NDArray[np.float32]
+Rows = NDArray[Any]
+"""Values of half or single width, see ``as_numpy``."""
 
 _F = TypeVar("_F", bound=Callable[..., object])
 

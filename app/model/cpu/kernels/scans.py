@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from app.model.cpu.kernels.attention import LOG2_E, Floats, Rows, exp2
+from app.model.cpu.kernels.attention import LOG2_E, exp2
 from app.model.cpu.kernels.by_row import silu as silu_of
-from app.model.cpu.kernels.compiled import compiled, narrow, widen
+from app.model.cpu.kernels.compiled import Floats, Rows, compiled, narrow, widen
 from app.model.inputs import Ints
 
 _f32: Any = np.float32
