@@ -63,7 +63,7 @@ def prepare(hostile_count: int, huge_count: int) -> int:
 def _body(attack: Attack) -> bytes:
     body = {
         "model": "bench",
-        "messages": [{"role": "user", "content": "Answer."}],
+        "messages": [{"role": "user", "content": attack.prompt}],
         "response_format": attack.response_format,
         "max_tokens": 8,
         "on_budget": "truncate",  # the masks of huge constraints are asked for, too

@@ -16,13 +16,14 @@ from typing import Any
 class Attack:
     name: str
     response_format: dict[str, Any]
+    prompt: str = "Answer."
 
 
 def hostile(count: int) -> list[Attack]:
     """``count`` attacks, every kind in turn, each in a variant of its own."""
     kinds = list(_SCHEMAS.items())
     return [
-        Attack(name, _schema_format(build(number // len(kinds))))
+        Attack(name, _schema_format(build(number // len(kinds))), _prompt(name, number))
         for number, (name, build) in enumerate(islice(cycle(kinds), count))
     ]
 
@@ -33,6 +34,11 @@ def huge(count: int) -> list[Attack]:
         Attack(f"huge {number}", _schema_format(_huge_schema(random.Random(number))))
         for number in range(count)
     ]
+
+
+def _prompt(name: str, number: int) -> str:
+    make = _DOCUMENTS.get(name)
+    return "Answer." if make is None else make(random.Random(number))
 
 
 def _schema_format(schema: Any) -> dict[str, Any]:
@@ -141,7 +147,26 @@ _SCHEMAS: dict[str, Callable[[int], Any]] = {
                                          for i in range(300)]},
     "unique items": lambda v: {"type": "array", "uniqueItems": True, "maxItems": 40,
                                "items": {"enum": list(range(40 + v))}},
+    "unique texts": lambda v: {"type": "array", "uniqueItems": True, "minItems": 500 + v,
+                               "items": {"type": "string", "pattern": "^(ab?)*$"}},
+    "unique objects": lambda v: {"type": "array", "uniqueItems": True, "minItems": 50 + v,
+                                 "items": {"type": "object", "properties": {
+                                     each: {"type": "integer"} for each in "abcdefgh"}}},
+    "200 words": lambda v: {"type": "string", "pattern": r"^(?:\S+\s+){0,199}\S+$",
+                            "maxLength": 2_000 + v},
+    "a quote of noise": lambda v: {"type": "string", "x-verbatim": True, "minLength": 3 + v},
+    "quotes with patterns": lambda v: {"type": "array", "minItems": 3, "items": {
+        "type": "string", "x-verbatim": True, "pattern": f"^.*a.{{{20 + v}}}b"}},
+    "a quote of one letter": lambda v: {"type": "string", "x-verbatim": "words",
+                                        "minLength": 30 + v},
 }  # fmt: skip
+
+_DOCUMENTS: dict[str, Callable[[random.Random], str]] = {
+    "a quote of noise": lambda dice: "".join(chr(dice.randrange(32, 0x3000)) for _ in range(800)),
+    "quotes with patterns": lambda dice: "".join(dice.choice("ab") for _ in range(1_500)),
+    "a quote of one letter": lambda dice: "a" * (1_500 + dice.randrange(90)),
+}
+"""What the prompts of some say: that is what their values have to stand in."""
 
 
 def _huge_schema(rng: random.Random) -> Any:

@@ -6,4 +6,6 @@ tools    the functions that may be called, and the texts of calls
 plan     the texts that an answer may be, as a constraint, and the reader that they need
 reader   the text of an answer, as it comes -> content, reasoning, calls
 choice   the same with tokens, for one choice of a request -> pieces
+confidence  how sure the model was of each value: tokens and scored choices -> entries
+locator  where the JSON values of an answer are, for the engine
 """

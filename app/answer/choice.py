@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from app.answer.confidence import ConfidenceReader
+from app.answer.confidence_reader import ConfidenceReader
 from app.answer.pieces import (
     CallEnd,
     CallStart,
@@ -98,7 +98,8 @@ class ChoiceReader:
             pieces += self._measured()
             assert reason in ("stop", "length")
             calls_whole = self._calls and not self._open_calls
-            pieces.append(End("tool_calls" if calls_whole else reason))
+            stopped_by = last.stopped_by.decode()
+            pieces.append(End("tool_calls" if calls_whole else reason, stopped_by))
         return Delta(self._index, pieces)
 
     def _measured(self) -> list[Piece]:

@@ -13,14 +13,11 @@ from typing import Any
 
 from app.answer.pieces import (
     Alternative,
-    CallArguments,
     Confidence,
-    Content,
     LeastLikely,
-    Piece,
 )
 from app.core.choices import ScoredChoice, ScoredWay, Way
-from app.core.events import AnswerToken, TokenChunk
+from app.core.events import AnswerToken
 from app.core.json_scan import BLANKS, NUMBER_BYTES, JsonScan, Place
 
 MOST_ALTERNATIVES = 64
@@ -121,7 +118,7 @@ class _Walk:
                 self._decided(before, at)
             scan.push(byte)
             self._pushed(before, scan.place, at, byte)
-        if scan.place is Place.NUMBER and scan.after_number is Place.END:
+        if scan.place is Place.NUMBER and scan.after_number is Place.END and data[-1:].isdigit():
             self._scalar(len(data))
         open_ones = {id(each.entry) for each in self._open}
         return [each for each in self._entries if id(each) not in open_ones]
@@ -312,42 +309,3 @@ def _chosen(choice: ScoredChoice, text: bytes) -> ScoredWay | None:
         if each.way.ends_answer and text == each.way.text:
             return each
     return None
-
-
-class ConfidenceReader:
-    """Collects what the confidence of one choice of a request is made of, while it comes."""
-
-    def __init__(self, *, content: bool) -> None:
-        """``content``: whether the content is a JSON value."""
-        self._content = content
-        self._text: list[str] = []
-        self._tokens = Tokens()
-        self._choices: list[ScoredChoice] = []
-        self._values: dict[int | None, tuple[int, list[str]]] = {}
-        """By call, or None for the content: where it begins, in characters, and its text."""
-
-    def read(self, chunks: Sequence[TokenChunk], text: str, pieces: Sequence[Piece]) -> None:
-        """The answer goes on with ``text``; ``pieces`` came of it."""
-        self._text.append(text)
-        for chunk in chunks:
-            self._choices += chunk.choices
-            for token in chunk.tokens:
-                self._tokens.add(token)
-        for piece in pieces:
-            match piece:
-                case Content() if self._content:
-                    self._values.setdefault(None, (piece.start, []))[1].append(piece.text)
-                case CallArguments():
-                    self._values.setdefault(piece.index, (piece.start, []))[1].append(piece.text)
-
-    def finish(self) -> list[Confidence]:
-        """What there is to say, in the order of the text. Costs O(answer)."""
-        whole = "".join(self._text)
-        found: list[Confidence] = []
-        for call, (start, parts) in self._values.items():
-            data, before = "".join(parts).encode(), len(whole[:start].encode())
-            entries = value_confidences(data, before, self._tokens, self._choices)
-            for entry in entries:
-                entry.call = call
-            found += entries
-        return found

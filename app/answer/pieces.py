@@ -157,6 +157,8 @@ class End:
     """The answer is over: the last piece, and only that."""
 
     reason: EndReason
+    stopped_by: str = ""
+    """The stop string that ended it."""
 
 
 TextPiece = Content | Reasoning | CallStart | CallArguments | CallEnd

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from app.answer.choice import ChoiceReader
-from app.answer.confidence import ConfidenceReader
+from app.answer.confidence_reader import ConfidenceReader
 from app.answer.formats import NEWLINES_BEFORE_ANSWER, ChatFormat, ReasoningFormat, ToolFormat
 from app.answer.locator import AnswerLocator
 from app.answer.prompt import Opening, opening
@@ -57,6 +57,8 @@ class AnswerPlan:
     """All that the answer may be, its reasoning and its calls included; None: any text."""
     open_ended: bool
     """The constraint ends in free text: an answer that ``max_tokens`` ends there was cut."""
+    reasoning_tokens: int | None
+    """The most that the reasoning may have; None: nothing was said."""
 
     @classmethod
     def of(
@@ -65,15 +67,23 @@ class AnswerPlan:
         content: ConstraintSpec | None,
         tools: ToolUse | None,
         format: ChatFormat,
+        reasoning_tokens: int | None = None,
     ) -> AnswerPlan:
-        """Raises ``InvalidRequest`` for a function whose parameters no object can satisfy."""
+        """``reasoning_tokens``: the most that the reasoning may have.
+
+        Raises ``InvalidRequest`` for a function whose parameters no object can satisfy.
+        """
         whole = unreasoned = answer(content, tools, format.tools)
         start: Opening = "closed"
         if format.reasoning is not None and prompt.tail is not None:
             start = opening(prompt.tail, format.reasoning)
+            if unreasoned is None and reasoning_tokens is not None and start != "closed":
+                unreasoned = Composite(FreeText())  # the mark at its end has to be asked for
             whole = with_reasoning(unreasoned, format.reasoning, start)
         open_ended = unreasoned is not None and is_open_ended(unreasoned)
-        return cls(prompt.tokens, start, format, content, tools, whole, open_ended)
+        return cls(
+            prompt.tokens, start, format, content, tools, whole, open_ended, reasoning_tokens
+        )
 
     def thinking_budget(self, max_tokens: int) -> ThinkingBudget | None:
         """Tokens that are kept for what follows the reasoning, where that is constrained."""
@@ -81,7 +91,10 @@ class AnswerPlan:
         if reasoning is None or self.opening == "closed" or self.constraint is None:
             return None
         begin = reasoning.begin if self.opening == "possible" else ""
-        return ThinkingBudget(max_tokens // ANSWER_SHARE, reasoning.end.encode(), begin.encode())
+        kept = max_tokens // ANSWER_SHARE
+        if self.reasoning_tokens is not None:
+            kept = max(max_tokens - self.reasoning_tokens, 0)
+        return ThinkingBudget(kept, reasoning.end.encode(), begin.encode())
 
     @property
     def has_json(self) -> bool:

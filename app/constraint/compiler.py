@@ -17,12 +17,31 @@ if TYPE_CHECKING:
 _WARMING = JsonSchema(
     {
         "type": "object",
-        "properties": {"a": {"type": "string", "minLength": 1}},
+        "properties": {
+            "a": {"type": "string", "minLength": 1},
+            "b": {"type": "string", "pattern": "^(a+b)*$", "maxLength": 9},
+        },
         "required": ["a"],
         "additionalProperties": {"type": "string"},
     }
 )
 """Its masks take every way that masks are made."""
+
+_DIFFERING = JsonSchema({"type": "array", "items": {"type": "string"}, "uniqueItems": True})
+"""Its masks are edited for what was said."""
+
+
+_QUOTING = JsonSchema(
+    {
+        "type": "object",
+        "properties": {
+            "a": {"type": "string", "x-verbatim": True},
+            "bc": {"type": "string", "x-verbatim": "words", "pattern": "[a-z]"},
+        },
+        "required": ["a", "bc"],
+    }
+)
+"""The same for strings that are pieces of a document."""
 
 
 class _Bytes:
@@ -57,7 +76,17 @@ class Compiler:
         self._link = CompiledConstraint
         self._index = VocabularyIndex(vocabulary)
         self._limits = limits
-        _run_kernels(CompiledConstraint(compile_program(_WARMING), VocabularyIndex(_Bytes())))
+        small = VocabularyIndex(_Bytes())
+        warmed = CompiledConstraint(compile_program(_WARMING), small)
+        _run_kernels(warmed, b'{"a": "x", "b": "ab", "bc": "y"}')
+        differing = CompiledConstraint(compile_program(_DIFFERING), small)
+        _run_kernels(differing, b'["a", "ab"]')
+        quote = CompiledConstraint(compile_program(_QUOTING), small)
+        texts = {hole.source: ["x"] for hole in quote.holes}
+        documents = {each: read_document(texts[each], each.words) for each in texts}
+        _run_kernels(quote.bind(documents), b'{"a": "x", "bc": "x"}')
+        for document in documents.values():
+            document.find("x")
 
     def compile(self, spec: ConstraintSpec) -> CompiledConstraint:
         """Compile in this process. Raises as ``compile_program`` does."""
@@ -68,10 +97,11 @@ class Compiler:
         return self._link(program, self._index)
 
 
-def _run_kernels(constraint: CompiledConstraint) -> None:
+def _run_kernels(constraint: CompiledConstraint, answer: bytes) -> None:
     """Run every kernel once, on a vocabulary small enough to take milliseconds."""
     state = constraint.start()
-    for byte in b'{"a": "x", "bc": "y"}':
+    for byte in answer:
+        state.mask()
         state.mask(budget=state.shortest_tokens())
         state.can_extend(b"a")
         state.accept_bytes(bytes([byte]))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from app.constraint.language.codepoints import CHARACTERS, utf8
-from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool
+from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool, Kind
 from app.constraint.language.rows import Rows
 from app.constraint.limits import Limits
 from app.core.composite import Either, FixedText, FreeText, NotStarting, Part, Repeated, Series
@@ -20,6 +20,7 @@ from app.core.errors import (
     ConstraintTooComplex,
     InvalidSchema,
     UnsatisfiableSchema,
+    UnsupportedSchema,
 )
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
@@ -155,6 +156,7 @@ class _Lowering:
             return self._pool.empty
         if not prefixes:
             return expression
+        self._check_no_hole(expression)
         pool, row = self._pool, self._rows.row(expression)
         nexts: dict[int, set[bytes]] = {}
         for prefix in prefixes:
@@ -168,6 +170,20 @@ class _Lowering:
                     rest = self._not_starting(target, ends)
                     options.append(pool.concatenate(pool.byte(1 << byte), rest))
         return pool.union(options)
+
+    def _check_no_hole(self, expression: Expression) -> None:
+        """What is written out byte by byte must not begin with what a document is to fill."""
+        pool, waiting = self._pool, [expression]
+        while waiting:
+            here = waiting.pop()
+            kind, operand = pool.kinds[here], pool.operands[here]
+            if kind == Kind.HOLE:
+                reason = "an answer that begins as it does could be the call of a function"
+                raise UnsupportedSchema("x-verbatim", operand[0].pointer, reason)
+            if kind == Kind.CONCATENATION:
+                waiting.append(operand[0])
+            elif kind == Kind.UNION or kind == Kind.INTERSECTION:
+                waiting.extend(operand)
 
 
 def _children(part: Part) -> tuple[Part, ...]:

@@ -11,10 +11,12 @@ from app.constraint.automaton.masks import Masks
 from app.constraint.automaton.trie import DEAD
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.language.rows import TooMuchWork
+from app.constraint.memory.memory import Memory
+from app.constraint.memory.places import Place as PlaceInMemory
+from app.constraint.memory.plans import UNREACHABLE
 from app.constraint.pieces.automaton import PieceAutomaton
 from app.constraint.pieces.binding import BoundDerivatives, bind, holes_of
 from app.constraint.pieces.document import Document
-from app.constraint.pieces.leaf import Pieces
 from app.constraint.pieces.masks import PieceMasks
 from app.constraint.program import Program
 from app.core.choices import Choice, TokenIds, Way
@@ -40,20 +42,24 @@ class CompiledConstraint:
         self.automaton, self.distances, self.masks = _run_over(program, index)
         self.choices = Choices(self.automaton, index)
         self.index = index
+        memory = Memory(self.automaton, self.distances, self.masks)
+        self.memory = memory if memory.is_needed else None
         is_bound = isinstance(program.derivatives, BoundDerivatives)
         self.holes = () if is_bound else tuple(holes_of(program))
         self._program = program
 
     def bind(self, documents: Mapping[Source, Document]) -> CompiledConstraint:
-        bound = bind(self._program, lambda hole: Pieces(documents[hole.source], hole))
-        return CompiledConstraint(bound, self.index)
+        return CompiledConstraint(bind(self._program, documents), self.index)
 
     def start(self) -> AutomatonState:
+        if self.memory is not None:
+            return RememberingState(self, self.memory, self.memory.start())
         return AutomatonState(self, START)
 
     @property
     def nbytes(self) -> int:
-        return self.automaton.nbytes + self.masks.nbytes + self.choices.nbytes
+        memory = 0 if self.memory is None else self.memory.nbytes
+        return self.automaton.nbytes + self.masks.nbytes + self.choices.nbytes + memory
 
     @property
     def num_states(self) -> int:
@@ -112,10 +118,7 @@ class AutomatonState:
     def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
         self._allow(_WORK_PER_MASK if work is None else work)
         try:
-            if budget is None:
-                mask = self._masks.mask(self._state)
-            else:
-                mask = self._masks.budget_mask(self._state, budget)
+            mask = self._mask(budget)
         except TooMuchWork as error:
             if work is None or self._work + work > _WORK_PER_MASK:
                 raise
@@ -123,6 +126,11 @@ class AutomatonState:
             raise WorkPending from error
         self._work = 0
         return mask
+
+    def _mask(self, budget: int | None) -> Mask:
+        if budget is None:
+            return self._masks.mask(self._state)
+        return self._masks.budget_mask(self._state, budget)
 
     def accept(self, token_id: int) -> None:
         """Advance by a token; an end of sequence leaves the state where it is."""
@@ -217,3 +225,63 @@ class AutomatonState:
         """Allow a call what one may cost; a bounded look-ahead has what is left to it."""
         if not self._bounded:
             self._allow(_WORK_PER_CALL)
+
+
+class RememberingState(AutomatonState):
+    """Where an answer stands that carries what it said, as items must differ from one another.
+
+    ``state_id`` is that of the automaton: what is forced, and so the leap, is the same for all
+    places of a state, as no answer can be finished from a place whose forced text repeats an item.
+    """
+
+    __slots__ = ("_memory", "_place")
+
+    def __init__(
+        self,
+        constraint: CompiledConstraint,
+        memory: Memory,
+        place: PlaceInMemory,
+        *,
+        bounded: bool = False,
+    ) -> None:
+        super().__init__(constraint, place.state, bounded=bounded)
+        self._memory = memory
+        self._place = place
+
+    def _mask(self, budget: int | None) -> Mask:
+        if budget is None:
+            return self._memory.masks.mask(self._place)
+        return self._memory.masks.budget_mask(self._place, budget)
+
+    def accept_bytes(self, data: bytes) -> None:
+        self._renew()
+        after = self._memory.places.advance(self._place, data)
+        if after is None:
+            raise RejectedToken(f"{data!r} cannot follow here")
+        self._place, self._state = after, after.state
+
+    def shortest_completion(self) -> bytes:
+        return self._memory.plans.text(self._place)
+
+    def shortest_tokens(self, limit: int | None = None) -> int:
+        self._renew()
+        distance = self._memory.plans.of(self._place, limit)
+        assert distance < UNREACHABLE, "an answer that cannot be finished"
+        return distance
+
+    def copy(self, *, work: int | None = None) -> RememberingState:
+        if work is not None:
+            self._allow(work)
+        bounded = self._bounded or work is not None
+        return RememberingState(self._constraint, self._memory, self._place, bounded=bounded)
+
+    def choice(self, place: Place) -> Choice | None:
+        """None inside a list whose items must differ, once it has one: which of the values may
+        come there depends on what was said."""
+        if any(self._place.begun) or any(frame.said.texts for frame in self._place.frames):
+            return None
+        return super().choice(place)
+
+    def only(self, way: Way, before: bytes = b"") -> RememberingState:
+        place = self._memory.places.start(super().only(way, before).state_id)
+        return RememberingState(self._constraint, self._memory, place, bounded=self._bounded)

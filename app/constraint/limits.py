@@ -24,7 +24,8 @@ class Limits:
     counted_members: int = 20_000
     """Members of an object, or items of an array, times the counts that must be told apart."""
     different_items: int = 500
-    """Values of a finite set that ``uniqueItems`` tells apart."""
+    """Values of a finite set of which those that are left are kept in states; where there are more,
+    ``uniqueItems`` goes by what was said."""
     choices: int = 200_000
     """Values of one ``enum``, options of one ``Choice``."""
     pattern_characters: int = 8_192

@@ -16,7 +16,7 @@ from app.constraint.json.text import SPELLINGS, JsonText, json_pool
 from app.constraint.json.whitespace import Whitespace
 from app.constraint.language.codepoints import utf8
 from app.constraint.language.derivatives import Derivatives
-from app.constraint.language.expressions import INFINITE, Expression, ExpressionPool
+from app.constraint.language.expressions import INFINITE, Expression, ExpressionPool, Kind
 from app.constraint.language.pruning import pruned
 from app.constraint.language.rows import UNBOUNDED
 from app.constraint.limits import Limits
@@ -65,6 +65,9 @@ def compile_program(spec: ConstraintSpec, limits: Limits | None = None) -> Progr
     ``ConstraintTooComplex``.
     """
     pool, root = pruned(*build(spec, limits))
+    if Kind.MARKED in pool.kinds and Kind.HOLE in pool.kinds:
+        reason = "items that have no list are not told apart beside x-verbatim"
+        raise UnsupportedSchema("uniqueItems", "", reason)
     derivatives = Derivatives(pool)
     derivatives.allow(_COMPILE_WORK)
     derivatives.measure()
@@ -105,7 +108,10 @@ def _lower(pool: ExpressionPool, spec: ConstraintSpec, limits: Limits) -> Expres
             rules = parse_grammar(text, syntax, limits)
             inline = JsonText(pool, limits)
             return grammar.lower(
-                pool, rules, limits, lambda s: SchemaBuilder(s, inline, close=True).build()
+                pool,
+                rules,
+                limits,
+                lambda s: SchemaBuilder(s, inline, close=True, may_mark=False).build(),
             )
     json = JsonText(pool, limits, Whitespace.named(spec.whitespace))
     if isinstance(spec, JsonObject):

@@ -42,7 +42,8 @@ class Choice:
     is_exact: bool = False
     """Whether the constraint wants it drawn as a whole."""
     is_open: bool = False
-    """Whether there are others: a number's digits may go on, or an array end before its item."""
+    """Whether there are others: a number's digits may go on, an array end before its item, or
+    something begin that is no value."""
 
 
 @runtime_checkable

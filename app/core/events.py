@@ -57,6 +57,8 @@ class TokenChunk:
     """Set on the last chunk of an answer, and only there."""
     error: RequestError | None = None
     """With the reason "error": what the caller can change, where the fault is not ours."""
+    stopped_by: bytes = b""
+    """The stop string that ended the answer."""
     choices: Sequence[ScoredChoice] = ()
     """Those that were scored since the last chunk, where the request asked for them."""
 

@@ -54,6 +54,10 @@ class Source:
     words: bool = False
     """The piece begins and ends where a word or a mark does."""
 
+    def __str__(self) -> str:
+        text = "the user's text" if self.part is None else self.part
+        return f"{text}, by words" if self.words else text
+
 
 @dataclass(frozen=True, slots=True)
 class Hole:

@@ -94,8 +94,8 @@ class Scheduler:
         over then needs blocks, too. One that ends there has had its turn and never runs.
         """
         prefill = grant(batch, self._config)
-        for each, granted in [*batch.grants.items()]:
-            if not each.fits(granted):
+        for each in [one for one in batch.grants if one.scoring is not None]:
+            if not each.fits(batch.grants[each]):
                 del batch.grants[each]
         self._find_blocks(batch)
         if self._states is not None:

@@ -76,13 +76,13 @@ class Sequence:
     """What has not been emitted yet."""
     put_off: FinishReason | None = None
     """How it ends once its last choices are scored."""
-    was_cut: bool = False
-    """Whether a stop string took back some of its text."""
     edited: tuple[Mask | None, Edit | None, Mask | None] = (None, None, None)
     """The mask that was last edited, how, and what came of it: mostly the next one is the same."""
     budget_closed: bool = False
     finish_reason: FinishReason | None = None
     error: RequestError | None = None
+    stopped_by: bytes = b""
+    """The stop string that ended it, which is no part of its text."""
     cached_tokens: int = 0
     drafted_tokens: int = 0
     forward_passes: int = 0
@@ -200,7 +200,7 @@ class Sequence:
             cut = self._stops.feed(token.data, counts=counts)
             if cut is not None:
                 self._cut_pending(self._stops.length - cut)
-                self.was_cut = True
+                self.stopped_by = self._stops.found
                 self.finish("stop")
 
     def leap(self, leap: Leap) -> int:
@@ -291,6 +291,7 @@ class Sequence:
             usage,
             self.finish_reason,
             self.error,
+            self.stopped_by,
             scored,
         )
 

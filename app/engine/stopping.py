@@ -17,6 +17,8 @@ class StopFinder:
         self._stops = [_Stop(stop) for stop in stops]
         self.length = 0
         """Bytes of the text."""
+        self.found = b""
+        """The stop string that ``feed`` found."""
         self.held_back = 0
         """Bytes at the end of the text that could be the start of a stop string."""
 
@@ -29,13 +31,14 @@ class StopFinder:
         if not self._stops:
             return None
         found = [
-            (self.length + end, self.length + end - len(stop))
+            (self.length + end, self.length + end - len(stop.text), stop.text)
             for stop in self._stops
             if (end := stop.read(data)) is not None
         ]
         self.length += len(data)
         if found and counts:
-            return min(found)[1]
+            _, cut, self.found = min(found)
+            return cut
         self.held_back = max(stop.matched for stop in self._stops)
         return None
 
@@ -48,17 +51,14 @@ class _Stop:
     """
 
     def __init__(self, text: bytes) -> None:
-        self._text = text
+        self.text = text
         self._borders = [0]
         """Of the first n+1 bytes: the length of the longest end that is also a beginning."""
         self.matched = 0
 
-    def __len__(self) -> int:
-        return len(self._text)
-
     def read(self, data: bytes) -> int | None:
         """The end in ``data`` of the first occurrence that ends there; reads on to data's end."""
-        text, matched, first = self._text, self.matched, None
+        text, matched, first = self.text, self.matched, None
         position = 0
         while position < len(data):
             if matched == 0:
@@ -78,7 +78,7 @@ class _Stop:
         return first
 
     def _border(self, length: int) -> int:
-        text, borders = self._text, self._borders
+        text, borders = self.text, self._borders
         while len(borders) < length:
             byte, border = text[len(borders)], borders[-1]
             while border and text[border] != byte:

@@ -81,6 +81,8 @@ class Measures:
                 lengths[expression] = min(INFINITE, lengths[operand[0]] * high)
             elif kind == Kind.RULE:
                 lengths[expression] = rules[operand]
+            elif kind == Kind.HOLE:
+                lengths[expression] = lengths[operand[1]]
             elif kind == Kind.DISTINCT:
                 items, between, _, high = operand
                 largest = sorted((lengths[item] for item in items), reverse=True)[:high]

@@ -14,6 +14,8 @@ from app.http.completions.routes import PATH as COMPLETIONS
 from app.http.completions.routes import completions_router
 from app.http.config import ApiConfig
 from app.http.errors import install_error_handlers
+from app.http.messages.routes import PATH as MESSAGES
+from app.http.messages.routes import messages_router
 from app.http.meta import meta_router
 from app.http.middleware.stack import install_middlewares
 from app.http.model_routes import models_router
@@ -28,7 +30,7 @@ from app.http.tokens import tokens_router
 from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.service import GenerationService
 
-QUEUED_PATHS = frozenset({CHAT, COMPLETIONS, RESPONSES, SCHEMAS})
+QUEUED_PATHS = frozenset({CHAT, COMPLETIONS, MESSAGES, RESPONSES, SCHEMAS})
 """Paths where a POST asks for an answer, or for a compilation."""
 
 
@@ -51,6 +53,7 @@ def build_app(
         chat_router(service, vocabulary, config, models, constraints),
         completions_router(service, vocabulary, config, models, constraints),
         responses_router(service, vocabulary, config, models, constraints),
+        messages_router(service, config, models),
         tokens_router(service, vocabulary, config, models),
         schemas_router(schemas, service, config, constraints),
         models_router(service, config, models),

@@ -69,4 +69,4 @@ class Endpoint(Generic[Call]):
             if not isinstance(error, LeapjsonError):
                 logger.exception("a request failed")
             timeline.end(status=status_of(error), finish_reason="error")
-            return error_response(error)
+            return error_response(error, self._path)

@@ -1,7 +1,7 @@
-"""The one table from errors to HTTP status codes, and OpenAI's error envelope.
+"""The one table from errors to HTTP status codes, and the envelopes of OpenAI and Anthropic.
 
-The OpenAI SDK retries 408, 409, 429 and every 5xx twice, so only what a retry can cure has one of
-those; everything the caller has to change is 400, 401, 404, 405 or 413.
+Their SDKs retry 408, 409, 429 and every 5xx twice, so only what a retry can cure has one of those;
+everything the caller has to change is 400, 401, 404, 405 or 413.
 """
 
 from __future__ import annotations
@@ -44,25 +44,30 @@ class _Row:
     error: type[Exception]
     status: int
     type: str
+    anthropic: str
+    """The type in Anthropic's envelope."""
     code: str | None = None
     """None: the error's own code, if it has one."""
 
 
 _TABLE = (  # the first row whose error matches
-    _Row(InvalidApiKey, 401, "invalid_request_error"),
-    _Row(UnknownModel, 404, "invalid_request_error"),
-    _Row(BodyTooLarge, 413, "invalid_request_error"),
-    _Row(RequestError, 400, "invalid_request_error"),
-    _Row(QueueFull, 429, "rate_limit_error"),
-    _Row(Unavailable, 503, "server_error"),
-    _Row(DeadlineExceeded, 504, "server_error", "deadline_exceeded"),
-    _Row(Exception, 500, "server_error", "internal_error"),
+    _Row(InvalidApiKey, 401, "invalid_request_error", "authentication_error"),
+    _Row(UnknownModel, 404, "invalid_request_error", "not_found_error"),
+    _Row(BodyTooLarge, 413, "invalid_request_error", "request_too_large"),
+    _Row(RequestError, 400, "invalid_request_error", "invalid_request_error"),
+    _Row(QueueFull, 429, "rate_limit_error", "rate_limit_error"),
+    _Row(Unavailable, 503, "server_error", "overloaded_error"),
+    _Row(DeadlineExceeded, 504, "server_error", "timeout_error", "deadline_exceeded"),
+    _Row(Exception, 500, "server_error", "api_error", "internal_error"),
 )
 
 _HTTP_MESSAGES = {
     404: "there is nothing at {method} {path}",
     405: "{path} does not take {method}",
 }
+
+ANTHROPIC = "/v1/messages"
+"""Paths that begin so are Anthropic's."""
 
 _UNPLANNED = "an internal error; the server's log has it"
 
@@ -79,16 +84,22 @@ def status_of(error: Exception) -> int:
     return _row(error).status
 
 
-def envelope(error: Exception) -> dict[str, Any]:
-    """``{"error": {...}}`` with all four keys. An unplanned error's text stays in the log."""
+def envelope(error: Exception, path: str = "") -> dict[str, Any]:
+    """``{"error": {...}}`` with all four keys. An unplanned error's text stays in the log.
+
+    At a ``path`` of Anthropic's API the type is one of its own, and another stands around it.
+    """
     row = _row(error)
     param = getattr(error, "param", None)
-    return error_object(
+    told = error_object(
         _clipped(str(error)) if isinstance(error, LeapjsonError) else _UNPLANNED,
         row.type,
         param=None if param is None else _clipped(param),
         code=row.code or getattr(error, "code", None),
     )
+    if not path.startswith(ANTHROPIC):
+        return told
+    return {"type": "error", "error": {**told["error"], "type": row.anthropic}}
 
 
 def error_object(
@@ -108,8 +119,8 @@ def _clipped(text: str) -> str:
     return f"{text[:_LONGEST_TEXT]}... ({len(text)} characters)"
 
 
-def error_response(error: Exception) -> JSONResponse:
-    """The answer to a request that failed before anything of it was answered."""
+def error_response(error: Exception, path: str) -> JSONResponse:
+    """The answer to a request for ``path`` that failed before anything of it was answered."""
     headers = {}
     if isinstance(error, Unavailable):
         headers["retry-after"] = str(error.retry_after)
@@ -117,7 +128,7 @@ def error_response(error: Exception) -> JSONResponse:
         headers["www-authenticate"] = "Bearer"
     if isinstance(error, DeadlineExceeded):  # the SDKs would ask again, and be as late again
         headers["x-should-retry"] = "false"
-    return JSONResponse(envelope(error), status_of(error), headers)
+    return JSONResponse(envelope(error, path), status_of(error), headers)
 
 
 def install_error_handlers(app: FastAPI) -> None:
@@ -126,7 +137,7 @@ def install_error_handlers(app: FastAPI) -> None:
     async def on_error(request: Request, error: Exception) -> JSONResponse:
         if not isinstance(error, LeapjsonError):
             logger.error("a request failed", exc_info=error)
-        return error_response(error)
+        return error_response(error, request.scope["path"])
 
     async def on_http_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)

@@ -17,6 +17,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_jso
 from pydantic_core import core_schema
 
 from app.http.config import ApiConfig
+from app.http.errors import ANTHROPIC
 from app.http.middleware.auth import METRICS_PATH, OPEN_PATHS
 from app.http.requests.wire import Body
 
@@ -51,6 +52,23 @@ class ErrorEnvelope(Shape):
     error: ErrorObject
 
 
+class MessagesErrorObject(Shape):
+    message: str
+    type: Literal[
+        "invalid_request_error", "authentication_error", "not_found_error", "request_too_large",
+        "rate_limit_error", "overloaded_error", "timeout_error", "api_error",
+    ]  # fmt: skip
+    param: str | None
+    code: str | None
+
+
+class MessagesError(Shape):
+    """In Anthropic's form."""
+
+    type: Literal["error"]
+    error: MessagesErrorObject
+
+
 def tells(
     summary: str,
     answer: type[BaseModel] | None = None,
@@ -59,18 +77,21 @@ def tells(
     bodies: Sequence[type[Body]] = (),
     errors: Sequence[int] = (),
     others: Mapping[int, Json] | None = None,
+    envelope: type[Shape] = ErrorEnvelope,
 ) -> Json:
     """A route's operation as OpenAPI has it, with models where their schemas will be.
 
     The body is one of ``bodies``, if there are any. ``answer`` is what status 200 brings as JSON,
     ``event`` the data of a stream's events. ``errors`` are statuses, beside 500, that bring an
-    ``ErrorEnvelope``; ``others`` are responses that bring something else.
+    ``envelope``; ``others`` are responses that bring something else.
     """
-    responses: dict[int, Json] = {status: _error(status) for status in sorted({*errors, 500})}
+    responses: dict[int, Json] = {
+        status: _error(status, envelope) for status in sorted({*errors, 500})
+    }
     if answer is not None:
         responses[200] = response(answer, "The answer")
         if event is not None:
-            responses[200]["content"]["text/event-stream"] = {"schema": _event(event)}
+            responses[200]["content"]["text/event-stream"] = {"schema": _event(event, envelope)}
     responses |= others or {}
     operation: Json = {
         "summary": summary,
@@ -112,7 +133,10 @@ def _document(app: FastAPI, routers: Sequence[APIRouter], config: ApiConfig) -> 
             if path in OPEN_PATHS or (config.metrics_public and path == METRICS_PATH):
                 described["security"] = []
             else:
-                described["responses"] = {**operation["responses"], "401": _error(401)}
+                described["responses"] = {
+                    **operation["responses"],
+                    "401": _error(401, _envelope(path)),
+                }
         paths.setdefault(path, {})[method] = described
     components, references = _components(list(dict.fromkeys(_models(paths))), config)
     document: Json = {
@@ -142,19 +166,23 @@ def _path_parameter(name: str) -> Json:
     return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
-def _error(status: int) -> Json:
-    described = response(ErrorEnvelope, HTTPStatus(status).phrase)
+def _envelope(path: str) -> type[Shape]:
+    return MessagesError if path.startswith(ANTHROPIC) else ErrorEnvelope
+
+
+def _error(status: int, envelope: type[Shape]) -> Json:
+    described = response(envelope, HTTPStatus(status).phrase)
     if status in (429, 503):
         seconds = {"schema": {"type": "integer"}, "description": "Seconds to wait"}
         described["headers"] = {"retry-after": seconds}
     return described
 
 
-def _event(data: type[BaseModel]) -> Json:
+def _event(data: type[BaseModel], envelope: type[Shape]) -> Json:
     """An event of a stream: before OpenAPI 3.2 the schema of a stream is that of its events."""
     parsed = {
         "contentMediaType": "application/json",
-        "contentSchema": {"anyOf": [data, ErrorEnvelope]},
+        "contentSchema": {"anyOf": [data, envelope]},
     }
     return {
         "type": "object",

@@ -98,6 +98,11 @@ def assemble(
     constraints = ConstraintCache(
         compile, max_bytes=settings.schema_cache_bytes, observer=metrics, clock=clock
     )
+    bindings = Bindings(
+        backend.read_document,
+        max_bytes=settings.verbatim_cache_bytes,
+        max_characters=settings.max_verbatim_characters,
+    )
     service = GenerationService(
         ServiceConfig(
             max_sequence_tokens=backend.max_sequence_tokens,
@@ -112,11 +117,7 @@ def assemble(
         worker=worker,
         admission=admission,
         constraints=constraints,
-        bindings=Bindings(
-            backend.read_document,
-            max_bytes=settings.verbatim_cache_bytes,
-            max_characters=settings.max_verbatim_characters,
-        ),
+        bindings=bindings,
         tokenizer=backend.tokenizer,
         adapters=Adapters(
             backend.adapter_slots,
@@ -134,7 +135,7 @@ def assemble(
         wall_clock=time.time,
         max_bytes=settings.schema_registry_bytes,
     )
-    metrics.watch(readings(backend, constraints, worker, admission, pool))
+    metrics.watch(readings(backend, constraints, bindings, worker, admission, pool))
 
     traces = open_traces(settings.otlp_endpoint, model=settings.served_model)
 
@@ -143,7 +144,7 @@ def assemble(
         async with contextlib.AsyncExitStack() as closing:  # the last that started closes first
             if traces is not None:
                 closing.push_async_callback(traces.close)
-            for part in (pool, constraints, schemas):
+            for part in (pool, constraints, bindings, schemas):
                 closing.push_async_callback(part.close)
             await pool.start()
             for preload in preloads:

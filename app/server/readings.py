@@ -6,6 +6,7 @@ from functools import partial
 
 from app.server.backend import Backend
 from app.serving.admission import Admission
+from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.pool import CompilePool
 from app.serving.worker import EngineWorker
@@ -15,6 +16,7 @@ from app.telemetry.metrics import Reading
 def readings(
     backend: Backend,
     cache: ConstraintCache,
+    bindings: Bindings,
     worker: EngineWorker,
     admission: Admission,
     pool: CompilePool,
@@ -45,6 +47,9 @@ def readings(
                 lambda: cache.misses),
         Reading("schema_cache_evictions_total", "Compiled schemas dropped for room.",
                 lambda: cache.evictions),
+        Reading("verbatim_cache_bytes",
+                "Memory of texts that values have to stand in, and of masks over them.",
+                lambda: bindings.nbytes),
         Reading("engine_up", "1 while the engine's thread runs, 0 once it has died.",
                 lambda: worker.alive),
         Reading("engine_step_age_seconds",

@@ -182,7 +182,13 @@ class GenerationService:
 
     async def _plan(self, request: GenerationRequest, prompt: Prompt) -> AnswerPlan:
         rendered = await self._render(prompt)
-        return AnswerPlan.of(rendered, request.content, request.tools, self._config.chat_format)
+        return AnswerPlan.of(
+            rendered,
+            request.content,
+            request.tools,
+            self._config.chat_format,
+            request.reasoning_tokens,
+        )
 
     async def _render(self, prompt: Prompt, add_special_tokens: bool = True) -> RenderedPrompt:
         """In tokens; long prompts are tokenized on a thread, huge ones one at a time."""

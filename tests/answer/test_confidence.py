@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from app.answer.confidence import ConfidenceReader, Tokens, value_confidences
+from app.answer.confidence import Tokens, value_confidences
+from app.answer.confidence_reader import ConfidenceReader
 from app.answer.formats import HERMES, ChatFormat, ReasoningFormat
 from app.answer.locator import AnswerLocator
 from app.answer.pieces import Alternative, Confidence, Confidences
@@ -167,6 +168,13 @@ def test_no_more_is_listed_than_the_bounds_and_the_rest_is_told_together() -> No
     alternatives = values(text, tokens(text), [scored(0, Place.VALUE, *long)])[""].alternatives  # type: ignore[arg-type]
     assert alternatives is not None
     assert [each.which for each in alternatives][-1] == 2
+
+
+@pytest.mark.parametrize("text", ['{"a": [1, {"b": "x\\"\\\\"}, -1.5e3, true, null]}', "-12", "[]"])
+def test_an_answer_may_be_cut_anywhere(text: str) -> None:
+    for length in range(len(text) + 1):
+        for each in value_confidences(text[:length].encode(), 0, tokens(text), []):
+            assert each.what != "container" or length == len(text) or each.pointer
 
 
 def test_what_is_cut_is_left_out() -> None:

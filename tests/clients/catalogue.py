@@ -41,6 +41,8 @@ CLIENTS = (
     Client("openai-2", "openai for Python, 2.x", "python", "openai_python", "requirements-2.txt"),
     Client("openai-node", "openai for Node, with Zod", "node", "openai_node"),
     Client("vercel-ai", "Vercel's ai", "node", "vercel_ai"),
+    Client("anthropic", "anthropic for Python", "python", "anthropic_python"),
+    Client("anthropic-node", "anthropic for Node", "node", "anthropic_node"),
     Client("instructor", "instructor", "python", "instructor_client"),
     Client("langchain", "langchain-openai", "python", "langchain_client"),
     Client("pydantic-ai", "pydantic-ai", "python", "pydantic_ai_client"),
@@ -64,6 +66,9 @@ FEATURES = (
     "responses",
     "responses streamed",
     "responses tools",
+    "messages",
+    "messages streamed",
+    "messages tools",
     "models",
     "errors",
 )

@@ -48,6 +48,10 @@ _EXCEPTIONS = {
         "The specification lets `format` be an annotation, and the required part of the suite "
         "tests that it asserts nothing; answers always satisfy the formats that are known."
     ),
+    Verdict.FREE_NAMES: (
+        "An object among items that have to differ has at most one member whose name is left "
+        "open: two could come in either order."
+    ),
     Verdict.DIALECT: (
         "`$schema` names a meta-schema of its own, which leaves out a standard vocabulary; every "
         "keyword is enforced all the same."

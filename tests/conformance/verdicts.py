@@ -33,6 +33,7 @@ class Verdict(StrEnum):
     DIGITS = "too many digits"
     SURROGATE = "lone surrogate"
     FORMAT = "format asserted"
+    FREE_NAMES = "free names in items that differ"
     DIALECT = "own meta-schema"
     WRONG = "wrong"
 
@@ -58,6 +59,8 @@ def judge(schema: Any, instance: Any, *, valid: bool, walker: Walker | None) -> 
         return Verdict.DIGITS
     if _language_accepts(without_formats(schema), plain, Limits()):
         return Verdict.FORMAT
+    if _has_members(instance) and _language_accepts(without_uniqueness(schema), plain, Limits()):
+        return Verdict.FREE_NAMES
     return Verdict.DIALECT if _has_own_dialect(schema) else Verdict.WRONG
 
 
@@ -120,6 +123,21 @@ def without_formats(schema: Any) -> Any:
             if key != "format" or not isinstance(value, str)
         }
     return [without_formats(part) for part in schema] if isinstance(schema, list) else schema
+
+
+def without_uniqueness(schema: Any) -> Any:
+    """A schema that does not ask for items that differ."""
+    if isinstance(schema, dict):
+        parts = schema.items()
+        return {k: without_uniqueness(v) for k, v in parts if k != "uniqueItems" or v is not True}
+    return [without_uniqueness(part) for part in schema] if isinstance(schema, list) else schema
+
+
+def _has_members(instance: Any) -> bool:
+    """Whether an object somewhere has two members or more, which may come in either order."""
+    if isinstance(instance, dict):
+        return len(instance) > 1 or any(map(_has_members, instance.values()))
+    return isinstance(instance, list) and any(map(_has_members, instance))
 
 
 def _language_accepts(schema: Any, instance: Any, limits: Limits) -> bool:

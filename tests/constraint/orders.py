@@ -6,12 +6,27 @@ import json
 from collections.abc import Iterator
 from itertools import chain
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from app.constraint.language.derivatives import Derivatives
-from app.constraint.language.expressions import Expression, ExpressionPool
+from app.constraint.language.expressions import Expression
+from app.constraint.memory.places import Place
 
 _Left = TypeVar("_Left")
+
+Here = Expression | Place
+"""Where a text stands: an expression, or a place where it matters what was said."""
+
+
+class Steps(Protocol):
+    """A language, byte by byte."""
+
+    @property
+    def dead(self) -> Here:
+        """Where nothing can follow."""
+
+    def after(self, here: Here, text: bytes) -> Here: ...
+
+    def is_whole(self, here: Here) -> bool: ...
 
 
 class OrderSearch:
@@ -22,28 +37,28 @@ class OrderSearch:
     any trying. Then all are tried, those first that pass over few.
     """
 
-    def __init__(self, pool: ExpressionPool, derivatives: Derivatives, patience: int) -> None:
-        self._pool = pool
-        self._derivatives = derivatives
+    def __init__(self, steps: Steps, patience: int) -> None:
+        self._language = steps
+        self._dead = steps.dead
         self._patience = patience
         self._steps = 0
         self._may_pass_over = False
-        self._keys: dict[tuple[Expression, str], Expression] = {}
+        self._keys: dict[tuple[Here, str], Here] = {}
 
-    def finds(self, root: Expression, value: Any) -> bool:
+    def finds(self, root: Here, value: Any) -> bool:
         """Whether some order of the members is in the language of ``root``.
 
         False as well where neither of the two ways finds one within ``patience`` members.
         """
         for self._may_pass_over in (False, True):
             self._steps = 0
-            if any(self._pool.nullable[end] for end in self._ends(root, value)):
+            if any(self._language.is_whole(end) for end in self._ends(root, value)):
                 return True
         return False
 
-    def _ends(self, here: Expression, value: Any) -> Iterator[Expression]:
+    def _ends(self, here: Here, value: Any) -> Iterator[Here]:
         """Where the texts of ``value`` lead from ``here``."""
-        if here == self._pool.empty:
+        if here == self._dead:
             return
         if isinstance(value, dict) and value:
             after_brace = self._step(here, "{")
@@ -55,11 +70,11 @@ class OrderSearch:
 
     def _after_members(
         self,
-        here: Expression,
+        here: Here,
         members: dict[str, Any],
         left: frozenset[str],
-        seen: set[tuple[Expression, frozenset[str]]],
-    ) -> Iterator[Expression]:
+        seen: set[tuple[Here, frozenset[str]]],
+    ) -> Iterator[Here]:
         """Where the members that are ``left``, and the end, lead from ``here``."""
         if self._is_known(here, left, seen):
             return
@@ -67,16 +82,16 @@ class OrderSearch:
             yield self._step(here, "}")
         comma = "" if len(left) == len(members) else ", "
         keys = {name: self._key(here, comma, name) for name in members if name in left}
-        possible = [name for name, key in keys.items() if key != self._pool.empty]
-        worse: list[tuple[int, str, Iterator[Expression]]] = []
+        possible = [name for name, key in keys.items() if key != self._dead]
+        worse: list[tuple[int, str, Iterator[Here]]] = []
         for name in possible:
             ends = self._ends(keys[name], members[name])
-            first = next((end for end in ends if end != self._pool.empty), None)
+            first = next((end for end in ends if end != self._dead), None)
             if first is None:
                 continue
             ends = chain([first], ends)
             others = [other for other in possible if other != name]
-            passed = sum(self._key(first, ", ", other) == self._pool.empty for other in others)
+            passed = sum(self._key(first, ", ", other) == self._dead for other in others)
             if passed == 0:
                 for end in ends:
                     yield from self._after_members(end, members, left - {name}, seen)
@@ -87,8 +102,8 @@ class OrderSearch:
                 yield from self._after_members(end, members, left - {name}, seen)
 
     def _after_items(
-        self, here: Expression, items: list[Any], place: int, seen: set[tuple[Expression, int]]
-    ) -> Iterator[Expression]:
+        self, here: Here, items: list[Any], place: int, seen: set[tuple[Here, int]]
+    ) -> Iterator[Here]:
         """Where the items from ``place`` on, and the end, lead from ``here``."""
         if self._is_known(here, place, seen):
             return
@@ -99,24 +114,20 @@ class OrderSearch:
         for end in self._ends(start, items[place]):
             yield from self._after_items(end, items, place + 1, seen)
 
-    def _is_known(self, here: Expression, left: _Left, seen: set[tuple[Expression, _Left]]) -> bool:
+    def _is_known(self, here: Here, left: _Left, seen: set[tuple[Here, _Left]]) -> bool:
         """Whether there is nothing new to find; notes the place."""
         self._steps += 1
-        if here == self._pool.empty or (here, left) in seen or self._steps > self._patience:
+        if here == self._dead or (here, left) in seen or self._steps > self._patience:
             return True
         seen.add((here, left))
         return False
 
-    def _key(self, here: Expression, comma: str, name: str) -> Expression:
+    def _key(self, here: Here, comma: str, name: str) -> Here:
         text = f"{comma}{json.dumps(name, ensure_ascii=False)}: "
         known = self._keys.get((here, text))
         if known is None:
             known = self._keys[here, text] = self._step(here, text)
         return known
 
-    def _step(self, here: Expression, text: str) -> Expression:
-        for byte in text.encode():
-            if here == self._pool.empty:
-                break
-            here = self._derivatives.derivative(here, byte)
-        return here
+    def _step(self, here: Here, text: str) -> Here:
+        return self._language.after(here, text.encode())

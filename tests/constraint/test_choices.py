@@ -8,6 +8,7 @@ import pytest
 
 from app.constraint import Compiler, JsonSchema
 from app.core.choices import Choice, ChoosingState
+from app.core.composite import Composite, Either, FixedText
 from app.core.errors import InvalidSchema, RejectedToken, UnsupportedSchema
 from app.core.json_scan import JsonScan, Place
 from tests.fakes import ByteVocabulary
@@ -102,6 +103,17 @@ def test_a_set_beyond_the_bounds_is_one_way(schema: Any) -> None:
     assert (kind, text) in (("string", ""), ("number", ""))
 
 
+@pytest.mark.parametrize(
+    "pattern", ["^[a-z]{1,20}$", "^[a-zA-Z0-9_]+$", "^([01]{3}-){9}x$", "^.*$"]
+)
+def test_it_takes_little_to_see_that_there_are_too_many(pattern: str) -> None:
+    compiled = COMPILER.compile(JsonSchema({"type": "string", "pattern": pattern}))
+    found = compiled.start().choice(Place.VALUE)
+    assert found is not None
+    assert [way.kind for way in found.ways] == ["string"]
+    assert compiled.automaton.derivatives.work < 5000
+
+
 def test_which_key_comes_and_whether_one_does() -> None:
     schema = an_object(False, a={"const": 1}, b={"const": 2}, c={"const": 3})
     assert ways(schema, "{") == [
@@ -127,6 +139,16 @@ def test_which_branch_of_a_union_is_told_where_they_part() -> None:
         ("value", '"cat"', [' "cat"']),
         ("value", '"dog"', [' "dog"']),
     ]
+
+
+def test_what_is_no_value_leaves_a_choice_open() -> None:
+    value = JsonSchema({"enum": [True, 5]})
+    both = Composite(Either((value, FixedText("<tool_call>"))))
+    state = COMPILER.compile(both).start()
+    found = state.choice(Place.VALUE)
+    assert found is not None
+    assert [way.text for way in found.ways] == [b"5", b"true"]
+    assert found.is_open
 
 
 def test_whether_a_list_goes_on() -> None:

@@ -20,10 +20,15 @@ def built(schema: Any, limits: Limits | None = None) -> Walker:
 
 
 REFUSED = {
-    "uniqueItems": {"uniqueItems": True, "items": {"type": "string"}},
+    "uniqueItems": {
+        "uniqueItems": True,
+        "minItems": 3,
+        "prefixItems": [{"type": "string"}, {"type": "boolean"}, {"const": 1}],
+        "items": False,
+    },
     "not/uniqueItems": {"not": {"uniqueItems": True}},
     "not/unevaluatedProperties": {"not": {"unevaluatedProperties": False}},
-    "minProperties": {"minProperties": 3, "additionalProperties": True},
+    "minProperties": {"minProperties": 3, "propertyNames": {"enum": ["a", "b", "c"]}},
     "$ref": {"$ref": "https://example.org/other.json"},
     "$dynamicRef": {
         "$dynamicRef": "#a",

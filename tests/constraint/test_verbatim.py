@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import random
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from openai.lib._parsing._completions import type_to_response_format_param
+from pydantic import BaseModel, Field
 
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.constraint import CompiledConstraint
 from app.constraint.pieces.document import Document
 from app.constraint.program import compile_program
+from app.core.composite import Composite, NotStarting
 from app.core.errors import (
     ConstraintTooComplex,
     InvalidRequest,
@@ -169,5 +172,54 @@ def test_a_pattern_with_too_many_states_is_refused() -> None:
 
 def test_a_narrow_window_over_a_long_document_is_refused_when_it_is_bound() -> None:
     text = "word " * 2000 + "x" * 20_000
-    with pytest.raises(ConstraintTooComplex, match="over a document"):
+    with pytest.raises(ConstraintTooComplex, match="those of the document"):
         bound(words(minLength=9_000, maxLength=9_001), text)
+
+
+def test_a_value_that_calls_begin_with_is_refused_and_others_are_enforced() -> None:
+    """Content that must not start as a call does is written out along the beginning of calls."""
+
+    def beside_calls(name: str) -> CompiledConstraint:
+        schema = {"type": "object", "properties": {name: verbatim()}, "required": [name]}
+        content = NotStarting(JsonSchema(schema, close_objects=True), ('{"name": "weather',))
+        program = compile_program(Composite(content))
+        return CompiledConstraint(program, INDEX)
+
+    with pytest.raises(UnsupportedSchema, match="call of a function"):
+        beside_calls("name")
+    constraint = beside_calls("nap")
+    constraint = constraint.bind({hole.source: Document(["cat"]) for hole in constraint.holes})
+    assert admits(constraint, {"nap": "at"})
+    assert not admits(constraint, {"nap": "dog"})
+
+
+def test_several_patterns_share_one_bound() -> None:
+    text = "".join(random.Random(1).choice("abc ") for _ in range(40_000))
+    string = verbatim(pattern="^[a-z]{150}$")
+    assert bound(string, text[:4000] + "a" * 150)
+    many = {f"p{n}": verbatim(pattern=f"^[a-z]{{{100 + n}}}$") for n in range(12)}
+    with pytest.raises(ConstraintTooComplex, match="patterns beside x-verbatim"):
+        bound({"type": "object", "properties": many}, text + "a" * 200)
+
+
+def test_what_openai_s_sdk_sends_for_a_pydantic_field() -> None:
+    class Claim(BaseModel):
+        quote: str = Field(json_schema_extra={"x-verbatim": True})
+        word: Annotated[str, Field(json_schema_extra={"x-verbatim": "words"})] | None
+
+    sent: Any = type_to_response_format_param(Claim)
+    schema = sent["json_schema"]["schema"]
+    constraint = bound(schema, "the cat")
+    assert admits(constraint, {"quote": "e c", "word": None})
+    assert admits(constraint, {"quote": "e c", "word": "cat"})
+    assert not admits(constraint, {"quote": "e c", "word": "ca"})
+
+
+def test_the_first_place_of_a_value_is_found() -> None:
+    document = Document(["a é😀 cat", "", "cat dog"])
+    assert document.find("cat") == (0, 5, 8)
+    assert document.find("dog") == (2, 4, 7)
+    assert document.find("é😀") == (0, 2, 4)
+    assert document.find("") is None
+    assert document.find("catdog") is None
+    assert Document(["concat cat"], words=True).find("cat") == (0, 7, 10)

@@ -12,15 +12,18 @@ import random
 import re
 import sys
 import time
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.constraint import AutomatonState, CompiledConstraint
-from app.constraint.pieces.document import Document, word_pattern
+from app.constraint.pieces.document import Document
+from app.constraint.pieces.words import COMBINING, UNSPACED
 from app.constraint.program import compile_program
 from app.core.constraint import Mask
 from app.core.errors import UnsatisfiableSchema
@@ -97,6 +100,18 @@ def case(rng: random.Random) -> Case:
         rng.choice(["bare", "object", "null", "other", "list"]), string, pieces
     )
     return Case(schema, texts, words, pieces, answers, _vocabulary(answers, rng))
+
+
+@cache
+def word_pattern() -> re.Pattern[str]:
+    """Words and marks, as a regular expression."""
+    unspaced = "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSPACED)
+    codes = [code for first, last in COMBINING for code in range(first, last + 1)]
+    marks = "".join(chr(code) for code in codes if unicodedata.category(chr(code))[0] == "M")
+    word = rf"(?![{unspaced}{marks}])\w"
+    return re.compile(
+        rf"(?![{marks}])[{unspaced}][{marks}]*|{word}(?:{word}|[{marks}])*|[^\w\s][{marks}]*"
+    )
 
 
 def pieces_of(texts: Sequence[str], *, words: bool) -> set[str]:

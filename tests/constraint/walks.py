@@ -6,12 +6,16 @@ import json
 import random
 from typing import Any
 
+from app.constraint.automaton.automaton import START, Automaton
+from app.constraint.automaton.trie import DEAD
 from app.constraint.language.derivatives import Derivatives
-from app.constraint.language.expressions import INFINITE, Expression, ExpressionPool
+from app.constraint.language.expressions import INFINITE, Expression, ExpressionPool, Kind
 from app.constraint.limits import Limits
-from app.constraint.program import build
+from app.constraint.memory.places import Place, Places
+from app.constraint.memory.plans import completion
+from app.constraint.program import Program, build
 from app.core.constraint import ConstraintSpec
-from tests.constraint.orders import OrderSearch
+from tests.constraint.orders import Here, OrderSearch
 
 
 class Walker:
@@ -22,6 +26,9 @@ class Walker:
         self.root = root
         self.derivatives = Derivatives(pool)
         self.derivatives.measure()
+        self._steps: Expressions | Memories = Expressions(self.derivatives, root)
+        if any(kind == Kind.MARKED for kind in pool.kinds):
+            self._steps = Memories(self.derivatives, root)
 
     @classmethod
     def of(cls, spec: ConstraintSpec, limits: Limits | None = None) -> Walker:
@@ -32,7 +39,8 @@ class Walker:
         return self.derivatives.length(self.root) >= INFINITE
 
     def accepts(self, text: str | bytes) -> bool:
-        return self.pool.nullable[self._step(self.root, text)]
+        data = text.encode() if isinstance(text, str) else text
+        return self._steps.is_whole(self._steps.after(self._steps.start, data))
 
     def accepts_value(self, value: Any) -> bool:
         """Whether the language has ``value`` as ``json.dumps`` writes it."""
@@ -43,25 +51,83 @@ class Walker:
 
         False as well where more than ``patience`` members would have to be tried.
         """
-        return OrderSearch(self.pool, self.derivatives, patience).finds(self.root, value)
-
-    def _step(self, here: Expression, text: str | bytes) -> Expression:
-        for byte in text.encode() if isinstance(text, str) else text:
-            row = self.derivatives.live_row(here)
-            here = next((e for bits, e in row if bits >> byte & 1), self.pool.empty)
-        return here
+        return OrderSearch(self._steps, patience).finds(self._steps.start, value)
 
     def sample(self, rng: random.Random, steps: int = 60) -> bytes:
         """A random text; after ``steps`` bytes it goes on by the shortest way."""
-        here, text = self.root, bytearray()
+        language, text = self._steps, bytearray()
+        here = language.start
         while True:
-            row = self.derivatives.live_row(here)
-            if self.pool.nullable[here] and (not row or rng.random() < 0.2):
+            row = self.derivatives.live_row(language.expression(here))
+            if language.is_whole(here) and (not row or rng.random() < 0.2):
                 return bytes(text)
             if len(text) >= steps:
-                return bytes(text) + self.derivatives.shortest(here)
-            bits, here = rng.choice(row)
-            text.append(_random_bit(bits, rng))
+                return bytes(text) + language.shortest(here)
+            byte = _random_bit(rng.choice(row)[0], rng)
+            after = language.after(here, bytes([byte]))
+            if after != language.dead:
+                here = after
+                text.append(byte)
+
+
+class Expressions:
+    """A language of which states are expressions."""
+
+    def __init__(self, derivatives: Derivatives, root: Expression) -> None:
+        self._derivatives = derivatives
+        self.start: Here = root
+        self.dead: Here = derivatives.pool.empty
+
+    def expression(self, here: Here) -> Expression:
+        assert isinstance(here, int)
+        return here
+
+    def after(self, here: Here, text: bytes) -> Here:
+        expression = self.expression(here)
+        for byte in text:
+            row = self._derivatives.live_row(expression)
+            expression = next(
+                (e for bits, e in row if bits >> byte & 1), self._derivatives.pool.empty
+            )
+        return expression
+
+    def is_whole(self, here: Here) -> bool:
+        return self._derivatives.pool.nullable[self.expression(here)]
+
+    def shortest(self, here: Here) -> bytes:
+        return self._derivatives.shortest(self.expression(here))
+
+
+class Memories:
+    """A language whose answers carry what they said: its states are places."""
+
+    def __init__(self, derivatives: Derivatives, root: Expression) -> None:
+        self._automaton = Automaton(Program(root, derivatives))
+        self._places = Places(self._automaton)
+        self.dead: Here = Place(DEAD, (), ())
+        self.start: Here = self._places.start(START)
+        if derivatives.length(root) >= INFINITE:
+            self.start = self.dead
+
+    def expression(self, here: Here) -> Expression:
+        assert isinstance(here, Place)
+        return self._automaton.expression(here.state)
+
+    def after(self, here: Here, text: bytes) -> Here:
+        assert isinstance(here, Place)
+        if here == self.dead:
+            return here
+        return self._places.advance(here, text) or self.dead
+
+    def is_whole(self, here: Here) -> bool:
+        assert isinstance(here, Place)
+        return self._automaton.is_accepting(here.state)
+
+    def shortest(self, here: Here) -> bytes:
+        assert isinstance(here, Place)
+        found = completion(self._places, here)
+        assert found is not None, "a place that no answer stands at"
+        return found
 
 
 def _random_bit(bits: int, rng: random.Random) -> int:

@@ -172,9 +172,9 @@ def test_free_text_and_json_objects_end_by_themselves(client: openai.OpenAI) -> 
 def test_a_bad_schema_is_a_400_that_names_keyword_and_place(client: openai.OpenAI) -> None:
     schema: dict[str, object] = {
         "type": "object",
-        "properties": {"a": {"uniqueItems": True, "items": {"type": "string"}}},
+        "properties": {"a": {"not": {"uniqueItems": True}}},
     }
-    with pytest.raises(openai.BadRequestError, match=r"'uniqueItems' at /properties/a"):
+    with pytest.raises(openai.BadRequestError, match=r"'uniqueItems' at /properties/a/not"):
         client.chat.completions.create(
             model=MODEL,
             messages=[{"role": "user", "content": "x"}],

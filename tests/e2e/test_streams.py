@@ -81,9 +81,10 @@ def random_request(rng: random.Random, template_knows_tools: bool) -> dict[str, 
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     elif kind == "unicode":
         body["response_format"] = {"type": "regex", "regex": "[ßü很好★—🎉]{4,12}( [a-z]{1,3})?"}
-    if kind in ("object", "schema") or "tools" in body:
-        body["confidence"] = rng.random() < 0.5
-        body["choices"] = rng.choice(["tokens", "exact"])
+    if kind in ("object", "schema") or body.get("tool_choice", "none") != "none":
+        own = random.Random(body["seed"])
+        body["confidence"] = own.random() < 0.5
+        body["choices"] = own.choice(["tokens", "exact"])
     if template_knows_tools and rng.random() < 0.3:
         body["chat_template_kwargs"] = {"enable_thinking": False}
     return body
@@ -149,15 +150,18 @@ def _told(answer: Answer) -> list[tuple[Any, ...]]:
     return [tuple([each.get(name) for name in names]) for each in answer.confidence]
 
 
-def _check_confidence(answer: Answer) -> None:
+def _check_confidence(body: dict[str, Any], answer: Answer) -> None:
     """Each value of each text is there once, in its order, with a probability."""
-    texts: list[tuple[int | None, str]] = [(None, answer.content)]
+    texts: list[tuple[int | None, str]] = []
+    if body.get("response_format", {}).get("type") in ("json_object", "json_schema"):
+        texts = [(None, answer.content)]
     if answer.calls:
         texts = [*enumerate(arguments for _, arguments in answer.calls)]
     for call, text in texts:
         entries = [each for each in answer.confidence if each.get("tool_call") == call]
         values = [each for each in entries if "next" not in each]
-        assert [each["pointer"] for each in values] == [*_pointers(json.loads(text), "")]
+        parsed = json.loads(text, object_pairs_hook=_Members)
+        assert [each["pointer"] for each in values] == [*_pointers(parsed, "")]
         for each in entries:
             assert 0 <= each["probability"] <= 1
             assert 0 <= each.get("mass", 0) <= 1
@@ -166,10 +170,14 @@ def _check_confidence(answer: Answer) -> None:
                 assert total == pytest.approx(1) or "value" not in each
 
 
+class _Members(list[tuple[str, Any]]):
+    """An object's members; free names may come twice."""
+
+
 def _pointers(value: Any, pointer: str) -> Iterator[str]:
     yield pointer
-    members = value.items() if isinstance(value, dict) else enumerate(value)
-    for name, member in members if isinstance(value, dict | list) else ():
+    members = enumerate(value) if isinstance(value, list) else ()
+    for name, member in value if isinstance(value, _Members) else members:
         token = str(name).replace("~", "~0").replace("/", "~1")
         yield from _pointers(member, f"{pointer}/{token}")
 
@@ -177,7 +185,7 @@ def _pointers(value: Any, pointer: str) -> Iterator[str]:
 def check(body: dict[str, Any], answer: Answer) -> None:
     """What ended by itself is valid."""
     if body.get("confidence") and answer.finish_reason != "length" and "stop" not in body:
-        _check_confidence(answer)
+        _check_confidence(body, answer)
     if answer.finish_reason == "tool_calls":
         schemas = {each["function"]["name"]: each["function"] for each in body["tools"]}
         assert answer.calls

@@ -197,6 +197,15 @@ def _texts(answers: dict[str, tuple[bytes, list[ScoredChoice]]]) -> dict[str, by
     return {name: answers[name][0] for name in sorted(answers)}
 
 
+def test_a_constraint_may_ask_for_an_exact_choice_by_itself() -> None:
+    marked = compiled({**STATUS["properties"]["status"], "x-choice": "exact"})
+    model = _Liking({b'"Half-blood"': 0.7, b'"Goblin"': 0.2, b'"Pure-blood"': 0.1})
+    requests = [asked(marked, ChoiceOptions(), seed=seed) for seed in range(30)]
+    answers = run(make_engine(model=model, num_blocks=1000), requests)
+    assert {json.loads(text) for text, _ in answers.values()} == {"Goblin", "Pure-blood"}
+    assert not any(choices for _, choices in answers.values())
+
+
 def test_paths_one_after_the_other_score_as_a_tree_does() -> None:
     one = asked(compiled(PERSON), BOTH)
     tree = run(make_engine(), [one])["r0"]

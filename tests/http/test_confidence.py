@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, cast
 
 import httpx
@@ -79,6 +80,16 @@ async def test_the_engine_is_told_what_to_do_about_choices() -> None:
     await post(bench, CHAT, chat(response_format=SCHEMA, confidence=True, choices="exact"))
     assert bench.engine.added[0].choices == ChoiceOptions(report=True, exact=True)
     assert bench.engine.added[0].sampling.logprobs == 0
+
+
+async def test_a_server_may_draw_exactly_where_a_request_does_not_say() -> None:
+    bench = answering()
+    bench.service._config = replace(bench.service._config, exact_choices=True)
+    await post(bench, CHAT, chat(response_format=SCHEMA))
+    await post(bench, CHAT, chat(response_format=SCHEMA, choices="tokens"))
+    assert (await post(bench, CHAT, chat())).status_code == 200
+    options = [each.choices for each in bench.engine.added]
+    assert options == [ChoiceOptions(exact=True), ChoiceOptions(), None]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ MOST_BYTES = 4096
 
 _MOST_STEPS = 2 * MOST_BYTES
 """Bytes that are followed for one choice."""
+_MOST_NEXT = 48
+"""Bytes that may come next within a string of few: free text has some 200."""
 _MOST_IN_ALL = 8 * MOST_BYTES
 """The same with those of ways that were given up."""
 
@@ -32,6 +34,8 @@ _MOST_KEPT = 16 << 20
 _QUOTE, _BACKSLASH, _COMMA = ord('"'), ord("\\"), ord(",")
 _BRACKETS: dict[int, WayKind] = {ord("{"): "object", ord("["): "array"}
 _CLOSING = b"}]"
+_DIGITS = b"-0123456789"
+"""What numbers begin with."""
 _ENDS = (b",", b"}", b"]", b"\n")
 """What tells that a number has ended, whatever the constraint has there."""
 _WORDS = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
@@ -170,8 +174,10 @@ class _Search:
                 self._add(_BRACKETS[byte], b"", text)
             elif byte in _WORDS:
                 self._add("value", _WORDS[byte], before + _WORDS[byte])
-            else:
+            elif byte in _DIGITS:
                 self._numbers(target, text)
+            else:
+                self._open = True  # no JSON value: the mark of a call
 
     def _strings(self, start: Expression, opened: bytes, whole: WayKind, one_of: WayKind) -> None:
         """Each string as a way, or one way for all of them; ``opened`` ends with the quote."""
@@ -180,12 +186,16 @@ class _Search:
         try:
             while waiting:
                 here, text, escaped = waiting.pop()
-                for byte, target in reversed([*self._next(here)]):
+                nexts = [*self._next(here)]
+                if len(nexts) > _MOST_NEXT:
+                    raise _TooMany
+                for byte, target in reversed(nexts):
                     after = text + bytes([byte])
                     if byte == _QUOTE and not escaped:
                         self._add(whole, after[before:], after)
                     else:
                         waiting.append((target, after, byte == _BACKSLASH and not escaped))
+                self._check(len(waiting))
         except _TooMany:
             self._back_to(first)
             self._add(one_of, b"", opened)
@@ -215,6 +225,7 @@ class _Search:
                     self._ways.setdefault(("value", number), [])
                     self._ending.add(number)
                 waiting += [(t, text + bytes([b])) for b, t in reversed(ways) if b in NUMBER_BYTES]
+                self._check(len(waiting))
         except _TooMany:
             self._back_to(first)
             self._merge_numbers(begun)
@@ -237,6 +248,11 @@ class _Search:
             raise _TooMany
         found = [(byte, target) for members, target in row for byte in _bytes_of(members)]
         return iter(sorted(found))
+
+    def _check(self, waiting: int) -> None:
+        """Each text that is still followed is one at least."""
+        if self._texts + waiting > MOST_WAYS:
+            raise _TooMany
 
     def _add(self, kind: WayKind, text: bytes, spelled: bytes) -> None:
         self._texts += 1

@@ -17,7 +17,11 @@ from app.constraint.automaton.part_walks import walk_counted
 from app.constraint.automaton.trie import DEAD, Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.automaton.walks import with_room
-from app.constraint.language.expressions import Expression, Kind
+from app.constraint.language.expressions import Counted as CountedRounds
+from app.constraint.language.expressions import Expression
+from app.constraint.language.stretching import is_elastic
+
+_UNBOUNDED = 1 << 30
 
 
 class Counted:
@@ -31,23 +35,19 @@ class Counted:
     def head(self, head: Expression, text: bytes) -> Head | None:
         """What ``head`` allows behind ``text``; None where it counts no characters."""
         pool = self._automaton.pool
-        if pool.kinds[head] != Kind.INTERSECTION:
+        counted = pool.counted(head)
+        if counted is None or counted.round not in self._automaton.characters:
             return None
-        for member in pool.operands[head]:
-            if pool.kinds[member] == Kind.REPETITION:
-                character, low, high = pool.operands[member]
-                if low == 0 and high is not None and character in self._automaton.characters:
-                    others = [other for other in pool.operands[head] if other != member]
-                    pattern = pool.intersect((*others, pool.repeat(character)))
-                    spelling = self._automaton.characters.index(character)
-                    return self._head(head, text, pattern, spelling, high)
-        return None
+        if not counted.low and counted.high is None:
+            return None
+        high = _UNBOUNDED if counted.high is None else counted.high
+        return self._head(head, text, counted, high)
 
-    def _head(
-        self, head: Expression, text: bytes, pattern: Expression, spelling: int, high: int
-    ) -> Head:
+    def _head(self, head: Expression, text: bytes, counted: CountedRounds, high: int) -> Head:
         automaton, trie = self._automaton, self._index.trie
-        stack, progress, units = self._stacks
+        pool, (stack, progress, units) = automaton.pool, self._stacks
+        pattern = pool.intersect((counted.pattern, pool.repeat(counted.round)))
+        character = self._index.characters[automaton.characters.index(counted.round)]
         found, exits = np.empty((512, 4), np.int32), np.empty(512, np.int32)
         goes_on = np.zeros(256, np.bool_)
         node, end, base = trie.below(text)
@@ -57,16 +57,22 @@ class Counted:
             automaton.expand(int(stack[trie.depth[node] - base]))
             node, count, left = walk_counted(
                 *trie.arrays, node, end, base, automaton.rows, automaton.transitions,
-                automaton.accepting, *self._index.characters[spelling], START, high,
+                automaton.accepting, *character, START, counted.low, high,
                 stack, progress, units, found, count, exits, left, goes_on,
             )  # fmt: skip
             found = with_room(found, count, trie.strings + 1)
             exits = with_room(exits, left, trie.nodes + 1)
-        lives, far = self._lives(automaton.state(head), found[:count], len(text), high)
+        lives, far = self._lives(automaton.state(head), found[:count], len(text), counted, high)
         return new_head(found[:count][lives, 0], far, exits[:left], goes_on, self._index.words)
 
+    def _is_elastic(self, state: State, counted: CountedRounds) -> bool:
+        automaton = self._automaton
+        expression = automaton.expression(state)
+        star = automaton.pool.repeat(counted.round)
+        return is_elastic(automaton.derivatives, expression, counted.low, counted.letters, star)
+
     def _lives(
-        self, head: State, found: Int32s, begun: int, high: int
+        self, head: State, found: Int32s, begun: int, counted: CountedRounds, high: int
     ) -> tuple[NDArray[np.bool_], int]:
         """Which of ``found`` live on, and how many bytes lead to the end at most from those."""
         automaton = self._automaton
@@ -74,7 +80,18 @@ class Counted:
         lengths = np.zeros(len(automaton), np.int64)
         lengths[states] = [automaton.length(state) for state in states.tolist()]
         needed = lengths[found[:, 1]]
-        lives = found[:, 3] + needed <= high
+        if counted.low:
+            surely, grows = np.zeros((2, len(automaton)), np.bool_)
+            for state in states.tolist():
+                surely[state] = not automaton.shortest(state).translate(None, counted.letters)
+                grows[state] = surely[state] and self._is_elastic(state, counted)
+            wanted = counted.low - found[:, 3]
+            enough = (wanted <= 0) | grows[found[:, 1]]
+            enough |= surely[found[:, 1]] & (needed >= wanted)
+            needed = np.maximum(needed, wanted)
+            lives = enough & (found[:, 3] + needed <= high)
+        else:
+            lives = found[:, 3] + needed <= high
         far = int(needed[lives].max(initial=0))
         doubtful = np.flatnonzero(~lives)
         if len(doubtful):

@@ -64,7 +64,7 @@ class Distances:
         if known is not None:
             return known
         if limit is not None:
-            least = self._least(state)
+            least = self.least(state)
             if least > limit:
                 return least
         plan = self._spell(state)
@@ -83,7 +83,7 @@ class Distances:
         Beyond 64 KiB a lower bound.
         """
         too_long = self._automaton.length(state) > _SPELLED_BYTES
-        return self._least(state) if too_long else self.spelled(state)
+        return self.least(state) if too_long else self.spelled(state)
 
     def go_on(self, state: State) -> None:
         """Note the states after ``state`` where its distance came from a plan cut short there."""
@@ -93,13 +93,18 @@ class Distances:
             if self._plans[state] is plan:
                 del self._plans[state]
 
-    def _least(self, state: State) -> int:
+    def least(self, state: State) -> int:
         """Tokens that a shortest completion takes at least, by its length alone."""
         return -(-self._automaton.length(state) // self._index.longest)
 
     def _spell(self, state: State) -> _Plan:
         """A shortest completion, split into the fewest tokens."""
         text = self._automaton.shortest(state)
+        return _Plan(text, *self.split(text), 0)
+
+    def split(self, text: bytes) -> tuple[Int32s, Int32s]:
+        """``cover`` of ``text``: the fewest tokens of each of its ends, and how long the first
+        of them is."""
         spend = self._automaton.derivatives.spend
         spend(len(text) // 8)
         tokens = np.empty(len(text) + 1, np.int32)
@@ -107,7 +112,7 @@ class Distances:
         trie = self._index.trie
         raw = np.frombuffer(text, np.uint8)
         spend(cover(trie.byte, trie.skip, trie.token, raw, tokens, lengths) // _NODES_PER_STEP)
-        return _Plan(text, tokens, lengths, 0)
+        return tokens, lengths
 
     def _follow(self, state: State, plan: _Plan) -> None:
         """Note the distances of ``state`` and of the next states that its fewest tokens pass.

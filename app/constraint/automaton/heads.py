@@ -113,5 +113,7 @@ class Numbering:
             return kind, self.of(operand)
         if kind == Kind.REPETITION:
             return kind, self.of(operand[0]), *operand[1:]
+        if kind == Kind.HOLE or kind == Kind.PIECE:
+            return object()  # what documents fill is no other constraint's
         assert pool.regular[expression]
         return kind, operand

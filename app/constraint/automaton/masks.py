@@ -19,7 +19,6 @@ from app.constraint.automaton.parts import Parts
 from app.constraint.automaton.trie import Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.automaton.walks import Walks
-from app.constraint.language.expressions import Kind
 from app.core.constraint import Mask
 
 _OWED_IN_CHARACTER = 12
@@ -30,7 +29,7 @@ _MOST_TAILS = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
-class _InString:
+class InString:
     """A state inside a JSON string: ``low`` to ``high`` more characters, then ``tail``.
 
     ``spelling`` says how characters are spelled: an index into ``VocabularyIndex.strings``.
@@ -52,7 +51,7 @@ class Masks:
         self._walks = Walks(automaton, index.longest)
         self._parts = Parts(automaton, index, self._walks, self._whole)
         self._masks: dict[State, Mask] = {}
-        self._shared: dict[_InString, Mask] = {}
+        self._shared: dict[InString, Mask] = {}
         self._far_bytes: dict[State, int] = {}
         """By state: how many bytes a shortest completion has at most after any allowed token."""
         self._far_tokens: dict[State, int] = {}
@@ -82,7 +81,7 @@ class Masks:
         """Tokens allowed in ``state``, end of sequence included where it is accepting."""
         mask = self._masks.get(state)
         if mask is None:
-            inside = self._in_string(state)
+            inside = self.in_string(state)
             mask = self._string_mask(state, inside) if inside is not None else self._new_mask(state)
             self._masks[state] = mask
         return mask
@@ -103,7 +102,7 @@ class Masks:
         near = np.zeros(len(self.automaton), np.bool_)
         for end in sorted(self._walks.ends(found)):
             near[end] = self._distances.of(end, budget - 1) < budget
-        return self._pack(state, found[near[found[:, 1]]])
+        return self.packed(state, found[near[found[:, 1]]])
 
     def can_extend(self, state: State, tail: bytes) -> bool:
         """Whether some token is ``tail`` and then something that may follow ``state``. Memoised."""
@@ -116,15 +115,22 @@ class Masks:
             self._extends[key] = known
         return known
 
-    def _in_string(self, state: State) -> _InString | None:
+    def far_bytes(self, state: State) -> int:
+        """How many bytes a shortest completion has at most after any token that is allowed."""
+        self.mask(state)
+        return self._far_bytes[state]
+
+    def followed(self, state: State) -> Int32s:
+        """The tokens that are allowed and the states after them: shape [N, 2]."""
+        return self._walks.all(self.index.trie, state)
+
+    def in_string(self, state: State) -> InString | None:
         """How far ``state`` is inside a JSON string, None if it is not between two characters."""
         pool = self.automaton.pool
-        expression = self.automaton.expression(state)
-        if pool.kinds[expression] != Kind.CONCATENATION:
+        found = pool.leading_repetition(self.automaton.expression(state))
+        if found is None:
             return None
-        head, tail = pool.operands[expression]
-        if pool.kinds[head] != Kind.REPETITION:
-            return None
+        head, tail = found
         character, low, high = pool.operands[head]
         spelling = self._spellings.get(character)
         if spelling is None or pool.nullable[tail]:
@@ -135,9 +141,9 @@ class Masks:
             return None
         longest = self.index.longest + 1
         high = longest if high is None else min(high, longest)
-        return _InString(spelling, min(low, longest), high, self.automaton.state(tail))
+        return InString(spelling, min(low, longest), high, self.automaton.state(tail))
 
-    def _string_mask(self, state: State, inside: _InString) -> Mask:
+    def _string_mask(self, state: State, inside: InString) -> Mask:
         strings = self.index.strings[inside.spelling]
         after = self._walks.all(strings.endings, inside.tail)
         owed = self.automaton.length(state) + _OWED_IN_CHARACTER
@@ -166,7 +172,7 @@ class Masks:
         if far is None:
             found = self._walks.all(self.index.trie, state)
             self._far_bytes[state] = self._farthest_bytes(found, 0)
-            return self._once(self._pack(state, found))
+            return self._once(self.packed(state, found))
         self._far_bytes[state] = far
         finish(mask, self.index.trie.duplicates, self.index.eos, self.automaton.is_accepting(state))
         return self._once(mask)
@@ -194,7 +200,7 @@ class Masks:
         """
         known = self._far_tokens.get(state)
         if known is None:
-            inside = self._in_string(state)
+            inside = self.in_string(state)
             if inside is None:
                 found = self._walks.all(self.index.trie, state)
                 known = 0
@@ -206,7 +212,7 @@ class Masks:
             self._far_tokens[state] = known
         return known
 
-    def _pack(self, state: State, found: Int32s) -> Mask:
+    def packed(self, state: State, found: Int32s) -> Mask:
         """The mask of what was found, duplicates, and end of sequence where it is allowed."""
         mask = self.index.new_mask()
         set_found(mask, found)

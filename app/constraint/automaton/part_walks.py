@@ -132,6 +132,7 @@ def walk_counted(
     character: Int32s,
     whole: Bools,
     begin: int,
+    low: int,
     high: int,
     stack: Int32s,
     progress: Int32s,
@@ -142,7 +143,7 @@ def walk_counted(
     left: int,
     goes_on: Bools,
 ) -> tuple[int, int, int]:
-    """As ``walk_head``, of texts of ``high`` characters at most.
+    """As ``walk_head``, of texts of ``low`` to ``high`` characters.
 
     ``character`` [S, 256] are the transitions of one character, ``whole[s]`` says where it is one;
     ``progress[d]`` is the state of the character before depth d, ``units[d]`` how many are whole.
@@ -159,7 +160,7 @@ def walk_counted(
         between = progress[level] == begin
         if at == DEAD or (between and units[level] == high):
             state = DEAD
-        if between and accepting[stack[level]]:
+        if between and units[level] >= low and accepting[stack[level]]:
             if state == DEAD:
                 exits[left] = node
                 left += 1

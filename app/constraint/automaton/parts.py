@@ -30,6 +30,9 @@ _MOST_PARTS = 256
 _WORK_PER_PART = 10
 """Steps of work that a part costs, besides its walks."""
 
+_TOKENS_PER_STEP = 128
+"""Tokens and exits that a walk finds in the time of one step of work."""
+
 _MORE_CHARACTERS = 4
 """Bytes after which some text differs from each of the ``Plainness.words`` of a language."""
 
@@ -114,6 +117,8 @@ class Parts:
         kind, operand = pool.kinds[head], pool.operands[head]
         if kind == Kind.RULE:
             return [pool.concatenate(pool.body(head), tail)]
+        if kind == Kind.MARKED:
+            return [pool.concatenate(operand[0], tail)]  # marks allow no other tokens
         if kind == Kind.DISTINCT:
             return [pool.concatenate(pool.expand_distinct(head), tail)]
         if tail != pool.epsilon and self._plainness.is_plain(head):
@@ -230,6 +235,10 @@ class Parts:
                 known = self._loose_head(head, text) or self._counted.head(head, text)
                 known = known or self._new_head(head, text)
                 self._index.heads.keep(number, text, known)
+                self._heads[head, text] = known  # kept, should the work be too much
+                tokens = len(known.tokens) if known.mask is None else self._index.size
+                derivatives = self._automaton.derivatives
+                derivatives.spend((tokens + len(known.exits)) // _TOKENS_PER_STEP)
             self._heads[head, text] = known
         return known
 

@@ -37,7 +37,8 @@ class Plainness:
 
     def split(self, expression: Expression) -> tuple[Expression, Expression] | None:
         """The plain beginning of ``expression`` and what is behind it; None where it has none."""
-        pool, parts = self._pool, []
+        pool = self._pool
+        parts: list[Expression] = []
         while pool.kinds[expression] == Kind.CONCATENATION:
             head, tail = pool.operands[expression]
             if not self.is_plain(head) or len(parts) == _MOST_PIECES:
@@ -58,6 +59,8 @@ class Plainness:
             kind, operand = pool.kinds[expression], pool.operands[expression]
             if kind == Kind.LITERAL:  # a backslash begins what is escaped
                 known = operand[0] == 0x5C or _STRUCTURE.isdisjoint(operand)
+            elif kind == Kind.HOLE or kind == Kind.PIECE:
+                known = False
             elif kind == Kind.COMPLEMENT:
                 known = True
             elif kind == Kind.CONCATENATION:

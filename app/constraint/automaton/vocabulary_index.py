@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,9 @@ from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import Expression, ExpressionPool
 from app.constraint.program import Program
 from app.core.constraint import Mask, Vocabulary
+
+_INTO_ITEM = re.compile(rb"[\[{,][ \n\r\t]*[^ \n\r\t]")
+"""Where an item or a member begins behind something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,8 @@ class StringTokens:
     """Shape [N]: for each crossing token, how many whole characters come before the quote."""
     token: Int32s
     """Shape [N]: for each crossing token, its id."""
+    texts: tuple[bytes, ...]
+    """The strings of ``endings``."""
 
     def within_mask(self, high: int) -> Mask | None:
         """Tokens that stay within a string of at most ``high`` more characters. Not to change."""
@@ -78,6 +85,20 @@ class VocabularyIndex:
             self._endings[spelling] = known
         return known
 
+    @cached_property
+    def tokens_into_items(self) -> Int32s:
+        """Tokens in which a container or a comma is followed by something more."""
+        texts = enumerate(self.token_bytes)
+        return np.array([t for t, text in texts if text and _INTO_ITEM.search(text)], np.int32)
+
+    @cached_property
+    def endings_into_items(self) -> tuple[NDArray[np.int64], ...]:
+        """The same of the endings of each of ``strings``, by their indices."""
+        return tuple(
+            np.array([i for i, text in enumerate(s.texts) if _INTO_ITEM.search(text)], np.int64)
+            for s in self.strings
+        )
+
     def new_mask(self) -> Mask:
         return np.zeros(self.words, np.uint32)
 
@@ -100,7 +121,9 @@ class VocabularyIndex:
             text = (self.token_bytes[int(token)] or b"")[crossing[token, 1] :]
             ending[row] = endings.setdefault(text, len(endings))
         characters = np.ascontiguousarray(crossing[tokens, 0])
-        return StringTokens(needs, within, Trie.build(list(endings)), ending, characters, tokens)
+        return StringTokens(
+            needs, within, Trie.build(list(endings)), ending, characters, tokens, tuple(endings)
+        )
 
 
 def _character_automaton(

@@ -8,10 +8,17 @@ from functools import cache, cached_property
 from typing import Any
 
 from app.constraint.json.numbers.decimals import number
+from app.constraint.json.numbers.once import plain_number
 from app.constraint.json.numbers.ranges import Interval
 from app.constraint.json.whitespace import Whitespace
 from app.constraint.language.codepoints import CHARACTERS, LAST, Ranges, clip, common, utf8
-from app.constraint.language.expressions import Expression, ExpressionPool, byte_range, byte_set
+from app.constraint.language.expressions import (
+    Expression,
+    ExpressionPool,
+    Mark,
+    byte_range,
+    byte_set,
+)
 from app.constraint.limits import Limits
 
 CHARACTER = "character of a JSON string"
@@ -98,13 +105,31 @@ class JsonText:
     """
 
     def __init__(
-        self, pool: ExpressionPool, limits: Limits, whitespace: Whitespace | None = None
+        self,
+        pool: ExpressionPool,
+        limits: Limits,
+        whitespace: Whitespace | None = None,
+        *,
+        levels: bool = False,
     ) -> None:
         self.pool = pool
         self.limits = limits
         self.whitespace = whitespace or Whitespace()
         self.character = character(pool)
-        self._any_values: dict[int, Expression] = {}
+        self.levels = levels
+        """Whether containers of a schema are marked as levels, so that items can be told apart."""
+        self._any_values: dict[tuple[int, bool], Expression] = {}
+
+    def with_levels(self) -> JsonText:
+        """The same form, with containers marked as levels."""
+        return JsonText(self.pool, self.limits, self.whitespace, levels=True)
+
+    def on_one_form(self) -> JsonText:
+        """The same form where it leaves no choice of white space; else the plainest of its forms,
+        so that equal values are equal texts."""
+        if not self.whitespace.flexible:
+            return self
+        return JsonText(self.pool, self.limits, Whitespace(), levels=self.levels)
 
     @cached_property
     def any_content(self) -> Expression:
@@ -146,14 +171,26 @@ class JsonText:
         others = pool.complement(pool.one_of(json_text(name)[1:-1] for name in taken))
         return pool.intersect((self.any_content, others))
 
-    def any_object(self, depth: int = 0) -> Expression:
-        member = self.free_member(None, self.any_value(self.inside(depth)))
-        return self.container(b"{}", member, 0, None, depth)
+    def any_object(self, depth: int = 0, *, once: bool = False) -> Expression:
+        """Any object; ``once``: one spelling for each, so of one member at most."""
+        value = self.any_value(self.inside(depth), once=once)
+        member = self.free_member(self.any_content if once else None, value)
+        return self.container(b"{}", member, 0, 1 if once else None, depth, level=False)
 
     def container(
-        self, bracket: bytes, item: Expression, low: int, high: int | None, depth: int
+        self,
+        bracket: bytes,
+        item: Expression,
+        low: int,
+        high: int | None,
+        depth: int,
+        *,
+        level: bool = True,
     ) -> Expression:
-        """``low`` to ``high`` items between the two brackets of ``bracket``."""
+        """``low`` to ``high`` items between the two brackets of ``bracket``.
+
+        ``level``: whether it is marked as one, where containers are.
+        """
         pool, space = self.pool, self.whitespace
         if high is not None and low > high:
             return pool.empty
@@ -162,30 +199,43 @@ class JsonText:
         more = pool.concatenate(space.between(pool, depth), item)
         others = pool.repeat_after_one(more, low, high)
         items = pool.concatenate(item, others, space.end(pool, bracket, depth))
-        return self.begun(bracket, items, may_be_empty=low == 0, depth=depth)
+        return self.begun(bracket, items, may_be_empty=low == 0, depth=depth, level=level)
 
     def begun(
-        self, bracket: bytes, items: Expression, *, may_be_empty: bool, depth: int
+        self,
+        bracket: bytes,
+        items: Expression,
+        *,
+        may_be_empty: bool,
+        depth: int,
+        level: bool = True,
     ) -> Expression:
         """A container of ``items``, which have the closing bracket at their end, or of nothing."""
         pool, space = self.pool, self.whitespace
         begin = space.begin(pool, bracket, depth)
+        if may_be_empty and begin == pool.literal(bracket[:1]):
+            items = pool.union((items, pool.literal(bracket[1:])))
+            may_be_empty = False
+        if level and self.levels:
+            items = pool.marked(items, Mark.LEVEL)
         if not may_be_empty:
             return pool.concatenate(begin, items)
-        if begin == pool.literal(bracket[:1]):
-            return pool.concatenate(begin, pool.union((items, pool.literal(bracket[1:]))))
         return pool.union((pool.concatenate(begin, items), space.empty(pool, bracket)))
 
-    def any_value(self, depth: int = 0) -> Expression:
-        """Any JSON value: a rule, as values hold values."""
-        known = self._any_values.get(depth)
+    def any_value(self, depth: int = 0, *, once: bool = False) -> Expression:
+        """Any JSON value: a rule, as values hold values. ``once``: equal ones are one text."""
+        known = self._any_values.get((depth, once))
         if known is None:
             pool = self.pool
-            known = self._any_values[depth] = pool.declare_rule()
+            known = self._any_values[depth, once] = pool.declare_rule()
             words = [self.constant(word) for word in (None, True, False)]
-            plain = [self.string(), number(pool, Interval(), self.limits), *words]
-            array = self.container(b"[]", self.any_value(self.inside(depth)), 0, None, depth)
-            pool.define_rule(known, pool.union([*plain, array, self.any_object(depth)]))
+            numbers = number(pool, Interval(), self.limits, plain=once)
+            numbers = plain_number(pool, numbers) if once else numbers
+            string = self.quoted(self.any_content) if once else self.string()
+            inside = self.any_value(self.inside(depth), once=once)
+            array = self.container(b"[]", inside, 0, None, depth, level=False)
+            parts = [string, numbers, *words, array, self.any_object(depth, once=once)]
+            pool.define_rule(known, pool.union(parts))
         return known
 
 

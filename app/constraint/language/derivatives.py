@@ -14,6 +14,7 @@ from typing import Any
 
 from app.constraint.language.expressions import INFINITE, ByteSet, Expression, ExpressionPool, Kind
 from app.constraint.language.rows import Row, Rows
+from app.constraint.language.stretching import stretched
 from app.core.errors import ConstraintTooComplex
 
 _PREFERRED = b"a0A _"
@@ -88,11 +89,13 @@ class Derivatives(Rows):
                 expression = operand[1]
                 if expression < len(self._alive) and self._alive[expression]:
                     return True
-            elif kind == Kind.REPETITION:
+            elif kind == Kind.REPETITION or kind == Kind.MARKED:
                 expression = operand[0]
             elif kind == Kind.UNION:
                 return any(self.is_alive(member) for member in operand)
             elif kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
+                if self._fitting(expression) is not None:
+                    return True
                 return self._search_alive(expression)
             else:
                 return self.length(expression) < INFINITE
@@ -171,10 +174,16 @@ class Derivatives(Rows):
                 expression = pool.body(expression)
             elif kind == Kind.DISTINCT:
                 expression = pool.expand_distinct(expression)
+            elif kind == Kind.MARKED:
+                expression = operand[0]
             elif kind == Kind.HOLE or kind == Kind.PIECE:
                 parts.append(self._shortest_piece(expression))
                 break
             elif kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
+                fitting = self._fitting(expression)
+                if fitting is not None:
+                    parts.append(fitting)
+                    break
                 self.length(expression)
                 byte, expression = self._next[expression]
                 parts.append(bytes([byte]))
@@ -183,7 +192,7 @@ class Derivatives(Rows):
                     parts.append(self.shortest(operand[0]) * operand[1])
                 else:
                     parts.append(
-                        operand if kind == Kind.LITERAL else bytes([_preferred_byte(operand)])
+                        operand if kind == Kind.LITERAL else bytes([preferred_byte(operand)])
                     )
                 break
         return b"".join(parts)
@@ -215,6 +224,8 @@ class Derivatives(Rows):
             return min([self.length(member) for member in operand])
         if kind == Kind.REPETITION:
             return min(INFINITE, self.length(operand[0]) * int(operand[1]))
+        if kind == Kind.MARKED:
+            return self.length(operand[0])
         if kind == Kind.EMPTY or kind == Kind.RULE:  # rules have their lengths from ``measure``
             return INFINITE
         if kind == Kind.HOLE:
@@ -223,7 +234,21 @@ class Derivatives(Rows):
             items, between, least, _ = operand
             nearest: list[int] = sorted(map(self.length, items))[: int(least)]
             return min(INFINITE, sum(nearest) + self.length(between) * (int(least) - 1))
-        return self._search(expression)
+        fitting = self._fitting(expression)
+        return self._search(expression) if fitting is None else len(fitting)
+
+    def _fitting(self, expression: Expression) -> bytes | None:
+        """A shortest string of a pattern within a bounded number of characters, where it has one
+        that is as long as the pattern or the bound asks for at least. None elsewhere.
+        """
+        counted = self.pool.counted(expression)
+        if counted is None:
+            return None
+        length = self.length(counted.pattern)
+        if max(length, counted.low) > (INFINITE - 1 if counted.high is None else counted.high):
+            return None
+        text, missing = stretched(self, counted.pattern, max(counted.low - length, 0))
+        return None if missing or text.translate(None, counted.letters) else text
 
     def _search_alive(self, start: Expression) -> bool:
         """Whether a string can be finished: best first, to the first state known to be alive.
@@ -277,7 +302,7 @@ class Derivatives(Rows):
         kind, operand = pool.kinds[expression], pool.operands[expression]
         if kind == Kind.UNION:
             return any(map(self._is_plainly_alive, operand))
-        if kind == Kind.REPETITION:
+        if kind == Kind.REPETITION or kind == Kind.MARKED:
             return self._is_plainly_alive(operand[0])
         if kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
             return False
@@ -332,7 +357,7 @@ class Derivatives(Rows):
             before, bits = came[end]
             length += 1
             self._set_length(before, length)
-            self._next[before] = (_preferred_byte(bits), end)
+            self._next[before] = (preferred_byte(bits), end)
             end = before
 
     def _bound(self, expression: Expression) -> int:
@@ -345,6 +370,12 @@ class Derivatives(Rows):
             return 0
         kind, operand = pool.kinds[expression], pool.operands[expression]
         if kind == Kind.INTERSECTION:
+            counted = pool.counted(expression)
+            if counted is not None and self._is_exact(counted.pattern):
+                fitting = self._fitting(expression)
+                if fitting is not None:
+                    self._set_length(expression, len(fitting))
+                    return len(fitting)
             return max([self._bound(member) for member in operand])
         if kind == Kind.COMPLEMENT:
             return 1
@@ -354,6 +385,9 @@ class Derivatives(Rows):
             bounds = [self._bound(member) for member in operand]
             bound = min(bounds)
             parts: tuple[Expression, ...] = (operand[bounds.index(bound)],)
+        elif kind == Kind.MARKED:
+            parts = operand[:1]
+            bound = self._bound(operand[0])
         elif kind == Kind.REPETITION:
             parts = operand[:1]
             bound = min(INFINITE, self._bound(operand[0]) * int(operand[1]))
@@ -385,7 +419,8 @@ class Derivatives(Rows):
         return self.pool.nullable[expression] or self._known_length(expression) is not None
 
 
-def _preferred_byte(bits: ByteSet) -> int:
+def preferred_byte(bits: ByteSet) -> int:
+    """The byte of a set that a shortest completion is spelled with."""
     for byte in _PREFERRED:
         if bits >> byte & 1:
             return byte

@@ -6,14 +6,16 @@ expression can stand for a state of the automaton (Brzozowski 1964; Owens, Reppy
 "Regular-expression derivatives re-examined", 2009). ``derivatives`` takes them apart again.
 
 The forms are: the empty language, the empty string, one byte of a set, a literal, concatenation,
-union, intersection, complement, bounded repetition, different items of a finite set, and reference
-to a named rule. Rules make recursive schemas possible without a depth limit; they may not stand
-inside an intersection or a complement, where emptiness would be undecidable.
+union, intersection, complement, bounded repetition, different items of a finite set, reference
+to a named rule, and any of these with a mark. Rules make recursive schemas possible without a depth
+limit; they may not stand inside an intersection or a complement, where emptiness would be
+undecidable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from app.constraint.language.inclusion import Inclusion
@@ -24,6 +26,7 @@ from app.constraint.language.nodes import (
     ByteSet,
     Expression,
     Kind,
+    Mark,
     Nodes,
     byte_range,
     byte_set,
@@ -37,6 +40,7 @@ __all__ = [
     "Expression",
     "ExpressionPool",
     "Kind",
+    "Mark",
     "byte_range",
     "byte_set",
 ]
@@ -51,18 +55,31 @@ _MOST_FACTORED = 8
 _CONCATENATIONS = {Kind.CONCATENATION}
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A pattern that holds for so many rounds of something, as characters are."""
+
+    pattern: Expression
+    round: Expression
+    letters: bytes
+    """The bytes that are a round each."""
+    low: int
+    high: int | None
+
+
 class ExpressionPool(Nodes):
     """Builds and owns expressions; picklable, so that a worker process can send one back."""
 
     def __init__(self, max_nodes: int = 2_000_000) -> None:
         super().__init__(max_nodes)
         self._intersections: dict[tuple[Expression, ...], Expression] = {}
+        self._counted: dict[Expression, Counted | None] = {}
         self._inclusion = Inclusion(self)
         self._factoring = 0
         """Shared beginnings that are being taken out, one behind the other."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_inclusion": None, "_intersections": {}}
+        return {**vars(self), "_inclusion": None, "_intersections": {}, "_counted": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -74,13 +91,14 @@ class ExpressionPool(Nodes):
         other.kinds[:], other.operands[:] = self.kinds, self.operands
         other.nullable[:], other.regular[:] = self.nullable, self.regular
         other.bodies[:], other.landmarks = self.bodies, self.landmarks.copy()
+        other.exact_choices = self.exact_choices.copy()
         other._index = [index.copy() for index in self._index]
         return other
 
     @property
     def num_notes(self) -> int:
         """How many intersections and parts of repetitions are remembered; any thread may ask."""
-        return len(self._inclusion) + len(self._intersections)
+        return len(self._inclusion) + len(self._intersections) + len(self._counted)
 
     def union(self, members: Iterable[Expression]) -> Expression:
         """Any of ``members``. Single bytes among them become one byte set."""
@@ -270,6 +288,25 @@ class ExpressionPool(Nodes):
         head = self.operands[expression][0]
         bits: ByteSet = self.operands[head]
         return bits if self.kinds[head] == Kind.BYTES else None
+
+    def counted(self, expression: Expression) -> Counted | None:
+        """An intersection of a pattern with so many characters; None for other forms."""
+        if self.kinds[expression] != Kind.INTERSECTION:
+            return None
+        if expression not in self._counted:
+            self._counted[expression] = self._pattern_and_count(self.operands[expression])
+        return self._counted[expression]
+
+    def _pattern_and_count(self, members: tuple[Expression, ...]) -> Counted | None:
+        for member in members:
+            if self.kinds[member] == Kind.REPETITION:
+                repeated, low, high = self.operands[member]
+                letters = self._inclusion.letters(self.repeat(repeated))
+                if letters:
+                    pattern = self.intersect([other for other in members if other != member])
+                    single = bytes(byte for byte in range(256) if letters >> byte & 1)
+                    return Counted(pattern, repeated, single, low, high)
+        return None
 
     def complement(self, expression: Expression) -> Expression:
         """Every byte string that ``expression`` does not contain. It may not contain a rule."""

@@ -43,6 +43,18 @@ class Kind:
     DISTINCT: Final = 10  # (items, between, low, high); see pool.distinct
     HOLE: Final = 11  # (core.verbatim.Hole, what it is while no document fills it)
     PIECE: Final = 12  # a state of the piece that fills a hole: see pieces.binding
+    MARKED: Final = 13  # (expression, mark): the same language; see Mark
+
+
+class Mark:
+    """What a marked expression is a part of, where items must differ from one another.
+
+    A mark does not change the language: it says to whom the text belongs that is read there.
+    """
+
+    LEVEL: Final = 0  # the inside of a container, its closing bracket included
+    ITEM: Final = 1  # an item that differs from the others of its level, not begun
+    BEGUN: Final = 2  # the rest of one
 
 
 def byte_range(first: int, last: int) -> ByteSet:
@@ -78,7 +90,7 @@ class Nodes:
         """What was built with ``once``, by name."""
         self.exact_choices: set[frozenset[bytes]] = set()
         """Sets of values, each as it is written, that a schema wants drawn as wholes."""
-        self._index: list[dict[Any, Expression]] = [{} for _ in range(Kind.PIECE + 1)]
+        self._index: list[dict[Any, Expression]] = [{} for _ in range(Kind.MARKED + 1)]
         """For each kind, the expressions by their operands."""
         self.empty = self.node(Kind.EMPTY, None, nullable=False, regular=True)
         self.epsilon = self.node(Kind.EPSILON, None, nullable=True, regular=True)
@@ -150,6 +162,31 @@ class Nodes:
         pieces.append(expression)
         return pieces
 
+    def marked(self, expression: Expression, mark: int) -> Expression:
+        """``expression`` with a mark. Nothing is left of a level that is closed, while of an item
+        that is whole the mark stays until the byte behind it."""
+        if expression == self.empty or (expression == self.epsilon and mark != Mark.BEGUN):
+            return expression
+        nullable = self.nullable[expression]
+        return self.node(Kind.MARKED, (expression, mark), nullable=nullable, regular=False)
+
+    def leading_repetition(self, expression: Expression) -> tuple[Expression, Expression] | None:
+        """The repetition that ``expression`` begins with, inside marks or not, and what follows.
+
+        The marks are around what follows. None where it begins with something else.
+        """
+        kind, operand = self.kinds[expression], self.operands[expression]
+        if kind == Kind.REPETITION:
+            return expression, self.epsilon
+        if kind == Kind.CONCATENATION:
+            found = self.leading_repetition(operand[0])
+            return found and (found[0], self.concatenate(found[1], operand[1]))
+        if kind == Kind.MARKED:
+            found = self.leading_repetition(operand[0])
+            mark = Mark.BEGUN if operand[1] == Mark.ITEM else operand[1]
+            return found and (found[0], self.marked(found[1], mark))
+        return None
+
     def declare_rule(self, *, nullable: bool = False) -> Expression:
         """A reference to a rule whose body comes later; ``nullable`` says if it has b""."""
         self.bodies.append(None)
@@ -178,6 +215,8 @@ class Nodes:
             return (operand,)
         if kind == Kind.DISTINCT:
             return (*operand[0], operand[1])
+        if kind == Kind.MARKED:
+            return (operand[0],)
         if kind == Kind.HOLE:
             return (operand[1],)
         return (self.body(expression),) if kind == Kind.RULE else ()

@@ -56,6 +56,8 @@ def _moved(kind: int, operand: Any, moved: dict[Expression, Expression]) -> Any:
         return moved[operand[0]], operand[1], operand[2]
     if kind == Kind.COMPLEMENT:
         return moved[operand]
+    if kind == Kind.MARKED:
+        return moved[operand[0]], operand[1]
     if kind == Kind.DISTINCT:
         items, between, low, high = operand
         return tuple([moved[item] for item in items]), moved[between], low, high

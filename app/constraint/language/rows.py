@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from app.constraint.language.expressions import ALL_BYTES, ByteSet, Expression, ExpressionPool, Kind
+from app.constraint.language.expressions import (
+    ALL_BYTES,
+    ByteSet,
+    Expression,
+    ExpressionPool,
+    Kind,
+    Mark,
+)
 from app.core.errors import ConstraintTooComplex
 
 Row = list[tuple[ByteSet, Expression]]
@@ -102,6 +109,9 @@ class Rows:
             if kind == Kind.REPETITION:
                 after = self.derivative_of(operand[0], byte)
                 return pool.concatenate(after, pool.repeat_after_one(*operand))
+            if kind == Kind.MARKED:
+                after = self.derivative_of(operand[0], byte)
+                return pool.marked(after, _mark_after(operand[1]))
             if kind == Kind.COMPLEMENT:
                 return pool.complement(self.derivative_of(operand, byte))
             if kind == Kind.UNION or kind == Kind.INTERSECTION:
@@ -133,6 +143,9 @@ class Rows:
             return self._row_of_rule(expression)
         if kind == Kind.DISTINCT:
             return self.row(pool.expand_distinct(expression))
+        if kind == Kind.MARKED:
+            mark = _mark_after(operand[1])
+            return [(b, pool.marked(e, mark)) for b, e in self.row(operand[0])]
         if kind == Kind.HOLE:
             return self.row(operand[1])
         return []
@@ -250,6 +263,11 @@ class Rows:
                 if pool.kinds[target] in many:
                     self.spend(len(pool.operands[target]))
         return [(bits, target) for target, bits in merged.items()]
+
+
+def _mark_after(mark: int) -> int:
+    """The mark of what is left after a byte."""
+    return Mark.BEGUN if mark == Mark.ITEM else mark
 
 
 def _refine(

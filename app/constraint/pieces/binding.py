@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import INFINITE, Expression, ExpressionPool, Kind
 from app.constraint.language.rows import UNBOUNDED, Row
-from app.constraint.pieces.leaf import Pieces
+from app.constraint.pieces.document import Document
+from app.constraint.pieces.leaf import MOST_PAIRS, Pieces
 from app.constraint.pieces.steps import Leaf
 from app.constraint.program import Program
 from app.core.errors import UnsatisfiableSchema
-from app.core.verbatim import Hole
+from app.core.verbatim import Hole, Source
 
 _BIND_WORK = 300_000
 """Steps of work that lengths and emptiness may cost once documents are there."""
@@ -113,14 +115,16 @@ def holes_of(program: Program) -> list[Hole]:
     ]
 
 
-def bind(program: Program, fill: Callable[[Hole], Pieces]) -> Program:
+def bind(program: Program, documents: Mapping[Source, Document]) -> Program:
     """``program`` with its holes filled; it stays as it is, and may be bound on several threads.
 
-    Raises ``UnsatisfiableSchema`` where no answer is left: the documents lack any piece that fits.
+    Raises ``UnsatisfiableSchema`` where no answer is left: the documents lack any piece that fits;
+    and ``ConstraintTooComplex`` for patterns with too many states over documents.
     """
+    fill = _Filling(documents)
     pool = program.derivatives.pool.copy(program.derivatives.pool.max_nodes)
     pieces = {
-        expression: fill(pool.operands[expression][0])
+        expression: fill.pieces(pool.operands[expression][0])
         for expression, kind in enumerate(pool.kinds)
         if kind == Kind.HOLE
     }
@@ -132,6 +136,24 @@ def bind(program: Program, fill: Callable[[Hole], Pieces]) -> Program:
     if empty:
         raise UnsatisfiableSchema(_missing([each.hole for each in pieces.values() if not each.any]))
     return Program(program.root, derivatives, program.characters)
+
+
+class _Filling:
+    """What fills the holes of one program: where they ask for the same, the same."""
+
+    def __init__(self, documents: Mapping[Source, Document]) -> None:
+        self._documents = documents
+        self._known: dict[Hole, Pieces] = {}
+        self._room = MOST_PAIRS
+
+    def pieces(self, hole: Hole) -> Pieces:
+        asked = replace(hole, pointer="")
+        known = self._known.get(asked)
+        if known is None:
+            known = Pieces(self._documents[hole.source], hole, self._room)
+            self._room -= known.pairs
+            self._known[asked] = known
+        return known
 
 
 def _missing(holes: Sequence[Hole]) -> str:

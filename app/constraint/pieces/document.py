@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Sequence
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.constraint.pieces.steps import CHARS, COST, FAR_BYTES, Places, locate
+from app.constraint.pieces.steps import CHARS, COST, FAR_BYTES, Places
 from app.constraint.pieces.suffixes import (
     MARK,
     ROOT,
@@ -26,33 +23,13 @@ from app.constraint.pieces.suffixes import (
     to_the_end,
     without_dead_ends,
 )
+from app.constraint.pieces.ways import locate
+from app.constraint.pieces.words import word_borders
 from app.core.errors import ConstraintTooComplex, InvalidRequest
 from app.core.verbatim import Found
 
-_UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-    "\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff"
-)
-"""Scripts that write no spaces between words: Thai, Lao, Myanmar, Khmer, kana, Han. Each of their
-characters counts as a word."""
-
 _MOST_WALKS = 8
 """Walks from the beginnings of pieces that are kept."""
-
-
-@cache
-def word_pattern() -> re.Pattern[str]:
-    """Words, and marks one by one: what a piece by words begins and ends with.
-
-    A word is letters, digits and underscores with the combining marks behind them (Unicode's
-    category M), or one character of a script without spaces.
-    """
-    codes = (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0))
-    combining = "".join(chr(code) for code in codes if unicodedata.category(chr(code))[0] == "M")
-    return re.compile(
-        rf"[{_UNSPACED}][{combining}]*|(?:(?![{_UNSPACED}])\w)(?:(?![{_UNSPACED}])[\w{combining}])*"
-        rf"|[^\w\s][{combining}]*"
-    )
 
 
 class Document:
@@ -156,10 +133,9 @@ def _marked(texts: Sequence[str]) -> tuple[UInt8s, NDArray[np.bool_]]:
     good: list[NDArray[np.bool_]] = []
     for number, text in enumerate(texts):
         raw = np.frombuffer(_encoded(text), np.uint8)
-        spans = [match.span() for match in word_pattern().finditer(text)]
+        first, last = word_borders(text)
         borders = np.append(np.flatnonzero((raw & 0xC0) != 0x80), len(raw))
-        begins = borders[np.array([begin for begin, _ in spans], np.intp)]
-        ends = borders[np.array([end for _, end in spans], np.intp)]
+        begins, ends = borders[first], borders[last]
         marked = np.insert(raw, begins, MARK)
         is_end = np.zeros(len(marked) + 1, np.bool_)
         is_end[ends + np.searchsorted(begins, ends, side="left")] = True

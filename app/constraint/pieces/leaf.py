@@ -14,21 +14,23 @@ from app.constraint.pieces.steps import (
     SPELLED,
     Leaf,
     fits,
-    follow,
     is_end,
     least_owed,
-    row,
-    step,
 )
 from app.constraint.pieces.suffixes import MARK, UInt8s, matching
+from app.constraint.pieces.ways import follow, row, spell
 from app.core.errors import ConstraintTooComplex
 from app.core.verbatim import Hole
 
 UNBOUNDED = (1 << 30) - 1
 """``high`` where there is no bound."""
 
+_ROOM = 16
+"""Bytes above what is owed that are kept free for spelling."""
+
 MOST_PAIRS = 1 << 25
-"""States of a document times states of a pattern that are worked out: 64 MiB, some 0.2 s."""
+"""States of a document times states of a pattern that are worked out for one constraint, all its
+patterns together: 64 MiB, some 0.3 s."""
 
 
 class Pieces:
@@ -37,22 +39,30 @@ class Pieces:
     Raises ``ConstraintTooComplex`` where a pattern has too many states for the document.
     """
 
-    def __init__(self, document: Document, hole: Hole) -> None:
+    def __init__(self, document: Document, hole: Hole, room: int = MOST_PAIRS) -> None:
+        """``room``: how many pairs of states may be worked out for it."""
         self.document = document
         self.hole = hole
         self.places = document.places
         low, high = hole.low, UNBOUNDED if hole.high is None else min(hole.high, UNBOUNDED)
         rows, finals = _pattern(hole)
         if not len(finals) and 1 < low <= high < low + document.widest - 1:
+            _check_pairs(1, high + 1, room)
             rows, finals = _counting(low, high)
         match = NONE
         if len(finals):
+            _check_pairs(document.states, len(finals), room)
             self.places = document.places._replace(rows=rows, far=_far(document, rows, finals))
             low, high, match = 0, UNBOUNDED, 0
         nodes, far, root = self.places.nodes, self.places.far, self.places.root
         self.start: Leaf = (root, 0, low, high, match)
         self.any = bool(fits(nodes, far, root, root, low, high, match))
         """Whether there is a piece at all."""
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of states that were worked out."""
+        return self.places.far.size
 
     @property
     def nbytes(self) -> int:
@@ -95,17 +105,9 @@ class Pieces:
         return leaf, at
 
     def shortest(self, leaf: Leaf) -> bytes:
-        """The bytes of JSON to the end that ``length`` tells of."""
-        text = bytearray()
-        while left := self.length(leaf):
-            text.append(self._first(leaf, left))
-            leaf = step(*self.places, leaf, text[-1])
-        return bytes(text)
-
-    def _first(self, leaf: Leaf, left: int) -> int:
-        """A byte after which less than ``left`` bytes are left; the smallest such."""
-        ways = ((byte, self.length(after)) for byte, after in self.row(leaf))
-        return min(ways, key=lambda way: (way[1], way[0]))[0]
+        """The bytes of JSON to the end that ``length`` tells of, or to one as near."""
+        written = np.empty(self.length(leaf) + _ROOM, np.uint8)
+        return written[: spell(*self.places, leaf, written)].tobytes()
 
     def quoted(self, leaf: Leaf, most: int) -> bytes:
         """What the document goes on with where the piece stands in it first, spelled as JSON.
@@ -144,7 +146,6 @@ def _pattern(hole: Hole) -> tuple[NDArray[np.int16], UInt8s]:
 
 def _counting(low: int, high: int) -> tuple[NDArray[np.int16], UInt8s]:
     """A pattern that counts characters, where a window between words is narrow."""
-    _check_pairs(1, high + 1)
     rows = np.full((high + 1, 256), -1, np.int16)
     counts = np.arange(high + 1)
     rows[:, 0x80:0xC0] = counts[:, None]
@@ -153,16 +154,15 @@ def _counting(low: int, high: int) -> tuple[NDArray[np.int16], UInt8s]:
     return rows, (counts >= low).astype(np.uint8)
 
 
-def _check_pairs(states: int, patterns: int) -> None:
-    if states * patterns > MOST_PAIRS or patterns > 32_000:
+def _check_pairs(states: int, patterns: int, room: int) -> None:
+    if states * patterns > room or patterns > 32_000:
         raise ConstraintTooComplex(
-            f"x-verbatim: {patterns} states of a pattern or of lengths, over a document of {states}"
+            f"patterns beside x-verbatim: more than {MOST_PAIRS} states times those of the document"
         )
 
 
 def _far(document: Document, rows: NDArray[np.int16], finals: UInt8s) -> NDArray[np.uint16]:
     """``Places.far`` for a pattern."""
-    _check_pairs(document.states, len(finals))
     places = document.places
     far = matching(document.order, places.nodes, places.edges, COST, rows, finals)
     if document.words and finals[0]:

@@ -16,7 +16,7 @@ import numpy as np
 from app.constraint.automaton.automaton import Automaton, State
 from app.constraint.automaton.bits import finish, set_bits, set_found
 from app.constraint.automaton.distances import Distances
-from app.constraint.automaton.masks import Masks, _InString
+from app.constraint.automaton.masks import InString, Masks
 from app.constraint.automaton.parts import Parts, Whole
 from app.constraint.automaton.trie import DEAD, Int32s, Trie, cover, walk
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
@@ -25,7 +25,7 @@ from app.constraint.language.expressions import Expression
 from app.constraint.pieces.automaton import Inside, PieceAutomaton, PieceMet, Ways
 from app.constraint.pieces.leaf import UNBOUNDED
 from app.constraint.pieces.steps import Leaf
-from app.constraint.pieces.steps import walk as walk_piece
+from app.constraint.pieces.ways import walk as walk_piece
 from app.core.constraint import Mask
 
 _ONCE = 1
@@ -299,7 +299,7 @@ class PieceMasks(Masks):
         finish(mask, self.index.trie.duplicates, self.index.eos, self.automaton.is_accepting(state))
         return self._once(mask)
 
-    def _string_mask(self, state: State, inside: _InString) -> Mask:
+    def _string_mask(self, state: State, inside: InString) -> Mask:
         try:
             return super()._string_mask(state, inside)
         except PieceMet:
@@ -309,7 +309,7 @@ class PieceMasks(Masks):
         known = self._far_tokens.get(state)
         if known is None:
             with suppress(PieceMet):
-                if self._in_string(state) is not None:
+                if self.in_string(state) is not None:
                     return super()._farthest_tokens(state)
             reached, of = self._walks.reach(state), self._distances.of
             far = [of(end) for end in reached.states()]

@@ -1,4 +1,4 @@
-"""The compiled steps of a piece: a byte of JSON further, what is owed to its end, and walks.
+"""The compiled steps of a piece: a byte of JSON further, and what is owed to its end.
 
 A leaf is five numbers, (place, escape, low, high, match)::
 
@@ -110,17 +110,6 @@ def after(nodes: Int32s, edges: NDArray[np.uint32], root: int, place: int, byte:
         if marked >= 0:
             there = edge(nodes, edges, marked, byte)
     return there
-
-
-@kernel()
-def locate(nodes: Int32s, edges: NDArray[np.uint32], root: int, raw: UInt8s) -> int:
-    """The state of the piece ``raw``, -1 where it is none."""
-    place = root
-    for byte in raw:
-        place = after(nodes, edges, root, place, byte)
-        if place < 0:
-            break
-    return place
 
 
 @kernel(forceinline=True)
@@ -339,108 +328,3 @@ def is_end(nodes: Int32s, far: NDArray[np.uint16], root: int, leaf: Leaf) -> boo
     if match >= 0:
         return bool(far[place, match] == 0)
     return bool(low <= 0 and (nodes[place, 2] == 0 or place == root))
-
-
-@kernel()
-def follow(
-    nodes: Int32s,
-    edges: NDArray[np.uint32],
-    text: Int32s,
-    stop: Int32s,
-    rows: NDArray[np.int16],
-    far: NDArray[np.uint16],
-    root: int,
-    leaf: Leaf,
-    written: UInt8s,
-    at: int,
-) -> tuple[Leaf, int]:
-    """As far along ``written`` as the piece goes: the last leaf, and where in the text it is."""
-    while at < len(written):
-        there = step(nodes, edges, text, stop, rows, far, root, leaf, written[at])
-        if there[0] < 0:
-            break
-        leaf = there
-        at += 1
-    return leaf, at
-
-
-@kernel()
-def row(
-    nodes: Int32s,
-    edges: NDArray[np.uint32],
-    text: Int32s,
-    stop: Int32s,
-    rows: NDArray[np.int16],
-    far: NDArray[np.uint16],
-    root: int,
-    leaf: Leaf,
-    leaves: Int32s,
-) -> None:
-    """The leaf after each byte, in ``leaves`` [256, 5]."""
-    for byte in range(256):
-        there = step(nodes, edges, text, stop, rows, far, root, leaf, byte)
-        leaves[byte, 0], leaves[byte, 1], leaves[byte, 2] = there[0], there[1], there[2]
-        leaves[byte, 3], leaves[byte, 4] = there[3], there[4]
-
-
-@kernel()
-def walk(
-    nodes: Int32s,
-    edges: NDArray[np.uint32],
-    text: Int32s,
-    stop: Int32s,
-    rows: NDArray[np.int16],
-    far: NDArray[np.uint16],
-    root: int,
-    leaf: Leaf,
-    trie_byte: UInt8s,
-    depth: Int32s,
-    skip: Int32s,
-    token: Int32s,
-    node: int,
-    end: int,
-    stack: Int32s,
-    found: Int32s,
-    quotes: Int32s,
-    enough: int,
-) -> tuple[int, int, int]:
-    """Along the nodes of a trie from ``node`` to ``end``, siblings that follow ``leaf``.
-
-    ``found`` [N, 2] gets the tokens that stay within the piece, and the bytes of JSON that are
-    then owed to its end; ``quotes`` the nodes of quotes that end the piece. ``stack`` [L, 5] is
-    room for leaves. Stops where ``enough`` are found. Returns (found, quotes, nodes looked at).
-    """
-    base = depth[node] if node < end else 0
-    stack[0, 0], stack[0, 1], stack[0, 2] = leaf[0], leaf[1], leaf[2]
-    stack[0, 3], stack[0, 4] = leaf[3], leaf[4]
-    count, ends, visited = 0, 0, 0
-    while node < end and count + ends < enough:
-        visited += 1
-        level = depth[node] - base
-        byte = int(trie_byte[node])
-        here = (
-            int(stack[level, 0]),
-            int(stack[level, 1]),
-            int(stack[level, 2]),
-            int(stack[level, 3]),
-            int(stack[level, 4]),
-        )
-        if byte == 0x22 and here[1] == 0:
-            if is_end(nodes, far, root, here):
-                quotes[ends] = node
-                ends += 1
-            node = skip[node]
-            continue
-        there = step(nodes, edges, text, stop, rows, far, root, here, byte)
-        if there[0] < 0:
-            node = skip[node]
-            continue
-        level += 1
-        stack[level, 0], stack[level, 1], stack[level, 2] = there[0], there[1], there[2]
-        stack[level, 3], stack[level, 4] = there[3], there[4]
-        if token[node] >= 0:
-            found[count, 0] = token[node]
-            found[count, 1] = least_owed(nodes, edges, text, stop, rows, far, root, there)
-            count += 1
-        node += 1
-    return count, ends, visited

@@ -19,6 +19,7 @@ from app.constraint.json.numbers.exclusions import (
     spellings,
 )
 from app.constraint.json.numbers.multiples import can_follow_multiples, integer, multiples
+from app.constraint.json.numbers.once import plain_number
 from app.constraint.json.numbers.ranges import Bound, Interval, written
 from app.constraint.language.expressions import Expression, ExpressionPool
 from app.constraint.limits import Limits
@@ -40,14 +41,17 @@ _EXCLUDED_DECIMALS = 100
 
 
 def build_numbers(
-    pool: ExpressionPool, nodes: Goal, limits: Limits, *, integers_only: bool
+    pool: ExpressionPool, nodes: Goal, limits: Limits, *, integers_only: bool, once: bool = False
 ) -> Expression:
     """The numbers that all ``nodes`` admit. Multiples of an integer are written as integers.
 
-    With a negation numbers are written without exponent. Raises ``UnsupportedSchema`` for
-    multiples that need too many states and for bounds that the digits do not reach.
+    With a negation numbers are written without exponent; ``once``: in one spelling each.
+
+    Raises ``UnsupportedSchema`` for multiples that need too many states and for bounds that the
+    digits do not reach.
     """
-    return _Numbers(pool, nodes, limits, integers_only=integers_only).build()
+    built = _Numbers(pool, nodes, limits, integers_only=integers_only, plain=once).build()
+    return plain_number(pool, built) if once else built
 
 
 def admit_number(nodes: Goal, value: int | float) -> bool:
@@ -74,11 +78,18 @@ class _Numbers:
     """What ``nodes`` say about numbers, put together."""
 
     def __init__(
-        self, pool: ExpressionPool, nodes: Goal, limits: Limits, *, integers_only: bool
+        self,
+        pool: ExpressionPool,
+        nodes: Goal,
+        limits: Limits,
+        *,
+        integers_only: bool,
+        plain: bool,
     ) -> None:
         self._pool = pool
         self._nodes = nodes
         self._limits = limits
+        self._plain = plain
         self._between = interval(nodes)
         self._factor = factor = _common_multiple(nodes)
         self._integers_only = integers_only or (factor is not None and factor.denominator == 1)
@@ -112,7 +123,7 @@ class _Numbers:
             return integer(pool, between, limits, step)
         if step is not None:
             return multiples(pool, between, limits, step)
-        return number(pool, between, limits, plain=self._negative)
+        return number(pool, between, limits, plain=self._negative or self._plain)
 
     def _negations(self) -> list[Expression]:
         pool, limits, between = self._pool, self._limits, self._between

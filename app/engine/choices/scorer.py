@@ -67,7 +67,7 @@ class Scorer:
         An answer that would end waits for it.
         """
         cursor = sequence.cursor
-        if cursor is None or sequence.scoring is not None or sequence.was_cut:
+        if cursor is None or sequence.scoring is not None or sequence.stopped_by:
             return
         while sequence.scoring is None:
             found = cursor.next()

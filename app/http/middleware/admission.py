@@ -33,7 +33,7 @@ class AdmissionMiddleware:
         try:
             ticket = self._admission.enter(tenant_of(scope), queues=queues)
         except LeapjsonError as error:
-            await error_response(error)(scope, receive, send)
+            await error_response(error, scope["path"])(scope, receive, send)
             return
         scope.setdefault("state", {})["ticket"] = ticket
         try:

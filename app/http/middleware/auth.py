@@ -16,6 +16,7 @@ from app.http.middleware.tenants import set_key
 OPEN_PATHS = frozenset({"/health", "/ready"})
 """What an orchestrator asks, which has no key."""
 METRICS_PATH = "/metrics"
+_HEADERS = (b"authorization", b"x-api-key")
 
 
 class ApiKeys:
@@ -70,8 +71,9 @@ def _from_file(file: str) -> list[tuple[str, str]]:
     return found
 
 
-class BearerAuth:
-    """ASGI middleware: 401 without ``Authorization: Bearer KEY`` (RFC 6750, section 2.1).
+class KeyAuth:
+    """ASGI middleware: 401 without ``Authorization: Bearer KEY`` (RFC 6750, section 2.1), or
+    ``x-api-key: KEY``, as Anthropic's clients send it.
 
     The body of what is refused is not read. Paths that do not exist need a key like the others,
     so that nobody without one learns what there is. Further in, only the key's number is known.
@@ -89,14 +91,17 @@ class BearerAuth:
             set_key(scope, number)
             await self._app(scope, receive, send)
         else:
-            offered = any(name == b"authorization" for name, _ in scope["headers"])
-            await error_response(_refusal(offered))(scope, receive, send)
+            offered = any(name in _HEADERS for name, _ in scope["headers"])
+            await error_response(_refusal(offered), scope["path"])(scope, receive, send)
 
     def _key(self, scope: Scope) -> int | None:
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        given = [(name, value) for name, value in scope["headers"] if name in _HEADERS]
         if len(given) != 1:
             return None
-        scheme, _, key = given[0].partition(b" ")
+        [(name, value)] = given
+        if name == b"x-api-key":
+            return self._keys.number(value.strip())
+        scheme, _, key = value.partition(b" ")
         return self._keys.number(key.strip()) if scheme.lower() == b"bearer" else None
 
 

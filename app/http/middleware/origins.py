@@ -25,7 +25,7 @@ class CrossOrigin(CORSMiddleware):
             f"{bytes(response.body).decode()}; LEAPJSON_CORS_ORIGINS names the origins whose pages "
             "may ask this server, with GET, HEAD, POST and DELETE"
         )
-        refusal = error_response(error)
+        refusal = error_response(error, path="")
         of_cors = {name: value for name, value in response.headers.items() if "content" not in name}
         refusal.headers.update(of_cors)
         return refusal
@@ -54,7 +54,7 @@ class LocalPages:
             "a loopback address; name the page's origin in LEAPJSON_CORS_ORIGINS, or set "
             "LEAPJSON_API_KEYS"
         )
-        await error_response(error)(scope, receive, send)
+        await error_response(error, scope["path"])(scope, receive, send)
 
 
 def _foreign_origin(scope: Scope) -> str | None:

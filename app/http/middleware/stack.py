@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.http.config import ApiConfig
 from app.http.errors import error_response
 from app.http.middleware.admission import AdmissionMiddleware
-from app.http.middleware.auth import METRICS_PATH, OPEN_PATHS, BearerAuth
+from app.http.middleware.auth import METRICS_PATH, OPEN_PATHS, KeyAuth
 from app.http.middleware.origins import CrossOrigin, LocalPages
 from app.serving.admission import Admission
 
@@ -38,7 +38,7 @@ def install_middlewares(
     app.add_middleware(AdmissionMiddleware, admission=admission, queued_paths=queued_paths)
     if config.api_keys:
         public = OPEN_PATHS | ({METRICS_PATH} if config.metrics_public else set())
-        app.add_middleware(BearerAuth, keys=config.api_keys, open_paths=public)
+        app.add_middleware(KeyAuth, keys=config.api_keys, open_paths=public)
     else:
         app.add_middleware(LocalPages, allowed=config.cors_origins)
     app.add_middleware(UnplannedErrors)
@@ -121,7 +121,7 @@ class UnplannedErrors:
             if started:
                 raise
             logger.error("a request failed", exc_info=error)
-            await error_response(error)(scope, receive, send)
+            await error_response(error, scope["path"])(scope, receive, send)
 
 
 class HeadRequests:

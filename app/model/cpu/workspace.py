@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class Workspace:
         self._size = 0
         self._buffers: dict[str, Tensor] = {}
         self._group = 0
-        self._storages: tuple[Any, ...] = ()
+        self._storages: tuple[Any, Any] = (None, None)
         self._pools: Ints = np.empty((2, 0, 2), dtype=np.int64)
         self._rotations: tuple[Tensor, ...] = ()
         self._alive: tuple[Any, ...] = ()
@@ -140,7 +141,7 @@ class Workspace:
 
     def _address_pools(self, attention: CpuAttention, scan: CpuScan | None) -> None:
         storages = (attention.storage, None if scan is None else scan.storage)
-        if storages == self._storages:
+        if all(map(is_, storages, self._storages)):
             return
         self._storages = storages
         self._pools = np.zeros((2, len(self._team.layers), 2), dtype=np.int64)

@@ -97,10 +97,10 @@ def _replace_projected(module: Any, names: tuple[str, ...], route: AttentionRout
 
     Another stream's keys (``encoder_hidden_states``) are none of a text's.
     """
-    own, parts = module.forward, [getattr(module, name) for name in names]
+    own = module.forward
     layer = next(getattr(module, name) for name in _LAYERS if hasattr(module, name))
     heads = next(getattr(module, name) for name in _HEADS if hasattr(module, name))
-    scale = (parts[0].out_features // heads) ** -0.5
+    scale = (getattr(module, names[0]).out_features // heads) ** -0.5
     options = AttentionOptions(scale, None, None, None)
     signature = inspect.signature(own)
 
@@ -109,8 +109,10 @@ def _replace_projected(module: Any, names: tuple[str, ...], route: AttentionRout
             return own(*args, **kwargs)
         given = signature.bind(*args, **kwargs).arguments
         hidden: Tensor = next(iter(given.values()))
+        # Asked for each time: layers are exchanged for packed ones.
         query, key, value = [
-            part(hidden).unflatten(-1, (heads, -1)).transpose(1, 2) for part in parts[:3]
+            getattr(module, name)(hidden).unflatten(-1, (heads, -1)).transpose(1, 2)
+            for name in names[:3]
         ]
         table = given.get("sinusoidal_pos")
         if table is not None:
@@ -118,7 +120,7 @@ def _replace_projected(module: Any, names: tuple[str, ...], route: AttentionRout
             query, key, *turned = rotate(table, query, key, *[value] * module.rotary_value)
             value = turned[0] if turned else value
         attended = route.attend(layer, query[0], key[0], value[0], options).flatten(2)
-        return (parts[3](attended) if len(parts) > 3 else attended), None
+        return (getattr(module, names[3])(attended) if len(names) > 3 else attended), None
 
     module.forward = forward
 

@@ -47,7 +47,7 @@ def _layers(model: PreTrainedModel) -> list[tuple[int, nn.Module]]:
 
 def _before(x: Tensor, route: RecurrentRoute) -> Tensor:
     """The rows of x [T, C] before each; zeros before the first of a sequence."""
-    taps = x.new_tensor([1.0, 0.0]).expand(x.shape[1], 2)
+    taps = torch.cat([x.new_ones(x.shape[1], 1), x.new_zeros(x.shape[1], 1)], dim=1)
     return route.convolve(_BESIDE, x, taps, None, None)
 
 
@@ -191,9 +191,9 @@ def _convolved_attention(module: Any, layer: int, route: RecurrentRoute) -> None
     token's before. Source: Zyphra 2025, Compressed Convolutional Attention."""
     own = module.forward
 
-    def before(x: Tensor, bias: Tensor | None) -> Tensor:
+    def before(x: Tensor, nothing: Tensor | None) -> Tensor:
         # Before a sequence there is what the layer makes of nothing: its bias.
-        return _before(x, route) if bias is None else _before(x - bias, route) + bias
+        return _before(x, route) if nothing is None else _before(x - nothing, route) + nothing
 
     def forward(hidden: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor, Tensor]:
         if route.target is None:
@@ -215,7 +215,8 @@ def _convolved_attention(module: Any, layer: int, route: RecurrentRoute) -> None
         mean = (_heads(heads[0], groups, dim=1) + heads[1][:, :, None]) * 0.5
         query = _heads(mixed[:, : query.shape[1]], size) + mean.flatten(1, 2)
         key = _heads(mixed[:, -key.shape[1] :], size) + mean.mean(dim=2)
-        delayed = before(module.v_proj_delayed(hidden[0]), module.v_proj_delayed.bias)
+        nothing = module.v_proj_delayed(torch.zeros_like(hidden[0, :1]))
+        delayed = before(module.v_proj_delayed(hidden[0]), nothing)
         value = torch.cat([module.v_proj_current(hidden[0]), delayed], dim=-1)
         return query[None], key[None], _heads(value, size)[None]
 

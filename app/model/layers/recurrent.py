@@ -4,7 +4,7 @@ Their projections, norms and gates work token by token. Two functions in them lo
 sequence: a causal convolution and a scan. transformers' mixers call both by names that their module
 has, the same in every kind of model, so ``RecurrentRoute`` gives each mixer a copy of its own
 ``forward`` in which these names mean the current ``LayerScan``: a probe that only notes shapes, or
-that of ``cpu``. Without one they are transformers' own, so the plain model stays what it was.
+that of a device. Without one they are transformers' own, so the plain model stays what it was.
 
 Shapes: T tokens of all spans together, C channels, H heads (Hk of keys, G groups of heads).
 """
@@ -87,15 +87,13 @@ class StepScan(LayerScan, Protocol):
 class RecurrentRoute:
     """The way from a model's recurrent layers to a ``LayerScan``; one for each model.
 
-    It is a ``LayerScan`` itself. A layer's first convolution and its first scan have the layer's
-    place among the states; further ones, and those of layer -1, have places of their own.
+    A layer's first convolution and its first scan have the layer's place among the states; further
+    ones, and those of layer -1, have places of their own.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
         """Gives every mixer of ``model`` its own forward."""
-        self._target: LayerScan | None = None
-        self._seen: set[tuple[str, int]] = set()
-        self._further = 0
+        self.target = None
         self.shapes: dict[int, StateShape] = {}
         """By place, once ``probing`` has seen a forward pass."""
         for module in model.modules():
@@ -111,7 +109,7 @@ class RecurrentRoute:
     def target(self, target: LayerScan | None) -> None:
         """Set for each forward pass anew."""
         self._target = target
-        self._seen.clear()
+        self._seen: set[tuple[str, int]] = set()
         self._further = 0
 
     @contextlib.contextmanager
@@ -167,11 +165,11 @@ class RecurrentRoute:
     def _next(self, kind: str, layer: int) -> tuple[LayerScan, int]:
         """The target, and where this call's state is kept."""
         assert self._target is not None, "no step has begun"
-        if layer >= 0 and (kind, layer) not in self._seen:
-            self._seen.add((kind, layer))
-            return self._target, layer
-        self._further += 1
-        return self._target, -self._further
+        if layer < 0 or (kind, layer) in self._seen:
+            self._further += 1
+            layer = -self._further
+        self._seen.add((kind, layer))
+        return self._target, layer
 
     def _install(self, mixer: Any, plain: Any) -> None:
         own = dict(plain.__globals__)

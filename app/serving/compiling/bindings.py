@@ -8,6 +8,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from app.core.constraint import Constraint
 from app.core.errors import InvalidRequest
@@ -15,6 +16,11 @@ from app.core.verbatim import Document, Passage, Source, passages_of
 
 _LONG = 50_000
 """Characters from which documents are read one at a time, so that the cores stay free."""
+
+_MOST = 4_096
+"""Bound constraints that are kept."""
+_GROWING = 64
+"""The latest of them, which are measured again."""
 
 _Key = tuple[str, int, tuple[tuple[Source, bytes], ...]]
 """Scope, the identity of the constraint without documents, and a digest of what fills it."""
@@ -33,11 +39,15 @@ class _Entry:
     base: Constraint
     """Kept, so that its identity is nobody else's."""
     bound: Bound
+    nbytes: int = 0
+    """As last measured: a constraint grows while its states are visited."""
 
-    @property
-    def nbytes(self) -> int:
+    def measure(self) -> int:
+        """By how much it has grown."""
         documents = {id(each): each for each in self.bound.documents.values()}
-        return self.bound.constraint.nbytes + sum(each.nbytes for each in documents.values())
+        now = self.bound.constraint.nbytes + sum(each.nbytes for each in documents.values())
+        grown, self.nbytes = now - self.nbytes, now
+        return grown
 
 
 class Bindings:
@@ -71,6 +81,13 @@ class Bindings:
     def __len__(self) -> int:
         return len(self._entries)
 
+    async def close(self) -> None:
+        """Cancel what is still being bound."""
+        tasks = list(self._binding.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def bind(
         self, constraint: Constraint, passages: Sequence[Passage], scope: str = ""
     ) -> Bound:
@@ -88,7 +105,9 @@ class Bindings:
         entry = self._entries.get(key)
         if entry is not None:
             self._entries.move_to_end(key)
-            return entry.bound
+            self._evict()
+            if key in self._entries:
+                return entry.bound
         task = self._binding.get(key)
         if task is None:
             task = asyncio.create_task(self._bind(key, constraint, texts, length))
@@ -113,7 +132,7 @@ class Bindings:
         async with self._long if length > _LONG else contextlib.nullcontext():
             bound = await asyncio.to_thread(work)
         self._entries[key] = _Entry(base, bound)
-        self._evict(keep=key)
+        self._evict()
         return bound
 
     def _known_documents(self, key: _Key) -> dict[tuple[bytes, bool], Document]:
@@ -132,8 +151,8 @@ class Bindings:
             task.exception()  # retrieved, also when every waiting client has left
 
     def _check_length(self, texts: Mapping[Source, Sequence[str]]) -> int:
-        """Characters of the longest of the documents."""
-        length = max(sum(map(len, each)) for each in texts.values())
+        """Characters of all documents together."""
+        length = sum(len(text) for each in texts.values() for text in each)
         if length > self._max_characters:
             raise InvalidRequest(
                 f"values have to stand in a text of {length} characters and the limit is "
@@ -142,14 +161,17 @@ class Bindings:
             )
         return length
 
-    def _evict(self, *, keep: _Key) -> None:
-        """Drop the least recently used until the bound holds; ``keep`` stays in any case."""
-        sizes = {key: entry.nbytes for key, entry in self._entries.items()}
-        self.nbytes = sum(sizes.values())
-        for key in list(sizes):
-            if self.nbytes > self._max_bytes and key != keep:
-                self.nbytes -= sizes[key]
-                del self._entries[key]
+    def _evict(self) -> None:
+        """Drop the least recently used until the bounds hold.
+
+        Only the latest are measured: those that still grow. One that is above the bound by itself
+        goes, too, and is bound afresh when it is asked for again.
+        """
+        for entry in islice(reversed(self._entries.values()), _GROWING):
+            self.nbytes += entry.measure()
+        while self.nbytes > self._max_bytes or len(self._entries) > _MOST:
+            _, entry = self._entries.popitem(last=False)
+            self.nbytes -= entry.nbytes
 
 
 def _digests(texts: Mapping[Source, Sequence[str]]) -> tuple[tuple[Source, bytes], ...]:

@@ -32,11 +32,13 @@ REVIEW_TEXT = (
 )
 UNSUPPORTED_SCHEMA = {
     "type": "object",
-    "properties": {"numbers": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}},
+    "properties": {
+        "numbers": {"type": "array", "items": {"type": "integer"}, "not": {"uniqueItems": True}}
+    },
     "required": ["numbers"],
     "additionalProperties": False,
 }
-"""Valid, and refused with a 400: integers without end cannot be listed."""
+"""Valid, and refused with a 400: that an item is there twice cannot be enforced."""
 
 
 class Contact(BaseModel):

@@ -255,7 +255,7 @@ def interpreted_runner(folder: Path, model: PreTrainedModel) -> TorchRunner:
     )
 
 
-@pytest.mark.parametrize("kind", ["qwen3_5_text", "falcon_h1"])
+@pytest.mark.parametrize("kind", ["qwen3_5_text", "falcon_h1", "rwkv", "inkling_text"])
 def test_models_with_states_give_the_logits_of_the_whole_text(kind: str, tmp_path: Path) -> None:
     model = lively_model(kind)
     runner = device_runner(tmp_path, model)

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from app.core.errors import UnsupportedModel
+from app.core.step import LogitsRow, Span, StepPlan
 from app.model.composition import load_runner
+from app.model.inputs import lay_out
 from app.model.layers.attention import AttentionRoute, probe_layers
 from app.model.layers.model_call import logits_of
 from app.model.layers.own_attention import route_own_attention
@@ -80,3 +82,16 @@ def test_falcon_with_alibi_is_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path, "falcon", {"alibi": True})
     with pytest.raises(UnsupportedModel, match="Falcon with ALiBi"):
         load_runner(runner_config(folder))
+
+
+def test_layers_that_were_packed_later_are_those_that_run(tmp_path: Path) -> None:
+    runner = load_runner(runner_config(saved(tmp_path, "xglm", {}), dtype="bfloat16"))
+    assert runner.description.packed_linears > 10
+    attention: Any = next(
+        each for each in runner._forward._model.modules() if hasattr(each, "q_proj")
+    )
+    assert type(attention.q_proj) is not torch.nn.Linear
+    called: list[object] = []
+    attention.q_proj.register_forward_pre_hook(lambda module, _: called.append(module))
+    runner._forward.run(lay_out(StepPlan([Span([5, 6], 0, [[0]])], [LogitsRow(0, 1)]), 4))
+    assert called == [attention.q_proj]

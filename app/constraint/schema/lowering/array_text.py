@@ -7,22 +7,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from operator import ge
+from typing import Protocol
 
 from app.constraint.json.text import JsonText
-from app.constraint.language.expressions import Expression
+from app.constraint.language.counting import ENDLESS
+from app.constraint.language.expressions import Expression, Mark
 from app.constraint.schema.arrays import ArrayShape, Wanted
-from app.constraint.schema.document import Goal
+from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.logic.negation import negated
-from app.core.errors import ConstraintTooComplex, UnsupportedSchema
+from app.constraint.schema.lowering.form import Form
+from app.constraint.schema.lowering.plenty import LevelsNeeded, Plenty, few
+from app.core.errors import ConstraintTooComplex
 
 _MOST_WANTED = 6
 """Nodes that some items must satisfy, in one branch; each may double what must be told apart."""
 
-Value = Callable[[Goal], Expression]
-"""Builds the values that satisfy a goal."""
+
+class Value(Protocol):
+    """Builds the values that satisfy a goal, in a form."""
+
+    def __call__(self, goal: Goal, *, form: Form) -> Expression: ...
+
+
+class Values(Protocol):
+    """Lists the values that satisfy a goal, in a form; None where they cannot be listed."""
+
+    def __call__(self, goal: Goal, *, form: Form) -> list[Expression] | None: ...
+
 
 Counts = tuple[int, ...]
 """How many items so far satisfy each of the wanted nodes, up to where more make no difference."""
@@ -41,14 +56,20 @@ class ArrayWriter:
         self,
         text: JsonText,
         value: Value,
-        values: Callable[[Goal], list[Expression] | None],
+        values: Values,
+        plenty: Plenty,
         depth: int,
+        form: Form,
     ) -> None:
         self._text = text
         self._pool = text.pool
-        self._value = value
+        self._any_value = value
         self._values = values
+        self._plenty = plenty
         self._depth = depth
+        self._form = form
+        self._told_apart = False
+        """Whether items are marked, to differ from one another."""
         self._between = text.whitespace.between(text.pool, depth)
         self._end = text.whitespace.end(text.pool, b"[]", depth)
 
@@ -58,9 +79,15 @@ class ArrayWriter:
             return self._pool.empty
         if shape.unique is not None and (shape.high is None or shape.high > 1):
             return self._different(shape)
-        if shape.wanted:
-            return self._with_wanted(shape)
-        return self._plain(shape)
+        return self._items(shape)
+
+    def _items(self, shape: ArrayShape) -> Expression:
+        return self._with_wanted(shape) if shape.wanted else self._plain(shape)
+
+    def _value(self, goal: Goal) -> Expression:
+        """The items that satisfy ``goal``."""
+        value = self._any_value(goal, form=self._form)
+        return self._pool.marked(value, Mark.ITEM) if self._told_apart else value
 
     def _plain(self, shape: ArrayShape) -> Expression:
         pool, high = self._pool, shape.high
@@ -175,18 +202,64 @@ class ArrayWriter:
         return tails
 
     def _different(self, shape: ArrayShape) -> Expression:
-        """``uniqueItems``: items from a finite set, each used once."""
-        assert shape.unique is not None
-        values = None if shape.prefix or shape.wanted else self._values(shape.rest)
+        """``uniqueItems``: items from a finite set, each used once; others by what was said."""
+        plain = not shape.prefix and not shape.wanted
+        values = self._values(shape.rest, form=self._form) if plain else None
         if values is None:
-            reason = "only items from a finite set (enum, const, boolean, null) are told apart"
-            raise UnsupportedSchema("uniqueItems", shape.unique.pointer_to("uniqueItems"), reason)
+            return self._by_memory(shape)
         high = len(values) if shape.high is None else min(shape.high, len(values))
         if high < shape.low:
             return self._pool.empty
         items = self._pool.distinct(tuple(values), self._between, max(shape.low, 1), high)
         items = self._pool.concatenate(items, self._end)
         return self._begun(items, may_be_empty=shape.low == 0)
+
+    def _by_memory(self, shape: ArrayShape) -> Expression:
+        """Items that are marked, in one spelling each: a state then carries what was said.
+
+        At every index there are more values than items before it, so that one is always left.
+        """
+        if not self._text.levels:
+            raise LevelsNeeded(_asked(shape), "uniqueItems")
+        inside, self._form = self._form, max(self._form, Form.ONCE)
+        if shape.prefix or shape.wanted:
+            self._form = Form.SORTED
+        shape = replace(shape, high=self._most(shape, inside))
+        if shape.high is not None and shape.high < shape.low:
+            if shape.prefix:
+                raise few(_asked(shape))
+            return self._pool.empty
+        self._told_apart = True
+        return self._items(shape)
+
+    def _most(self, shape: ArrayShape, form: Form) -> int | None:
+        """The most items that can be different from one another."""
+        asks, high, size = _asked(shape), shape.high, len(shape.prefix)
+        for index in range(size if high is None else min(size, high)):
+            if self._plenty.count(self._value(shape.prefix[index]), index + 1, asks) <= index:
+                return index
+        last = ENDLESS if high is None or form != Form.ANY else high
+        if last <= size:
+            return high
+        if shape.wanted:
+            one = shape.wanted[0]
+            alone = size == 0 and len(shape.wanted) == 1 and one.high is None
+            for index in range(size + 1):
+                for counted, item in self._steps(shape, index):
+                    # all that were said and count are among the few that are wanted
+                    needed = one.low if alone and any(counted) else last
+                    if self._plenty.count(item, needed, asks) < needed:
+                        raise few(asks)
+            return high
+        count = self._plenty.count(self._value(shape.rest), last, asks)
+        if count < last and form != Form.ANY:
+            raise few(asks)  # how many such arrays there are is not counted
+        return high if count == last else max(count, size)
+
+
+def _asked(shape: ArrayShape) -> Node:
+    assert shape.unique is not None
+    return shape.unique
 
 
 def _added(so_far: Counts, counted: Counts, wanted: tuple[Wanted, ...]) -> Counts | None:

@@ -26,8 +26,10 @@ from app.constraint.schema.logic.emptiness import Emptiness
 from app.constraint.schema.logic.evaluation import Evaluation, admits_type
 from app.constraint.schema.logic.partial_branch import Branch
 from app.constraint.schema.lowering.array_text import ArrayWriter
+from app.constraint.schema.lowering.form import Form
 from app.constraint.schema.lowering.free_names import FreeNames
 from app.constraint.schema.lowering.object_text import ObjectWriter
+from app.constraint.schema.lowering.plenty import LevelsNeeded, Plenty
 from app.constraint.schema.numeric import build_numbers
 from app.constraint.schema.objects import object_shape
 from app.constraint.schema.strings import Strings
@@ -37,8 +39,8 @@ from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSche
 _DEEPEST = 24
 """Goals inside goals built on one stack; deeper ones become rules and are built after."""
 
-_Unit = tuple[tuple[Branch, ...], int]
-"""What is built once: the branches of a goal, at a depth of the text."""
+_Unit = tuple[tuple[Branch, ...], int, Form]
+"""What is built once: the branches of a goal, at a depth of the text, in a form."""
 
 
 class SchemaBuilder:
@@ -48,11 +50,15 @@ class SchemaBuilder:
     recursive schemas have no depth limit.
     """
 
-    def __init__(self, schema: Any, text: JsonText, *, close: bool) -> None:
+    def __init__(self, schema: Any, text: JsonText, *, close: bool, may_mark: bool = True) -> None:
+        """``may_mark``: False where the text around it has several readings at once."""
+        self._schema = schema
         self._text = text
+        self._one_form = text.on_one_form()
         self._pool = text.pool
         self._limits = text.limits
         self._close = close
+        self._may_mark = may_mark
         self._document = Document(schema, text.limits)
         self._summaries = Summaries(self._document)
         self._strings = Strings(text)
@@ -62,6 +68,7 @@ class SchemaBuilder:
         self._known: dict[_Unit, Expression] = {}
         self._open: set[_Unit] = set()
         self._waiting: list[tuple[_Unit, Expression]] = []
+        self._plenty = Plenty(self._pool)
 
     def _evaluate(self, *, loosely: Evaluation | None = None) -> Evaluation:
         """Exact with a loose one beside it; loose itself without."""
@@ -78,10 +85,18 @@ class SchemaBuilder:
 
     def build(self) -> Expression:
         """The values of the whole schema. Call once."""
-        root = self._value((self._document.root,), 0)
-        while self._waiting:
-            unit, rule = self._waiting.pop()
-            self._pool.define_rule(rule, self._any_of(unit))
+        try:
+            root = self._value((self._document.root,), 0)
+            while self._waiting:
+                unit, rule = self._waiting.pop()
+                self._pool.define_rule(rule, self._any_of(unit))
+        except LevelsNeeded as needed:
+            if not self._may_mark:
+                reason = "a grammar does not tell items or names apart that have no list"
+                raise UnsupportedSchema(needed.keyword, needed.pointer, reason) from None
+            marked = SchemaBuilder(self._schema, self._text.with_levels(), close=self._close)
+            return marked.build()
+        self._plenty.check()
         for node in self._document.nodes_with(EXACT_CHOICE):
             self._pool.exact_choices.add(self._exact_choice(node))
         return root
@@ -98,9 +113,9 @@ class SchemaBuilder:
             raise UnsupportedSchema(EXACT_CHOICE, pointer, reason)
         return frozenset(map(json_text, values))
 
-    def _value(self, goal: Goal, depth: int) -> Expression:
-        """The values that satisfy ``goal``, written at ``depth``."""
-        unit = (self._branches.of(goal), depth)
+    def _value(self, goal: Goal, depth: int, form: Form = Form.ANY) -> Expression:
+        """The values that satisfy ``goal``, written at ``depth``, in ``form``."""
+        unit = (self._branches.of(goal), depth, form)
         known = self._known.get(unit)
         if known is not None:
             return known
@@ -119,24 +134,33 @@ class SchemaBuilder:
         return self._known[unit]
 
     def _any_of(self, unit: _Unit) -> Expression:
-        branches, depth = unit
-        return self._pool.union([self._branch(branch, depth) for branch in branches])
+        branches, depth, form = unit
+        if form == Form.ONCE and len(branches) > 1:
+            form = Form.SORTED
+        return self._pool.union([self._branch(branch, depth, form) for branch in branches])
 
     @cached_method
-    def _branch(self, branch: Branch, depth: int) -> Expression:
+    def _branch(self, branch: Branch, depth: int, form: Form) -> Expression:
+        text = self._text_in(form)
+        if form != Form.ANY:
+            _check_items(branch)
         if not branch:
-            return self._text.any_value(depth)
+            return text.any_value(depth, once=form != Form.ANY)
         values = self._listed(branch)
         if values is not None:
-            return self._written(branch, values, depth)
-        return self._pool.union([self._kind(branch, kind, depth) for kind in kinds_of(branch)])
+            return self._written(branch, values, depth, form)
+        kinds = kinds_of(branch)
+        return self._pool.union([self._kind(branch, kind, depth, form) for kind in kinds])
 
-    def _written(self, branch: Branch, values: list[Any], depth: int) -> Expression:
+    def _text_in(self, form: Form) -> JsonText:
+        return self._text if form == Form.ANY else self._one_form
+
+    def _written(self, branch: Branch, values: list[Any], depth: int, form: Form) -> Expression:
         """One of ``values``; of strings those that stand in the prompt, if that is asked for."""
         strings = [value for value in values if isinstance(value, str)]
-        write = self._text.whitespace.written
+        write = self._text_in(form).whitespace.written
         if not (strings and self._strings.is_verbatim(branch)):
-            return self._pool.one_of([write(value, depth) for value in values])
+            return self._pool.one_of([write(form.value_of(value), depth) for value in values])
         others = [write(value, depth) for value in values if not isinstance(value, str)]
         return self._pool.union((self._strings.listed(branch, strings), self._pool.one_of(others)))
 
@@ -170,28 +194,36 @@ class SchemaBuilder:
             raise UnsupportedSchema(VERBATIM, met.pointer_to(VERBATIM), reason)
         return admitted
 
-    def _kind(self, branch: Branch, kind: str, depth: int) -> Expression:
+    def _kind(self, branch: Branch, kind: str, depth: int, form: Form) -> Expression:
         """The values of one type that the branch admits."""
-        text, nodes = self._text, tuple(node for node in branch if restricts(node, kind))
+        text, nodes = self._text_in(form), tuple(node for node in branch if restricts(node, kind))
+        once = form != Form.ANY
         if kind in ("null", "boolean"):
             return self._pool.union([text.constant(value) for value in _words(kind, nodes)])
         if kind == "number":
-            return self._numbers(nodes, any(map(integers_only, branch)))
+            return self._numbers(nodes, any(map(integers_only, branch)), once)
         if kind == "string":
-            return self._strings.build(nodes)
+            return text.quoted(self._strings.content(nodes)) if once else self._strings.build(nodes)
         value = partial(self._value, depth=text.inside(depth))
         if kind == "array":
             finite = partial(self._finite, depth=text.inside(depth))
-            return ArrayWriter(text, value, finite, depth).write(array_shape(nodes))
+            return ArrayWriter(text, value, finite, self._plenty, depth, form).write(
+                array_shape(nodes)
+            )
         if not nodes:
-            return text.any_object(depth)
-        shape = object_shape(nodes, self._strings.key_matches, close=self._close)
-        writer = ObjectWriter(text, self._strings, self._free_names, value, depth)
+            return text.any_object(depth, once=once)
+        shape = form.shape_of(object_shape(nodes, self._strings.key_matches, close=self._close))
+        if shape.some and form == Form.ONCE:
+            form = Form.SORTED
+        value = partial(value, form=form)
+        writer = ObjectWriter(
+            text, self._strings, self._free_names, value, self._plenty, depth, once=once
+        )
         return writer.write(nodes, shape)
 
     @cached_method
-    def _numbers(self, nodes: Goal, whole: bool) -> Expression:
-        return build_numbers(self._pool, nodes, self._limits, integers_only=whole)
+    def _numbers(self, nodes: Goal, whole: bool, once: bool) -> Expression:
+        return build_numbers(self._pool, nodes, self._limits, integers_only=whole, once=once)
 
     def _finite_values(self, goal: Goal) -> list[Any] | None:
         """All values of ``goal``, perhaps some twice; None where they cannot be listed."""
@@ -219,16 +251,25 @@ class SchemaBuilder:
                 options.append(self._strings.content(nodes))
         return self._pool.union(options)
 
-    def _finite(self, goal: Goal, depth: int) -> list[Expression] | None:
-        """All values of ``goal``, each written; None where they cannot be listed."""
+    def _finite(self, goal: Goal, depth: int, form: Form) -> list[Expression] | None:
+        """All values of ``goal``, each written; None where they cannot be listed or are many."""
         values = self._finite_values(goal)
         if values is None:
             return None
-        found = {identity(value): self._text.whitespace.written(value, depth) for value in values}
+        write = self._text_in(form).whitespace.written
+        found = {identity(value): write(form.value_of(value), depth) for value in values}
         if len(found) > self._limits.different_items:
-            most = self._limits.different_items
-            raise ConstraintTooComplex(f"uniqueItems over more than {most} values")
+            return None
         return [self._pool.literal(written) for written in found.values()]
+
+
+def _check_items(branch: Branch) -> None:
+    """Raises ``UnsupportedSchema`` for what items cannot be that have to differ."""
+    for node in branch:
+        for keyword in (VERBATIM, EXACT_CHOICE):
+            if keyword in node.schema:
+                reason = "not inside items that have to differ (uniqueItems)"
+                raise UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
 
 
 def _words(kind: str, nodes: Goal) -> list[Any]:

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 from app.constraint.cached_method import cached_method
 from app.constraint.json.text import JsonText
-from app.constraint.language.expressions import Expression
+from app.constraint.language.counting import ENDLESS
+from app.constraint.language.expressions import Expression, Mark
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import SOME_MEMBER
 from app.constraint.schema.lowering.free_names import FreeNames
+from app.constraint.schema.lowering.plenty import LevelsNeeded, Plenty
 from app.constraint.schema.objects import Member, ObjectShape, SomeMember, is_that_member
 from app.constraint.schema.strings import Strings
 from app.core.errors import ConstraintTooComplex, UnsupportedSchema
@@ -51,7 +53,10 @@ class ObjectWriter:
         strings: Strings,
         free_names: FreeNames,
         value: Value,
+        plenty: Plenty,
         depth: int,
+        *,
+        once: bool = False,
     ) -> None:
         self.pool = text.pool
         self.limits = text.limits
@@ -59,7 +64,15 @@ class ObjectWriter:
         self._strings = strings
         self._free_names = free_names
         self._value = value
+        self._plenty = plenty
         self._depth = depth
+        self._names: list[Expression] = []
+        """Free names that are told apart, where they are."""
+        self.told_apart = False
+        """Whether free names are, so that each of them counts."""
+        self.once = once
+        """Whether equal objects must be equal texts: at most one member without a name of its own,
+        as two might come in either order."""
         self.between = text.whitespace.between(text.pool, depth)
         self.end = text.whitespace.end(text.pool, b"{}", depth)
 
@@ -68,10 +81,11 @@ class ObjectWriter:
         wanted = shape.some
         if shape.high is not None and shape.high < shape.low:
             return self.pool.empty
-        if len(wanted) > _MOST_WANTED:
+        if len(wanted) > _MOST_WANTED or (wanted and self.once and shape.open):
             raise ConstraintTooComplex("too many negations of what members may be, in one object")
         members = [self._member(nodes, member, wanted) for member in shape.members]
         members = [m for m in members if m.required or m.plain != self.pool.empty or m.claims]
+        self._check_counts(nodes, shape, members)
         everything = (1 << len(wanted)) - 1
         free = self._free(nodes, shape, 0, 0)
         blocks = {
@@ -81,7 +95,7 @@ class ObjectWriter:
         }
         if free == self.pool.empty and not wanted and shape.low > len(members):
             return self.pool.empty
-        self._check_counts(nodes, shape, members)
+        self._check_names(nodes)
         items = _Tails(self, members, free, blocks, shape).build(everything)
         may_be_empty = not shape.low and not wanted and not any(m.required for m in members)
         return self._text.begun(b"{}", items, may_be_empty=may_be_empty, depth=self._depth)
@@ -120,9 +134,10 @@ class ObjectWriter:
         declared = [member.name for member in shape.members]
         wanted, unwanted = _chosen(shape.some, block), _chosen(shape.some, others)
         classes = self._free_names.classes(nodes, declared, wanted, unwanted)
+        any_name = self._text.any_content if self.once or self.told_apart else None
         return self.pool.union(
             [
-                self._text.free_member(names, value)
+                self._free_member(any_name if names is None else names, value)
                 for names, goal in classes
                 if (value := self._value((*goal, *_values(shape.some, block)))) != self.pool.empty
             ]
@@ -130,11 +145,31 @@ class ObjectWriter:
 
     def _check_counts(self, nodes: Goal, shape: ObjectShape, members: list[_Written]) -> None:
         required = sum(member.required for member in members)
-        if shape.low <= max(required, len(members) + 1):
+        if shape.low <= max(required, len(members) + 1) or not shape.open:
             return
         node = next(node for node in nodes if "minProperties" in node.schema)
-        reason = "names that the schema leaves open are not known to differ from one another"
-        raise UnsupportedSchema("minProperties", node.pointer_to("minProperties"), reason)
+        if shape.some or self.once:
+            reason = "names that the schema leaves open are not told apart here"
+            raise UnsupportedSchema("minProperties", node.pointer_to("minProperties"), reason)
+        if not self._text.levels:
+            raise LevelsNeeded(node, "minProperties")
+        self.told_apart = True
+
+    def _free_member(self, names: Expression | None, value: Expression) -> Expression:
+        if not self.told_apart or names is None:
+            return self._text.free_member(names, value)
+        self._names.append(names)
+        name = self.pool.marked(self._text.quoted(names), Mark.ITEM)
+        return self.pool.concatenate(name, self._text.whitespace.after_name(self.pool), value)
+
+    def _check_names(self, nodes: Goal) -> None:
+        """There must be names enough for all members that are to differ."""
+        if not self.told_apart:
+            return
+        node = next(node for node in nodes if "minProperties" in node.schema)
+        if not any(self._plenty.count(n, ENDLESS, node) == ENDLESS for n in self._names):
+            reason = "there may be too few names that the schema leaves open"
+            raise UnsupportedSchema("minProperties", node.pointer_to("minProperties"), reason)
 
 
 class _Tails:
@@ -226,7 +261,8 @@ class _Tails:
         more = pool.concatenate(between, self._free)
         low = max(self._low - count, 0)
         if not missing:
-            others = pool.empty if low > 1 else pool.repeat(more, low, self._room(count))
+            many = low > 1 and not self._writer.told_apart
+            others = pool.empty if many else pool.repeat(more, low, self._free_room(count))
             return pool.concatenate(others, self._writer.end)
         options = []
         for size in range(max(low, 1), missing.bit_count() + 1):
@@ -238,12 +274,12 @@ class _Tails:
         """Free members, one or more, and the end, where no declared member is."""
         pool, between = self._pool, self._writer.between
         more = pool.concatenate(between, self._free)
-        if self._low > 1:
+        if self._low > 1 and not self._writer.told_apart:
             return pool.empty
         if not missing:
-            return pool.concatenate(
-                self._free, pool.repeat(more, 0, self._room(1)), self._writer.end
-            )
+            room = 0 if self._writer.once else self._room(1)
+            others = pool.repeat(more, max(self._low - 1, 0), room)
+            return pool.concatenate(self._free, others, self._writer.end)
         options = []
         for size in range(1, missing.bit_count() + 1):
             room = self._room(size)
@@ -273,6 +309,11 @@ class _Tails:
     def _room(self, count: int) -> int | None:
         """How many members may come after ``count``; None without bound."""
         return None if self._high is None else self._high - count
+
+    def _free_room(self, count: int) -> int | None:
+        """The same for members without names of their own that may come in any order."""
+        room = self._room(count)
+        return room if not self._writer.once else 1 if room is None else min(room, 1)
 
 
 def _parts(chosen: Missing) -> list[Missing]:

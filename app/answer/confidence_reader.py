@@ -1,0 +1,49 @@
+"""The confidence of one choice of a request, collected while it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.answer.confidence import Tokens, value_confidences
+from app.answer.pieces import CallArguments, Confidence, Content, Piece
+from app.core.choices import ScoredChoice
+from app.core.events import TokenChunk
+
+
+class ConfidenceReader:
+    """Collects what the confidence of one choice of a request is made of, while it comes."""
+
+    def __init__(self, *, content: bool) -> None:
+        """``content``: whether the content is a JSON value."""
+        self._content = content
+        self._text: list[str] = []
+        self._tokens = Tokens()
+        self._choices: list[ScoredChoice] = []
+        self._values: dict[int | None, tuple[int, list[str]]] = {}
+        """By call, or None for the content: where it begins, in characters, and its text."""
+
+    def read(self, chunks: Sequence[TokenChunk], text: str, pieces: Sequence[Piece]) -> None:
+        """The answer goes on with ``text``; ``pieces`` came of it."""
+        self._text.append(text)
+        for chunk in chunks:
+            self._choices += chunk.choices
+            for token in chunk.tokens:
+                self._tokens.add(token)
+        for piece in pieces:
+            match piece:
+                case Content() if self._content:
+                    self._values.setdefault(None, (piece.start, []))[1].append(piece.text)
+                case CallArguments():
+                    self._values.setdefault(piece.index, (piece.start, []))[1].append(piece.text)
+
+    def finish(self) -> list[Confidence]:
+        """What there is to say, in the order of the text. Costs O(answer)."""
+        whole = "".join(self._text)
+        found: list[Confidence] = []
+        for call, (start, parts) in self._values.items():
+            data, before = "".join(parts).encode(), len(whole[:start].encode())
+            entries = value_confidences(data, before, self._tokens, self._choices)
+            for entry in entries:
+                entry.call = call
+            found += entries
+        return found

@@ -1,0 +1,364 @@
+"""Masks of places: those of their states, without the tokens that lead to a repetition.
+
+Most places are far from all that was said, and have the very mask of their state. Near it the
+tokens are looked for along the texts that were said; those that finish one item and hold another
+are listed once for each state, and tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.constraint.automaton.automaton import Automaton, State
+from app.constraint.automaton.bits import clear_bits, finish
+from app.constraint.automaton.masks import Masks
+from app.constraint.automaton.trie import DEAD, Int32s
+from app.constraint.memory.places import Place, Places
+from app.constraint.memory.plans import Plans
+from app.constraint.memory.said import Frame, Said
+from app.core.constraint import Mask
+
+_MOST_KNOWN = 512
+_MOST_ADDED = 4096
+_MOST_NEW = 64
+"""Texts that are added to what was known before all are followed again."""
+
+_STEP_WORK = 4
+"""Steps of work that a node of the vocabulary's trie costs here."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """What lies along the texts that were said, from one place."""
+
+    lost: Int32s
+    """Tokens that its state allows and that lead to a repetition."""
+    tokens: tuple[Int32s, ...]
+    """Tokens after which an item may yet be one that was said."""
+    states: dict[State, None]
+    """The states after those of them that have endings without end."""
+    farthest: int
+    """Bytes of the longest of the shortest completions after the others."""
+    grows: bool
+    """Whether another text that is said adds to this, and takes nothing away."""
+
+
+_NONE: Int32s = np.empty(0, np.int32)
+_NOTHING_NEAR = _Near(_NONE, (), {}, 0, True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Conflicts:
+    """What is special about the tokens from one place."""
+
+    lost: Int32s
+    near: _Near
+    risky: tuple[tuple[int, Place], ...]
+    """Tokens that go on from one item into another, and are right."""
+
+
+_NO_CONFLICTS = _Conflicts(_NONE, _NOTHING_NEAR, ())
+
+
+@dataclass(frozen=True, slots=True)
+class _Crossing:
+    """The tokens on whose way from a state an item begins."""
+
+    begins: Int32s
+    risky: Int32s
+    """Those of them after which an item may be whole, or have few ways left to differ."""
+    ends: tuple[State, ...]
+    """The states after the others."""
+
+
+class PlaceMasks:
+    """Masks of the places of one automaton over one vocabulary. One thread at a time."""
+
+    def __init__(self, places: Places, plans: Plans, masks: Masks) -> None:
+        self._places = places
+        self._plans = plans
+        self._masks = masks
+        self._index = masks.index
+        self._automaton: Automaton = places.automaton
+        self._crossing: dict[State, _Crossing] = {}
+        self._known: dict[tuple[State, int, bytes, int], _Near] = {}
+        self._kept = 0
+        """Bytes of the arrays in it."""
+        self._added: dict[int, tuple[int, bytes]] = {}
+        """By key of what was said: the key before the last text, and that text."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory, in bytes, estimated. Any thread may read it."""
+        kept = 400 * (len(self._known) + len(self._crossing)) + 200 * len(self._added)
+        return kept + self._kept
+
+    def mask(self, place: Place) -> Mask:
+        """Tokens allowed at ``place``."""
+        mask = self._masks.mask(place.state)
+        return self._without(mask, self._conflicts(place), place)
+
+    def budget_mask(self, place: Place, budget: int) -> Mask:
+        """Tokens of ``mask`` after which ``budget - 1`` more can surely finish the answer.
+
+        Far from the budget all of them; near it perhaps not all that could.
+        """
+        mask = self._masks.mask(place.state)
+        conflicts = self._conflicts(place)
+        if budget > self._far(place, conflicts):
+            return self._without(mask, conflicts, place)
+        first = self._plans.note(place)
+        return self._near_mask(place, budget, conflicts, first)
+
+    def _without(self, mask: Mask, conflicts: _Conflicts, place: Place) -> Mask:
+        if not len(conflicts.lost):
+            return mask
+        mask = mask.copy()
+        clear_bits(mask, conflicts.lost)
+        accepting = self._automaton.is_accepting(place.state)
+        finish(mask, self._index.trie.duplicates, self._index.eos, accepting)
+        return mask
+
+    def _conflicts(self, place: Place) -> _Conflicts:
+        near = self._near(place) if place.near or place.waits else _NOTHING_NEAR
+        tokens = self._crossing_of(place.state).risky
+        if near is _NOTHING_NEAR and not len(tokens):
+            return _NO_CONFLICTS
+        risky, lost = [], []
+        for token in tokens.tolist():
+            after = self._places.advance(place, self._index.token_bytes[token] or b"")
+            if after is None:
+                lost.append(token)
+            else:
+                risky.append((token, after))
+        return _Conflicts(np.concatenate([near.lost, np.array(lost, np.int32)]), near, tuple(risky))
+
+    def _near(self, place: Place) -> _Near:
+        """What lies along the texts that were said. It is kept for a while: where one more was
+        said, only that one is followed."""
+        sides = zip(place.frames, place.begun, strict=True)
+        last = len(place.begun) - 1
+        close = [
+            level
+            for level, (frame, begun) in enumerate(sides)
+            if (frame.near if begun else level == last and frame.said.texts)
+        ]
+        if len(close) != 1:
+            return self._along(place)
+        level = close[0]
+        frame = place.frames[level]
+        key = (place.state, level, frame.text, frame.said.key)
+        known = self._known.get(key)
+        if known is None:
+            known = self._grown(place, level) or self._along(place)
+            if len(self._known) >= _MOST_KNOWN:
+                for old in [*self._known][: _MOST_KNOWN // 2]:
+                    gone = self._known.pop(old)
+                    self._kept -= gone.lost.nbytes + sum(part.nbytes for part in gone.tokens)
+            self._known[key] = known
+            self._kept += known.lost.nbytes + sum(part.nbytes for part in known.tokens)
+        return known
+
+    def _grown(self, place: Place, level: int) -> _Near | None:
+        """What was known when less was said, and what came since; None if nothing was known."""
+        frame = place.frames[level]
+        if len(self._added) >= _MOST_ADDED:
+            self._added.clear()
+        self._added[frame.said.key] = (frame.said.before, frame.said.added)
+        key, new = frame.said.key, list[bytes]()
+        while len(new) < _MOST_NEW and key in self._added:
+            key, text = self._added[key]
+            new.append(text)
+            known = self._known.get((place.state, level, frame.text, key))
+            if known is not None and known.grows:
+                close = [text for text in new if text.startswith(frame.text)]
+                if not close:
+                    return known
+                frames = list(place.frames)
+                frames[level] = Frame(Said.of(close), frame.text, 0, len(close))
+                more = self._along(Place(place.state, tuple(frames), place.begun))
+                return _Near(
+                    np.concatenate([known.lost, more.lost]),
+                    (*known.tokens, *more.tokens),
+                    {**known.states, **more.states},
+                    max(known.farthest, more.farthest),
+                    more.grows,
+                )
+        return None
+
+    def _along(self, start: Place) -> _Near:
+        """Follow the trie as far as it goes along what was said."""
+        places, trie = self._places, self._index.trie
+        spend = self._automaton.derivatives.spend
+        lost: list[Int32s] = [_NONE]
+        near: list[int] = []
+        states: dict[State, None] = {}
+        farthest, grows = 0, True
+        waiting = [(b"", start)]
+        while waiting:
+            path, place = waiting.pop()
+            bits = places.narrow(place)
+            while bits:
+                lowest = bits & -bits
+                bits ^= lowest
+                text = path + bytes([lowest.bit_length() - 1])
+                spend(_STEP_WORK)
+                node = trie.find(text)
+                if node < 0:
+                    continue
+                after = places.step(place, text[-1])
+                endless = after is not None and places.has_endless(after)
+                way = None if after is None or endless else places.away(after)
+                if after is None or (not endless and after.near and way is None):
+                    tokens = trie.token[node : trie.skip[node]]
+                    lost.append(tokens[tokens >= 0])
+                elif after.near or after.waits:
+                    if after.repeats:
+                        lost.extend(self._endings_below(node, after))
+                    if endless:
+                        states[after.state] = None
+                    elif way is not None:
+                        grows = grows and not after.near
+                        length = self._automaton.length(way[1].state)
+                        farthest = max(farthest, len(way[0]) + length)
+                    if trie.token[node] >= 0:
+                        near.append(int(trie.token[node]))
+                    waiting.append((text, after))
+        ends = (np.array(near, np.int32),) if near else ()
+        return _Near(np.concatenate(lost), ends, states, farthest, grows)
+
+    def _endings_below(self, node: int, place: Place) -> Iterator[Int32s]:
+        """The tokens that end an item behind ``node``, where ``place`` is and it may not end."""
+        trie, live = self._index.trie, 0
+        expression = self._automaton.expression(place.state)
+        for members, _ in self._automaton.derivatives.live_row(expression):
+            live |= members
+        child, end = node + 1, int(trie.skip[node])
+        while child < end:
+            if not live >> int(trie.byte[child]) & 1:
+                tokens = trie.token[child : trie.skip[child]]
+                yield tokens[tokens >= 0]
+            child = int(trie.skip[child])
+
+    def _crossing_of(self, state: State) -> _Crossing:
+        """The tokens on whose way an item begins. Memoised."""
+        known = self._crossing.get(state)
+        if known is None:
+            inside = self._masks.in_string(state)
+            if inside is None:
+                tokens = self._index.tokens_into_items
+                mask = self._masks.mask(state)
+                allowed = mask[tokens >> 5] >> (tokens & 31).astype(np.uint32) & 1
+                tokens = tokens[allowed != 0]
+                texts = [self._index.token_bytes[token] or b"" for token in tokens.tolist()]
+                begins, risky, ends = self._into_items(state, texts)
+                known = _Crossing(tokens[begins], tokens[risky], ends)
+            else:
+                strings = self._index.strings[inside.spelling]
+                endings = self._index.endings_into_items[inside.spelling]
+                texts = [strings.texts[ending] for ending in endings.tolist()]
+                begins, risky, ends = self._into_items(inside.tail, texts)
+                fits = (strings.characters >= inside.low) & (strings.characters <= inside.high)
+                known = _Crossing(
+                    strings.token[fits & np.isin(strings.ending, endings[begins])],
+                    strings.token[fits & np.isin(strings.ending, endings[risky])],
+                    ends,
+                )
+            self._crossing[state] = known
+        return known
+
+    def _into_items(
+        self, start: State, texts: list[bytes]
+    ) -> tuple[list[int], list[int], tuple[State, ...]]:
+        """Those of ``texts`` on whose way an item begins, and the risky ones among them, by their
+        indices; and the states after the others of them."""
+        levels, step = self._places.levels, self._automaton.step
+        begins, risky, ends = [], [], dict[State, None]()
+        for index, text in enumerate(texts):
+            self._automaton.derivatives.spend(_STEP_WORK * len(text))
+            state, began, ended = start, False, False
+            before = levels.begun(state)
+            for byte in text:
+                state = step(state, bytes([byte]))
+                if state == DEAD:
+                    break
+                after = levels.begun(state)
+                was = [*before, *[False] * len(after)]
+                ended |= began and (
+                    len(after) < len(before)
+                    or any(b and not a for a, b in zip(after, before, strict=False))
+                )
+                began |= any(a and not b for a, b in zip(after, was, strict=False))
+                before = after
+            if state == DEAD or not began:
+                continue
+            begins.append(index)
+            if ended or any(
+                begun and (self._may_end(state, level) or not levels.is_endless(state, level))
+                for level, begun in enumerate(before)
+            ):
+                risky.append(index)
+            else:
+                ends[state] = None
+        return begins, risky, tuple(ends)
+
+    def _may_end(self, state: State, level: int) -> bool:
+        """Whether the item of ``level`` is whole here, or would be but for what was said."""
+        return self._places.levels.without_end(state, level) != state
+
+    def _far(self, place: Place, conflicts: _Conflicts) -> int:
+        """Bytes, and so tokens, that suffice after any token that ``place`` allows."""
+        levels, automaton = self._places.levels, self._automaton
+        said = max((len(frame.said.texts) for frame in place.frames), default=0)
+        far = self._masks.far_bytes(place.state)
+        longest = self._index.longest
+        items = far // 2 + len(place.frames) + longest
+        more = levels.extra_of_items(said + items)
+        near = conflicts.near
+        states = {**dict.fromkeys(self._crossing_of(place.state).ends), **near.states}
+        far = max(far, near.farthest)
+        for _, after in conflicts.risky:
+            if self._places.has_endless(after):
+                states[after.state] = None
+            else:
+                way = self._places.away(after)
+                assert way is not None or not after.near, "a token that leads to no answer"
+                rest = automaton.length(after.state)
+                far = max(far, len(way[0]) + automaton.length(way[1].state) if way else rest)
+        for state in states:
+            extra = sum(
+                levels.extra(state, level, said + items)
+                for level, begun in enumerate(levels.begun(state))
+                if begun and levels.is_endless(state, level)
+            )
+            far = max(far, automaton.length(state) + extra)
+        return far + items * more
+
+    def _near_mask(self, place: Place, budget: int, conflicts: _Conflicts, first: bytes) -> Mask:
+        """The tokens that are known to leave enough."""
+        plans, length = self._plans, self._automaton.length
+        found = self._masks.followed(place.state)
+        levels = self._places.levels
+        said = max((len(frame.said.texts) for frame in place.frames), default=0)
+        fits = np.zeros(len(self._automaton), np.bool_)
+        for state in np.unique(found[:, 1]).tolist():
+            if plans.is_quiet(state):
+                fits[state] = plans.tokens_of(state) < budget
+            else:
+                size = length(state)
+                items = size // 2 + len(place.frames) + 1
+                fits[state] = size + items * levels.extra_of_items(said + items) < budget
+        keep = fits[found[:, 1]]
+        texts, special = self._index.token_bytes, dict(conflicts.risky)
+        close = np.concatenate([*conflicts.near.tokens, self._crossing_of(place.state).begins])
+        for row in np.flatnonzero(np.isin(found[:, 0], close)).tolist():
+            token = int(found[row, 0])
+            after = special.get(token) or self._places.advance(place, texts[token] or b"")
+            keep[row] = after is not None and plans.of(after, budget - 1) < budget
+        keep &= ~np.isin(found[:, 0], conflicts.lost)
+        if first:
+            keep |= found[:, 0] == self._index.trie.token[self._index.trie.find(first)]
+        return self._masks.packed(place.state, found[keep])

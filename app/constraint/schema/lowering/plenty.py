@@ -1,0 +1,54 @@
+"""Whether there are values enough for all the items that have to differ."""
+
+from __future__ import annotations
+
+from app.constraint.language.counting import Counting
+from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.expressions import Expression, ExpressionPool
+from app.constraint.schema.document import Node
+from app.core.errors import UnsupportedSchema
+
+
+class LevelsNeeded(Exception):
+    """``keyword`` wants items or names told apart, and containers are not marked: to be built
+    again."""
+
+    def __init__(self, asks: Node, keyword: str) -> None:
+        super().__init__()
+        self.keyword = keyword
+        self.pointer = asks.pointer_to(keyword)
+
+
+class Plenty:
+    """Counts values; those of which rules are a part when all rules have their bodies."""
+
+    def __init__(self, pool: ExpressionPool) -> None:
+        self._pool = pool
+        self._counting = Counting(Derivatives(pool))
+        self._later: list[tuple[Expression, int, Node]] = []
+
+    def count(self, values: Expression, most: int, asks: Node) -> int:
+        """How many ``values`` there are, at most ``most``. ``asks`` wants them to differ.
+
+        With rules inside it says ``most``, and ``check`` will say whether that is right.
+        """
+        if not self._pool.regular[values]:
+            self._later.append((values, most, asks))
+            return most
+        return self._counting.count(values, most)
+
+    def check(self) -> None:
+        """Raises ``UnsupportedSchema`` for values that were not counted and are few."""
+        if not self._later:
+            return
+        derivatives = Derivatives(self._pool)
+        derivatives.measure()
+        counting = Counting(derivatives)
+        for values, most, asks in self._later:
+            if counting.count(values, most) < most:
+                raise few(asks)
+
+
+def few(asks: Node) -> UnsupportedSchema:
+    reason = "there may be too few different items, of which some have no list"
+    return UnsupportedSchema("uniqueItems", asks.pointer_to("uniqueItems"), reason)

@@ -1,0 +1,146 @@
+"""Messages made of blocks -> messages as the chat template takes them.
+
+Adjacent messages of a role are one, as Anthropic has it. Results of tools, which there are the
+user's, become messages of their own before the text beside them::
+
+    user: tool_result  tool_result  text   ->   tool  tool  user
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.core.errors import InvalidRequest
+from app.core.verbatim import Passage
+from app.http.messages.wire import (
+    AnyBlock,
+    DocumentBlock,
+    Message,
+    OtherBlock,
+    PlainText,
+    SearchResultBlock,
+    TextBlock,
+    TextualBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from app.http.requests.wire import refusal
+
+_BETWEEN = "\n"
+"""Between blocks of text."""
+_OMITTED = ("redacted_thinking",)
+"""Blocks of answers that were sent back, and have nothing to be read in them."""
+
+
+def template_messages(
+    system: str | Sequence[TextBlock] | None, messages: Sequence[Message]
+) -> tuple[list[dict[str, Any]], list[Passage]]:
+    """In the chat template's terms, and the texts as this API calls them.
+
+    Raises ``InvalidRequest`` that names the block.
+    """
+    conversation, passages = _Conversation(), []
+    if text := system if isinstance(system, str) else _texts(system or (), "system"):
+        conversation.say("system", text)
+    for number, message in enumerate(messages):
+        param = f"messages[{number}]"
+        content = message.content
+        if isinstance(content, str):
+            conversation.say(message.role, content)
+            said = [content]
+        elif not content:
+            raise refusal(f"{param}.content", "it has no block")
+        else:
+            said = [
+                conversation.add(message.role, block, f"{param}.content[{index}]")
+                for index, block in enumerate(content)
+            ]
+        text = _BETWEEN.join([each for each in said if each])
+        passages.append(Passage(param, text, message.role == "user"))
+    if messages[-1].role == "assistant":
+        raise InvalidRequest(
+            "the last message is the assistant's: answers cannot be begun for the model here; end "
+            "with a message of the user",
+            param=f"messages[{len(messages) - 1}]",
+        )
+    return conversation.messages, passages
+
+
+class _Conversation:
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self._called: set[str] = set()
+
+    def say(self, role: str, text: str) -> None:
+        message = self._open(role)
+        before = message.get("content")
+        message["content"] = f"{before}{_BETWEEN}{text}" if before else text
+
+    def add(self, role: str, block: AnyBlock, param: str) -> str:
+        """Returns the text that is said, which thoughts, calls and results are not."""
+        match block:
+            case ThinkingBlock() | ToolUseBlock() if role != "assistant":
+                raise refusal(param, f"a block of the type {block.type!r} is the assistant's")
+            case ToolResultBlock() if role != "user":
+                raise refusal(param, "a block of the type 'tool_result' is the user's")
+            case ThinkingBlock(thinking=text):
+                message = self._open(role)
+                before = message.get("reasoning_content")
+                message["reasoning_content"] = f"{before}{_BETWEEN}{text}" if before else text
+            case ToolUseBlock(id=id, name=name, input=arguments):
+                self._called.add(id)
+                function = {"name": name, "arguments": arguments}
+                call = {"id": id, "type": "function", "function": function}
+                self._open(role).setdefault("tool_calls", []).append(call)
+            case ToolResultBlock():
+                self._add_result(block, param)
+            case OtherBlock(type=type) if role == "assistant" and type in _OMITTED:
+                self._open(role)
+            case _:
+                text = _text(block, param)
+                self.say(role, text)
+                return text
+        return ""
+
+    def _open(self, role: str) -> dict[str, Any]:
+        """The message of ``role`` that goes on, or a new one."""
+        if not self.messages or self.messages[-1]["role"] != role:
+            self.messages.append({"role": role, "content": None})
+        return self.messages[-1]
+
+    def _add_result(self, block: ToolResultBlock, param: str) -> None:
+        if block.tool_use_id not in self._called:
+            raise InvalidRequest(
+                f"{param}: no tool_use before this block has the id {block.tool_use_id!r}",
+                param=f"{param}.tool_use_id",
+            )
+        content = block.content
+        text = content if isinstance(content, str) else _texts(content or (), f"{param}.content")
+        if block.is_error:
+            text = f"Error: {text}"
+        message = {"role": "tool", "content": text, "tool_call_id": block.tool_use_id}
+        self.messages.append(message)
+
+
+def _texts(blocks: Sequence[TextualBlock], param: str) -> str:
+    return _BETWEEN.join([_text(each, f"{param}[{i}]") for i, each in enumerate(blocks)])
+
+
+def _text(block: AnyBlock | TextualBlock, param: str) -> str:
+    match block:
+        case TextBlock(text=text):
+            return text
+        case DocumentBlock(source=PlainText(data=data), title=title, context=context):
+            return _BETWEEN.join([each for each in (title, context, data) if each])
+        case DocumentBlock(source=source):
+            reason = f"documents of the type {source.type!r} are not supported; send their text"
+            raise refusal(f"{param}.source", reason)
+        case SearchResultBlock(source=origin, title=title, content=content):
+            return _BETWEEN.join([title, origin, *[each.text for each in content]])
+    reason = (
+        f"blocks of the type {block.type!r} are not supported; this server takes text, document, "
+        "search_result, thinking, tool_use and tool_result"
+    )
+    raise refusal(param, reason)

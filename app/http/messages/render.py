@@ -1,0 +1,198 @@
+"""Answers in the words of the Messages API: a whole message, or the events of a stream.
+
+A block at a time::
+
+    message_start  block_start delta delta ... block_stop  block_start ...  message_delta  stop
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from app.answer.pieces import (
+    CallArguments,
+    CallStart,
+    Confidences,
+    Content,
+    Delta,
+    End,
+    Piece,
+    Reasoning,
+    Spans,
+)
+from app.http.answering import Renderer
+from app.http.confidence import confidence_entries, span_entries
+from app.http.errors import ANTHROPIC, envelope
+from app.http.messages.wire import MessagesRequest, ThinkingAdaptive, ThinkingEnabled
+from app.http.models import ServedModel
+from app.serving.generation import Generation
+
+Block = dict[str, Any]
+
+_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+
+
+def messages_renderer(
+    wire: MessagesRequest, request_id: str, model: ServedModel
+) -> Callable[[Generation], Renderer]:
+    """What answers ``wire``, once there is a generation."""
+    thinking = wire.thinking
+    omits = isinstance(thinking, ThinkingEnabled | ThinkingAdaptive) and (
+        thinking.display == "omitted"
+    )
+
+    def renderer(generation: Generation) -> Renderer:
+        head: dict[str, Any] = {
+            "id": f"msg_{request_id}",
+            "type": "message",
+            "role": "assistant",
+            "model": model.id,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+        }
+        return (_Events if wire.stream else _Whole)(head, generation, omits_thinking=omits)
+
+    return renderer
+
+
+class _Whole(Renderer):
+    """A whole message as one object."""
+
+    def __init__(
+        self, head: dict[str, Any], generation: Generation, *, omits_thinking: bool
+    ) -> None:
+        """``head``: the message before anything of it has come."""
+        self._head = head
+        self._generation = generation
+        self._omits_thinking = omits_thinking
+        self._blocks: list[tuple[Block, list[str]]] = []
+        """Each as it began, and its pieces."""
+        self._end = End("stop")
+        self._measured: dict[str, Any] = {}
+        """What is told of the values, where it was asked for."""
+
+    def chunk(self, delta: Delta) -> bytes:
+        for piece in delta.pieces:
+            self._take(piece)
+        return b""
+
+    def end(self) -> bytes:
+        content = [_finished(block, "".join(texts)) for block, texts in self._blocks]
+        ended = {"content": content, **self._stopped(), "usage": self._usage()}
+        return to_json({**self._head, **ended, **self._measured})
+
+    def _take(self, piece: Piece) -> tuple[Block | None, str]:
+        """The block that ``piece`` begins, if it does, and the text it adds to the open one."""
+        match piece:
+            case End():
+                self._end = piece
+            case Confidences(values=values):
+                self._measured["confidence"] = confidence_entries(values)
+            case Spans(values=spans):
+                self._measured["spans"] = span_entries(spans)
+        if (begun := self._begun(piece)) is not None:
+            self._blocks.append((begun, []))
+        text = piece.text if isinstance(piece, Content | Reasoning | CallArguments) else ""
+        if isinstance(piece, Reasoning) and self._omits_thinking:
+            text = ""
+        if text:
+            self._blocks[-1][1].append(text)
+        return begun, text
+
+    def _begun(self, piece: Piece) -> Block | None:
+        """The block that begins with ``piece``; None where one goes on or nothing is said."""
+        open_type = self._blocks[-1][0]["type"] if self._blocks else None
+        match piece:
+            case Content(text=text) if text and open_type != "text":
+                return {"type": "text", "text": "", "citations": None}
+            case Reasoning(text=text) if text and open_type != "thinking":
+                return {"type": "thinking", "thinking": "", "signature": ""}
+            case CallStart(id=id, name=name):
+                return {"type": "tool_use", "id": id, "name": name, "input": {}}
+        return None
+
+    def _stopped(self) -> dict[str, Any]:
+        by = self._end.stopped_by
+        reason = _STOP_REASONS[self._end.reason]
+        if by and reason == "end_turn":
+            reason = "stop_sequence"
+        return {"stop_reason": reason, "stop_sequence": by or None}
+
+    def _usage(self) -> dict[str, Any]:
+        usage = self._generation.usage()
+        return {
+            "input_tokens": usage.prompt_tokens - usage.cached_tokens,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": usage.cached_tokens,
+            "output_tokens": usage.completion_tokens,
+            "output_tokens_details": {
+                "thinking_tokens": usage.reasoning_tokens,
+                "leapt_tokens": usage.leapt_tokens,
+                "drafted_tokens": usage.drafted_tokens,
+                "forward_passes": usage.forward_passes,
+            },
+            "service_tier": "standard",
+        }
+
+
+class _Events(_Whole):
+    """The same as server-sent events."""
+
+    def begin(self) -> bytes:
+        return _event("message_start", message={**self._head, "usage": self._usage()})
+
+    def chunk(self, delta: Delta) -> bytes:
+        events = b""
+        for piece in delta.pieces:
+            begun, text = self._take(piece)
+            number = len(self._blocks) - 1
+            if begun is not None:
+                events += _stop(number - 1)
+                events += _event("content_block_start", index=number, content_block=begun)
+            if text:
+                events += _event("content_block_delta", index=number, delta=_delta(piece, text))
+        return events
+
+    def end(self) -> bytes:
+        usage = self._usage()
+        del usage["service_tier"]
+        return (
+            _stop(len(self._blocks) - 1)
+            + _event("message_delta", delta=self._stopped(), usage=usage, **self._measured)
+            + _event("message_stop")
+        )
+
+    def fail(self, error: Exception) -> bytes:
+        return b"event: error\ndata: " + to_json(envelope(error, ANTHROPIC)) + b"\n\n"
+
+
+def _delta(piece: Piece, text: str) -> dict[str, str]:
+    match piece:
+        case Reasoning():
+            return {"type": "thinking_delta", "thinking": text}
+        case CallArguments():
+            return {"type": "input_json_delta", "partial_json": text}
+    return {"type": "text_delta", "text": text}
+
+
+def _stop(number: int) -> bytes:
+    """The end of the block ``number``, where there is one."""
+    return b"" if number < 0 else _event("content_block_stop", index=number)
+
+
+def _finished(block: Block, text: str) -> Block:
+    """``block`` with all that came of it. Arguments that were cut are as far as they came."""
+    match block["type"]:
+        case "tool_use":
+            return {**block, "input": from_json(text, allow_partial=True) if text else {}}
+        case "thinking":
+            return {**block, "thinking": text}
+    return {**block, "text": text}
+
+
+def _event(type: str, **fields: Any) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (type.encode(), to_json({"type": type, **fields}))

@@ -1,0 +1,151 @@
+"""From a request's JSON to what is to be generated and how it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.answer.prompt import Conversation
+from app.answer.tools import FunctionTool
+from app.core.errors import InvalidRequest
+from app.core.specs import JsonSchema
+from app.http.answering import AnswerCall
+from app.http.config import ApiConfig
+from app.http.messages.blocks import template_messages
+from app.http.messages.render import messages_renderer
+from app.http.messages.wire import (
+    MOVED,
+    ConversationFields,
+    FreeChoice,
+    JsonSchemaOutput,
+    MessagesRequest,
+    NamedTool,
+    NoTool,
+    OtherTool,
+    ThinkingDisabled,
+    ThinkingEnabled,
+)
+from app.http.models import ServedModels
+from app.http.requests.generation import generation_request
+from app.http.requests.template_options import template_options
+from app.http.requests.tools import ToolChoice, tool_use
+
+
+def messages_call(
+    body: Mapping[str, Any],
+    request_id: str,
+    config: ApiConfig,
+    models: ServedModels,
+) -> AnswerCall:
+    """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
+    for name, here in MOVED.items():
+        if body.get(name) is not None:
+            raise InvalidRequest(
+                f"{name} is a field of chat completions; here it is called {here}", param=name
+            )
+    wire = MessagesRequest.read(body)
+    model = models.find(wire.model)
+    content, param = _content(wire, config)
+    conversation, tools = read_conversation(wire, config)
+    choice = _tool_choice(wire)
+    thinking = wire.thinking
+    request = generation_request(
+        wire.model_copy(update={"stop": wire.stop_sequences}),
+        request_id,
+        model.adapter,
+        [conversation],
+        content=content,
+        tools=tool_use(tools, choice, not choice.once, config.whitespace),
+        max_tokens=wire.max_tokens,
+        reasoning_tokens=thinking.budget_tokens if isinstance(thinking, ThinkingEnabled) else None,
+        logprobs=None,
+        choices=wire,
+    )
+    return AnswerCall(
+        request,
+        names={
+            "prompt": "messages",
+            "max_tokens": "max_tokens",
+            "constraint": "tools" if content is None else param,
+        },
+        renderer=messages_renderer(wire, request_id, model),
+        stream=bool(wire.stream),
+        logprobs=False,
+    )
+
+
+def read_conversation(
+    wire: ConversationFields, config: ApiConfig
+) -> tuple[Conversation, list[FunctionTool]]:
+    """What the prompt shows, and all tools of the request. Raises ``InvalidRequest``."""
+    if len(wire.messages) > config.max_messages:
+        raise InvalidRequest(
+            f"there are {len(wire.messages)} messages and the limit is {config.max_messages}",
+            param="messages",
+        )
+    tools = _tools(wire)
+    shown = () if isinstance(wire.tool_choice, NoTool) else tools
+    messages, passages = template_messages(wire.system, wire.messages)
+    return Conversation(messages, shown, _options(wire, config), passages), tools
+
+
+def _tools(wire: ConversationFields) -> list[FunctionTool]:
+    tools: dict[str, FunctionTool] = {}
+    for number, tool in enumerate(wire.tools or ()):
+        param = f"tools[{number}]"
+        if isinstance(tool, OtherTool):
+            raise InvalidRequest(
+                f"{param}: tools of the type {tool.type!r} are not supported; this server takes "
+                "custom, which the client runs",
+                param=f"{param}.type",
+            )
+        if tool.name in tools:
+            raise InvalidRequest(f"two tools are named {tool.name!r}", param=f"{param}.name")
+        # Anthropic leaves objects open unless told to be strict.
+        strict = bool(tool.strict)
+        tools[tool.name] = FunctionTool(tool.name, tool.description, tool.input_schema, strict)
+    return list(tools.values())
+
+
+def _tool_choice(wire: ConversationFields) -> ToolChoice:
+    match wire.tool_choice:
+        case NoTool():
+            return ToolChoice("none")
+        case NamedTool(name=name, disable_parallel_tool_use=once):
+            return ToolChoice("required", [name], once=bool(once))
+        case FreeChoice(type=type, disable_parallel_tool_use=once):
+            return ToolChoice("auto" if type == "auto" else "required", once=bool(once))
+    return ToolChoice()
+
+
+def _options(wire: ConversationFields, config: ApiConfig) -> dict[str, Any]:
+    """Variables of the chat template. Raises ``InvalidRequest`` for what it cannot be told."""
+    effort = wire.output_config.effort if wire.output_config else None
+    options = template_options(effort, None, config, "output_config.effort")
+    match wire.thinking:
+        case ThinkingDisabled():
+            return {**options, **template_options("none", None, config, "thinking")}
+        case ThinkingEnabled() if config.chat_format.reasoning is None:
+            raise InvalidRequest(
+                "this model's chat template knows no reasoning; leave thinking out",
+                param="thinking",
+            )
+        case ThinkingEnabled():
+            known = config.chat_format.variables & {"enable_thinking", "thinking"}
+            return {**options, **dict.fromkeys(known, True)}
+    return options
+
+
+def _content(wire: MessagesRequest, config: ApiConfig) -> tuple[JsonSchema | None, str]:
+    """What the content has to be, and the field that says so. Raises ``InvalidRequest``."""
+    new = wire.output_config.format if wire.output_config else None
+    if new is not None and wire.output_format is not None:
+        raise InvalidRequest(
+            "output_format is the older name of output_config.format; send one of them",
+            param="output_format",
+        )
+    asked: JsonSchemaOutput | None = new or wire.output_format
+    param = "output_config.format" if wire.output_format is None else "output_format"
+    if asked is None:
+        return None, param
+    return JsonSchema(asked.schema_, close_objects=True, whitespace=config.whitespace), param

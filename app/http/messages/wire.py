@@ -1,0 +1,233 @@
+"""Requests for messages as they are on the wire (Anthropic API reference, and extensions).
+
+``cache_control`` may stand wherever Anthropic takes it: prefixes are shared without being told.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from app.http.requests.generation import ChoiceFields, GenerationFields
+from app.http.requests.wire import Body, Count, NotServed, Other, Wire, type_among
+
+MOVED = {
+    "max_completion_tokens": "max_tokens",
+    "reasoning_effort": "output_config.effort",
+    "response_format": "output_config.format",
+    "stop": "stop_sequences",
+}
+"""Fields of chat completions that have another name here."""
+
+CacheControl = dict[str, Any] | None
+
+
+class Block(Wire, extra="ignore"):
+    """A part of a message. What is not declared is ignored: clients send blocks back as they came,
+    with notes of their own."""
+
+
+class TextBlock(Block):
+    type: Literal["text"]
+    text: str
+
+
+class PlainText(Wire):
+    type: Literal["text"]
+    data: str
+    media_type: Literal["text/plain"] = "text/plain"
+
+
+class OtherSource(Other, extra="allow"):
+    """A PDF, a URL, a file."""
+
+
+class DocumentBlock(Block):
+    type: Literal["document"]
+    source: Annotated[
+        Annotated[PlainText, Tag("text")] | Annotated[OtherSource, Tag("other")],
+        Discriminator(type_among("text")),
+    ]
+    title: str | None = None
+    context: str | None = None
+
+
+class SearchResultBlock(Block):
+    type: Literal["search_result"]
+    source: str
+    title: str
+    content: list[TextBlock]
+
+
+class ThinkingBlock(Block):
+    type: Literal["thinking"]
+    thinking: str
+
+
+class ToolUseBlock(Block):
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+class OtherBlock(Other, extra="allow"):
+    """An image, what a tool of Anthropic's own server left, or thinking that nobody can read."""
+
+
+_TEXTS = ("text", "document", "search_result")
+
+TextualBlock = Annotated[
+    Annotated[TextBlock, Tag("text")]
+    | Annotated[DocumentBlock, Tag("document")]
+    | Annotated[SearchResultBlock, Tag("search_result")]
+    | Annotated[OtherBlock, Tag("other")],
+    Discriminator(type_among(*_TEXTS)),
+]
+
+
+class ToolResultBlock(Block):
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: str | Annotated[list[TextualBlock], Field(fail_fast=True)] | None = None
+    is_error: bool | None = None
+
+
+AnyBlock = Annotated[
+    Annotated[TextBlock, Tag("text")]
+    | Annotated[DocumentBlock, Tag("document")]
+    | Annotated[SearchResultBlock, Tag("search_result")]
+    | Annotated[ThinkingBlock, Tag("thinking")]
+    | Annotated[ToolUseBlock, Tag("tool_use")]
+    | Annotated[ToolResultBlock, Tag("tool_result")]
+    | Annotated[OtherBlock, Tag("other")],
+    Discriminator(type_among(*_TEXTS, "thinking", "tool_use", "tool_result")),
+]
+
+
+class Message(Wire):
+    role: Literal["user", "assistant", "system"]
+    content: str | Annotated[list[AnyBlock], Field(fail_fast=True)]
+
+
+class CustomTool(Wire):
+    type: Literal["custom"] | None = None
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
+    description: str | None = None
+    input_schema: dict[str, Any]
+    strict: bool | None = None
+    cache_control: CacheControl = None
+    input_examples: list[dict[str, Any]] | None = None
+    """The prompt does not show them: chat templates have no place for them."""
+    eager_input_streaming: bool | None = None
+    """Arguments always come as they are written."""
+    allowed_callers: list[Literal["direct"]] | None = None
+    defer_loading: Literal[False] | None = None
+
+
+class OtherTool(Other, extra="allow"):
+    """One that Anthropic's server runs, or whose schema only its models know."""
+
+
+Tool = Annotated[
+    Annotated[CustomTool, Tag("custom")] | Annotated[OtherTool, Tag("other")],
+    Discriminator(type_among("custom", default="custom")),
+]
+
+
+class _Choice(Wire):
+    disable_parallel_tool_use: bool | None = None
+
+
+class FreeChoice(_Choice):
+    type: Literal["auto", "any"]
+
+
+class NoTool(Wire):
+    type: Literal["none"]
+
+
+class NamedTool(_Choice):
+    type: Literal["tool"]
+    name: str
+
+
+ToolChoice = Annotated[FreeChoice | NoTool | NamedTool, Field(discriminator="type")]
+
+Display = Literal["summarized", "omitted"]
+
+
+class ThinkingEnabled(Wire):
+    type: Literal["enabled"]
+    budget_tokens: Count
+    display: Display | None = None
+
+
+class ThinkingAdaptive(Wire):
+    type: Literal["adaptive"]
+    display: Display | None = None
+
+
+class ThinkingDisabled(Wire):
+    type: Literal["disabled"]
+
+
+Thinking = Annotated[
+    ThinkingEnabled | ThinkingAdaptive | ThinkingDisabled, Field(discriminator="type")
+]
+
+
+class JsonSchemaOutput(Wire):
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(Wire):
+    format: JsonSchemaOutput | None = None
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+
+
+class ConversationFields(Body):
+    """What the prompt is made of."""
+
+    model: str
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
+    system: str | list[TextBlock] | None = None
+    tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
+    tool_choice: ToolChoice | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+    output_format: JsonSchemaOutput | None = None
+    """The older name of ``output_config.format``."""
+    cache_control: CacheControl = None
+
+
+NOT_SERVED: NotServed = {
+    "container": (None,),
+    "context_management": (None,),
+    "inference_geo": (None,),
+    "mcp_servers": (None, []),
+    "speed": (None, "standard"),
+}
+NO_EFFECT = frozenset({"diagnostics", "metadata", "user_profile_id", "workspace_id"})
+
+
+class CountTokensRequest(ConversationFields):
+    not_served: ClassVar[NotServed] = NOT_SERVED
+    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+
+
+class MessagesRequest(ConversationFields, GenerationFields, ChoiceFields):
+    """The fields this server acts on; None means the default."""
+
+    not_served: ClassVar[NotServed] = {
+        **NOT_SERVED,
+        "service_tier": (None, "auto", "standard_only"),
+        "stop": (None,),
+    }
+    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+
+    max_tokens: Count
+    stop_sequences: Annotated[list[str], Field(max_length=16)] | None = None
+    stream: bool | None = None

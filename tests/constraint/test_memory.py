@@ -1,0 +1,369 @@
+"""Items that differ: what an answer has said, masks without it, and budgets that are kept."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+from collections.abc import Iterator
+from functools import partial
+from itertools import permutations
+from typing import Any
+
+import jsonschema
+import pytest
+
+from app.constraint import Compiler, Composite, Grammar, JsonSchema, compile_program
+from app.constraint.constraint import AutomatonState, CompiledConstraint
+from app.core.composite import FixedText, Series
+from app.core.errors import RejectedToken, UnsupportedSchema
+from app.text import Vocabulary
+from tests.conformance.tokenizers import tokenizer
+from tests.constraint.test_masks import brute_force, random_walk, tokens_of
+from tools import datasets
+
+PIECES = [
+    b'", "', b', "', b', "a"', b'"a"', b'"a", "a"', b'"a", "b"', b'a"', b"ab", b"aa", b"1, 2",
+    b"1, 1", b", 1", b"12", b'[["', b'"]', b'"], ["', b'{"a": "', b'"}, {"', b'"}', b", true",
+    b"true, true", b'"", ""', b'{"', b'": ', b'": 1, "a"', b'": true, "', b', "a": ', b'"a": 1',
+    b" 1", b'"a"]', b', "a", "b"', b"1]", b"0, 1",
+]  # fmt: skip
+
+
+def unique(**keywords: Any) -> dict[str, Any]:
+    return {"type": "array", "uniqueItems": True, **keywords}
+
+
+LETTERS = {"type": "string", "pattern": "^[ab]{1,2}$"}
+RECORD = {
+    "type": "object",
+    "properties": {"a": {"type": "string"}, "b": {"type": "boolean"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+SCHEMAS: dict[str, Any] = {
+    "strings": unique(items={"type": "string"}),
+    "strings, so many": unique(items={"type": "string"}, minItems=4),
+    "all of few integers": unique(
+        items={"type": "integer", "minimum": 0, "maximum": 12}, minItems=13
+    ),
+    "few strings": unique(items=LETTERS, minItems=5),
+    "numbers": unique(items={"type": "number"}, minItems=2),
+    "anything": unique(),
+    "records": unique(items=RECORD, minItems=2),
+    "one letter over and over": unique(items={"type": "string", "pattern": "^a*$"}, minItems=4),
+    "booleans first": unique(prefixItems=[{"type": "boolean"}] * 2, minItems=3),
+    "lists that differ, of items that differ": unique(
+        items=unique(items={"type": "string", "pattern": "^a*$"}, minItems=1, maxItems=2),
+        minItems=3,
+    ),
+    "one that is wanted": unique(items={"type": "integer"}, contains={"const": 5}),
+    "several lists": {
+        "type": "object",
+        "properties": {
+            "x": unique(items={"type": "string"}, minItems=2),
+            "y": unique(items={"anyOf": [{"enum": ["foo"]}, {"type": "integer"}]}, minItems=1),
+        },
+        "required": ["x", "y"],
+    },
+    "one of two readings": {
+        "anyOf": [
+            unique(items={"type": "integer"}),
+            {"type": "array", "items": {"enum": [1, 2]}, "minItems": 2},
+        ]
+    },
+    "so many names": {
+        "type": "object",
+        "minProperties": 3,
+        "properties": {"a": {"type": "integer"}},
+        "patternProperties": {"^x": {"type": "integer"}},
+        "additionalProperties": {"type": "boolean"},
+    },
+    "so many names in each of them": {
+        "type": "object",
+        "minProperties": 2,
+        "propertyNames": {"pattern": "^[ab]+$"},
+        "additionalProperties": {
+            "type": "object",
+            "minProperties": 2,
+            "maxProperties": 3,
+            "additionalProperties": {"type": "boolean"},
+        },
+    },
+    "chains beside strings": unique(
+        items={
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "object",
+                    "properties": {"a": {"anyOf": [{"$ref": "#/items/anyOf/1"}, {"type": "null"}]}},
+                    "required": ["a"],
+                    "additionalProperties": False,
+                },
+            ]
+        },
+        minItems=2,
+    ),
+    "a tree": {
+        "$ref": "#/$defs/node",
+        "$defs": {
+            "node": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string"},
+                    "children": unique(items={"$ref": "#/$defs/node"}),
+                },
+                "required": ["name"],
+                "additionalProperties": False,
+            }
+        },
+    },
+}
+FINITE: dict[str, tuple[Any, list[Any], int, int]] = {
+    "strings": (
+        unique(items=LETTERS, minItems=2, maxItems=3),
+        ["a", "b", "aa", "ab", "ba", "bb"],
+        2,
+        3,
+    ),
+    "integers": (unique(items={"type": "integer", "minimum": 0, "maximum": 3}), [0, 1, 2, 3], 0, 4),
+    "first a boolean": (
+        unique(prefixItems=[{"type": "boolean"}], items={"type": ["boolean", "null"]}, minItems=1),
+        [True, False, None],
+        1,
+        3,
+    ),
+}
+"""Schema, its items, and from how many to how many of them there are."""
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    singles = [bytes([byte]) for byte in range(256)]
+    return Vocabulary([*singles, *PIECES, b"12", None], eos_ids=[257 + len(PIECES)])
+
+
+@pytest.fixture(scope="module")
+def compiler(vocabulary: Vocabulary) -> Compiler:
+    return Compiler(vocabulary)
+
+
+def texts_of(name: str) -> Iterator[bytes]:
+    """All answers of a finite schema, one by one."""
+    schema, items, low, high = FINITE[name]
+    validator = jsonschema.Draft202012Validator(schema)
+    for size in range(low, high + 1):
+        for chosen in permutations(items, size):
+            if validator.is_valid([*chosen]):
+                yield json.dumps(chosen).encode()
+
+
+@pytest.mark.parametrize("name", FINITE)
+def test_masks_are_those_of_all_answers_written_out(
+    name: str, vocabulary: Vocabulary, compiler: Compiler
+) -> None:
+    texts = [*texts_of(name)]
+    prefixes = {text[:size] for text in texts for size in range(len(text) + 1)}
+    constraint = compiler.compile(JsonSchema(FINITE[name][0]))
+    spelled = vocabulary.token_bytes
+    for seed in range(40):
+        rng, state, answer = random.Random(seed), constraint.start(), b""
+        while True:
+            expected = [
+                token
+                for token, data in enumerate(spelled)
+                if (answer in texts if data is None else answer + data in prefixes)
+            ]
+            assert tokens_of(state.mask()) == expected, answer
+            assert (answer + state.shortest_completion()) in texts
+            long = [t for t in expected if len(spelled[t] or b"") > 1]
+            token = rng.choice(long if long and rng.random() < 0.5 else expected)
+            if token in vocabulary.eos_ids:
+                break
+            state.accept(token)
+            answer += spelled[token] or b""
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_every_walk_ends_valid_within_its_budget(
+    name: str, vocabulary: Vocabulary, compiler: Compiler
+) -> None:
+    schema = SCHEMAS[name]
+    constraint = compiler.compile(JsonSchema(schema))
+    likely = {t for t, data in enumerate(vocabulary.token_bytes) if data and data in b'"ab1, 2]}'}
+    likely |= {256 + index for index in range(len(PIECES))}
+    for seed in range(25):
+        rng, state = Choosing(seed, likely), constraint.start()
+        checked = partial(compare, vocabulary=vocabulary) if seed % 5 == 0 else leap
+        budget = state.shortest_tokens() + rng.choice([0, 0, 1, 2, 3, 5, 8, 13, 30, 60])
+        answer = random_walk(state, vocabulary, rng, budget, checked)
+        jsonschema.Draft202012Validator(schema).validate(json.loads(answer))
+
+
+class Choosing(random.Random):
+    """Takes tokens that may repeat something, mostly."""
+
+    def __init__(self, seed: int, likely: set[int]) -> None:
+        super().__init__(seed)
+        self._likely = likely
+
+    def choice(self, seq: Any) -> Any:
+        likely = [each for each in seq if each in self._likely]
+        return super().choice(likely if likely and self.random() < 0.85 else seq)
+
+
+def leap(state: AutomatonState) -> None:
+    """What is forced can be said, and leaves an answer that can be finished."""
+    after = state.copy()
+    after.accept_bytes(state.forced())
+    after.accept_bytes(after.shortest_completion())
+    assert after.is_complete
+
+
+def compare(state: AutomatonState, vocabulary: Vocabulary) -> None:
+    assert tokens_of(state.mask()) == brute_force(state, vocabulary)
+
+
+@pytest.mark.parametrize("tokenizer_name", [n for n in datasets.tokenizers() if n != "llama3_2"])
+def test_walks_with_real_tokenizers_end_valid_within_their_budget(tokenizer_name: str) -> None:
+    vocabulary = tokenizer(tokenizer_name).vocabulary
+    compiler = Compiler(vocabulary)
+    letters = b'"ab1, ]}{:['
+    likely = {
+        token
+        for token, data in enumerate(vocabulary.token_bytes)
+        if data and all(byte in letters for byte in data)
+    }
+    for name in ("strings, so many", "records", "several lists", "few strings"):
+        constraint = compiler.compile(JsonSchema(SCHEMAS[name]))
+        for seed in range(3):
+            rng, state = Choosing(seed, likely), constraint.start()
+            budget = state.shortest_tokens() + rng.choice([0, 1, 5, 30])
+            answer = random_walk(state, vocabulary, rng, budget)
+            jsonschema.Draft202012Validator(SCHEMAS[name]).validate(json.loads(answer))
+
+
+def follow(constraint: CompiledConstraint, text: str) -> AutomatonState:
+    state = constraint.start()
+    state.accept_bytes(text.encode())
+    return state
+
+
+@pytest.mark.parametrize(
+    ("items", "text"),
+    [
+        ({"type": "string"}, '["a", "a"'),
+        ({"type": "string"}, r'["a", "\u0061'),
+        ({"type": "number"}, "[1, 1.0]"),
+        ({"type": "number"}, "[10, 1e"),
+        ({"type": "number"}, "[0, -0]"),
+        ({"type": "number"}, "[0.1, 0.10000000000000001"),
+        ({"enum": [1.0, "x"]}, "[1.0"),
+        (RECORD, '[{"a": "x"}, {"a": "x"}'),
+        (RECORD, '[{"b": true'),
+        ({"type": "object"}, '[{"a": 1, "b"'),
+        ({"type": "array", "items": {"type": "number"}}, "[[1], [1]"),
+        ({}, "[null, null"),
+    ],
+)
+def test_equal_items_are_not_said_twice_in_whatever_spelling(
+    items: Any, text: str, compiler: Compiler
+) -> None:
+    constraint = compiler.compile(JsonSchema(unique(items=items, prefixItems=[items])))
+    with pytest.raises(RejectedToken):
+        follow(constraint, text)
+
+
+def test_names_that_are_counted_differ(compiler: Compiler) -> None:
+    schema = {"type": "object", "minProperties": 3, "additionalProperties": {"type": "integer"}}
+    constraint = compiler.compile(JsonSchema(schema))
+    assert len(json.loads(constraint.start().shortest_completion())) == 3
+    for text in ('{"a": 1, "a"', r'{"a": 1, "\u0061', '{"a": 1, "b": 2}'):
+        with pytest.raises(RejectedToken):
+            follow(constraint, text)
+    assert follow(constraint, '{"a": 1, "b": 2, "": 3}').is_complete
+
+
+def test_the_last_value_that_is_left_ends_the_list(compiler: Compiler) -> None:
+    constraint = compiler.compile(
+        JsonSchema(unique(items={"type": "integer", "minimum": 8, "maximum": 10}))
+    )
+    assert follow(constraint, "[10, 8, ").shortest_completion() == b"9]"
+    assert follow(constraint, "[10, 8, 9").forced() == b"]"
+    with pytest.raises(RejectedToken):
+        follow(constraint, "[10, 8, 9,")
+
+
+def test_a_shortest_completion_says_new_items(compiler: Compiler) -> None:
+    constraint = compiler.compile(JsonSchema(SCHEMAS["strings, so many"]))
+    answer = json.loads(constraint.start().shortest_completion())
+    assert len(set(answer)) == 4
+    assert sorted(map(len, answer)) == [0, 1, 1, 1]
+
+
+def test_states_are_those_of_the_schema_however_much_is_said(compiler: Compiler) -> None:
+    constraint = compiler.compile(JsonSchema(SCHEMAS["strings"]))
+    states = []
+    for count in (20, 200):
+        state = constraint.start()
+        for token in json.dumps([f"item {number}" for number in range(count)]).encode():
+            state.mask(10_000)
+            state.accept(token)
+        states.append(constraint.num_states)
+    assert states[0] == states[1] < 50
+
+
+def test_a_mask_beside_many_items_that_share_their_beginning_is_bounded_work(
+    compiler: Compiler,
+) -> None:
+    constraint = compiler.compile(JsonSchema(SCHEMAS["strings"]))
+    beginning = "https://example.org/" + "a" * 100
+    text = json.dumps([f"{beginning}{number}" for number in range(2_000)])[:-1] + ', "'
+    state = constraint.start()
+    for byte in text.encode():
+        state.accept(byte)
+    for byte in f"{beginning}19".encode():
+        state.mask(100_000, work=2_000)
+        state.accept(byte)
+    assert ord('"') not in tokens_of(state.mask(work=2_000))
+
+
+def test_copies_remember_on_their_own(compiler: Compiler) -> None:
+    state = follow(compiler.compile(JsonSchema(SCHEMAS["strings"])), '["a"')
+    other = state.copy()
+    other.accept_bytes(b', "b"')
+    state.accept_bytes(b', "b"]')
+    with pytest.raises(RejectedToken):
+        other.accept_bytes(b', "b"')
+
+
+def test_a_program_that_was_pickled_still_remembers(compiler: Compiler) -> None:
+    program = pickle.loads(pickle.dumps(compile_program(JsonSchema(SCHEMAS["strings"]))))
+    with pytest.raises(RejectedToken):
+        follow(compiler.link(program), '["a", "a"')
+
+
+def test_items_differ_inside_an_answer_with_text_around_it(compiler: Compiler) -> None:
+    spec = Composite(Series((FixedText("list: "), JsonSchema(SCHEMAS["strings"]))))
+    with pytest.raises(RejectedToken):
+        follow(compiler.compile(spec), 'list: ["a", "a"')
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        unique(prefixItems=[{"enum": [1, 2]}, {"const": 1}], minItems=2),
+        unique(items=unique(items={"type": "integer", "minimum": 0, "maximum": 9})),
+        unique(contains={"type": "boolean"}, minContains=3),
+        unique(items={**RECORD, "properties": {"a": {"enum": [1, 2]}}}, minItems=3),
+    ],
+)
+def test_lists_that_may_run_out_of_values_are_refused_by_name(schema: Any) -> None:
+    with pytest.raises(UnsupportedSchema, match="the keyword 'uniqueItems' at "):
+        compile_program(JsonSchema(schema))
+
+
+def test_a_schema_inside_a_grammar_refuses_what_has_no_list() -> None:
+    grammar = 'start: "x" %json {"type": "array", "uniqueItems": true}'
+    with pytest.raises(UnsupportedSchema, match="uniqueItems"):
+        compile_program(Grammar(grammar, "lark"))

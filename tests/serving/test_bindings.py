@@ -1,0 +1,101 @@
+"""Bound constraints: what is kept, for whom, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from app.core.errors import InvalidRequest
+from app.core.verbatim import Found, Hole, Passage, Source
+from app.serving.compiling.bindings import Bindings
+
+USER = Source()
+
+
+@dataclass(eq=False)
+class FakeDocument:
+    texts: Sequence[str]
+    nbytes: int = 100
+
+    def find(self, value: str) -> Found | None:
+        return None
+
+
+@dataclass(eq=False)
+class FakeHoles:
+    """A constraint that is looked at for its size and for what it was bound to."""
+
+    holes: Sequence[Hole] = (Hole(USER),)
+    documents: Mapping[Source, Any] = field(default_factory=dict)
+    nbytes: int = 10
+    num_states: int = 0
+    num_masks: int = 0
+
+    def start(self) -> Any:
+        raise NotImplementedError
+
+    def bind(self, documents: Mapping[Source, Any]) -> FakeHoles:
+        return FakeHoles((), documents)
+
+
+class Reader:
+    def __init__(self) -> None:
+        self.read: list[tuple[str, ...]] = []
+
+    def __call__(self, texts: Sequence[str], words: bool) -> FakeDocument:
+        self.read.append(tuple(texts))
+        return FakeDocument(texts)
+
+
+def said(*texts: str) -> list[Passage]:
+    return [Passage(f"messages[{number}]", text) for number, text in enumerate(texts)]
+
+
+def bindings(read: Reader, max_bytes: int = 1000) -> Bindings:
+    return Bindings(read, max_bytes=max_bytes, max_characters=50)
+
+
+async def test_what_comes_again_is_bound_once() -> None:
+    read, base = Reader(), FakeHoles()
+    cache = bindings(read)
+    together = await asyncio.gather(*(cache.bind(base, said("a", "b")) for _ in range(3)))
+    again = await cache.bind(base, said("a", "b"))
+    assert {id(each) for each in together} == {id(again)}
+    assert read.read == [("a", "b")]
+    other = await cache.bind(base, said("ab"))
+    assert other is not again, "texts that are cut elsewhere are others"
+
+
+async def test_another_constraint_shares_the_document_within_a_scope() -> None:
+    read = Reader()
+    cache = bindings(read)
+    first = await cache.bind(FakeHoles(), said("a"))
+    second = await cache.bind(FakeHoles(), said("a"))
+    assert first.documents[USER] is second.documents[USER]
+    assert len(read.read) == 1
+    await cache.bind(FakeHoles(), said("a"), "another tenant")
+    assert len(read.read) == 2
+
+
+async def test_the_least_recently_used_goes_when_there_are_too_many_bytes() -> None:
+    read, base = Reader(), FakeHoles()
+    cache = bindings(read, max_bytes=250)
+    first = await cache.bind(base, said("a"))
+    await cache.bind(base, said("b"))
+    assert await cache.bind(base, said("a")) is first
+    await cache.bind(base, said("c"))
+    assert len(cache) == 2
+    assert cache.nbytes == 220
+    assert await cache.bind(base, said("a")) is first
+    assert isinstance(first.constraint, FakeHoles)
+    first.constraint.nbytes = 1000  # it has grown above the bound by itself
+    assert await cache.bind(base, said("a")) is not first
+
+
+async def test_a_text_that_is_too_long_is_refused_with_both_numbers() -> None:
+    with pytest.raises(InvalidRequest, match="51 characters and the limit is 50"):
+        await bindings(Reader()).bind(FakeHoles(), said("x" * 51))
