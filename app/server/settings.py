@@ -102,8 +102,8 @@ class Settings(BaseSettings):
     """The largest rank of an adapter. On a GPU all take the memory of this one."""
 
     batch_invariant: bool = False
-    """Make answers independent of what runs beside them to the last bit, at the cost of speed;
-    where that cannot be had the server does not start. See docs/operations.md."""
+    """Make answers independent of what runs beside them to the last bit, on a GPU at the cost of
+    speed; where that cannot be had the server does not start. See docs/operations.md."""
     cuda_memory_share: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Share of the GPU's memory that the server may take, weights and all; the cache gets what is
     left of it, unless kv_cache_bytes is set. Means nothing on the CPU."""

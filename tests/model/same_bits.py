@@ -155,9 +155,8 @@ def compare(
                 alone[one.request_id] = (drain(engine)[one.request_id].tokens, heard.rows)
             recorder = Recorder()
             enough = dice.choice([blocks_each + 1, blocks_each + 1, 2 * blocks_each, 1000])
-            runner.cache_groups = tuple(
-                [_Fewer(min(enough, group.num_blocks), group.window) for group in groups]
-            )
+            fewer = [replace(group, num_blocks=min(enough, group.num_blocks)) for group in groups]
+            runner.cache_groups = tuple(fewer)
             engine = Engine(runner, VOCABULARY, TOKENIZER, _random_config(dice), recorder)
             heard.rows = {}
             waiting = [replace(one, draft=dice.random() < 0.7) for one in asked]
@@ -182,14 +181,6 @@ def compare(
         runner.cache_groups = groups
         runner._sampler = heard._sampler
     return outcome
-
-
-@dataclass(frozen=True)
-class _Fewer:
-    """A group of a cache of which some blocks alone are used."""
-
-    num_blocks: int
-    window: int | None
 
 
 def _random_config(dice: random.Random) -> EngineConfig:
