@@ -43,6 +43,11 @@ USUAL: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "Extract: Ada, 36"}]},
     "/v1/completions": {"prompt": "Ada is"},
     "/v1/responses": {"input": "Extract: Ada, 36"},
+    "/v1/messages": {
+        "messages": [{"role": "user", "content": "Extract: Ada, 36"}],
+        "max_tokens": 99,
+    },
+    "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "Ada"}]},
     "/v1/schemas": {"schema": {"type": "array", "items": {"enum": [1, "a"]}, "maxItems": 3}},
     "/v1/load_lora_adapter": {"lora_name": "ada", "lora_path": "ada"},
     "/v1/unload_lora_adapter": {"lora_name": "ada"},

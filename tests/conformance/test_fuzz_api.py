@@ -20,7 +20,7 @@ async def test_answers_to_made_up_requests_are_as_documented() -> None:
     async with bench.running(), listening(app) as url:
         findings = await asyncio.to_thread(fuzz, url, app.openapi(), examples=150)
     assert not findings.failures, report(findings)
-    for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/schemas"):
+    for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/schemas"):
         assert findings.answers[f"POST {path}", 200], report(findings)
         assert findings.answers[f"POST {path}", 400], report(findings)
 
@@ -29,8 +29,9 @@ STREAMS: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}], "logprobs": True},
     "/v1/completions": {"prompt": "hi", "logprobs": 1, "stream_options": {"include_usage": True}},
     "/v1/responses": {"input": "hi"},
+    "/v1/messages": {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9},
 }
-CHUNKS = ("ChatCompletionChunk", "CompletionChunk", "ResponseEvent")
+CHUNKS = ("ChatCompletionChunk", "CompletionChunk", "ResponseEvent", "MessageEvent")
 
 
 def complaint(document: Any, url: str, path: str, body: dict[str, Any]) -> str:
