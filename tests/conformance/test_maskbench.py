@@ -36,3 +36,12 @@ def test_a_sample_of_maskbench_is_followed_by_masks(name: str, sample: list[data
         bytes_say = trials.by_bytes(case)
         assert trial.outcome == bytes_say.outcome
         assert trial.valid_rejected == bytes_say.valid_rejected, case["id"]
+
+
+@pytest.mark.parametrize("name", ["Github_hard---o66683", "Github_medium---o9906"])
+def test_patterns_with_marks_of_json_are_followed_where_rules_are_behind(name: str) -> None:
+    [case] = [case for case in datasets.maskbench() if case["id"] == name]
+    trial = trials.with_masks(Leapjson(tokenizer("gpt2")), tokenizer("gpt2"), case)
+    assert trial.outcome == "compiled", trial.reason
+    assert not trial.invalid_accepted
+    assert trial.valid_rejected == trials.by_bytes(case).valid_rejected

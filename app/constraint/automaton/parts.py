@@ -147,7 +147,10 @@ class Parts:
     def _split(self, here: Expression, text: bytes, mask: Mask) -> int:
         """Tokens of an expression that is a head and something behind it; returns ``far``."""
         automaton, pool = self._automaton, self._automaton.pool
-        head, tail = self._plainness.split(here) or (here, pool.epsilon)
+        split = self._plainness.split(here)
+        if split is None and not pool.regular[here]:  # it refers to rules: nothing to share
+            return self._walked(here, text, mask)
+        head, tail = split or (here, pool.epsilon)
         if not text and self._is_text(head) and automaton.leading_literal(tail)[:1] == b'"':
             whole, far = self._whole(automaton.state(here))
             mask |= whole

@@ -61,8 +61,8 @@ class Plainness:
                 known = operand[0] == 0x5C or _STRUCTURE.isdisjoint(operand)
             elif kind == Kind.HOLE or kind == Kind.PIECE:
                 known = False
-            elif kind == Kind.COMPLEMENT:
-                known = True
+            elif kind == Kind.COMPLEMENT:  # whatever structure it leaves out is not there
+                known = pool.regular[expression]
             elif kind == Kind.CONCATENATION:
                 known = all(map(self.is_plain, pool.pieces(expression)))
             else:
