@@ -162,7 +162,7 @@ _SCHEMAS: dict[str, Callable[[int], Any]] = {
 }  # fmt: skip
 
 _DOCUMENTS: dict[str, Callable[[random.Random], str]] = {
-    "a quote of noise": lambda dice: "".join(chr(dice.randrange(32, 0x3000)) for _ in range(800)),
+    "a quote of noise": lambda dice: "".join(chr(dice.randrange(32, 0x3000)) for _ in range(300)),
     "quotes with patterns": lambda dice: "".join(dice.choice("ab") for _ in range(1_500)),
     "a quote of one letter": lambda dice: "a" * (1_500 + dice.randrange(90)),
 }
