@@ -12,10 +12,10 @@ export const REVIEW_TEXT =
   "It has a weak battery and a noisy screen. Verified buyer.";
 export const CONTACT = [{ role: "user", content: CONTACT_TEXT }];
 export const REVIEW = [{ role: "user", content: REVIEW_TEXT }];
-// Valid, and refused with a 400: integers without end cannot be listed.
+// Valid, and refused with a 400: that an item is there twice cannot be enforced.
 export const UNSUPPORTED_SCHEMA = {
   type: "object",
-  properties: { numbers: { type: "array", items: { type: "integer" }, uniqueItems: true } },
+  properties: { numbers: { type: "array", items: { type: "integer" }, not: { uniqueItems: true } } },
   required: ["numbers"],
   additionalProperties: false,
 };
