@@ -23,6 +23,7 @@ from app.http.config import ApiConfig
 from app.http.models import ServedModels
 from app.http.requests.constraints import ConstraintReader
 from app.http.requests.generation import check_stream_options, generation_request
+from app.http.requests.messages import check_message_count
 from app.http.requests.template_options import template_options
 from app.http.requests.tools import ToolChoice, function_tools, tool_use
 
@@ -71,11 +72,7 @@ def read_conversation(
     wire: ConversationFields, config: ApiConfig, *, show_tools: bool = True
 ) -> tuple[Conversation, list[FunctionTool]]:
     """What the prompt shows, and all tools of the request. Raises ``InvalidRequest``."""
-    if len(wire.messages) > config.max_messages:
-        raise InvalidRequest(
-            f"there are {len(wire.messages)} messages and the limit is {config.max_messages}",
-            param="messages",
-        )
+    check_message_count(wire.messages, config.max_messages)
     messages = template_messages(wire.messages)
     functions = [tool.function for tool in wire.tools or ()]
     tools = function_tools(functions, "tools[{}].function.name")

@@ -27,8 +27,10 @@ from app.http.messages.wire import (
 )
 from app.http.models import ServedModels
 from app.http.requests.generation import generation_request
+from app.http.requests.messages import check_message_count
 from app.http.requests.template_options import template_options
 from app.http.requests.tools import ToolChoice, tool_use
+from app.http.requests.wire import check_moved
 
 
 def messages_call(
@@ -38,11 +40,7 @@ def messages_call(
     models: ServedModels,
 ) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
-    for name, here in MOVED.items():
-        if body.get(name) is not None:
-            raise InvalidRequest(
-                f"{name} is a field of chat completions; here it is called {here}", param=name
-            )
+    check_moved(body, MOVED)
     wire = MessagesRequest.read(body)
     model = models.find(wire.model)
     content, param = _content(wire, config)
@@ -78,11 +76,7 @@ def read_conversation(
     wire: ConversationFields, config: ApiConfig
 ) -> tuple[Conversation, list[FunctionTool]]:
     """What the prompt shows, and all tools of the request. Raises ``InvalidRequest``."""
-    if len(wire.messages) > config.max_messages:
-        raise InvalidRequest(
-            f"there are {len(wire.messages)} messages and the limit is {config.max_messages}",
-            param="messages",
-        )
+    check_message_count(wire.messages, config.max_messages)
     tools = _tools(wire)
     shown = () if isinstance(wire.tool_choice, NoTool) else tools
     messages, passages = template_messages(wire.system, wire.messages)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from app.core.errors import InvalidRequest
 from app.http.requests.fields import parsed
 from app.http.requests.wire import Other, Wire, refusal
 
@@ -21,6 +22,14 @@ class RefusalPart(Wire):
 
     type: Literal["refusal"]
     refusal: str
+
+
+def check_message_count(messages: Sequence[object], most: int) -> None:
+    """Raises ``InvalidRequest`` for more than ``most``."""
+    if len(messages) > most:
+        raise InvalidRequest(
+            f"there are {len(messages)} messages and the limit is {most}", param="messages"
+        )
 
 
 def joined_text(content: str | Sequence[TextPart | RefusalPart | Other], param: str) -> str:

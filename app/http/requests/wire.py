@@ -122,6 +122,15 @@ def unsupported(param: str) -> InvalidRequest:
     return InvalidRequest(f"{param} is not supported by this server; leave it out", param=param)
 
 
+def check_moved(body: Mapping[str, Any], moved: Mapping[str, str]) -> None:
+    """Raises ``InvalidRequest`` for a field of chat completions that has another name here."""
+    for name, here in moved.items():
+        if body.get(name) is not None:
+            raise InvalidRequest(
+                f"{name} is a field of chat completions; here it is called {here}", param=name
+            )
+
+
 def _unrecognized(param: str) -> InvalidRequest:
     return InvalidRequest(f"Unrecognized request argument supplied: {param}", param=param)
 

@@ -21,7 +21,7 @@ from app.http.requests.constraints import (
 from app.http.requests.generation import check_stream_options, generation_request
 from app.http.requests.template_options import template_options
 from app.http.requests.tools import ToolChoice, function_tools, tool_use
-from app.http.requests.wire import Other, missing, refusal, unsupported
+from app.http.requests.wire import Other, check_moved, missing, refusal, unsupported
 from app.http.responses.items import template_messages
 from app.http.responses.render import responses_renderer
 from app.http.responses.wire import (
@@ -48,7 +48,7 @@ def responses_call(
     vocabulary: Vocabulary,
 ) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
-    _check_moved(body)
+    check_moved(body, MOVED)
     wire = ResponsesRequest.read(body)
     model = models.find(wire.model)
     _check(wire, config)
@@ -87,14 +87,6 @@ def responses_call(
         stream=bool(wire.stream),
         logprobs=logprobs,
     )
-
-
-def _check_moved(body: Mapping[str, Any]) -> None:
-    for name, here in MOVED.items():
-        if body.get(name) is not None:
-            raise InvalidRequest(
-                f"{name} is a field of chat completions; here it is called {here}", param=name
-            )
 
 
 def _check(wire: ResponsesRequest, config: ApiConfig) -> None:
