@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from app.answer.confidence_reader import ConfidenceReader
+from app.answer.formats.call_ids import AnyIds, CallIds
 from app.answer.pieces import (
     CallEnd,
     CallStart,
@@ -28,7 +29,6 @@ from app.answer.pieces import (
 )
 from app.answer.reader import AnswerReader
 from app.answer.spans import SpanReader
-from app.answer.tools import new_call_id
 from app.core.events import AnswerToken, TokenChunk
 
 
@@ -39,20 +39,21 @@ class ChoiceReader:
         self,
         index: int,
         reader: AnswerReader | None,
-        call_id_length: int | None = None,
+        call_ids: CallIds | None = None,
         confidence: ConfidenceReader | None = None,
         spans: SpanReader | None = None,
     ) -> None:
         """``reader`` None: nothing but content can come, and nothing is looked for.
 
-        ``call_id_length``: see ``new_call_id``. ``confidence`` and ``spans``: where asked for.
+        ``call_ids``: of calls, in OpenAI's form where not given. ``confidence`` and ``spans``:
+        where asked for.
         """
         self._spans = spans
         self._confidence = confidence
         self.reasoning_tokens = 0
         self._index = index
         self._reader = reader
-        self._call_id_length = call_id_length
+        self._call_ids = call_ids or AnyIds()
         self._undecoded = b""
         """The beginning of a character."""
         self._calls = 0
@@ -140,7 +141,7 @@ class ChoiceReader:
             case CallStart():
                 self._calls += 1
                 self._open_calls += 1
-                return replace(piece, id=new_call_id(self._call_id_length))
+                return replace(piece, id=self._call_ids.new())
             case CallEnd():
                 self._open_calls -= 1
         return piece

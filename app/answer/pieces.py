@@ -1,7 +1,7 @@
 """What an answer consists of, as HTTP is told: pieces, in the order of the text.
 
-Those that have text are slices of the answer and never overlap; ``start`` and ``end`` are in
-characters of the whole answer.
+They never overlap; ``start`` and ``end`` are in characters of the whole answer. Content and
+reasoning are slices of it; arguments are JSON of what the model may write in another notation.
 
 What each step makes for each answer is not frozen: that would take three times as long to make.
 """
@@ -51,19 +51,18 @@ class CallStart:
     end: int = 0
     id: str = ""
     """Made by the server, in the form that the model's chat template takes back."""
+    in_json: bool = True
+    """Whether the arguments stand in the answer as JSON, from ``end`` on."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """A part of the JSON text of a call's arguments."""
+    """A part of the JSON text of a call's arguments; spans what says it in the answer."""
 
     index: int
     text: str
     start: int = 0
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.text)
+    end: int = 0
 
 
 @dataclass(frozen=True, slots=True)

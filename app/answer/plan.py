@@ -15,12 +15,14 @@ from dataclasses import dataclass
 
 from app.answer.choice import ChoiceReader
 from app.answer.confidence_reader import ConfidenceReader
-from app.answer.formats import NEWLINES_BEFORE_ANSWER, ChatFormat, ReasoningFormat, ToolFormat
+from app.answer.formats.calls import ToolFormat
+from app.answer.formats.chat import ChatFormat
+from app.answer.formats.reasoning import NEWLINES_BEFORE_ANSWER, ReasoningFormat
 from app.answer.locator import AnswerLocator
 from app.answer.prompt import Opening, opening
 from app.answer.reader import AnswerReader
 from app.answer.spans import Quotable, SpanReader
-from app.answer.tools import ToolUse, calls_of
+from app.answer.tools import ToolUse
 from app.core.composite import (
     Composite,
     Either,
@@ -120,7 +122,7 @@ class AnswerPlan:
         if self._is_content_alone:
             return ChoiceReader(index, None, confidence=confidences, spans=spans)
         reader = self._answer_reader()
-        return ChoiceReader(index, reader, self.format.tools.id_length, confidences, spans)
+        return ChoiceReader(index, reader, self.format.tools.ids, confidences, spans)
 
     def _span_reader(self, texts: Quotable) -> SpanReader:
         content = self.content.schema if isinstance(self.content, JsonSchema) else None
@@ -139,7 +141,7 @@ class AnswerPlan:
         return AnswerReader(
             self.format,
             opening=self.opening,
-            tools=() if self.tools is None else self.tools.names,
+            use=self.tools,
             content_first=self.content is None,
         )
 
@@ -153,7 +155,7 @@ def answer(
     """
     if use is None:
         return content
-    calls = calls_of(use, format)
+    calls = format.calls(use)
     if use.mode == "required":
         return Composite(calls)
     if content is not None:
@@ -162,7 +164,7 @@ def answer(
         text = FreeText(without=(format.trigger,))
         return Composite(Series((text, Repeated(calls, at_most=1))))
     # Text that begins like a call has to become one: it need not be told apart by the name.
-    return Composite(Either((_not_starting(FreeText(), [format.begin + format.opening]), calls)))
+    return Composite(Either((_not_starting(FreeText(), format.heads()), calls)))
 
 
 def with_reasoning(
