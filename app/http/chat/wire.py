@@ -28,8 +28,8 @@ from app.http.requests.wire import (
 )
 
 
-def _call_type(value: Any) -> str:
-    """A call without a type is a function's."""
+def _kind(value: Any) -> str:
+    """Of a tool, a name of one, or a call: without a type it is a function's."""
     return "custom" if isinstance(value, dict) and value.get("type") == "custom" else "function"
 
 
@@ -77,7 +77,7 @@ class CustomToolCall(Wire, extra="ignore"):
 
 AnyToolCall = Annotated[
     Annotated[ToolCall, Tag("function")] | Annotated[CustomToolCall, Tag("custom")],
-    Discriminator(_call_type),
+    Discriminator(_kind),
 ]
 
 
@@ -133,7 +133,10 @@ class CustomToolParam(Wire):
         return self.custom
 
 
-Tool = Annotated[FunctionTool | CustomToolParam, Field(discriminator="type")]
+Tool = Annotated[
+    Annotated[FunctionTool, Tag("function")] | Annotated[CustomToolParam, Tag("custom")],
+    Discriminator(_kind),
+]
 
 
 class ToolName(Wire):
@@ -158,7 +161,10 @@ class NamedCustomTool(Wire):
         return self.custom.name
 
 
-NamedTool = Annotated[NamedFunction | NamedCustomTool, Field(discriminator="type")]
+NamedTool = Annotated[
+    Annotated[NamedFunction, Tag("function")] | Annotated[NamedCustomTool, Tag("custom")],
+    Discriminator(_kind),
+]
 
 
 class AllowedTools(Wire):
