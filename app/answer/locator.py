@@ -1,4 +1,4 @@
-"""Where the JSON values of an answer are, found by reading it as its reader does."""
+"""Where the values of an answer are, found by reading it as its reader does."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from app.answer.reader import AnswerReader
 
 
 class AnswerLocator:
-    """See ``JsonLocator``: the content where that is JSON, and the arguments of each call."""
+    """See ``JsonLocator``: the content where that is a value, and the arguments of each call."""
 
     def __init__(self, reader: AnswerReader, *, content: bool) -> None:
-        """``content``: whether the content is a JSON value."""
+        """``content``: whether the content is a value."""
         self._reader = reader
         self._content = content
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -38,6 +38,10 @@ class AnswerLocator:
                     self._outside = self._bytes_before(piece.end)
                 case Content() | CallArguments():
                     pass
+        content = self._reader.content_next if self._content else None
+        if content is not None:
+            self._content = False
+            self._starts.append(self._bytes_before(content))
 
     def next_value(self, start: int) -> int | None:
         return next((each for each in self._starts if each >= start), None)

@@ -67,6 +67,12 @@ class AnswerReader:
         pieces, self._pieces = self._pieces, []
         return pieces
 
+    @property
+    def content_next(self) -> int | None:
+        """Where content begins that is sure to come next, though nothing of it has come."""
+        sure = self._step == self._read_content and self._trigger is None and not self._buffer
+        return self._position if sure else None
+
     def finish(self) -> list[TextPiece]:
         """What was held back: half a mark is text after all, or belongs to a call cut off."""
         text, start = self._take(len(self._buffer))
