@@ -42,11 +42,14 @@ class ChoiceReader:
         call_id_length: int | None = None,
         confidence: ConfidenceReader | None = None,
         spans: SpanReader | None = None,
+        *,
+        shows_reasoning: bool = True,
     ) -> None:
         """``reader`` None: nothing but content can come, and nothing is looked for.
 
         ``call_id_length``: see ``new_call_id``. ``confidence`` and ``spans``: where asked for.
         """
+        self._shows_reasoning = shows_reasoning
         self._spans = spans
         self._confidence = confidence
         self.reasoning_tokens = 0
@@ -94,6 +97,8 @@ class ChoiceReader:
             self._confidence.read(chunks, text, pieces)
         if self._spans is not None:
             self._spans.read(pieces)
+        if not self._shows_reasoning:
+            pieces = [each for each in pieces if not isinstance(each, Reasoning)]
         if reason is not None:
             pieces += self._measured()
             assert reason in ("stop", "length")

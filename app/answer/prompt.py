@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from app.answer.formats import ChatFormat, ReasoningFormat, ToolFormat
+from app.answer.reasoning import AS_IT_IS, INSTRUCTION, ReasoningUse
 from app.answer.tools import FunctionTool
 from app.core.errors import InvalidRequest
 from app.core.text import RenderedPrompt, Tokenizer
 from app.core.verbatim import Passage
 
-Opening = Literal["closed", "open", "possible"]
-"""Whether an answer begins after the reasoning, inside it, or before it (it may reason or not)."""
+Opening = Literal["closed", "open", "possible", "needed"]
+"""Where an answer begins: after the reasoning, inside it, or before it. There it may reason or not,
+or has to."""
 
 _PLAIN_ID = re.compile(r"[a-zA-Z0-9]+")
 _ID_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -46,6 +48,7 @@ class Conversation:
     """Further variables of the chat template (``enable_thinking``, ...)."""
     passages: Sequence[Passage] = ()
     """The texts of the messages, as the API calls them, for values that have to stand in them."""
+    reasoning: ReasoningUse = AS_IT_IS
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,8 @@ def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
     functions, calls are the assistant's text and results the user's.
     """
     messages = [_cleaned(each) for each in conversation.messages]
+    if conversation.reasoning.wanted and format.reasoning is None:
+        messages = _instructed(messages, INSTRUCTION)
     _name_results(messages)
     tools = conversation.tools
     if not format.tools.native:
@@ -218,13 +223,15 @@ def _written_out(
             plain = {**plain, "content": _paragraphs(written.pop()["content"], plain["content"])}
         written.append(plain)
         after_result = result
-    if not tools:
-        return written
-    instructions = _instructions(tools, format)
-    if written and written[0]["role"] == "system":
-        first = written[0]
-        return [{**first, "content": _paragraphs(first["content"], instructions)}, *written[1:]]
-    return [{"role": "system", "content": instructions}, *written]
+    return _instructed(written, _instructions(tools, format)) if tools else written
+
+
+def _instructed(messages: list[dict[str, Any]], instructions: str) -> list[dict[str, Any]]:
+    """``messages`` with ``instructions`` at the end of the system message."""
+    if messages and messages[0]["role"] == "system":
+        first = messages[0]
+        return [{**first, "content": _paragraphs(first["content"], instructions)}, *messages[1:]]
+    return [{"role": "system", "content": instructions}, *messages]
 
 
 def _as_text(message: Mapping[str, Any], format: ToolFormat) -> dict[str, Any]:
