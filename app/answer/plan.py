@@ -126,13 +126,13 @@ class AnswerPlan:
         spans = None if texts is None else self._span_reader(texts)
         if self._is_content_alone:
             return ChoiceReader(index, None, confidence=confidences, spans=spans)
+        reader = self._answer_reader()
+        tools = () if self.tools is None else self.tools.tools
+        custom = frozenset(tool.name for tool in tools if tool.custom)
+        id_length = self.format.tools.id_length
+        shown = self.reasoning.shown
         return ChoiceReader(
-            index,
-            self._answer_reader(),
-            self.format.tools.id_length,
-            confidences,
-            spans,
-            shows_reasoning=self.reasoning.shown,
+            index, reader, id_length, confidences, spans, custom, shows_reasoning=shown
         )
 
     def _span_reader(self, texts: Quotable) -> SpanReader:
