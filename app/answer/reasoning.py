@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.answer.formats import ReasoningFormat
+from app.answer.formats.reasoning import ReasoningFormat
 
 UNTAUGHT = ReasoningFormat("<think>\n", "</think>")
 """For models whose chat template knows no reasoning, where a request asks for it all the same."""
