@@ -45,12 +45,15 @@ class ChoiceReader:
         confidence: ConfidenceReader | None = None,
         spans: SpanReader | None = None,
         custom: Collection[str] = (),
+        *,
+        shows_reasoning: bool = True,
     ) -> None:
         """``reader`` None: nothing but content can come, and nothing is looked for.
 
         ``call_ids``: of calls, in OpenAI's form where not given. ``confidence`` and ``spans``:
         where asked for. ``custom``: the names of tools whose calls have an input.
         """
+        self._shows_reasoning = shows_reasoning
         self._spans = spans
         self._confidence = confidence
         self.reasoning_tokens = 0
@@ -96,6 +99,8 @@ class ChoiceReader:
             self._spans.read(pieces)
         if self._custom:
             pieces = [self._with_input(piece) for piece in pieces]
+        if not self._shows_reasoning:
+            pieces = [each for each in pieces if not isinstance(each, Reasoning)]
         if reason is not None:
             pieces += self._measured()
             assert reason in ("stop", "length")
