@@ -139,6 +139,14 @@ class JsonText:
     def inside(self, depth: int) -> int:
         return self.whitespace.inside(depth)
 
+    def between(self, depth: int) -> Expression:
+        """What stands between two members or items of a container."""
+        return self.whitespace.between(self.pool, depth)
+
+    def end(self, bracket: bytes, depth: int) -> Expression:
+        """What comes before the closing bracket of a container with something in it, and it."""
+        return self.whitespace.end(self.pool, bracket, depth)
+
     def constant(self, value: Any, depth: int = 0) -> Expression:
         """Exactly ``value``."""
         return self.pool.literal(self.whitespace.written(value, depth))

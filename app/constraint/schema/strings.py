@@ -124,6 +124,14 @@ class Strings:
             raise _refused(facts.verbatim, "names are not taken from the prompt")
         return self._language(facts, self._once)
 
+    def bare(self, nodes: Goal, excluded: Sequence[Expression]) -> Expression:
+        """The strings that satisfy ``nodes`` as they are, in UTF-8, but those ``excluded``."""
+        facts = self._facts(nodes)
+        if facts.verbatim is not None:
+            raise _refused(facts.verbatim, "strings that are written without quotes")
+        text = self._language(facts, self._raw, spell=str.encode)
+        return self._pool.intersect((text, *map(self._pool.complement, excluded)))
+
     def listed(self, nodes: Goal, values: Sequence[str]) -> Expression:
         """``values``, with quotes; where ``nodes`` ask for it those that stand in the prompt."""
         texts = self._pool.one_of([json_text(value)[1:-1] for value in values])
