@@ -1,4 +1,4 @@
-"""Arguments that are not JSON text: what is admitted is read back as a valid object, and only so."""
+"""Arguments that are not JSON text: what is admitted is read back as a valid object."""
 
 from __future__ import annotations
 
