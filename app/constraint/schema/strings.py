@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from app.constraint.cached_method import cached_method
 from app.constraint.formats.strict import loose_format, strict_format
-from app.constraint.json.text import JsonText, json_spelling, json_spelling_or_any, json_text
+from app.constraint.json.text import JsonText
 from app.constraint.language.codepoints import CHARACTERS, Ranges, utf8
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import Expression, ExpressionPool, Kind
@@ -102,8 +102,8 @@ class Strings:
     def __init__(self, text: JsonText) -> None:
         self._text = text
         self._pool = pool = text.pool
-        self._freely = _Dialects(pool, lambda members: json_spelling_or_any(pool, members))
-        self._once = _Dialects(pool, lambda members: json_spelling(pool, members))
+        self._freely = _Dialects(pool, text.spell_freely)
+        self._once = _Dialects(pool, text.spell)
         self._raw = _Dialects(pool, lambda members: utf8(pool, members))
         self._grammars = StringGrammars(text)
         self._derivatives = Derivatives(pool)
@@ -146,7 +146,7 @@ class Strings:
 
     def listed(self, nodes: Goal, values: Sequence[str]) -> Expression:
         """``values``, with quotes; where ``nodes`` ask for it those that stand in the prompt."""
-        texts = self._pool.one_of([json_text(value)[1:-1] for value in values])
+        texts = self._pool.one_of(map(self._text.spelled, values))
         facts = self._facts(nodes)
         if facts.verbatim is not None:
             free = _Facts(_Lengths(0, None), verbatim=facts.verbatim, source=facts.source)
@@ -212,7 +212,7 @@ class Strings:
         self,
         facts: _Facts,
         spelling: _Dialects,
-        spell: Callable[[str], bytes] = lambda value: json_text(value)[1:-1],
+        spell: Callable[[str], bytes] | None = None,
     ) -> Expression:
         """The contents of strings that ``facts`` describe; ``spell`` spells whole values."""
         pool, lengths = self._pool, facts.lengths
@@ -226,6 +226,7 @@ class Strings:
             parts.append(self._of_length(lengths, spelling, alone=not parts))
         parts += map(pool.complement, facts.excluded(spelling.any))
         if facts.not_values:
+            spell = spell or self._text.spelled
             parts.append(pool.complement(pool.one_of(map(spell, facts.not_values))))
         return pool.intersect(parts)
 

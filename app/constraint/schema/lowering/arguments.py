@@ -207,7 +207,7 @@ class ArgumentsBuilder(SchemaBuilder):
                 if word is value:
                     yield (between + text).encode()
         else:
-            yield between.encode() + self._text.whitespace.written(value)
+            yield between.encode() + self._text.written(value)
 
     def _not_bare(self, beside: _Kinds) -> list[Expression]:
         """Texts that are no strings where a parameter may be of ``beside``: see ``kind_of``."""

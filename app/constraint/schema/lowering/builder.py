@@ -164,7 +164,7 @@ class SchemaBuilder:
     def _written(self, branch: Branch, values: list[Any], depth: int, form: Form) -> Expression:
         """One of ``values``; of strings those that stand in the prompt, if that is asked for."""
         strings = [value for value in values if isinstance(value, str)]
-        write = self._text_in(form).whitespace.written
+        write = self._text_in(form).written
         if not (strings and self._strings.is_verbatim(branch)):
             return self._pool.one_of([write(form.value_of(value), depth) for value in values])
         others = [write(value, depth) for value in values if not isinstance(value, str)]
@@ -255,7 +255,7 @@ class SchemaBuilder:
         for branch in self._branches.of(goal):
             values = self._listed(branch)
             if values is not None and not self._strings.is_verbatim(branch):
-                texts = [json_text(value)[1:-1] for value in values if isinstance(value, str)]
+                texts = [self._text.spelled(value) for value in values if isinstance(value, str)]
                 options.append(self._pool.one_of(texts))
             elif all(admits_kind(node, "string") for node in branch):
                 nodes = tuple(node for node in branch if restricts(node, "string"))
@@ -267,7 +267,7 @@ class SchemaBuilder:
         values = self._finite_values(goal)
         if values is None:
             return None
-        write = self._text_in(form).whitespace.written
+        write = self._text_in(form).written
         found = {identity(value): write(form.value_of(value), depth) for value in values}
         if len(found) > self._limits.different_items:
             return None
