@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from app.answer.confidence_reader import ConfidenceReader
 from app.answer.custom import InputReader
+from app.answer.formats.call_ids import AnyIds, CallIds
 from app.answer.pieces import (
     CallArguments,
     CallEnd,
@@ -30,7 +31,6 @@ from app.answer.pieces import (
 )
 from app.answer.reader import AnswerReader
 from app.answer.spans import SpanReader
-from app.answer.tools import new_call_id
 from app.core.events import AnswerToken, TokenChunk
 
 
@@ -41,22 +41,22 @@ class ChoiceReader:
         self,
         index: int,
         reader: AnswerReader | None,
-        call_id_length: int | None = None,
+        call_ids: CallIds | None = None,
         confidence: ConfidenceReader | None = None,
         spans: SpanReader | None = None,
         custom: Collection[str] = (),
     ) -> None:
         """``reader`` None: nothing but content can come, and nothing is looked for.
 
-        ``call_id_length``: see ``new_call_id``. ``confidence`` and ``spans``: where asked for.
-        ``custom``: the names of tools whose calls have an input.
+        ``call_ids``: of calls, in OpenAI's form where not given. ``confidence`` and ``spans``:
+        where asked for. ``custom``: the names of tools whose calls have an input.
         """
         self._spans = spans
         self._confidence = confidence
         self.reasoning_tokens = 0
         self._index = index
         self._reader = reader
-        self._call_id_length = call_id_length
+        self._call_ids = call_ids or AnyIds()
         self._custom = custom
         self._input: InputReader | None = None
         """Of the call of a custom tool that comes."""
@@ -149,7 +149,7 @@ class ChoiceReader:
             case CallStart():
                 self._calls += 1
                 self._open_calls += 1
-                return replace(piece, id=new_call_id(self._call_id_length))
+                return replace(piece, id=self._call_ids.new())
             case CallEnd():
                 self._open_calls -= 1
         return piece

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.answer.confidence import Tokens, value_confidences
-from app.answer.pieces import CallArguments, Confidence, Content, Piece
+from app.answer.pieces import CallArguments, CallStart, Confidence, Content, Piece
 from app.core.choices import ScoredChoice
 from app.core.events import TokenChunk
 
@@ -33,8 +33,10 @@ class ConfidenceReader:
             match piece:
                 case Content() if self._content:
                     self._values.setdefault(None, (piece.start, []))[1].append(piece.text)
-                case CallArguments():
-                    self._values.setdefault(piece.index, (piece.start, []))[1].append(piece.text)
+                case CallStart(in_json=True):
+                    self._values[piece.index] = (piece.end, [])
+                case CallArguments() if piece.index in self._values:
+                    self._values[piece.index][1].append(piece.text)
 
     def finish(self) -> list[Confidence]:
         """What there is to say, in the order of the text. Costs O(answer)."""

@@ -32,11 +32,11 @@ class AnswerLocator:
                 case Content() if self._content:
                     self._content = False
                     self._starts.append(self._bytes_before(piece.start))
-                case CallStart():  # its end is where the arguments begin
+                case CallStart(in_json=True):  # its end is where the arguments begin
                     self._starts.append(self._bytes_before(piece.end))
                 case Reasoning() | CallEnd():
                     self._outside = self._bytes_before(piece.end)
-                case Content() | CallArguments():
+                case Content() | CallStart() | CallArguments():
                     pass
 
     def next_value(self, start: int) -> int | None:

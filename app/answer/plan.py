@@ -15,12 +15,14 @@ from dataclasses import dataclass
 
 from app.answer.choice import ChoiceReader
 from app.answer.confidence_reader import ConfidenceReader
-from app.answer.formats import NEWLINES_BEFORE_ANSWER, ChatFormat, ReasoningFormat, ToolFormat
+from app.answer.formats.calls import ToolFormat
+from app.answer.formats.chat import ChatFormat
+from app.answer.formats.reasoning import NEWLINES_BEFORE_ANSWER, ReasoningFormat
 from app.answer.locator import AnswerLocator
 from app.answer.prompt import Opening, opening
 from app.answer.reader import AnswerReader
 from app.answer.spans import Quotable, SpanReader
-from app.answer.tools import ToolUse, calls_of
+from app.answer.tools import ToolUse
 from app.core.composite import (
     Composite,
     Either,
@@ -122,8 +124,7 @@ class AnswerPlan:
         reader = self._answer_reader()
         tools = () if self.tools is None else self.tools.tools
         custom = frozenset(tool.name for tool in tools if tool.custom)
-        id_length = self.format.tools.id_length
-        return ChoiceReader(index, reader, id_length, confidences, spans, custom)
+        return ChoiceReader(index, reader, self.format.tools.ids, confidences, spans, custom)
 
     def _span_reader(self, texts: Quotable) -> SpanReader:
         content = self.content.schema if isinstance(self.content, JsonSchema) else None
@@ -142,7 +143,7 @@ class AnswerPlan:
         return AnswerReader(
             self.format,
             opening=self.opening,
-            tools=() if self.tools is None else self.tools.names,
+            use=self.tools,
             content_first=self.content is None,
         )
 
@@ -156,7 +157,7 @@ def answer(
     """
     if use is None:
         return content
-    calls = calls_of(use, format)
+    calls = format.calls(use)
     if use.mode == "required":
         return Composite(calls)
     if content is not None:
@@ -165,7 +166,7 @@ def answer(
         text = FreeText(without=(format.trigger,))
         return Composite(Series((text, Repeated(calls, at_most=1))))
     # Text that begins like a call has to become one: it need not be told apart by the name.
-    return Composite(Either((_not_starting(FreeText(), [format.begin + format.opening]), calls)))
+    return Composite(Either((_not_starting(FreeText(), format.heads()), calls)))
 
 
 def with_reasoning(

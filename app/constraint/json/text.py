@@ -8,10 +8,19 @@ from functools import cache, cached_property
 from typing import Any
 
 from app.constraint.json.numbers.decimals import number
+from app.constraint.json.numbers.multiples import integer
 from app.constraint.json.numbers.once import plain_number
 from app.constraint.json.numbers.ranges import Interval
 from app.constraint.json.whitespace import Whitespace
-from app.constraint.language.codepoints import CHARACTERS, LAST, Ranges, clip, common, utf8
+from app.constraint.language.codepoints import (
+    CHARACTERS,
+    LAST,
+    Ranges,
+    any_character,
+    clip,
+    common,
+    utf8,
+)
 from app.constraint.language.expressions import (
     Expression,
     ExpressionPool,
@@ -57,16 +66,18 @@ SPELLINGS = {CHARACTER: character, SPELLED_ONCE: spelled_once}
 
 
 @cache
-def _with_characters() -> ExpressionPool:
+def _begun() -> ExpressionPool:
     pool = ExpressionPool()
-    character(pool)
     spelled_once(pool)
+    any_character(pool)
+    integer(pool, Interval(), Limits())
+    JsonText(pool, Limits()).any_value()
     return pool
 
 
 def json_pool(max_nodes: int) -> ExpressionPool:
-    """A pool in which the characters of JSON strings are built already."""
-    return _with_characters().copy(max_nodes)
+    """A pool in which characters, numbers without bounds and any value are built already."""
+    return _begun().copy(max_nodes)
 
 
 def json_spelling(pool: ExpressionPool, members: Ranges) -> Expression:
@@ -118,7 +129,6 @@ class JsonText:
         self.character = character(pool)
         self.levels = levels
         """Whether containers of a schema are marked as levels, so that items can be told apart."""
-        self._any_values: dict[tuple[int, bool], Expression] = {}
 
     def spell(self, members: Ranges) -> Expression:
         """One of ``members`` inside a string, in one spelling each."""
@@ -248,10 +258,11 @@ class JsonText:
 
     def any_value(self, depth: int = 0, *, once: bool = False) -> Expression:
         """Any JSON value: a rule, as values hold values. ``once``: equal ones are one text."""
-        known = self._any_values.get((depth, once))
+        pool = self.pool
+        name = ("any value", self.whitespace, depth, once)
+        known = pool.landmarks.get(name)
         if known is None:
-            pool = self.pool
-            known = self._any_values[depth, once] = pool.declare_rule()
+            known = pool.landmarks[name] = pool.declare_rule()
             words = [self.constant(word) for word in (None, True, False)]
             numbers = number(pool, Interval(), self.limits, plain=once)
             numbers = plain_number(pool, numbers) if once else numbers

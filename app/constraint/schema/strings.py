@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from app.constraint.cached_method import cached_method
 from app.constraint.formats.strict import loose_format, strict_format
@@ -87,7 +88,10 @@ class _Dialects:
     def __init__(self, pool: ExpressionPool, spell: Callable[[Ranges], Expression]) -> None:
         self.every = Lowering(pool, spell)
         self.any = Lowering(pool, spell, loose=True)
-        self.any_character = spell(CHARACTERS)
+
+    @cached_property
+    def any_character(self) -> Expression:
+        return self.every.character(CHARACTERS)
 
 
 class Strings:
