@@ -17,6 +17,9 @@ from app.core.events import AnswerToken
 
 EndReason = Literal["stop", "length", "tool_calls"]
 
+AlternativeKind = Literal["value", "next", "type", "other"]
+"""A whole value; the next member of the container; one of many of a type; all that are left."""
+
 
 @dataclass(slots=True)
 class _Text:
@@ -51,18 +54,22 @@ class CallStart:
     end: int = 0
     id: str = ""
     """Made by the server, in the form that the model's chat template takes back."""
+    custom: bool = False
+    """Whether it is the call of a custom tool, which has an input and no arguments."""
     in_json: bool = True
     """Whether the arguments stand in the answer as JSON, from ``end`` on."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """A part of the JSON text of a call's arguments; spans what says it in the answer."""
+    """A part of the JSON text of a call's arguments, or of the input of a custom tool; spans what
+    says it in the answer."""
 
     index: int
     text: str
     start: int = 0
     end: int = 0
+    custom: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +86,7 @@ class Alternative:
     """Another way on."""
 
     probability: float
-    what: Literal["value", "next", "type", "other"]
-    """A whole value; the next member of the container; one of many of a type; all that are left."""
+    what: AlternativeKind
     which: Any
     """The value; the next key, index, or None for the end; the type; how many are left."""
 
