@@ -234,8 +234,8 @@ class JsonText:
 
     def any_value(self, depth: int = 0, *, once: bool = False) -> Expression:
         """Any JSON value: a rule, as values hold values. ``once``: equal ones are one text."""
-        pool = self.pool
-        name = ("any value", self.whitespace, depth, once)
+        pool, digits = self.pool, (self.limits.integer_digits, self.limits.fraction_digits)
+        name = ("any value", self.whitespace, digits, depth, once)
         known = pool.landmarks.get(name)
         if known is None:
             known = pool.landmarks[name] = pool.declare_rule()
