@@ -147,7 +147,8 @@ class SchemaBuilder:
         branches, depth, form = unit
         if form == Form.ONCE and len(branches) > 1:
             form = Form.SORTED
-        return self._pool.union([self._branch(branch, depth, form) for branch in branches])
+        built = [self._branch(branch, depth, form) for branch in branches]
+        return built[0] if len(built) == 1 else self._pool.union(built)
 
     @cached_method
     def _branch(self, branch: Branch, depth: int, form: Form) -> Expression:
@@ -159,8 +160,8 @@ class SchemaBuilder:
         values = self._listed(branch)
         if values is not None:
             return self._written(branch, values, depth, form)
-        kinds = kinds_of(branch)
-        return self._pool.union([self._kind(branch, kind, depth, form) for kind in kinds])
+        built = [self._kind(branch, kind, depth, form) for kind in kinds_of(branch)]
+        return built[0] if len(built) == 1 else self._pool.union(built)
 
     def _text_in(self, form: Form) -> JsonText:
         return self._text if form == Form.ANY else self._one_form
