@@ -140,7 +140,7 @@ class AutomatonState:
         """The one token that a shortest completion begins with, or the end where that is empty."""
         self._allow(4 * _WORK_PER_CALL)
         text = self.shortest_completion()
-        self._automaton.derivatives.follow(self._automaton.expression(self._state), text)
+        self._automaton.derivatives.lead_along(self._automaton.expression(self._state), text)
         mask = self._index.new_mask()
         tokens = self._distances.beginning(text) if text else self._index.eos
         set_bits(mask, tokens)

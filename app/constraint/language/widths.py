@@ -29,7 +29,7 @@ class Place:
 Widths = dict[int, tuple[int, int]]
 """By the place where strings end: least and most characters. No entry: none ends there."""
 
-_ANYTHING: Widths = {place: (0, INFINITE) for place in range(Place.RAW + 1)}
+_ANYTHING: Widths = dict.fromkeys(range(Place.RAW + 1), (0, INFINITE))
 
 
 class Weights:
@@ -86,7 +86,8 @@ class Weights:
         if kind == Kind.INTERSECTION:
             return _both([self.widths(member, place) for member in operand])
         if kind == Kind.REPETITION:
-            return self._of_repetition(*operand, place)
+            repeated, low, high = operand
+            return self._of_repetition(repeated, low, high, place)
         return _ANYTHING
 
     def _of_concatenation(self, expression: Expression, place: int) -> Widths:
