@@ -25,6 +25,7 @@ class SpelledCalls:
     begin  CALL  separator  CALL ...  end
     """
 
+    name: str
     call: str
     """With ``$name`` for the function's name as it is, ``$arguments`` for their JSON, and ``$id``
     where the model writes an id, which nobody reads. Between each two of them is some text."""
@@ -38,6 +39,8 @@ class SpelledCalls:
     ids: CallIds = field(default_factory=AnyIds)
     id_pattern: str = ""
     """Regular expression of ``$id``."""
+    other_tail: str = ""
+    """What may stand after ``$arguments`` instead."""
 
     def leads(self, names: Iterable[str]) -> tuple[str, ...]:
         if self.trigger is not None:
@@ -58,7 +61,7 @@ class SpelledCalls:
         return Series((FixedText(self.begin), calls, FixedText(self.end)))
 
     def reader(self, use: ToolUse, start: int) -> SpelledReader:
-        return SpelledReader(self._parts(), self.begin, self.separator, start)
+        return SpelledReader(self._ways(), self.begin, self.separator, start)
 
     def marks(self) -> Iterable[str]:
         return _MARK.findall("\n".join((self.begin, self.call, self.separator, self.end)))
@@ -73,22 +76,37 @@ class SpelledCalls:
         """Text and the names of fields in turn; text is first and last, and may be empty."""
         return _FIELD.split(self.call)
 
+    def _ways(self) -> list[list[str]]:
+        """The parts of a call, in both ways that it may be written."""
+        parts = self._parts()
+        if not self.other_tail:
+            return [parts]
+        head = parts[: parts.index("arguments") + 1]
+        return [parts, head + _FIELD.split(self.other_tail)]
+
     def _call(self, tool: FunctionTool, whitespace: str) -> Part:
         fields: dict[str, Part] = {
             "name": FixedText(tool.name),
             "arguments": arguments_of(tool, whitespace),
             "id": Regex(self.id_pattern),
         }
-        parts = enumerate(self._parts())
-        return Series(tuple(fields[each] if at % 2 else FixedText(each) for at, each in parts))
+        ways = [
+            [fields[each] if at % 2 else FixedText(each) for at, each in enumerate(way)]
+            for way in self._ways()
+        ]
+        tail = ways[0].index(fields["arguments"]) + 1
+        tails = tuple(Series(tuple(way[tail:])) for way in ways)
+        return Series((*ways[0][:tail], Either(tails)))
 
 
 class SpelledReader:
     """A ``CallsReader``. Arguments that come before the name wait for it."""
 
-    def __init__(self, parts: list[str], begin: str, separator: str, start: int) -> None:
-        """``parts``: text and the names of fields in turn."""
-        self._parts = parts
+    def __init__(self, ways: list[list[str]], begin: str, separator: str, start: int) -> None:
+        """``ways``: of writing a call, each in text and the names of fields in turn. They differ
+        after the arguments alone."""
+        self._ways = ways
+        self._parts = ways[0]
         self._at = 0
         """The part that is next."""
         self._before = begin
@@ -100,7 +118,7 @@ class SpelledReader:
         self._index = 0
         self._start = 0
         """Of the call, in the answer, as is the next."""
-        self._arguments_start = 0
+        self._arguments_start = self._arguments_end = 0
         self._name: str | None = None
         self._value = ValueEnd()
         self._over = False
@@ -123,23 +141,25 @@ class SpelledReader:
         else:
             whole = self._read_field(part, until=self._parts[self._at + 1])
         if whole:
-            self._at = (self._at + 1) % len(self._parts)
+            self._at += 1
         return whole
 
     def _read_text(self, text: str) -> bool:
-        start = self._incoming.position
         if self._at == 0:
-            self._start = start
+            self._start = self._incoming.position
             text = self._before + text
             if not self._incoming.text:
                 return False
+        elif self._parts[self._at - 1] == "arguments" and self._incoming.begins(text) is False:
+            self._parts = self._ways[-1]
+            text = self._parts[self._at]
         begins = self._incoming.begins(text)
         if not begins:
             self._over = begins is False
             return False
         self._incoming.take(len(text))
         if self._at == len(self._parts) - 1:
-            self._end_call(start)
+            self._end_call()
         elif self._parts[self._at + 1] == "arguments":
             self._arguments_start = self._incoming.position
             self._start_call()
@@ -161,6 +181,7 @@ class SpelledReader:
         if text:
             arguments = CallArguments(self._index, text, start, start + len(text))
             (self._waiting if self._name is None else self._pieces).append(arguments)
+            self._arguments_end = arguments.end
         return end is not None
 
     def _start_call(self) -> None:
@@ -170,12 +191,15 @@ class SpelledReader:
             self._pieces += [start, *self._waiting]
             self._waiting = []
 
-    def _end_call(self, start: int) -> None:
-        self._pieces.append(CallEnd(self._index, start, self._incoming.position))
+    def _end_call(self) -> None:
+        end = CallEnd(self._index, self._arguments_end, self._incoming.position)
+        self._pieces.append(end)
+        self._at = -1
         self._index += 1
         self._before = self._separator
         self._name = None
         self._value = ValueEnd()
+        self._parts = self._ways[0]
 
 
 class ValueEnd:
