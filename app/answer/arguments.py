@@ -31,11 +31,54 @@ class ArgumentsReader(Protocol):
     """Reads one call's arguments."""
 
     def push(self, text: str, start: int) -> list[JsonPart]:
-        """What ``text``, which begins at ``start`` of the answer, adds."""
+        """What ``text``, which begins at ``start`` of the answer, adds. Not beyond their end."""
 
     @property
     def rest(self) -> str | None:
         """What was read of the text behind the arguments; None: they have not ended."""
+
+
+class JsonReader:
+    """Reads arguments that are JSON already."""
+
+    def __init__(self) -> None:
+        self._value = ValueEnd()
+        self.rest: str | None = None
+
+    def push(self, text: str, start: int) -> list[JsonPart]:
+        """See ``ArgumentsReader``."""
+        end = self._value.find(text)
+        size = len(text) if end is None else end
+        if end is not None:
+            self.rest = text[end:]
+        return [JsonPart(text[:size], start, start + size)] if size else []
+
+
+class ValueEnd:
+    """Finds where a JSON object or array ends, in chunks of any size."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+
+    def find(self, text: str) -> int | None:
+        """The index after the value's last bracket; None if ``text`` does not hold it."""
+        for index, character in enumerate(text):
+            if self._escaped:
+                self._escaped = False
+            elif self._in_string:
+                self._escaped = character == "\\"
+                self._in_string = character != '"'
+            elif character == '"':
+                self._in_string = True
+            elif character in "{[":
+                self._depth += 1
+            elif character in "}]":
+                self._depth -= 1
+                if self._depth <= 0:
+                    return index + 1
+        return None
 
 
 class ParameterReader:
@@ -54,7 +97,7 @@ class ParameterReader:
         """What the value that is being read may be."""
         self._looked = 0
         """Characters of the buffer that may be of a number or a word."""
-        self._value = BracketEnd()
+        self._value = ValueEnd()
         self._step: Callable[[], bool] = self._read_before
         self.rest: str | None = None
 
@@ -71,7 +114,7 @@ class ParameterReader:
     # Each step reads from the buffer and says whether there may be more to do.
 
     def _read_before(self) -> bool:
-        before = self._notation.before
+        before = self._before
         if self._buffer.startswith(before):
             self._step = self._read_name
             return True
@@ -79,16 +122,16 @@ class ParameterReader:
             return False
         self._put("}" if self._count else "{}", 0)
         self.rest = self._buffer
-        self._step = self._read_nothing
         return False
 
-    def _read_nothing(self) -> bool:
-        """Behind the arguments."""
-        self.rest = self._buffer
-        return False
+    @property
+    def _before(self) -> str:
+        """What stands before the next name."""
+        separator = self._notation.separator if self._count else ""
+        return separator + self._notation.before
 
     def _read_name(self) -> bool:
-        start, notation = len(self._notation.before), self._notation
+        start, notation = len(self._before), self._notation
         found = [(self._buffer.find(each, start), each) for each in notation.betweens()]
         there = [pair for pair in found if pair[0] >= 0]
         if not there:
@@ -118,7 +161,7 @@ class ParameterReader:
         if not buffer:
             return False
         if kind_of(buffer[0], kinds, {}) in ("array", "object"):
-            self._value = BracketEnd()
+            self._value = ValueEnd()
             self._step = self._read_json
             return True
         at = buffer.find(self._notation.after)
@@ -204,33 +247,6 @@ class ParameterReader:
     def _take(self, count: int) -> None:
         self._buffer = self._buffer[count:]
         self._position += count
-
-
-class BracketEnd:
-    """Finds where a JSON object or array ends, in chunks of any size."""
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._in_string = False
-        self._escaped = False
-
-    def find(self, text: str) -> int | None:
-        """The index after the value's last bracket; None if ``text`` does not hold it."""
-        for index, character in enumerate(text):
-            if self._escaped:
-                self._escaped = False
-            elif self._in_string:
-                self._escaped = character == "\\"
-                self._in_string = character != '"'
-            elif character == '"':
-                self._in_string = True
-            elif character in "{[":
-                self._depth += 1
-            elif character in "}]":
-                self._depth -= 1
-                if self._depth <= 0:
-                    return index + 1
-        return None
 
 
 def _json(text: str) -> str:

@@ -94,11 +94,14 @@ def read(
     schema: dict[str, Any], notation: Parameters, chunks: Sequence[str]
 ) -> tuple[list[JsonPart], str | None]:
     reader = ParameterReader(notation, Readings({"type": "object", **schema}))
-    parts, at = [], 0
+    parts, at, behind = [], 0, ""
     for chunk in chunks:
-        parts += reader.push(chunk, at)
+        if reader.rest is None:
+            parts += reader.push(chunk, at)
+        else:
+            behind += chunk
         at += len(chunk)
-    return parts, reader.rest
+    return parts, None if reader.rest is None else reader.rest + behind
 
 
 def joined(parts: Sequence[JsonPart]) -> str:

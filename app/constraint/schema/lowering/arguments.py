@@ -54,7 +54,7 @@ class ParameterText(JsonText):
         self._readings = readings
 
     def between(self, depth: int) -> Expression:
-        return self.pool.epsilon
+        return self.pool.literal(self._notation.separator.encode())
 
     def end(self, bracket: bytes, depth: int) -> Expression:
         return self.pool.epsilon
@@ -141,11 +141,11 @@ class ArgumentsBuilder(SchemaBuilder):
     def _object(self, value: dict[str, Any]) -> Expression:
         """One object of an ``enum``."""
         text = ParameterText(self._text, self._notation, self._readings)
-        members = []
+        members: list[Expression] = []
         for name, member in value.items():
             written = self._written_bare([member], self._readings.kinds(name))
-            members.append(text.member(name, self._ended(written)))
-        return self._pool.concatenate(*members)
+            members += [text.between(0), text.member(name, self._ended(written))]
+        return self._pool.concatenate(*members[1:])
 
     def _bare(self, goal: Goal, name: str | None) -> Expression:
         """The values of a parameter, with what stands between the name and them and after them."""
