@@ -11,13 +11,15 @@ from app.answer.formats.call_ids import CallIds
 from app.answer.formats.chat import ChatFormat
 from app.answer.formats.plain import PLAIN
 from app.answer.formats.reasoning import ReasoningFormat
+from app.answer.reasoning import AS_IT_IS, INSTRUCTION, ReasoningUse
 from app.answer.tools import FunctionTool
 from app.core.errors import InvalidRequest
 from app.core.text import RenderedPrompt, Tokenizer
 from app.core.verbatim import Passage
 
-Opening = Literal["closed", "open", "possible"]
-"""Whether an answer begins after the reasoning, inside it, or before it (it may reason or not)."""
+Opening = Literal["closed", "open", "possible", "needed"]
+"""Where an answer begins: after the reasoning, inside it, or before it. There it may reason or not,
+or has to."""
 
 _COST_OF_VALUE = 8
 """Characters that a value counts for besides its own: marks around it, and what it costs."""
@@ -44,6 +46,7 @@ class Conversation:
     """Further variables of the chat template (``enable_thinking``, ...)."""
     passages: Sequence[Passage] = ()
     """The texts of the messages, as the API calls them, for values that have to stand in them."""
+    reasoning: ReasoningUse = AS_IT_IS
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,8 @@ def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
     functions, calls are the assistant's text and results the user's.
     """
     messages = [_cleaned(each) for each in conversation.messages]
+    if conversation.reasoning.wanted and format.reasoning is None:
+        messages = _instructed(messages, INSTRUCTION)
     _name_results(messages)
     tools = conversation.tools
     if not format.tools.native:
@@ -214,13 +219,15 @@ def _written_out(
             plain = {**plain, "content": _paragraphs(written.pop()["content"], plain["content"])}
         written.append(plain)
         after_result = result
-    if not tools:
-        return written
-    instructions = _instructions(tools)
-    if written and written[0]["role"] == "system":
-        first = written[0]
-        return [{**first, "content": _paragraphs(first["content"], instructions)}, *written[1:]]
-    return [{"role": "system", "content": instructions}, *written]
+    return _instructed(written, _instructions(tools)) if tools else written
+
+
+def _instructed(messages: list[dict[str, Any]], instructions: str) -> list[dict[str, Any]]:
+    """``messages`` with ``instructions`` at the end of the system message."""
+    if messages and messages[0]["role"] == "system":
+        first = messages[0]
+        return [{**first, "content": _paragraphs(first["content"], instructions)}, *messages[1:]]
+    return [{"role": "system", "content": instructions}, *messages]
 
 
 def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:

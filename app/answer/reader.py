@@ -73,6 +73,12 @@ class AnswerReader:
     def in_calls(self) -> bool:
         return self._calls is not None
 
+    @property
+    def content_next(self) -> int | None:
+        """Where content begins that is sure to come next, though nothing of it has come."""
+        sure = self._step == self._read_content and self._trigger is None
+        return self._incoming.position if sure and not self._incoming.text else None
+
     def finish(self) -> list[TextPiece]:
         """What was held back: half a mark is text after all."""
         text, start = self._incoming.take_all()
