@@ -114,24 +114,21 @@ class ParameterReader:
     # Each step reads from the buffer and says whether there may be more to do.
 
     def _read_before(self) -> bool:
-        before = self._before
+        before = self._notation.before
         if self._buffer.startswith(before):
             self._step = self._read_name
             return True
         if before.startswith(self._buffer):
             return False
-        self._put("}" if self._count else "{}", 0)
+        empty = "" if self._count else self._notation.empty
+        if empty.startswith(self._buffer) and self._buffer != empty:
+            return False
+        self._put("}" if self._count else "{}", len(empty))
         self.rest = self._buffer
         return False
 
-    @property
-    def _before(self) -> str:
-        """What stands before the next name."""
-        separator = self._notation.separator if self._count else ""
-        return separator + self._notation.before
-
     def _read_name(self) -> bool:
-        start, notation = len(self._before), self._notation
+        start, notation = len(self._notation.before), self._notation
         found = [(self._buffer.find(each, start), each) for each in notation.betweens()]
         there = [pair for pair in found if pair[0] >= 0]
         if not there:

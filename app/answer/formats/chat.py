@@ -6,11 +6,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import jinja2
-import jinja2.ext
 import jinja2.meta
-from jinja2 import nodes
-from jinja2.parser import Parser
 
+from app.answer.formats.asking import EXTENSIONS
 from app.answer.formats.calls import ToolFormat
 from app.answer.formats.hermes import hermes
 from app.answer.formats.llama import llama
@@ -59,18 +57,8 @@ def template_variables(template: str) -> frozenset[str]:
 
     None for a template that cannot be parsed: rendering it is what fails.
     """
-    environment = jinja2.Environment(extensions=[_Generation, jinja2.ext.loopcontrols])
+    environment = jinja2.Environment(extensions=EXTENSIONS)
     try:
         return frozenset(jinja2.meta.find_undeclared_variables(environment.parse(template)))
     except jinja2.TemplateError:
         return frozenset()
-
-
-class _Generation(jinja2.ext.Extension):
-    """transformers' ``{% generation %}`` block, which marks what the assistant wrote."""
-
-    tags = {"generation"}  # noqa: RUF012 - so declared in jinja2
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
