@@ -19,7 +19,7 @@ _NUMBER_CHARACTERS = frozenset("+-.0123456789Ee")
 class JsonPart:
     """A part of the JSON of arguments, and the place in the answer of what says so.
 
-    A value begins with a part of its own and ends with one.
+    A value begins with a part of its own and ends with one. The places have no gaps between them.
     """
 
     text: str
@@ -90,6 +90,8 @@ class ParameterReader:
         self._buffer = ""
         self._position = 0
         """Where the buffer begins in the answer."""
+        self._told = -1
+        """Up to where the text was told."""
         self._parts: list[JsonPart] = []
         self._count = 0
         """Parameters so far."""
@@ -103,8 +105,8 @@ class ParameterReader:
 
     def push(self, text: str, start: int) -> list[JsonPart]:
         """See ``ArgumentsReader``."""
-        if not self._buffer:
-            self._position = start
+        if self._told < 0:
+            self._position = self._told = start
         self._buffer += text
         while self._step():
             pass
@@ -237,9 +239,9 @@ class ParameterReader:
 
     def _put(self, text: str, count: int) -> None:
         """``text`` is what the buffer's first characters say."""
-        start = self._position
         self._take(count)
-        self._parts.append(JsonPart(text, start, self._position))
+        self._parts.append(JsonPart(text, self._told, self._position))
+        self._told = self._position
 
     def _take(self, count: int) -> None:
         self._buffer = self._buffer[count:]

@@ -101,6 +101,7 @@ MISTRAL_LIST = """\
 
 MAGISTRAL = """\
 {%- set date = strftime_now("%Y-%m-%d") %}
+{%- if tools %}{{- '[AVAILABLE_TOOLS]' + tools|tojson + '[/AVAILABLE_TOOLS]' }}{% endif %}
 {{- '[SYSTEM_PROMPT]First draft your thinking process: [THINK]Your thoughts[/THINK]' }}
 {%- for message in messages %}
 {%- if message['role'] == 'user' %}{{ '[INST]' + message['content'] + '[/INST]' }}

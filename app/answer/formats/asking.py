@@ -8,23 +8,9 @@ from datetime import datetime
 from typing import Any
 
 import jinja2
-import jinja2.ext
-from jinja2 import nodes
-from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-
-class Generation(jinja2.ext.Extension):
-    """transformers' ``{% generation %}`` block, which marks what the assistant wrote."""
-
-    tags = {"generation"}  # noqa: RUF012 - so declared in jinja2
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-EXTENSIONS = (Generation, jinja2.ext.loopcontrols)
+from app.answer.formats.template import EXTENSIONS
 
 
 def render(template: str, messages: Sequence[dict[str, Any]]) -> str | None:

@@ -11,9 +11,9 @@ So a conversation with calls is rendered, and what stands around names and value
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from app.answer.formats.asking import render
@@ -111,7 +111,8 @@ def _read_off(text: str) -> SpelledCalls | None:
     behind_call = text[arguments_end : names[1]].removeprefix(after)  # closing separator opening
     opening = _common_end(text[: names[0]], behind_call).lstrip()
     behind_last = text[last_value + len(_TWO) :].removeprefix(after)  # closing end
-    closing = os.path.commonprefix([behind_call.removesuffix(opening), behind_last])
+    closing = _common(behind_call.removesuffix(opening), behind_last)
+    end = behind_last.removeprefix(closing)
     separator = behind_call.removesuffix(opening).removeprefix(closing)
     without = text[names[1] + len(_NAMES[1]) : names[2]].removeprefix(middle)
     begin = text[: names[0]].lstrip().removesuffix(opening)
@@ -120,6 +121,11 @@ def _read_off(text: str) -> SpelledCalls | None:
     stop, trigger = _MARK.search(after), _MARK.match(begin + opening)
     if types is None or stop is None or trigger is None or not closing:
         return None
+    empty = without.removesuffix(closing + separator + opening)
+    if not empty:  # white space that follows a name in any case is told from the arguments
+        space = _blanks_in_common(before, closing)
+        middle, before = middle + space, before.removeprefix(space)
+        after, closing = after + space, closing.removeprefix(space)
     between = types.between["number"]
     notation = Parameters(
         before=before,
@@ -127,22 +133,34 @@ def _read_off(text: str) -> SpelledCalls | None:
         after=after,
         stop=stop[0],
         types=tuple((kind, each) for kind, each in types.between.items() if each != between),
-        empty=without.removesuffix(closing + separator + opening),
+        empty=empty,
         python_words=types.python_words,
     )
     return SpelledCalls(
+        name="parameters",
         begin=begin,
         call=f"{opening}$name{middle}$arguments{closing}",
         separator=separator,
-        end=behind_last.removeprefix(closing),
+        end=end,
         trigger=trigger[0],
         notation=notation,
     )
 
 
+def _common(one: str, other: str) -> str:
+    """What both begin with."""
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return "".join(character for character, _ in same)
+
+
+def _blanks_in_common(one: str, other: str) -> str:
+    common = _common(one, other)
+    return common[: len(common) - len(common.lstrip())]
+
+
 def _common_end(one: str, other: str) -> str:
     """What both end with, from a mark on, and the white space before it."""
-    common = os.path.commonprefix([one[::-1], other[::-1]])[::-1]
+    common = _common(one[::-1], other[::-1])[::-1]
     mark = _MARK_BEGINS.search(common)
     return common[mark.start() :] if mark else ""
 

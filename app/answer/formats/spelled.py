@@ -17,6 +17,8 @@ from app.core.composite import Either, FixedText, Part, Repeated, Series
 from app.core.specs import Regex
 
 _FIELD = re.compile(r"\$(name|arguments|id)")
+_TAG = "<"
+"""Begins whatever follows a name where nothing stands between it and the arguments."""
 _MARK = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
 
 
@@ -27,9 +29,11 @@ class SpelledCalls:
     begin  CALL  separator  CALL ...  end
     """
 
+    name: str
     call: str
     """With ``$name`` for the function's name as it is, ``$arguments``, and ``$id`` where the model
-    writes an id, which nobody reads. Between each two of them is some text."""
+    writes an id, which nobody reads. Between each two of them is some text; there may be none
+    between a name and arguments with a notation of which all texts begin with ``<``."""
     notation: Parameters | None = None
     """How arguments are written, behind the name; None: as JSON."""
     begin: str = ""
@@ -42,6 +46,8 @@ class SpelledCalls:
     ids: CallIds = field(default_factory=AnyIds)
     id_pattern: str = ""
     """Regular expression of ``$id``."""
+    other_tail: str = ""
+    """What may stand after ``$arguments`` instead."""
 
     def leads(self, names: Iterable[str]) -> tuple[str, ...]:
         if self.trigger is not None:
@@ -63,7 +69,7 @@ class SpelledCalls:
 
     def reader(self, use: ToolUse, start: int) -> SpelledReader:
         return SpelledReader(
-            self._parts(), self.begin, self.separator, start, self._reader_of_arguments(use)
+            self._ways(), self.begin, self.separator, start, self._reader_of_arguments(use)
         )
 
     def _reader_of_arguments(self, use: ToolUse) -> Callable[[str], ArgumentsReader] | None:
@@ -87,14 +93,27 @@ class SpelledCalls:
         """Text and the names of fields in turn; text is first and last, and may be empty."""
         return _FIELD.split(self.call)
 
+    def _ways(self) -> list[list[str]]:
+        """The parts of a call, in both ways that it may be written."""
+        parts = self._parts()
+        if not self.other_tail:
+            return [parts]
+        head = parts[: parts.index("arguments") + 1]
+        return [parts, head + _FIELD.split(self.other_tail)]
+
     def _call(self, tool: FunctionTool, whitespace: str) -> Part:
         fields: dict[str, Part] = {
             "name": FixedText(tool.name),
             "arguments": self._arguments(tool, whitespace),
             "id": Regex(self.id_pattern),
         }
-        parts = enumerate(self._parts())
-        return Series(tuple(fields[each] if at % 2 else FixedText(each) for at, each in parts))
+        ways = [
+            [fields[each] if at % 2 else FixedText(each) for at, each in enumerate(way)]
+            for way in self._ways()
+        ]
+        tail = ways[0].index(fields["arguments"]) + 1
+        tails = tuple(Series(tuple(way[tail:])) for way in ways)
+        return Series((*ways[0][:tail], Either(tails)))
 
     def _arguments(self, tool: FunctionTool, whitespace: str) -> Part:
         schema = arguments_of(tool, whitespace)
@@ -106,17 +125,19 @@ class SpelledReader:
 
     def __init__(
         self,
-        parts: list[str],
+        ways: list[list[str]],
         begin: str,
         separator: str,
         start: int,
         arguments: Callable[[str], ArgumentsReader] | None = None,
     ) -> None:
-        """``parts``: text and the names of fields in turn.
+        """``ways``: of writing a call, each in text and the names of fields in turn. They differ
+        after the arguments alone.
 
         ``arguments`` makes what reads the arguments of a function; None: they are JSON.
         """
-        self._parts = parts
+        self._ways = ways
+        self._parts = ways[0]
         self._at = 0
         """The part that is next."""
         self._before = begin
@@ -128,7 +149,7 @@ class SpelledReader:
         self._index = 0
         self._start = 0
         """Of the call, in the answer, as is the next."""
-        self._arguments_start = 0
+        self._arguments_start = self._arguments_end = 0
         self._name: str | None = None
         self._reader_of = arguments
         self._arguments: ArgumentsReader = JsonReader()
@@ -150,25 +171,27 @@ class SpelledReader:
         elif part == "arguments":
             whole = self._read_arguments()
         else:
-            whole = self._read_field(part, until=self._parts[self._at + 1])
+            whole = self._read_field(part, until=self._parts[self._at + 1] or _TAG)
         if whole:
-            self._at = (self._at + 1) % len(self._parts)
+            self._at += 1
         return whole
 
     def _read_text(self, text: str) -> bool:
-        start = self._incoming.position
         if self._at == 0:
-            self._start = start
+            self._start = self._incoming.position
             text = self._before + text
             if not self._incoming.text:
                 return False
+        elif self._parts[self._at - 1] == "arguments" and self._incoming.begins(text) is False:
+            self._parts = self._ways[-1]
+            text = self._parts[self._at]
         begins = self._incoming.begins(text)
         if not begins:
             self._over = begins is False
             return False
         self._incoming.take(len(text))
         if self._at == len(self._parts) - 1:
-            self._end_call(start)
+            self._end_call()
         elif self._parts[self._at + 1] == "arguments":
             self._arguments_start = self._incoming.position
             self._start_call()
@@ -188,6 +211,7 @@ class SpelledReader:
         pieces = self._waiting if self._name is None else self._pieces
         for part in self._arguments.push(*self._incoming.take_all()):
             pieces.append(CallArguments(self._index, part.text, part.start, part.end))
+            self._arguments_end = part.end
         rest = self._arguments.rest
         if rest is None:
             return False
@@ -209,9 +233,12 @@ class SpelledReader:
             self._pieces += [start, *self._waiting]
             self._waiting = []
 
-    def _end_call(self, start: int) -> None:
-        self._pieces.append(CallEnd(self._index, start, self._incoming.position))
+    def _end_call(self) -> None:
+        end = CallEnd(self._index, self._arguments_end, self._incoming.position)
+        self._pieces.append(end)
+        self._at = -1
         self._index += 1
         self._before = self._separator
         self._name = None
         self._arguments = JsonReader()
+        self._parts = self._ways[0]
