@@ -64,9 +64,9 @@ def parameters(template: str) -> SpelledCalls | None:
 def _calls_text(template: str) -> str | None:
     """What stands between the text of a message and its end where it has calls."""
     plain, with_calls = (_behind_text(template, calls) for calls in ((), _CALLS))
-    if plain is None or with_calls is None or not with_calls.endswith(plain.lstrip()):
+    if plain is None or with_calls is None or not with_calls.endswith(plain):
         return None
-    return with_calls[: len(with_calls) - len(plain.lstrip())]
+    return with_calls[: len(with_calls) - len(plain)]
 
 
 def _behind_text(template: str, calls: tuple[_Call, ...]) -> str | None:

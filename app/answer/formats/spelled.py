@@ -65,7 +65,11 @@ class SpelledCalls:
             at_least=1,
             at_most=MOST_CALLS if use.parallel and self.parallel else 1,
         )
-        return Series((FixedText(self.begin), calls, FixedText(self.end)))
+        end: Part = FixedText(self.end)
+        if not self.end and self.separator.isspace():
+            # a model that writes it does not have to call once more
+            end = Repeated(FixedText(self.separator), at_most=1)
+        return Series((FixedText(self.begin), calls, end))
 
     def reader(self, use: ToolUse, start: int) -> SpelledReader:
         return SpelledReader(
