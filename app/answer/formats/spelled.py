@@ -85,7 +85,10 @@ class SpelledCalls:
         return lambda name: ParameterReader(notation, Readings(schemas.get(name, True)))
 
     def marks(self) -> Iterable[str]:
-        return _MARK.findall("\n".join((self.begin, self.call, self.separator, self.end)))
+        texts = [self.begin, self.call, self.separator, self.end]
+        if self.notation is not None:
+            texts += [self.notation.before, *self.notation.betweens(), self.notation.after]
+        return _MARK.findall("\n".join(texts))
 
     def spelled(self, calls: Iterable[Mapping[str, str]]) -> str:
         """Calls, each with its ``name`` and ``arguments``."""
