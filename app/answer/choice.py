@@ -15,6 +15,7 @@ from dataclasses import replace
 from app.answer.confidence_reader import ConfidenceReader
 from app.answer.custom import InputReader
 from app.answer.decoding import Decoder
+from app.answer.formats.call_ids import AnyIds, CallIds
 from app.answer.pieces import (
     CallArguments,
     CallEnd,
@@ -31,7 +32,6 @@ from app.answer.pieces import (
 )
 from app.answer.reader import AnswerReader
 from app.answer.spans import SpanReader
-from app.answer.tools import new_call_id
 from app.core.events import AnswerToken, TokenChunk
 
 
@@ -42,22 +42,25 @@ class ChoiceReader:
         self,
         index: int,
         reader: AnswerReader | None,
-        call_id_length: int | None = None,
+        call_ids: CallIds | None = None,
         confidence: ConfidenceReader | None = None,
         spans: SpanReader | None = None,
         custom: Collection[str] = (),
+        *,
+        shows_reasoning: bool = True,
     ) -> None:
         """``reader`` None: nothing but content can come, and nothing is looked for.
 
-        ``call_id_length``: see ``new_call_id``. ``confidence`` and ``spans``: where asked for.
-        ``custom``: the names of tools whose calls have an input.
+        ``call_ids``: of calls, in OpenAI's form where not given. ``confidence`` and ``spans``:
+        where asked for. ``custom``: the names of tools whose calls have an input.
         """
+        self._shows_reasoning = shows_reasoning
         self._spans = spans
         self._confidence = confidence
         self.reasoning_tokens = 0
         self._index = index
         self._reader = reader
-        self._call_id_length = call_id_length
+        self._call_ids = call_ids or AnyIds()
         self._custom = custom
         self._input: InputReader | None = None
         """Of the call of a custom tool that comes."""
@@ -97,6 +100,8 @@ class ChoiceReader:
             self._spans.read(pieces)
         if self._custom:
             pieces = [self._with_input(piece) for piece in pieces]
+        if not self._shows_reasoning:
+            pieces = [each for each in pieces if not isinstance(each, Reasoning)]
         if reason is not None:
             pieces += self._measured()
             assert reason in ("stop", "length")
@@ -110,15 +115,15 @@ class ChoiceReader:
         found: list[Piece] = []
         spans = None if self._spans is None else self._spans.finish()
         if self._confidence is not None:
-            confidences, by_tokens = self._confidence.finish()
+            told = self._confidence.finish()
             by_place = {(each.call, each.pointer): each for each in spans or ()}
-            for each in confidences or ():
+            for each in told.entries:
                 if each.what == "value":
                     each.span = by_place.get((each.call, each.pointer))
-            if confidences is not None:
-                found.append(Confidences(confidences))
-            if by_tokens:
-                found.append(Inexact(by_tokens))
+            if self._confidence.listed:
+                found.append(Confidences(told.entries))
+            if told.by_tokens:
+                found.append(Inexact(told.by_tokens))
         if self._spans is not None and spans is not None and self._spans.listed:
             found.append(Spans(spans))
         return found
@@ -140,7 +145,7 @@ class ChoiceReader:
             case CallStart():
                 self._calls += 1
                 self._open_calls += 1
-                return replace(piece, id=new_call_id(self._call_id_length))
+                return replace(piece, id=self._call_ids.new())
             case CallEnd():
                 self._open_calls -= 1
         return piece

@@ -6,8 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from app.answer.confidence import Tokens, text_confidence, value_confidences
-from app.answer.pieces import CallArguments, Confidence, Content, Piece, TokenByToken
+from app.answer.confidence import Told, Tokens, text_confidence, value_confidences
+from app.answer.pieces import (
+    CallArguments,
+    CallStart,
+    Confidence,
+    Content,
+    Piece,
+    TokenByToken,
+)
 from app.core.choices import ScoredChoice
 from app.core.events import TokenChunk
 
@@ -21,7 +28,7 @@ class ConfidenceReader:
     def __init__(self, content: ContentKind, *, listed: bool = True) -> None:
         """``listed``: whether the confidence was asked for, or only where choices are not exact."""
         self._content = content
-        self._listed = listed
+        self.listed = listed
         self._text: list[str] = []
         self._tokens = Tokens()
         self._choices: list[ScoredChoice] = []
@@ -39,15 +46,17 @@ class ConfidenceReader:
             match piece:
                 case Content() if self._content != "free":
                     self._values.setdefault(None, (piece.start, []))[1].append(piece.text)
-                case CallArguments():
-                    self._values.setdefault(piece.index, (piece.start, []))[1].append(piece.text)
+                case CallStart(in_json=True):
+                    self._values[piece.index] = (piece.end, [])
+                case CallArguments() if piece.index in self._values:
+                    self._values[piece.index][1].append(piece.text)
 
-    def finish(self) -> tuple[list[Confidence] | None, list[TokenByToken]]:
+    def finish(self) -> Told:
         """What there is to say, in the order of the text. Costs O(answer)."""
         found: list[Confidence] = []
         by_tokens: list[TokenByToken] = []
-        if not self._listed and not any(each.by_tokens for each in self._choices):
-            return None, by_tokens
+        if not self.listed and not any(each.by_tokens for each in self._choices):
+            return Told(found, by_tokens)
         whole = "".join(self._text)
         for call, (start, parts) in self._values.items():
             data, before = "".join(parts).encode(), len(whole[:start].encode())
@@ -58,4 +67,4 @@ class ConfidenceReader:
                 entry.call = call
             found += of_value.entries
             by_tokens += [replace(each, call=call) for each in of_value.by_tokens]
-        return found if self._listed else None, by_tokens
+        return Told(found, by_tokens)

@@ -25,11 +25,11 @@ class AnswerLocator:
                 case Content() if self._content:
                     self._content = False
                     self._starts.append(bytes_before(piece.start))
-                case CallStart():  # its end is where the arguments begin
+                case CallStart(in_json=True):  # its end is where the arguments begin
                     self._starts.append(bytes_before(piece.end))
                 case Reasoning() | CallEnd():
                     self._outside = bytes_before(piece.end)
-                case Content() | CallArguments():
+                case Content() | CallStart() | CallArguments():
                     pass
         content = self._reader.content_next if self._content else None
         if content is not None:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from app.answer.formats import ChatFormat
 from app.answer.plan import AnswerPlan
-from app.answer.prompt import Prompt, passages, render, text_length
+from app.answer.prompt import Conversation, Prompt, passages, render, text_length
+from app.answer.reasoning import AS_IT_IS
 from app.answer.spans import Quotable
 from app.core.constraint import Constraint
 from app.core.errors import EngineDied, InvalidRequest, LeapjsonError, PromptTooLong
@@ -188,7 +189,7 @@ class GenerationService:
             request.content,
             request.tools,
             self._config.chat_format,
-            request.reasoning_tokens,
+            prompt.reasoning if isinstance(prompt, Conversation) else AS_IT_IS,
         )
 
     async def _render(self, prompt: Prompt, add_special_tokens: bool = True) -> RenderedPrompt:

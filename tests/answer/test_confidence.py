@@ -9,11 +9,19 @@ from typing import Any, cast
 
 import pytest
 
-from app.answer.confidence import Tokens, text_confidence, value_confidences
+from app.answer.confidence import Told, Tokens, text_confidence, value_confidences
 from app.answer.confidence_reader import ConfidenceReader
 from app.answer.formats import HERMES, ChatFormat, ReasoningFormat
 from app.answer.locator import AnswerLocator
-from app.answer.pieces import Alternative, Confidence, Confidences, Inexact, TokenByToken
+from app.answer.pieces import (
+    Alternative,
+    CallArguments,
+    CallStart,
+    Confidence,
+    Confidences,
+    Inexact,
+    TokenByToken,
+)
 from app.answer.plan import AnswerPlan
 from app.answer.reader import AnswerReader
 from app.answer.tools import FunctionTool, ToolUse
@@ -227,9 +235,9 @@ def test_arguments_of_calls_are_told_apart() -> None:
 def test_the_locator_finds_where_values_begin(size: int) -> None:
     text = 'é</think>\n<tool_call>\n{"name": "f", "arguments": {"a": "é"}}\n</tool_call>\n'
     text += '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
-    locator = AnswerLocator(
-        AnswerReader(FORMAT, opening="open", tools=["f"], content_first=False), content=True
-    )
+    use = ToolUse((FunctionTool("f"),))
+    reader = AnswerReader(FORMAT, opening="open", use=use, content_first=False)
+    locator = AnswerLocator(reader, content=True)
     data = text.encode()
     starts = [data.find(b'{"a"'), data.find(b"{}")]
     outside = 0
@@ -242,6 +250,14 @@ def test_the_locator_finds_where_values_begin(size: int) -> None:
     assert locator.next_value(0) == starts[0]
     assert locator.next_value(starts[0] + 1) == starts[1]
     assert locator.next_value(starts[1] + 1) is None
+
+
+def test_arguments_that_are_not_written_as_json_have_no_confidence() -> None:
+    for in_json, pointers in ((True, ["", "/a"]), (False, [])):
+        reader = ConfidenceReader(content="free")
+        start = CallStart(0, "f", 0, 3, in_json=in_json)
+        reader.read([], 'f: {"a": 1}', [start, CallArguments(0, '{"a": 1}', 3, 11)])
+        assert [each.pointer for each in reader.finish().entries] == pointers
 
 
 def test_the_locator_knows_content_before_it_has_come() -> None:
@@ -310,7 +326,7 @@ def test_a_plan_says_whether_its_answers_have_json() -> None:
     assert _plan().locator is None
     assert _plan("f", content=False).locator is not None
     assert not _plan(content=False).has_json
-    assert ConfidenceReader("json").finish() == ([], [])
+    assert ConfidenceReader("json").finish() == Told([], [])
 
 
 def test_content_that_is_a_choice_is_one_text() -> None:
