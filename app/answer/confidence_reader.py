@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from app.answer.confidence import Told, Tokens, text_confidence, value_confidences
+from app.answer.confidence import Tokens, Told, text_confidence, value_confidences
 from app.answer.pieces import (
     CallArguments,
     CallStart,

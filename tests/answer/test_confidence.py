@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from app.answer.confidence import Told, Tokens, text_confidence, value_confidences
+from app.answer.confidence import Tokens, Told, text_confidence, value_confidences
 from app.answer.confidence_reader import ConfidenceReader
 from app.answer.formats import HERMES, ChatFormat, ReasoningFormat
 from app.answer.locator import AnswerLocator
