@@ -14,12 +14,14 @@ from app.answer.formats.lists import lists
 from app.answer.formats.llama import llama
 from app.answer.formats.marked import marked
 from app.answer.formats.mistral import mistral
+from app.answer.formats.parameters import parameters
 from app.answer.formats.plain import PLAIN
 from app.answer.formats.reasoning import ReasoningFormat, reasoning_format
 from app.answer.formats.spelled import SpelledCalls
 from app.answer.formats.template import Template
 
 TOOL_FORMATS: tuple[Callable[[str], ToolFormat | None], ...] = (
+    parameters,
     mistral,
     deepseek,
     kimi,

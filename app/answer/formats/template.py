@@ -9,11 +9,25 @@ from jinja2 import nodes
 from jinja2.parser import Parser
 
 
+class Generation(jinja2.ext.Extension):
+    """transformers' ``{% generation %}`` block, which marks what the assistant wrote."""
+
+    tags = {"generation"}  # noqa: RUF012 - so declared in jinja2
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+EXTENSIONS = (Generation, jinja2.ext.loopcontrols)
+"""What chat templates may use beyond Jinja."""
+
+
 class Template:
     """A chat template. One that cannot be parsed does nothing: rendering it is what fails."""
 
     def __init__(self, text: str) -> None:
-        environment = jinja2.Environment(extensions=[_Generation, jinja2.ext.loopcontrols])
+        environment = jinja2.Environment(extensions=EXTENSIONS)
         try:
             self._tree = environment.parse(text)
         except jinja2.TemplateError:
@@ -52,16 +66,6 @@ class Template:
         return any(
             _is_member(part, "arguments") for text in texts for part in text.iter_child_nodes()
         )
-
-
-class _Generation(jinja2.ext.Extension):
-    """transformers' ``{% generation %}`` block, which marks what the assistant wrote."""
-
-    tags = {"generation"}  # noqa: RUF012 - so declared in jinja2
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 def _is_member(node: nodes.Node | None, name: str) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
-from app.http.confidence import ValueConfidence, ValueSpan
+from app.http.confidence import Measured
 from app.http.openapi import Shape
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
@@ -36,7 +36,7 @@ class ContentBlock(BaseModel):
     type: Literal["text", "thinking", "tool_use"]
 
 
-class AnsweredMessage(Shape):
+class AnsweredMessage(Measured):
     id: str
     type: Literal["message"]
     role: Literal["assistant"]
@@ -45,9 +45,6 @@ class AnsweredMessage(Shape):
     stop_reason: StopReason | None
     stop_sequence: str | None
     usage: MessagesUsage
-    confidence: list[ValueConfidence] = Field(default=[])
-    spans: list[ValueSpan] = Field(default=[])
-    """Where it was asked for."""
 
 
 class MessageEvent(BaseModel):

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from app.http.confidence import ValueConfidence, ValueSpan
+from app.http.confidence import Measured
 from app.http.openapi import Shape
 
 
@@ -43,7 +43,7 @@ class IncompleteDetails(Shape):
     reason: Literal["max_output_tokens"]
 
 
-class ResponseObject(BaseModel):
+class ResponseObject(Measured):
     """Beside these it repeats the settings of its request."""
 
     model_config = ConfigDict(extra="allow")
@@ -57,9 +57,6 @@ class ResponseObject(BaseModel):
     model: str
     output: list[OutputItem]
     usage: ResponsesUsage
-    confidence: list[ValueConfidence] = []
-    spans: list[ValueSpan] = []
-    """Where it was asked for."""
 
 
 class ResponseEvent(BaseModel):
