@@ -144,7 +144,7 @@ def test_a_string_that_is_known_shows_the_way() -> None:
     pool = ExpressionPool()
     derivatives = measured(pool, max_search=20)
     both = pool.intersect(far_apart(pool))
-    derivatives.follow(both, b"a" * 12)
+    derivatives.lead_along(both, b"a" * 12)
     assert derivatives.is_alive(both)
     assert len(derivatives.shortest(both)) == 12
     assert derivatives.length(both) == 12
