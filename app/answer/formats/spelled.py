@@ -93,7 +93,8 @@ class SpelledCalls:
     def spelled(self, calls: Iterable[Mapping[str, str]]) -> str:
         """Calls, each with its ``name`` and ``arguments``."""
         parts = list(enumerate(self._parts()))
-        each = ("".join(call[part] if at % 2 else part for at, part in parts) for call in calls)
+        numbered = ({"id": str(number), **call} for number, call in enumerate(calls))
+        each = ("".join(call[part] if at % 2 else part for at, part in parts) for call in numbered)
         return self.begin + self.separator.join(each) + self.end
 
     def _parts(self) -> list[str]:
