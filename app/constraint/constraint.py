@@ -51,7 +51,10 @@ class CompiledConstraint:
         self._program = program
 
     def bind(self, documents: Mapping[Source, Document]) -> CompiledConstraint:
-        return CompiledConstraint(bind(self._program, documents), self.index)
+        bound = CompiledConstraint(bind(self._program, documents), self.index)
+        assert isinstance(bound.masks, PieceMasks)
+        bound.masks.walk_beginnings()
+        return bound
 
     def start(self) -> AutomatonState:
         if self.memory is not None:
