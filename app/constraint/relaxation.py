@@ -1,0 +1,170 @@
+"""What is compiled where a specification may be relaxed and cannot be enforced as it stands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from app.constraint.limits import Limits
+from app.constraint.regex.errors import PatternError
+from app.constraint.schema.relaxing import (
+    OURS,
+    Edit,
+    at_fault,
+    edited,
+    pointer_to,
+    positive_place,
+    renamed,
+)
+from app.core.constraint import ConstraintSpec
+from app.core.errors import ConstraintError, ConstraintTooComplex, InvalidSchema, UnsupportedSchema
+from app.core.relaxation import Relaxation
+from app.core.specs import JsonSchema
+
+_MOST_EDITS = 48
+"""Places of one schema that are relaxed one by one; after them all of it is."""
+_SECONDS = 2.0
+"""Processor time after which the same is done: what is tried again and again costs as much."""
+
+_ALL: Edit = ("", "")
+_DIALECT: Edit = ("", "$schema")
+
+
+def relaxed(
+    spec: ConstraintSpec, limits: Limits, compile: Callable[[ConstraintSpec], object]
+) -> tuple[ConstraintSpec, tuple[Relaxation, ...]]:
+    """``spec`` with each schema that may be relaxed as far relaxed as ``compile`` takes it alone.
+
+    Raises what ``compile`` raises for a schema where nothing is left to relax.
+    """
+    found: list[Relaxation] = []
+    known: dict[str, JsonSchema] = {}
+
+    def of(schema: JsonSchema) -> JsonSchema:
+        key = schema.cache_key()
+        if key not in known:
+            known[key], relaxations = _relaxed_schema(schema, limits, compile)
+            found.extend(relaxations)
+        return known[key]
+
+    return _mapped(spec, of), tuple(found)
+
+
+def may_be_relaxed(spec: ConstraintSpec) -> bool:
+    """Whether some schema of ``spec`` may be."""
+    return any(schema.relax for schema in _schemas(spec))
+
+
+def _relaxed_schema(
+    spec: JsonSchema, limits: Limits, compile: Callable[[ConstraintSpec], object]
+) -> tuple[JsonSchema, list[Relaxation]]:
+    edits: list[Edit] = []
+    found: list[Relaxation] = []
+    schema = spec.schema
+    until = time.process_time() + _SECONDS
+    while True:
+        now = replace(spec, schema=schema)
+        try:
+            compile(now)
+            return now, found
+        except ConstraintError as error:
+            hurried = len(edits) >= _MOST_EDITS or time.process_time() > until
+            edit = _edit(schema, error, limits, all_of_it=hurried, dangling=bool(edits))
+            if edit is None:
+                raise
+            pointer = renamed(pointer_to(edit), edits, spec.schema)
+            reason = _reason(error, pointer)
+            found.append(Relaxation(pointer, edit[1], reason, edit[0], spec.subject))
+            schema = edited(schema, edit)
+            edits.append(edit)
+
+
+def _edit(
+    schema: Any, error: ConstraintError, limits: Limits, *, all_of_it: bool, dangling: bool
+) -> Edit | None:
+    """What to drop for ``error``; None where nothing may be. ``dangling``: references may point to
+    what was dropped."""
+    if not _may_be_relaxed(error, dangling=dangling):
+        return None
+    first = at_fault(schema, error)
+    if first is None:
+        return None
+    for candidate in [_ALL] if all_of_it else _upward(first):
+        edit = candidate if candidate in (_ALL, _DIALECT) else _where(schema, candidate, limits)
+        if edit is None:
+            continue
+        after = edited(schema, edit)
+        if after != schema and _count_ours(after) == _count_ours(schema):
+            return edit
+    return None
+
+
+def _may_be_relaxed(error: ConstraintError, *, dangling: bool) -> bool:
+    """Mistakes are not, but what may be meant for another dialect of patterns is."""
+    if isinstance(error, InvalidSchema):
+        lost = dangling and error.pointer.endswith("/$ref")
+        return lost or isinstance(error.__cause__, PatternError)
+    return isinstance(error, UnsupportedSchema | ConstraintTooComplex)
+
+
+def _upward(edit: Edit) -> Iterator[Edit]:
+    """An edit, and ever larger ones around it, to the whole schema."""
+    place, keyword = edit
+    if keyword:
+        yield edit
+    while place:
+        yield place, ""
+        place = place.rpartition("/")[0]
+    yield _ALL
+
+
+def _where(schema: Any, edit: Edit, limits: Limits) -> Edit | None:
+    try:
+        return positive_place(schema, edit, limits)
+    except ConstraintError:
+        return None
+
+
+def _reason(error: ConstraintError, pointer: str) -> str:
+    """Why, and where that lies, if it is elsewhere."""
+    at = getattr(error, "pointer", None)
+    why = getattr(error, "reason", "") or str(error)
+    return why if at is None or at == pointer else f"{why} (at {at or 'the root'})"
+
+
+def _schemas(part: Any) -> Iterator[JsonSchema]:
+    if isinstance(part, JsonSchema):
+        yield part
+    elif isinstance(part, tuple):
+        for each in part:
+            yield from _schemas(each)
+    elif is_dataclass(part):
+        for field in fields(part):
+            yield from _schemas(getattr(part, field.name))
+
+
+def _mapped(part: Any, of: Callable[[JsonSchema], JsonSchema]) -> Any:
+    """A specification with ``of`` in the place of each schema that may be relaxed."""
+    if isinstance(part, JsonSchema):
+        return of(part) if part.relax else part
+    if isinstance(part, tuple):
+        return tuple([_mapped(each, of) for each in part])
+    if is_dataclass(part) and not isinstance(part, type):
+        inside = {field.name: _mapped(getattr(part, field.name), of) for field in fields(part)}
+        return replace(part, **inside)
+    return part
+
+
+def _count_ours(value: Any) -> int:
+    """Keywords of ours in a schema (and members called so)."""
+    count, waiting = 0, [value]
+    while waiting:
+        here = waiting.pop()
+        if isinstance(here, dict):
+            count += len(OURS & here.keys())
+            waiting.extend(here.values())
+        elif isinstance(here, list):
+            waiting.extend(here)
+    return count

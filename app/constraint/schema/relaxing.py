@@ -1,0 +1,221 @@
+"""A schema that admits more: without a keyword at one place, where it cannot be enforced.
+
+What is dropped makes the language larger only where it is reached without a negation on the way.
+So ``positive_place`` goes up to a keyword that can be dropped: below ``not`` to the ``not``, below
+``if`` to the ``if``, below ``contains`` with ``maxContains`` to the latter, and ``oneOf`` becomes
+``anyOf``. A subschema is looked at wherever a reference leads to it.
+
+Dropped keywords also stop to evaluate members and items, and to say that an object is open: a
+subschema that loses such a keyword gets ``additionalProperties`` and ``items`` that admit all.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from app.constraint.limits import Limits
+from app.constraint.schema.document import Document, Node, escape_token, subschemas
+from app.constraint.schema.keywords import EXACT_CHOICE, FOLLOWED, VERBATIM
+from app.core.errors import ConstraintError, ConstraintTooComplex, UnsupportedSchema
+
+Edit = tuple[str, str]
+"""A pointer to a subschema, and the keyword of it that no longer holds; "" for all but ``type``."""
+
+OURS = frozenset([VERBATIM, EXACT_CHOICE])
+"""Extensions: who writes them means them, and they are never dropped."""
+
+_EXCLUDING = frozenset(
+    [
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+        *("minLength", "maxLength", "pattern", "format", "not"),
+        *("minItems", "maxItems", "uniqueItems", "maxContains", "propertyNames", "maxProperties"),
+    ]
+)
+"""Keywords that do nothing but exclude values."""
+_REFERENCES = frozenset(["$ref", "$dynamicRef", "$recursiveRef"])
+_KEPT_BESIDE_REF = frozenset(["$schema", "$defs", "definitions"])
+_DROPPED_TOGETHER = FOLLOWED - OURS - {"type"}
+_STORES = frozenset(["$defs", "definitions"])
+
+Use = tuple[str, bool]
+"""A subschema's pointer, and whether it is reached without negation."""
+
+
+def edited(schema: Any, edit: Edit) -> Any:
+    """``schema`` with one edit, which may be none at all. The schema itself is not changed.
+
+    Raises ``KeyError`` where the place is not there.
+    """
+    place, keyword = edit
+    return _replaced(schema, tokens_of(place), keyword, _is_lonely(schema))
+
+
+def positive_place(schema: Any, edit: Edit, limits: Limits) -> Edit | None:
+    """What to do instead of ``edit`` so that the language gets larger; often that itself.
+
+    None where no way is found. Cost: a walk of the schema. Raises ``ConstraintError`` for a schema
+    that cannot be walked.
+    """
+    document = Document(schema, limits)
+    ways = _ways(document)
+    place = edit[0]
+    passed: set[str] = set()
+    while (place, False) in ways:
+        boundary = ways[place, False]
+        if boundary is None or boundary[0] in passed:
+            return None
+        edit = boundary
+        place = edit[0]
+        passed.add(place)
+    return edit if (place, True) in ways else None
+
+
+def tokens_of(pointer: str) -> list[str]:
+    """The tokens of a JSON Pointer (RFC 6901)."""
+    return [each.replace("~1", "/").replace("~0", "~") for each in pointer.split("/")[1:]]
+
+
+def at_fault(schema: Any, error: ConstraintError) -> Edit | None:
+    """What to drop for an error; None for what is never dropped."""
+    if isinstance(error, UnsupportedSchema) and error.keyword in OURS:
+        return None
+    pointer: str = getattr(error, "pointer", None) or ""
+    if isinstance(error, ConstraintTooComplex) or not pointer:
+        return pointer, ""
+    place, _, last = pointer.rpartition("/")
+    (keyword,) = tokens_of(f"/{last}")
+    node = _value_at(schema, tokens_of(place))
+    return place, keyword if isinstance(node, dict) and keyword in node else ""
+
+
+def _value_at(schema: Any, tokens: list[str]) -> Any:
+    """None where nothing is there."""
+    for token in tokens:
+        if isinstance(schema, dict) and token in schema:
+            schema = schema[token]
+        elif isinstance(schema, list) and token.isdecimal() and int(token) < len(schema):
+            schema = schema[int(token)]
+        else:
+            return None
+    return schema
+
+
+def _replaced(value: Any, tokens: list[str], keyword: str, lonely: bool) -> Any:
+    if not tokens:
+        return _relaxed(value, keyword, lonely)
+    token, *rest = tokens
+    if isinstance(value, list):
+        index = int(token)
+        return [*value[:index], _replaced(value[index], rest, keyword, lonely), *value[index + 1 :]]
+    return {**value, token: _replaced(value[token], rest, keyword, lonely)}
+
+
+def _relaxed(node: Any, keyword: str, lonely: bool) -> Any:
+    """A subschema without what ``keyword`` excludes."""
+    if not isinstance(node, dict):
+        return True
+    left = {name: value for name, value in node.items() if name != keyword}
+    match keyword:
+        case "":
+            kept = {name: each for name, each in node.items() if name not in _DROPPED_TOGETHER}
+            return _opened({**kept, "items": True})
+        case "$schema":
+            return left
+        case "unevaluatedProperties" | "unevaluatedItems":
+            return {**left, keyword: True}
+        case "oneOf" if "anyOf" not in node:
+            return {"anyOf" if name == "oneOf" else name: each for name, each in node.items()}
+        case "contains" | "minContains":
+            for name in ("contains", "minContains", "maxContains"):
+                left.pop(name, None)
+            return _opened(left)
+        case "items" | "prefixItems" | "additionalItems":
+            for name in ("items", "prefixItems", "additionalItems"):
+                left.pop(name, None)
+            return {**left, "items": True}
+        case "properties" | "patternProperties" | "additionalProperties":
+            return {**left, "additionalProperties": True}
+        case _ if keyword in _REFERENCES and lonely:
+            return _opened({name: left[name] for name in left if name in _KEPT_BESIDE_REF})
+        case _ if keyword in _EXCLUDING:
+            return left
+    return _opened(left)
+
+
+def _opened(node: dict[str, Any]) -> dict[str, Any]:
+    """Other members and items than it names are admitted, unless it says something of them."""
+    others = "additionalItems" if isinstance(node.get("items"), list) else "items"
+    return {"additionalProperties": True, others: True, **node}
+
+
+def _is_lonely(schema: Any) -> bool:
+    """Whether nothing counts beside ``$ref``."""
+    try:
+        return Document(schema, Limits()).dialect.lonely_ref
+    except ConstraintError:
+        return False
+
+
+def _ways(document: Document) -> dict[Use, Edit | None]:
+    """All uses of subschemas; by each, the first negation on a way there from the root."""
+    ways: dict[Use, Edit | None] = {("", True): None}
+    nodes = {"": document.root}
+    waiting = deque([(document.root, True)])
+    while waiting:
+        node, positive = waiting.popleft()
+        way = ways[node.pointer, positive]
+        if not isinstance(node.schema, dict):
+            continue
+        for child, keyword, flips in _edges(node, document):
+            for sign in flips:
+                use = (child.pointer, positive is sign)
+                if use in ways:
+                    continue
+                nodes[child.pointer] = child
+                ways[use] = (node.pointer, keyword) if way is None and not sign else way
+                waiting.append((child, use[1]))
+    return ways
+
+
+def _edges(node: Node, document: Document) -> Iterator[tuple[Node, str, tuple[bool, ...]]]:
+    """Subschemas that a node uses: with the keyword to drop where that negates, and whether it is
+    used as it is (True), negated (False) or both."""
+    try:
+        targets = document.references(node)
+    except ConstraintError:
+        targets = []
+    yield from ((target, "$ref", (True,)) for target in targets)
+    if document.only_refers(node):
+        return
+    schema = node.schema
+    for path, _ in subschemas(schema):
+        keyword = str(path[0])
+        if keyword in _STORES:
+            continue
+        child = node.child(*path)
+        if keyword == "not":
+            yield child, "not", (False,)
+        elif keyword == "if" or (keyword == "oneOf" and len(schema["oneOf"]) > 1):
+            yield child, keyword, (True, False)
+        elif keyword == "contains" and "maxContains" in schema:
+            yield child, "maxContains", (True, False)
+        else:
+            yield child, keyword, (True,)
+
+
+def renamed(pointer: str, edits: list[Edit], schema: Any) -> str:
+    """A pointer into the edited schema as one into ``schema``: ``oneOf`` may have become
+    ``anyOf``."""
+    for place, keyword in reversed(edits):
+        now = f"{place}/anyOf"
+        if keyword == "oneOf" and (pointer == now or pointer.startswith(now + "/")):
+            pointer = f"{place}/oneOf{pointer[len(now) :]}"
+    return pointer
+
+
+def pointer_to(edit: Edit) -> str:
+    """The pointer to the keyword, or to the subschema as a whole."""
+    place, keyword = edit
+    return f"{place}/{escape_token(keyword)}" if keyword else place
