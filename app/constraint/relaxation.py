@@ -15,8 +15,8 @@ from app.constraint.schema.relaxing import (
     at_fault,
     edited,
     pointer_to,
-    positive_place,
     renamed,
+    widening,
 )
 from app.core.constraint import ConstraintSpec
 from app.core.errors import ConstraintError, ConstraintTooComplex, InvalidSchema, UnsupportedSchema
@@ -71,34 +71,39 @@ def _relaxed_schema(
             return now, found
         except ConstraintError as error:
             hurried = len(edits) >= _MOST_EDITS or time.process_time() > until
-            edit = _edit(schema, error, limits, all_of_it=hurried, dangling=bool(edits))
-            if edit is None:
+            more = _edits(schema, error, limits, all_of_it=hurried, dangling=bool(edits))
+            if not more:
                 raise
-            pointer = renamed(pointer_to(edit), edits, spec.schema)
-            reason = _reason(error, pointer)
-            found.append(Relaxation(pointer, edit[1], reason, edit[0], spec.subject))
-            schema = edited(schema, edit)
-            edits.append(edit)
+            for edit in more:
+                pointer = renamed(pointer_to(edit), edits)
+                reason = _reason(error, pointer)
+                found.append(Relaxation(pointer, edit[1], reason, edit[0], spec.subject))
+            schema = _edited(schema, more)
+            edits += more
 
 
-def _edit(
+def _edits(
     schema: Any, error: ConstraintError, limits: Limits, *, all_of_it: bool, dangling: bool
-) -> Edit | None:
-    """What to drop for ``error``; None where nothing may be. ``dangling``: references may point to
-    what was dropped."""
-    if not _may_be_relaxed(error, dangling=dangling):
-        return None
-    first = at_fault(schema, error)
+) -> list[Edit]:
+    """What to drop for ``error``, in order; nothing where nothing may be.
+
+    ``dangling``: references may point to what was dropped.
+    """
+    first = at_fault(schema, error) if _may_be_relaxed(error, dangling=dangling) else None
     if first is None:
-        return None
-    for candidate in [_ALL] if all_of_it else _upward(first):
-        edit = candidate if candidate in (_ALL, _DIALECT) else _where(schema, candidate, limits)
-        if edit is None:
-            continue
-        after = edited(schema, edit)
+        return []
+    for edit in [_ALL] if all_of_it else _upward(first):
+        edits = [edit] if edit in (_ALL, _DIALECT) else _widening(schema, edit, limits)
+        after = _edited(schema, edits)
         if after != schema and _count_ours(after) == _count_ours(schema):
-            return edit
-    return None
+            return edits
+    return []
+
+
+def _edited(schema: Any, edits: list[Edit]) -> Any:
+    for edit in edits:
+        schema = edited(schema, edit)
+    return schema
 
 
 def _may_be_relaxed(error: ConstraintError, *, dangling: bool) -> bool:
@@ -120,11 +125,11 @@ def _upward(edit: Edit) -> Iterator[Edit]:
     yield _ALL
 
 
-def _where(schema: Any, edit: Edit, limits: Limits) -> Edit | None:
+def _widening(schema: Any, edit: Edit, limits: Limits) -> list[Edit]:
     try:
-        return positive_place(schema, edit, limits)
+        return widening(schema, edit, limits)
     except ConstraintError:
-        return None
+        return []
 
 
 def _reason(error: ConstraintError, pointer: str) -> str:

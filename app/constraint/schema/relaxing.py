@@ -1,7 +1,7 @@
 """A schema that admits more: without a keyword at one place, where it cannot be enforced.
 
 What is dropped makes the language larger only where it is reached without a negation on the way.
-So ``positive_place`` goes up to a keyword that can be dropped: below ``not`` to the ``not``, below
+So ``widening`` goes up to a keyword that can be dropped: below ``not`` to the ``not``, below
 ``if`` to the ``if``, below ``contains`` with ``maxContains`` to the latter, and ``oneOf`` becomes
 ``anyOf``. A subschema is looked at wherever a reference leads to it.
 
@@ -39,9 +39,6 @@ _KEPT_BESIDE_REF = frozenset(["$schema", "$defs", "definitions"])
 _DROPPED_TOGETHER = FOLLOWED - OURS - {"type"}
 _STORES = frozenset(["$defs", "definitions"])
 
-Use = tuple[str, bool]
-"""A subschema's pointer, and whether it is reached without negation."""
-
 
 def edited(schema: Any, edit: Edit) -> Any:
     """``schema`` with one edit, which may be none at all. The schema itself is not changed.
@@ -52,24 +49,23 @@ def edited(schema: Any, edit: Edit) -> Any:
     return _replaced(schema, tokens_of(place), keyword, _is_lonely(schema))
 
 
-def positive_place(schema: Any, edit: Edit, limits: Limits) -> Edit | None:
-    """What to do instead of ``edit`` so that the language gets larger; often that itself.
+def widening(schema: Any, edit: Edit, limits: Limits) -> list[Edit]:
+    """What to do in order, perhaps instead of ``edit``, so that the language gets larger.
 
-    None where no way is found. Cost: a walk of the schema. Raises ``ConstraintError`` for a schema
-    that cannot be walked.
+    Nothing where ``edit`` is at no place that counts. Cost: a walk of the schema. Raises
+    ``ConstraintError`` for a schema that cannot be walked.
     """
-    document = Document(schema, limits)
-    ways = _ways(document)
-    place = edit[0]
-    passed: set[str] = set()
-    while (place, False) in ways:
-        boundary = ways[place, False]
+    uses = _Uses(Document(schema, limits))
+    place, passed = edit[0], set[str]()
+    while (place, False) in uses.negation:
+        boundary = uses.negation[place, False]
         if boundary is None or boundary[0] in passed:
-            return None
+            # Negations inside one another: without all of them on the way to it, it is positive.
+            return sorted(uses.negations_of(edit[0]), key=lambda e: (-len(e[0]), e))
         edit = boundary
         place = edit[0]
         passed.add(place)
-    return edit if (place, True) in ways else None
+    return [edit] if (place, True) in uses.negation else []
 
 
 def tokens_of(pointer: str) -> list[str]:
@@ -87,7 +83,8 @@ def at_fault(schema: Any, error: ConstraintError) -> Edit | None:
     place, _, last = pointer.rpartition("/")
     (keyword,) = tokens_of(f"/{last}")
     node = _value_at(schema, tokens_of(place))
-    return place, keyword if isinstance(node, dict) and keyword in node else ""
+    known = keyword in FOLLOWED or keyword == "$schema"
+    return place, keyword if known and isinstance(node, dict) and keyword in node else ""
 
 
 def _value_at(schema: Any, tokens: list[str]) -> Any:
@@ -158,25 +155,42 @@ def _is_lonely(schema: Any) -> bool:
         return False
 
 
-def _ways(document: Document) -> dict[Use, Edit | None]:
-    """All uses of subschemas; by each, the first negation on a way there from the root."""
-    ways: dict[Use, Edit | None] = {("", True): None}
-    nodes = {"": document.root}
-    waiting = deque([(document.root, True)])
-    while waiting:
-        node, positive = waiting.popleft()
-        way = ways[node.pointer, positive]
-        if not isinstance(node.schema, dict):
-            continue
-        for child, keyword, flips in _edges(node, document):
-            for sign in flips:
-                use = (child.pointer, positive is sign)
-                if use in ways:
-                    continue
-                nodes[child.pointer] = child
-                ways[use] = (node.pointer, keyword) if way is None and not sign else way
-                waiting.append((child, use[1]))
-    return ways
+class _Uses:
+    """Where a document's subschemas are used, from the root on."""
+
+    def __init__(self, document: Document) -> None:
+        self.negation: dict[tuple[str, bool], Edit | None] = {("", True): None}
+        """By a pointer and whether it is used as it is (else negated): the first negation on a way
+        there from the root."""
+        self._above: dict[str, list[tuple[str, Edit | None]]] = {}
+        """By a pointer: those right above it, with the edit if there is a negation between."""
+        waiting = deque([(document.root, True)])
+        while waiting:
+            node, positive = waiting.popleft()
+            way = self.negation[node.pointer, positive]
+            if not isinstance(node.schema, dict):
+                continue
+            for child, keyword, signs in _edges(node, document):
+                edit = None if signs == (True,) else (node.pointer, keyword)
+                self._above.setdefault(child.pointer, []).append((node.pointer, edit))
+                for sign in signs:
+                    use = child.pointer, positive is sign
+                    if use not in self.negation:
+                        self.negation[use] = way if sign or way is not None else edit
+                        waiting.append((child, use[1]))
+
+    def negations_of(self, place: str) -> set[Edit]:
+        """All negations on the ways from the root to ``place``."""
+        found: set[Edit] = set()
+        seen, waiting = {place}, [place]
+        while waiting:
+            for above, edit in self._above.get(waiting.pop(), ()):
+                if edit is not None:
+                    found.add(edit)
+                if above not in seen:
+                    seen.add(above)
+                    waiting.append(above)
+        return found
 
 
 def _edges(node: Node, document: Document) -> Iterator[tuple[Node, str, tuple[bool, ...]]]:
@@ -205,9 +219,8 @@ def _edges(node: Node, document: Document) -> Iterator[tuple[Node, str, tuple[bo
             yield child, keyword, (True,)
 
 
-def renamed(pointer: str, edits: list[Edit], schema: Any) -> str:
-    """A pointer into the edited schema as one into ``schema``: ``oneOf`` may have become
-    ``anyOf``."""
+def renamed(pointer: str, edits: list[Edit]) -> str:
+    """A pointer into a schema after ``edits`` as one before: an ``anyOf`` may have been ``oneOf``."""
     for place, keyword in reversed(edits):
         now = f"{place}/anyOf"
         if keyword == "oneOf" and (pointer == now or pointer.startswith(now + "/")):
