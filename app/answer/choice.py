@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import codecs
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from app.answer.confidence_reader import ConfidenceReader
+from app.answer.custom import InputReader
 from app.answer.pieces import (
+    CallArguments,
     CallEnd,
     CallStart,
     Confidences,
@@ -42,10 +44,12 @@ class ChoiceReader:
         call_id_length: int | None = None,
         confidence: ConfidenceReader | None = None,
         spans: SpanReader | None = None,
+        custom: Collection[str] = (),
     ) -> None:
         """``reader`` None: nothing but content can come, and nothing is looked for.
 
         ``call_id_length``: see ``new_call_id``. ``confidence`` and ``spans``: where asked for.
+        ``custom``: the names of tools whose calls have an input.
         """
         self._spans = spans
         self._confidence = confidence
@@ -53,6 +57,9 @@ class ChoiceReader:
         self._index = index
         self._reader = reader
         self._call_id_length = call_id_length
+        self._custom = custom
+        self._input: InputReader | None = None
+        """Of the call of a custom tool that comes."""
         self._undecoded = b""
         """The beginning of a character."""
         self._calls = 0
@@ -94,6 +101,8 @@ class ChoiceReader:
             self._confidence.read(chunks, text, pieces)
         if self._spans is not None:
             self._spans.read(pieces)
+        if self._custom:
+            pieces = [self._with_input(piece) for piece in pieces]
         if reason is not None:
             pieces += self._measured()
             assert reason in ("stop", "length")
@@ -143,6 +152,16 @@ class ChoiceReader:
                 return replace(piece, id=new_call_id(self._call_id_length))
             case CallEnd():
                 self._open_calls -= 1
+        return piece
+
+    def _with_input(self, piece: Piece) -> Piece:
+        """``piece``, that of a custom tool's call with its input in place of arguments."""
+        match piece:
+            case CallStart(name=name):
+                self._input = InputReader() if name in self._custom else None
+                return replace(piece, custom=self._input is not None)
+            case CallArguments(text=text) if self._input is not None:
+                return replace(piece, text=self._input.push(text), custom=True)
         return piece
 
     def _bytes_before(self, position: int) -> int:

@@ -51,15 +51,18 @@ class CallStart:
     end: int = 0
     id: str = ""
     """Made by the server, in the form that the model's chat template takes back."""
+    custom: bool = False
+    """Whether it is the call of a custom tool, which has an input and no arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """A part of the JSON text of a call's arguments."""
+    """A part of the JSON text of a call's arguments, or of the input of a custom tool."""
 
     index: int
     text: str
     start: int = 0
+    custom: bool = False
 
     @property
     def end(self) -> int:

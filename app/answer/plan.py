@@ -120,7 +120,10 @@ class AnswerPlan:
         if self._is_content_alone:
             return ChoiceReader(index, None, confidence=confidences, spans=spans)
         reader = self._answer_reader()
-        return ChoiceReader(index, reader, self.format.tools.id_length, confidences, spans)
+        tools = () if self.tools is None else self.tools.tools
+        custom = frozenset(tool.name for tool in tools if tool.custom)
+        id_length = self.format.tools.id_length
+        return ChoiceReader(index, reader, id_length, confidences, spans, custom)
 
     def _span_reader(self, texts: Quotable) -> SpanReader:
         content = self.content.schema if isinstance(self.content, JsonSchema) else None

@@ -178,7 +178,8 @@ def _name_results(messages: Sequence[dict[str, Any]]) -> None:
 
 def _shown(tool: FunctionTool) -> dict[str, Any]:
     """All keys are there: templates write them without asking."""
-    parameters = tool.parameters if isinstance(tool.parameters, Mapping) else None
+    shown = tool.parameters if tool.shown is None else tool.shown
+    parameters = shown if isinstance(shown, Mapping) else None
     return {
         "type": "function",
         "function": {

@@ -35,6 +35,10 @@ class FunctionTool:
     """JSON Schema of the arguments; None: there are none."""
     strict: bool | None = None
     """False leaves objects open, as the specification does; else they are closed."""
+    custom: bool = False
+    """Whether calls have one text in place of arguments (``app.answer.custom``)."""
+    shown: Any = None
+    """What the prompt shows in place of ``parameters``; None: those."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,7 @@ def _lower(pool: ExpressionPool, spec: ConstraintSpec, limits: Limits) -> Expres
                 rules,
                 limits,
                 lambda s: SchemaBuilder(s, inline, close=True, may_mark=False).build(),
+                grammar.as_it_stands(pool),
             )
     json = JsonText(pool, limits, Whitespace.named(spec.whitespace))
     if isinstance(spec, JsonObject):

@@ -19,6 +19,7 @@ from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import (
+    GRAMMAR,
     NOT_ENUM,
     NOT_FORMAT,
     NOT_PATTERN,
@@ -26,8 +27,14 @@ from app.constraint.schema.keywords import (
     counts,
     verbatim_source,
 )
+from app.constraint.schema.string_grammars import StringGrammars
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 from app.core.verbatim import Hole, Source
+
+_BESIDE_NO_GRAMMAR = (
+    *("minLength", "maxLength", "pattern", "format", VERBATIM),
+    *(NOT_PATTERN, NOT_FORMAT, NOT_ENUM),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,7 @@ class Strings:
         self._freely = _Dialects(pool, lambda members: json_spelling_or_any(pool, members))
         self._once = _Dialects(pool, lambda members: json_spelling(pool, members))
         self._raw = _Dialects(pool, lambda members: utf8(pool, members))
+        self._grammars = StringGrammars(text)
         self._derivatives = Derivatives(pool)
         self._parsed: dict[str, syntax.Node] = {}
         self._met: Node | None = None
@@ -105,6 +113,10 @@ class Strings:
     @cached_method
     def build(self, nodes: Goal) -> Expression:
         """The strings that satisfy ``nodes``, with their quotes."""
+        if len(nodes) == 1 and nodes[0].schema.keys().isdisjoint(_BESIDE_NO_GRAMMAR):
+            derived = self._grammars.content(nodes[0])
+            if derived is not None:
+                return self._text.quoted(derived)
         facts = self._facts(nodes)
         if facts.verbatim is not None:
             return self._text.quoted(self._hole(facts, facts.verbatim))
@@ -232,6 +244,9 @@ class Strings:
         facts = _Facts(_Lengths(*counts(nodes, "minLength", "maxLength")))
         for node in nodes:
             schema = node.schema
+            if GRAMMAR in schema:
+                reason = "nothing else may be asked of its string, which is no name and not listed"
+                raise UnsupportedSchema(GRAMMAR, node.pointer_to(GRAMMAR), reason)
             if "pattern" in schema:
                 facts.patterns.append(self._parse(node, schema["pattern"]))
             if NOT_PATTERN in schema:

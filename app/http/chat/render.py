@@ -104,11 +104,7 @@ class _Choice:
             message["reasoning_content"] = "".join(self.reasoning)
         if self.calls:
             message["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": "".join(arguments)},
-                }
+                {"id": call.id, **_called(call.custom, "".join(arguments), call.name)}
                 for call, arguments in self.calls
             ]
         return message
@@ -180,13 +176,15 @@ class _Chunks(ChunkRenderer):
                 return self._part(index, {"content": text}, logprobs)
             case Reasoning(text=text):
                 return self._part(index, {"reasoning_content": text})
-            case CallStart(index=number, name=name, id=id):
-                function = {"name": name, "arguments": ""}
-                call = {"index": number, "id": id, "type": "function", "function": function}
+            case CallStart(index=number, id=id):
+                call = {"index": number, "id": id, **_called(piece.custom, "", piece.name)}
                 return self._part(index, {"tool_calls": [call]})
-            case CallArguments(index=number, text=text):
-                call = {"index": number, "function": {"arguments": text}}
-                return self._part(index, {"tool_calls": [call]})
+            case CallArguments(index=number, text=text, custom=custom):
+                if custom and not text:
+                    return b""
+                return self._part(
+                    index, {"tool_calls": [{"index": number, **_called(custom, text)}]}
+                )
             case Confidences(values=values):
                 entries = confidence_entries(values)
                 self._measured.setdefault(index, {})["confidence"] = entries
@@ -204,6 +202,15 @@ class _Chunks(ChunkRenderer):
         logprobs: dict[str, Any] | None = None,
     ) -> bytes:
         return self._event(_wire(index, delta, logprobs))
+
+
+def _called(custom: bool, text: str, name: str | None = None) -> dict[str, Any]:
+    """A call of a function or of a custom tool; its type and name come once, at its beginning."""
+    if name is None:
+        return {"custom": {"input": text}} if custom else {"function": {"arguments": text}}
+    if custom:
+        return {"type": "custom", "custom": {"name": name, "input": text}}
+    return {"type": "function", "function": {"name": name, "arguments": text}}
 
 
 def _wire(

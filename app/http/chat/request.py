@@ -17,7 +17,8 @@ from app.http.chat.wire import (
     AllowedToolsChoice,
     ChatCompletionRequest,
     ConversationFields,
-    NamedTool,
+    NamedCustomTool,
+    NamedFunction,
 )
 from app.http.config import ApiConfig
 from app.http.models import ServedModels
@@ -74,8 +75,10 @@ def read_conversation(
     """What the prompt shows, and all tools of the request. Raises ``InvalidRequest``."""
     check_message_count(wire.messages, config.max_messages)
     messages = template_messages(wire.messages)
-    functions = [tool.function for tool in wire.tools or ()]
-    tools = function_tools(functions, "tools[{}].function.name")
+    tools = function_tools(
+        (f"tools[{number}].{tool.type}", tool.definition)
+        for number, tool in enumerate(wire.tools or ())
+    )
     options = template_options(wire.reasoning_effort, wire.chat_template_kwargs, config)
     passages = [
         Passage(f"messages[{number}]", message["content"] or "", message["role"] == "user")
@@ -88,10 +91,10 @@ def _tool_choice(wire: ChatCompletionRequest) -> ToolChoice:
     match wire.tool_choice:
         case None:
             return ToolChoice()
-        case NamedTool(function=function):
-            return ToolChoice("required", [function.name], once=True)
+        case NamedFunction(name=name) | NamedCustomTool(name=name):
+            return ToolChoice("required", [name], once=True)
         case AllowedToolsChoice(allowed_tools=allowed):
-            return ToolChoice(allowed.mode, [each.function.name for each in allowed.tools])
+            return ToolChoice(allowed.mode, [each.name for each in allowed.tools])
     return ToolChoice(wire.tool_choice)
 
 

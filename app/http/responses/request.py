@@ -20,7 +20,7 @@ from app.http.requests.constraints import (
 )
 from app.http.requests.generation import check_stream_options, generation_request
 from app.http.requests.template_options import template_options
-from app.http.requests.tools import ToolChoice, function_tools, tool_use
+from app.http.requests.tools import Definition, ToolChoice, function_tools, tool_use
 from app.http.requests.wire import Other, check_moved, missing, refusal, unsupported
 from app.http.responses.items import template_messages
 from app.http.responses.render import responses_renderer
@@ -150,16 +150,16 @@ def _format(wire: ResponsesRequest) -> ResponseFormat | None:
 
 def _function_tools(wire: ResponsesRequest) -> list[FunctionTool]:
     """What the prompt shows, in the order given. Raises ``InvalidRequest``."""
-    functions = []
+    definitions: list[tuple[str, Definition]] = []
     for number, tool in enumerate(wire.tools or ()):
         if isinstance(tool, Other):
             raise InvalidRequest(
                 f"tools[{number}]: tools of the type {tool.type!r} are not supported; this server "
-                "takes function",
+                "takes function and custom",
                 param=f"tools[{number}].type",
             )
-        functions.append(tool)
-    return function_tools(functions, "tools[{}].name")
+        definitions.append((f"tools[{number}]", tool))
+    return function_tools(definitions)
 
 
 def _tool_choice(wire: ResponsesRequest) -> ToolChoice:
@@ -173,7 +173,7 @@ def _tool_choice(wire: ResponsesRequest) -> ToolChoice:
         case Other(type=type):
             raise InvalidRequest(
                 f"a tool_choice of the type {type!r} is not supported; this server takes none, "
-                "auto, required, function and allowed_tools",
+                "auto, required, function, custom and allowed_tools",
                 param="tool_choice.type",
             )
     return ToolChoice(wire.tool_choice)
