@@ -220,7 +220,7 @@ def _edges(node: Node, document: Document) -> Iterator[tuple[Node, str, tuple[bo
 
 
 def renamed(pointer: str, edits: list[Edit]) -> str:
-    """A pointer into a schema after ``edits`` as one before: an ``anyOf`` may have been ``oneOf``."""
+    """A pointer into a schema after ``edits`` as one before: ``anyOf`` may have been ``oneOf``."""
     for place, keyword in reversed(edits):
         now = f"{place}/anyOf"
         if keyword == "oneOf" and (pointer == now or pointer.startswith(now + "/")):
