@@ -12,7 +12,7 @@ from typing import Any, Literal
 from app.answer.formats import ToolFormat
 from app.core.composite import Either, FixedText, Part, Repeated, Series
 from app.core.errors import InvalidRequest, InvalidSchema
-from app.core.specs import JsonSchema, Regex
+from app.core.specs import JsonSchema, OnUnsupported, Regex
 
 MOST_CALLS = 16
 """Calls of one answer: a model that repeats itself would go on until its budget is spent."""
@@ -53,6 +53,15 @@ class ToolUse:
     whitespace: str = "spaced"
     """In arguments, as in ``JsonSchema``."""
 
+    on_unsupported: OnUnsupported | None = None
+    """What becomes of keywords that cannot be enforced; None: strict functions are refused."""
+
+    def relaxes(self, tool: FunctionTool) -> bool:
+        """Whether the function's parameters are relaxed where they cannot be enforced."""
+        if self.on_unsupported is not None:
+            return self.on_unsupported == "relax"
+        return tool.strict is not True
+
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(tool.name for tool in self.tools)
@@ -75,7 +84,7 @@ def calls_of(use: ToolUse, format: ToolFormat) -> Part:
     Raises ``InvalidRequest`` for parameters that no object can satisfy by their type alone.
     """
     calls = Repeated(
-        Either(tuple(_call(tool, use.whitespace, format) for tool in use.tools)),
+        Either(tuple(_call(tool, use, format) for tool in use.tools)),
         separator=format.separator,
         at_least=1,
         at_most=MOST_CALLS if use.parallel and format.parallel else 1,
@@ -83,8 +92,8 @@ def calls_of(use: ToolUse, format: ToolFormat) -> Part:
     return Series((FixedText(format.begin), calls, FixedText(format.end)))
 
 
-def _call(tool: FunctionTool, whitespace: str, format: ToolFormat) -> Part:
-    named, arguments = format.opening + tool.name, _arguments(tool, whitespace)
+def _call(tool: FunctionTool, use: ToolUse, format: ToolFormat) -> Part:
+    named, arguments = format.opening + tool.name, _arguments(tool, use)
     head: tuple[Part, ...] = (FixedText(named + format.middle),)
     if format.id_mark is not None:
         call_id = Regex(f"[a-zA-Z0-9]{{{format.id_length}}}")
@@ -92,7 +101,7 @@ def _call(tool: FunctionTool, whitespace: str, format: ToolFormat) -> Part:
     return Series((*head, arguments, FixedText(format.closing)))
 
 
-def _arguments(tool: FunctionTool, whitespace: str) -> Part:
+def _arguments(tool: FunctionTool, use: ToolUse) -> Part:
     """Any object for ``{"type": "object"}``; without parameters none, as OpenAI has it."""
     parameters = _NO_PARAMETERS if tool.parameters is None else tool.parameters
     try:
@@ -106,9 +115,15 @@ def _arguments(tool: FunctionTool, whitespace: str) -> Part:
     return JsonSchema(
         schema,
         close_objects=tool.strict is not False,
-        whitespace=whitespace,
-        subject=f"the parameters of the function {tool.name!r}",
+        whitespace=use.whitespace,
+        subject=subject_of(tool.name),
+        relax=use.relaxes(tool),
     )
+
+
+def subject_of(name: str) -> str:
+    """What errors about the parameters of the function ``name`` are about."""
+    return f"the parameters of the function {name!r}"
 
 
 def objects_of(schema: Any) -> Any:

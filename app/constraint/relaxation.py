@@ -18,6 +18,7 @@ from app.constraint.schema.relaxing import (
     renamed,
     widening,
 )
+from app.core.composite import with_schemas
 from app.core.constraint import ConstraintSpec
 from app.core.errors import ConstraintError, ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 from app.core.relaxation import Relaxation
@@ -43,13 +44,15 @@ def relaxed(
     known: dict[str, JsonSchema] = {}
 
     def of(schema: JsonSchema) -> JsonSchema:
+        if not schema.relax:
+            return schema
         key = schema.cache_key()
         if key not in known:
             known[key], relaxations = _relaxed_schema(schema, limits, compile)
             found.extend(relaxations)
         return known[key]
 
-    return _mapped(spec, of), tuple(found)
+    return with_schemas(spec, of), tuple(found)
 
 
 def may_be_relaxed(spec: ConstraintSpec) -> bool:
@@ -134,6 +137,8 @@ def _widening(schema: Any, edit: Edit, limits: Limits) -> list[Edit]:
 
 def _reason(error: ConstraintError, pointer: str) -> str:
     """Why, and where that lies, if it is elsewhere."""
+    if pointer == "/$schema":
+        return "it names no known draft; the schema is read as one of draft 2020-12"
     at = getattr(error, "pointer", None)
     why = getattr(error, "reason", "") or str(error)
     return why if at is None or at == pointer else f"{why} (at {at or 'the root'})"
@@ -148,18 +153,6 @@ def _schemas(part: Any) -> Iterator[JsonSchema]:
     elif is_dataclass(part):
         for field in fields(part):
             yield from _schemas(getattr(part, field.name))
-
-
-def _mapped(part: Any, of: Callable[[JsonSchema], JsonSchema]) -> Any:
-    """A specification with ``of`` in the place of each schema that may be relaxed."""
-    if isinstance(part, JsonSchema):
-        return of(part) if part.relax else part
-    if isinstance(part, tuple):
-        return tuple([_mapped(each, of) for each in part])
-    if is_dataclass(part) and not isinstance(part, type):
-        inside = {field.name: _mapped(getattr(part, field.name), of) for field in fields(part)}
-        return replace(part, **inside)
-    return part
 
 
 def _count_ours(value: Any) -> int:

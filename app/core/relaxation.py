@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +19,14 @@ class Relaxation:
     """Pointer to the subschema in the schema as relaxed so far, from which this goes on."""
     subject: str = ""
     """Which of several schemas it is about: see ``JsonSchema``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Texts that were written under a relaxed schema."""
+
+    schema: Any
+    """As it was sent."""
+    relaxed: tuple[Relaxation, ...]
+    """All of this schema, in the order in which they were made."""
+    texts: tuple[str, ...]

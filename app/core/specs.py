@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+
+OnUnsupported = Literal["refuse", "relax"]
+"""What becomes of a request whose schema has a keyword that cannot be enforced."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Relaxed schemas admit all that theirs do: ``python -m tests.conformance.relaxing [SECONDS]``.
 
 Random schemas with keywords that cannot be enforced strewn in, also below negations; the oracle is
-the ``jsonschema`` library, which can enforce them.
+the ``jsonschema`` library, which can enforce them. ``maskbench`` instead of seconds: the schemas of
+MaskBench that are refused.
 """
 
 from __future__ import annotations
@@ -17,12 +18,18 @@ from referencing import Registry, Resource
 from app.constraint.limits import Limits
 from app.constraint.program import compile_program
 from app.constraint.relaxation import relaxed
-from app.core.errors import ConstraintError, UnsatisfiableSchema
+from app.core.errors import (
+    ConstraintError,
+    ConstraintTooComplex,
+    UnsatisfiableSchema,
+    UnsupportedSchema,
+)
 from app.core.relaxation import Relaxation
 from app.core.specs import JsonSchema
 from tests.conformance.random_schemas import mutated, random_schema, random_value
 from tests.conformance.verdicts import Verdict, judge, plainly_spelled
 from tests.constraint.walks import Walker
+from tools import datasets
 
 ELSEWHERE = "http://elsewhere.example/schema"
 """What references to it lead to is not known to the server."""
@@ -91,7 +98,28 @@ def left_out(schema: Any, rng: random.Random, tries: int = 40) -> tuple[list[Any
     return lacking, valid
 
 
+def refused_by_maskbench() -> int:
+    """Relax each schema that is refused, print by what, and try its valid instances."""
+    bad = 0
+    for case in datasets.maskbench():
+        try:
+            compile_program(JsonSchema(case["schema"]))
+        except (UnsupportedSchema, ConstraintTooComplex):
+            wider, found = widened(case["schema"])
+            walker = Walker.of(JsonSchema(wider))
+            valid = [each["data"] for each in case["tests"] if each["valid"]]
+            lacking = [v for v in valid if judge(wider, v, valid=True, walker=walker) == "wrong"]
+            bad += len(lacking)
+            places = ", ".join(each.pointer or "the root" for each in found)
+            print(f"{case['id']}: without {places}; {len(valid)} valid, {len(lacking)} lacking")
+        except ConstraintError as error:
+            print(f"{case['id']}: {error}")
+    return bool(bad)
+
+
 def main() -> int:
+    if sys.argv[1:] == ["maskbench"]:
+        return refused_by_maskbench()
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
     until, seed, valid, relaxations, refused, bad = time.monotonic() + seconds, 0, 0, 0, 0, 0
     while time.monotonic() < until:

@@ -17,13 +17,13 @@ from typing import Any
 
 from app.constraint.limits import Limits
 from app.constraint.schema.document import Document, Node, escape_token, subschemas
-from app.constraint.schema.keywords import EXACT_CHOICE, FOLLOWED, VERBATIM
+from app.constraint.schema.keywords import EXACT_CHOICE, FOLLOWED, GRAMMAR, VERBATIM
 from app.core.errors import ConstraintError, ConstraintTooComplex, UnsupportedSchema
 
 Edit = tuple[str, str]
 """A pointer to a subschema, and the keyword of it that no longer holds; "" for all but ``type``."""
 
-OURS = frozenset([VERBATIM, EXACT_CHOICE])
+OURS = frozenset([VERBATIM, EXACT_CHOICE, GRAMMAR])
 """Extensions: who writes them means them, and they are never dropped."""
 
 _EXCLUDING = frozenset(

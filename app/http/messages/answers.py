@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.http.confidence import ValueConfidence, ValueSpan
 from app.http.openapi import Shape
+from app.http.relaxed import Warning
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
@@ -48,6 +49,8 @@ class AnsweredMessage(Shape):
     confidence: list[ValueConfidence] = Field(default=[])
     spans: list[ValueSpan] = Field(default=[])
     """Where it was asked for."""
+    warnings: list[Warning] = Field(default=[])
+    """Where answers were not held to all of a schema."""
 
 
 class MessageEvent(BaseModel):

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from app.http.confidence import ValueConfidence, ValueSpan
 from app.http.openapi import Shape
+from app.http.relaxed import Warning
 
 
 class ResponsesInputDetails(Shape):
@@ -60,6 +61,8 @@ class ResponseObject(BaseModel):
     confidence: list[ValueConfidence] = []
     spans: list[ValueSpan] = []
     """Where it was asked for."""
+    warnings: list[Warning] = []
+    """Where answers were not held to all of a schema."""
 
 
 class ResponseEvent(BaseModel):
