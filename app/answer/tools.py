@@ -1,18 +1,14 @@
-"""Functions that an answer may call: which and how often, and the texts of the calls."""
+"""Functions that an answer may call: which and how often, and their arguments."""
 
 from __future__ import annotations
 
 import re
-import secrets
-import string
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from app.answer.formats import ToolFormat
-from app.core.composite import Either, FixedText, Part, Repeated, Series
 from app.core.errors import InvalidRequest, InvalidSchema
-from app.core.specs import JsonSchema, OnUnsupported, Regex
+from app.core.specs import JsonSchema, OnUnsupported
 
 MOST_CALLS = 16
 """Calls of one answer: a model that repeats itself would go on until its budget is spent."""
@@ -52,7 +48,6 @@ class ToolUse:
     """Whether there may be several calls."""
     whitespace: str = "spaced"
     """In arguments, as in ``JsonSchema``."""
-
     on_unsupported: OnUnsupported | None = None
     """What becomes of keywords that cannot be enforced; None: strict functions are refused."""
 
@@ -67,42 +62,12 @@ class ToolUse:
         return tuple(tool.name for tool in self.tools)
 
 
-def new_call_id(length: int | None) -> str:
-    """An id that the model's chat template takes back: so many letters and digits.
-
-    None: in OpenAI's form.
-    """
-    if length is None:
-        return f"call_{secrets.token_hex(12)}"
-    alphabet = string.ascii_letters + string.digits
-    return "".join(secrets.choice(alphabet) for _ in range(length))
-
-
-def calls_of(use: ToolUse, format: ToolFormat) -> Part:
-    """The texts of one call or several.
+def arguments_of(tool: FunctionTool, use: ToolUse) -> JsonSchema:
+    """What the arguments are: any object for ``{"type": "object"}``, without parameters none, as
+    OpenAI has it.
 
     Raises ``InvalidRequest`` for parameters that no object can satisfy by their type alone.
     """
-    calls = Repeated(
-        Either(tuple(_call(tool, use, format) for tool in use.tools)),
-        separator=format.separator,
-        at_least=1,
-        at_most=MOST_CALLS if use.parallel and format.parallel else 1,
-    )
-    return Series((FixedText(format.begin), calls, FixedText(format.end)))
-
-
-def _call(tool: FunctionTool, use: ToolUse, format: ToolFormat) -> Part:
-    named, arguments = format.opening + tool.name, _arguments(tool, use)
-    head: tuple[Part, ...] = (FixedText(named + format.middle),)
-    if format.id_mark is not None:
-        call_id = Regex(f"[a-zA-Z0-9]{{{format.id_length}}}")
-        head = (FixedText(named + format.id_mark), call_id, FixedText(format.middle))
-    return Series((*head, arguments, FixedText(format.closing)))
-
-
-def _arguments(tool: FunctionTool, use: ToolUse) -> Part:
-    """Any object for ``{"type": "object"}``; without parameters none, as OpenAI has it."""
     parameters = _NO_PARAMETERS if tool.parameters is None else tool.parameters
     try:
         schema = objects_of(parameters)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.constraint.automaton.automaton import START, Automaton, State
+from app.constraint.automaton.bits import set_bits
 from app.constraint.automaton.choices import Choices
 from app.constraint.automaton.distances import Distances
 from app.constraint.automaton.masks import Masks
@@ -21,7 +22,7 @@ from app.constraint.pieces.masks import PieceMasks
 from app.constraint.program import Program
 from app.core.choices import Choice, TokenIds, Way
 from app.core.constraint import Mask
-from app.core.errors import RejectedToken, WorkPending
+from app.core.errors import ConstraintTooComplex, RejectedToken, WorkPending
 from app.core.json_scan import Place
 from app.core.verbatim import Source
 
@@ -29,7 +30,8 @@ _WORK_PER_CALL = 80_000
 """Steps of work that one call may cost: tens of milliseconds. Real schemas stay far below."""
 
 _WORK_PER_MASK = 3_000_000
-"""Steps of work that one mask may cost in all, over several calls."""
+"""Steps of work that one mask may cost in all, over several calls. What takes more is not worked
+out: the answer then goes on along its shortest completion."""
 
 
 class CompiledConstraint:
@@ -121,11 +123,28 @@ class AutomatonState:
         try:
             mask = self._mask(budget)
         except TooMuchWork as error:
-            if work is None or self._work + work > _WORK_PER_MASK:
-                raise
-            self._work += work
-            raise WorkPending from error
+            if work is not None and self._work + work <= self._most_work:
+                self._work += work
+                raise WorkPending from error
+            mask = self._narrow_mask()
+        except ConstraintTooComplex:
+            mask = self._narrow_mask()
         self._work = 0
+        return mask
+
+    @property
+    def _most_work(self) -> int:
+        """Steps of work that a mask may cost in all: few where not many states are left."""
+        return _WORK_PER_MASK if self._automaton.has_room else _WORK_PER_CALL
+
+    def _narrow_mask(self) -> Mask:
+        """The one token that a shortest completion begins with, or the end where that is empty."""
+        self._allow(4 * _WORK_PER_CALL)
+        text = self.shortest_completion()
+        self._automaton.derivatives.follow(self._automaton.expression(self._state), text)
+        mask = self._index.new_mask()
+        tokens = self._distances.beginning(text) if text else self._index.eos
+        set_bits(mask, tokens)
         return mask
 
     def _mask(self, budget: int | None) -> Mask:

@@ -24,7 +24,9 @@ from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse
 from app.constraint.relaxation import may_be_relaxed, relaxed
+from app.constraint.schema.lowering.arguments import ArgumentsBuilder
 from app.constraint.schema.lowering.builder import SchemaBuilder
+from app.core.arguments import Arguments
 from app.core.composite import Composite
 from app.core.constraint import ConstraintSpec
 from app.core.errors import (
@@ -78,7 +80,7 @@ def compile_program(spec: ConstraintSpec, limits: Limits | None = None) -> Progr
     return replace(_compile(spec, limits), relaxed=relaxations)
 
 
-def _compile(spec: ConstraintSpec, limits: Limits | None) -> Program:
+def _compile(spec: ConstraintSpec | Arguments, limits: Limits | None) -> Program:
     pool, root = pruned(*build(spec, limits))
     if Kind.MARKED in pool.kinds and Kind.HOLE in pool.kinds:
         reason = "items that have no list are not told apart beside x-verbatim"
@@ -93,7 +95,9 @@ def _compile(spec: ConstraintSpec, limits: Limits | None) -> Program:
     return Program(root, derivatives, tuple([pool.landmarks.get(name) for name in SPELLINGS]))
 
 
-def build(spec: ConstraintSpec, limits: Limits | None = None) -> tuple[ExpressionPool, Expression]:
+def build(
+    spec: ConstraintSpec | Arguments, limits: Limits | None = None
+) -> tuple[ExpressionPool, Expression]:
     """The answers that ``spec`` admits, in a pool of their own.
 
     Raises as ``compile_program``, but sees only what is plainly empty: an intersection that turns
@@ -111,7 +115,7 @@ def build(spec: ConstraintSpec, limits: Limits | None = None) -> tuple[Expressio
     return pool, root
 
 
-def _lower(pool: ExpressionPool, spec: ConstraintSpec, limits: Limits) -> Expression:
+def _lower(pool: ExpressionPool, spec: ConstraintSpec | Arguments, limits: Limits) -> Expression:
     match spec:
         case Composite(root):
             return lower_composite(pool, root, limits, lambda leaf: _lower(pool, leaf, limits))
@@ -119,8 +123,11 @@ def _lower(pool: ExpressionPool, spec: ConstraintSpec, limits: Limits) -> Expres
             return _lower_regex(pool, pattern, limits)
         case Choice(options):
             return _lower_choice(pool, options, limits)
-        case Grammar(text, syntax):
-            rules = parse_grammar(text, syntax, limits)
+        case Arguments(schema):
+            text = JsonText(pool, limits, Whitespace.named(schema.whitespace))
+            return ArgumentsBuilder(spec, text).build()
+        case Grammar(source, syntax):
+            rules = parse_grammar(source, syntax, limits)
             inline = JsonText(pool, limits)
             return grammar.lower(
                 pool,

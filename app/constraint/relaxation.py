@@ -18,11 +18,13 @@ from app.constraint.schema.relaxing import (
     renamed,
     widening,
 )
-from app.core.composite import with_schemas
+from app.core.arguments import Arguments
 from app.core.constraint import ConstraintSpec
 from app.core.errors import ConstraintError, ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 from app.core.relaxation import Relaxation
 from app.core.specs import JsonSchema
+
+Leaf = JsonSchema | Arguments
 
 _MOST_EDITS = 48
 """Places of one schema that are relaxed one by one; after them all of it is."""
@@ -34,25 +36,23 @@ _DIALECT: Edit = ("", "$schema")
 
 
 def relaxed(
-    spec: ConstraintSpec, limits: Limits, compile: Callable[[ConstraintSpec], object]
+    spec: ConstraintSpec, limits: Limits, compile: Callable[[Leaf], object]
 ) -> tuple[ConstraintSpec, tuple[Relaxation, ...]]:
     """``spec`` with each schema that may be relaxed as far relaxed as ``compile`` takes it alone.
 
     Raises what ``compile`` raises for a schema where nothing is left to relax.
     """
     found: list[Relaxation] = []
-    known: dict[str, JsonSchema] = {}
+    known: dict[str, Leaf] = {}
 
-    def of(schema: JsonSchema) -> JsonSchema:
-        if not schema.relax:
-            return schema
-        key = schema.cache_key()
+    def of(leaf: Leaf) -> Leaf:
+        key = leaf.cache_key()
         if key not in known:
-            known[key], relaxations = _relaxed_schema(schema, limits, compile)
+            known[key], relaxations = _relaxed_leaf(leaf, limits, compile)
             found.extend(relaxations)
         return known[key]
 
-    return with_schemas(spec, of), tuple(found)
+    return _mapped(spec, of), tuple(found)
 
 
 def may_be_relaxed(spec: ConstraintSpec) -> bool:
@@ -60,15 +60,38 @@ def may_be_relaxed(spec: ConstraintSpec) -> bool:
     return any(schema.relax for schema in _schemas(spec))
 
 
-def _relaxed_schema(
-    spec: JsonSchema, limits: Limits, compile: Callable[[ConstraintSpec], object]
-) -> tuple[JsonSchema, list[Relaxation]]:
+def _mapped(part: Any, of: Callable[[Leaf], Leaf]) -> Any:
+    """A specification with ``of`` in the place of what may be relaxed."""
+    if isinstance(part, JsonSchema | Arguments):
+        return of(part) if _schema_of(part).relax else part
+    if isinstance(part, tuple):
+        return tuple([_mapped(each, of) for each in part])
+    if is_dataclass(part) and not isinstance(part, type):
+        inside = {field.name: _mapped(getattr(part, field.name), of) for field in fields(part)}
+        return replace(part, **inside)
+    return part
+
+
+def _schema_of(leaf: Leaf) -> JsonSchema:
+    return leaf.schema if isinstance(leaf, Arguments) else leaf
+
+
+def _with_schema(leaf: Leaf, schema: Any) -> Leaf:
+    if isinstance(leaf, Arguments):
+        return replace(leaf, schema=replace(leaf.schema, schema=schema))
+    return replace(leaf, schema=schema)
+
+
+def _relaxed_leaf(
+    leaf: Leaf, limits: Limits, compile: Callable[[Leaf], object]
+) -> tuple[Leaf, list[Relaxation]]:
+    spec = _schema_of(leaf)
     edits: list[Edit] = []
     found: list[Relaxation] = []
     schema = spec.schema
     until = time.process_time() + _SECONDS
     while True:
-        now = replace(spec, schema=schema)
+        now = _with_schema(leaf, schema)
         try:
             compile(now)
             return now, found

@@ -11,7 +11,8 @@ from app.constraint.limits import Limits
 from app.constraint.program import compile_program
 from app.constraint.satisfaction import satisfied
 from app.constraint.schema.relaxing import edited
-from app.core.composite import Composite, Either
+from app.core.arguments import Arguments, Parameters
+from app.core.composite import Composite, Either, Series
 from app.core.errors import ConstraintError, InvalidSchema, UnsatisfiableSchema, UnsupportedSchema
 from app.core.relaxation import Relaxation, Written
 from app.core.specs import JsonSchema
@@ -181,6 +182,25 @@ def test_of_several_schemas_those_are_relaxed_that_may_be() -> None:
     strict = JsonSchema(bad, subject=loose.subject)
     with pytest.raises(UnsupportedSchema):
         compile_program(Composite(Either((good, strict))))
+
+
+def test_arguments_of_another_notation_are_relaxed_in_it() -> None:
+    schema = JsonSchema(
+        {
+            "type": "object",
+            "properties": {
+                "a": {"type": "string", "pattern": REPEATED},
+                "b": {"type": ["boolean", "string"], "enum": [True, "true"]},
+                "c": {"const": "true", "type": ["boolean", "string"]},
+            },
+            "required": ["a"],
+        },
+        close_objects=True,
+        relax=True,
+    )
+    notation = Parameters(before="<p=", between=">", after="</p>", stop="</p>")
+    program = compile_program(Composite(Series((Arguments(schema, notation),))))
+    assert [each.pointer for each in program.relaxed] == ["/properties/a/pattern"]
 
 
 def test_a_schema_that_may_be_relaxed_is_another_one_to_the_cache() -> None:

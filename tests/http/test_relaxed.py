@@ -24,6 +24,15 @@ CALL = '{"tool_calls": [{"name": "f", "arguments": {"a": "b"}}]}'
 PATTERN = Relaxation("/properties/a/pattern", "pattern", "no groups", "/properties/a")
 OF_F = replace(PATTERN, subject="the parameters of the function 'f'")
 TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
+
+
+def tool(*, strict: bool) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {"name": "f", "parameters": SCHEMA, "strict": strict},
+    }
+
+
 FORMAT = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
 WARNING = {
     "code": "relaxed",
@@ -135,12 +144,12 @@ async def test_messages_tell_it_too(stream: bool) -> None:
     ("fields", "relaxes"),
     [
         ({"tools": [TOOL]}, True),
-        ({"tools": [{**TOOL, "function": {**TOOL["function"], "strict": False}}]}, True),
-        ({"tools": [{**TOOL, "function": {**TOOL["function"], "strict": True}}]}, False),
+        ({"tools": [tool(strict=False)]}, True),
+        ({"tools": [tool(strict=True)]}, False),
         ({"tools": [TOOL], "on_unsupported": "refuse"}, False),
         (
             {
-                "tools": [{**TOOL, "function": {**TOOL["function"], "strict": True}}],
+                "tools": [tool(strict=True)],
                 "on_unsupported": "relax",
             },
             True,

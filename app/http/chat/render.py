@@ -47,11 +47,19 @@ def chat_renderer(
             "service_tier": "default",
         }
         names = vocabulary if wire.logprobs else None
+        reasoning = _reasoning_names(wire)
         if wire.stream:
-            return _Chunks(head, generation, wire.stream_options, names)
-        return _Whole(head, generation, names)
+            return _Chunks(head, generation, wire.stream_options, names, reasoning)
+        return _Whole(head, generation, names, reasoning)
 
     return renderer
+
+
+def _reasoning_names(wire: ChatCompletionRequest) -> Sequence[str]:
+    """The fields that hold the reasoning: who asks in OpenRouter's words reads its field, too."""
+    if wire.reasoning is None and wire.include_reasoning is None:
+        return ("reasoning_content",)
+    return ("reasoning_content", "reasoning")
 
 
 def _logprobs(
@@ -92,7 +100,7 @@ class _Choice:
             case End(reason=reason):
                 self.finish_reason = reason
 
-    def message(self) -> dict[str, Any]:
+    def message(self, reasoning_names: Sequence[str]) -> dict[str, Any]:
         content = "".join(self.content)
         message: dict[str, Any] = {
             "role": "assistant",
@@ -101,7 +109,7 @@ class _Choice:
             "annotations": [],
         }
         if self.reasoning:
-            message["reasoning_content"] = "".join(self.reasoning)
+            message |= dict.fromkeys(reasoning_names, "".join(self.reasoning))
         if self.calls:
             message["tool_calls"] = [
                 {"id": call.id, **_called(call.custom, "".join(arguments), call.name)}
@@ -112,10 +120,15 @@ class _Choice:
 
 class _Whole(WholeRenderer):
     def __init__(
-        self, head: dict[str, Any], generation: Generation, vocabulary: Vocabulary | None
+        self,
+        head: dict[str, Any],
+        generation: Generation,
+        vocabulary: Vocabulary | None,
+        reasoning_names: Sequence[str],
     ) -> None:
         super().__init__(head, generation)
         self._vocabulary = vocabulary
+        self._reasoning_names = reasoning_names
         self._choices = [_Choice() for _ in range(generation.n)]
 
     def _add(self, delta: Delta) -> None:
@@ -126,7 +139,7 @@ class _Whole(WholeRenderer):
         choice = self._choices[index]
         wire = {
             "index": index,
-            "message": choice.message(),
+            "message": choice.message(self._reasoning_names),
             "logprobs": _logprobs(choice.tokens, self._vocabulary),
             "finish_reason": choice.finish_reason,
         }
@@ -144,9 +157,11 @@ class _Chunks(ChunkRenderer):
         generation: Generation,
         options: StreamOptions | None,
         vocabulary: Vocabulary | None,
+        reasoning_names: Sequence[str],
     ) -> None:
         super().__init__(head, generation, options)
         self._vocabulary = vocabulary
+        self._reasoning_names = reasoning_names
         self._measured: dict[int, dict[str, Any]] = {}
         """By choice, until its last chunk: what is told of its values."""
         self._contents = [
@@ -175,7 +190,7 @@ class _Chunks(ChunkRenderer):
                     return b""
                 return self._part(index, {"content": text}, logprobs)
             case Reasoning(text=text):
-                return self._part(index, {"reasoning_content": text})
+                return self._part(index, dict.fromkeys(self._reasoning_names, text))
             case CallStart(index=number, id=id):
                 call = {"index": number, "id": id, **_called(piece.custom, "", piece.name)}
                 return self._part(index, {"tool_calls": [call]})

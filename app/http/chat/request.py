@@ -25,6 +25,7 @@ from app.http.models import ServedModels
 from app.http.requests.constraints import ConstraintReader
 from app.http.requests.generation import check_stream_options, generation_request
 from app.http.requests.messages import check_message_count
+from app.http.requests.reasoning import ReasoningFields, asked_reasoning
 from app.http.requests.template_options import template_options
 from app.http.requests.tools import ToolChoice, function_tools, tool_use
 
@@ -79,12 +80,28 @@ def read_conversation(
         (f"tools[{number}].{tool.type}", tool.definition)
         for number, tool in enumerate(wire.tools or ())
     )
-    options = template_options(wire.reasoning_effort, wire.chat_template_kwargs, config)
+    options = template_options(wire.chat_template_kwargs, config)
+    asked = asked_reasoning(_reasoning(wire), config, effort=wire.reasoning_effort)
     passages = [
         Passage(f"messages[{number}]", message["content"] or "", message["role"] == "user")
         for number, message in enumerate(messages)
     ]
-    return Conversation(messages, tools if show_tools else (), options, passages), tools
+    shown = tools if show_tools else ()
+    return Conversation(messages, shown, options | asked.options, passages, asked.use), tools
+
+
+def _reasoning(wire: ConversationFields) -> ReasoningFields | None:
+    """OpenRouter's fields, its older one included."""
+    if wire.include_reasoning is None:
+        return wire.reasoning
+    excluded = not wire.include_reasoning
+    fields = wire.reasoning or ReasoningFields()
+    if fields.exclude not in (None, excluded):
+        raise InvalidRequest(
+            "include_reasoning and reasoning.exclude say the contrary of each other",
+            param="include_reasoning",
+        )
+    return fields.model_copy(update={"exclude": excluded})
 
 
 def _tool_choice(wire: ChatCompletionRequest) -> ToolChoice:

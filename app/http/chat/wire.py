@@ -16,6 +16,7 @@ from app.http.requests.generation import (
     StreamOptions,
 )
 from app.http.requests.messages import RefusalPart, TextPart
+from app.http.requests.reasoning import ReasoningFields
 from app.http.requests.tools import AnyInput, CustomDefinition, FunctionDefinition, InputGrammar
 from app.http.requests.wire import (
     Body,
@@ -190,6 +191,9 @@ class ConversationFields(Body):
     messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
     tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
     reasoning_effort: Effort | None = None
+    reasoning: ReasoningFields | None = None
+    include_reasoning: bool | None = None
+    """The older form of ``reasoning.exclude``."""
     chat_template_kwargs: dict[str, Any] | None = None
     """Extension: variables of the chat template, of which a few are passed on."""
 
@@ -208,7 +212,6 @@ class ChatCompletionRequest(ConversationFields, GenerationFields, ChoiceFields, 
         "documents": (None, []),
         "function_call": (None, "none"),
         "functions": (None, []),
-        "include_reasoning": (None, True),
         "mm_processor_kwargs": (None, {}),
         "modalities": (None, ["text"]),
         "moderation": (None,),

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from app.http.choices import Usage
+from app.http.confidence import ValueConfidence, ValueSpan
 from app.http.openapi import Shape
 from app.http.relaxed import Warning
 
@@ -23,6 +24,9 @@ class CompletionChunkChoice(Shape):
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: Literal["stop", "length"] | None
+    confidence: list[ValueConfidence] = Field(default=[])
+    """With the choice's last chunk, where it is asked for; so are ``spans``."""
+    spans: list[ValueSpan] = Field(default=[])
 
 
 class CompletionChoice(CompletionChunkChoice):

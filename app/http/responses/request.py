@@ -19,6 +19,7 @@ from app.http.requests.constraints import (
     ResponseFormat,
 )
 from app.http.requests.generation import check_stream_options, generation_request
+from app.http.requests.reasoning import asked_reasoning
 from app.http.requests.template_options import template_options
 from app.http.requests.tools import Definition, ToolChoice, function_tools, tool_use
 from app.http.requests.wire import Other, check_moved, missing, refusal, unsupported
@@ -55,15 +56,16 @@ def responses_call(
     content = constraints.read(wire, _format(wire), "text.format")
     tools = _function_tools(wire)
     choice = _tool_choice(wire)
-    effort = wire.reasoning.effort if wire.reasoning else None
+    reasoning = asked_reasoning(wire.reasoning, config)
     # Clients set either of the two (langchain-openai sends top_logprobs alone).
     logprobs = LOGPROBS in (wire.include or ()) or bool(wire.top_logprobs)
     messages, passages = template_messages(wire.instructions, wire.input)
     conversation = Conversation(
         messages,
         () if choice.mode == "none" else tools,
-        template_options(effort, wire.chat_template_kwargs, config, "reasoning.effort"),
+        template_options(wire.chat_template_kwargs, config) | reasoning.options,
         passages,
+        reasoning.use,
     )
     request = generation_request(
         wire,

@@ -19,8 +19,9 @@ from app.http.requests.constraints import (
 )
 from app.http.requests.generation import ChoiceFields, GenerationFields
 from app.http.requests.messages import RefusalPart, TextPart
+from app.http.requests.reasoning import ReasoningFields
 from app.http.requests.tools import AnyInput, CustomDefinition, FunctionDefinition, InputGrammar
-from app.http.requests.wire import Count, Effort, Name, NotServed, Other, Wire, type_among
+from app.http.requests.wire import Count, Name, NotServed, Other, Wire, type_among
 
 MOVED = {
     "functions": "tools",
@@ -237,8 +238,7 @@ ToolChoice = (
 )
 
 
-class ReasoningOptions(Wire):
-    effort: Effort | None = None
+class ReasoningOptions(ReasoningFields):
     summary: Literal["auto", "concise", "detailed"] | None = None
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
     """The older name of ``summary``."""
