@@ -120,6 +120,7 @@ def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
         written = _written_out(messages, tools)
         return TemplateInput(written, None, conversation.template_options)
     _fit_ids(messages, format.tools.ids)
+    _fit_calls(messages, format)
     shown = [_shown(tool) for tool in tools] or None
     return TemplateInput(messages, shown, conversation.template_options)
 
@@ -204,6 +205,16 @@ def _fit_ids(messages: Sequence[dict[str, Any]], ids: CallIds) -> None:
             foreign = message["tool_call_id"]
             name = message.get("name", "")
             message["tool_call_id"] = fitting.get(foreign) or ids.fitting(foreign, name, 0)
+
+
+def _fit_calls(messages: Sequence[dict[str, Any]], format: ChatFormat) -> None:
+    """Arguments as text, and no content beside calls as None, where the template wants that."""
+    for message in messages:
+        if format.none_beside_calls and "tool_calls" in message and not message["content"]:
+            message["content"] = None
+        for call in message.get("tool_calls", ()) if format.arguments_as_text else ():
+            arguments = json.dumps(call["function"]["arguments"], ensure_ascii=False)
+            call["function"] = {**call["function"], "arguments": arguments}
 
 
 def _written_out(

@@ -141,7 +141,7 @@ class AutomatonState:
         """The one token that a shortest completion begins with, or the end where that is empty."""
         self._allow(4 * _WORK_PER_CALL)
         text = self.shortest_completion()
-        self._automaton.derivatives.follow(self._automaton.expression(self._state), text)
+        self._automaton.derivatives.lead_along(self._automaton.expression(self._state), text)
         mask = self._index.new_mask()
         tokens = self._distances.beginning(text) if text else self._index.eos
         set_bits(mask, tokens)
@@ -296,11 +296,11 @@ class RememberingState(AutomatonState):
         return RememberingState(self._constraint, self._memory, self._place, bounded=bounded)
 
     def choice(self, place: Place) -> Choice | None:
-        """None inside a list whose items must differ, once it has one: which of the values may
-        come there depends on what was said."""
-        if any(self._place.begun) or any(frame.said.texts for frame in self._place.frames):
-            return None
-        return super().choice(place)
+        """Inside a list whose items must differ those of its state's ways that what was said
+        leaves."""
+        choice = super().choice(place)
+        begun = any(self._place.begun) or any(frame.said.texts for frame in self._place.frames)
+        return self._memory.left(self._place, choice) if choice and begun else choice
 
     def only(self, way: Way, before: bytes = b"") -> RememberingState:
         place = self._memory.places.start(super().only(way, before).state_id)

@@ -43,6 +43,7 @@ class Generation:
         request_ids: Sequence[str],
         plans: Sequence[AnswerPlan],
         confidence: bool = False,
+        exact: bool = False,
         texts: Sequence[Quotable | None] = (),
         ticket: Ticket,
         timeline: Timeline,
@@ -62,7 +63,10 @@ class Generation:
         self._prompt_tokens = sum(len(plan.prompt) for plan in plans)
         self._readers = [
             plans[number].reader(
-                index, confidence=confidence, texts=texts[number] if texts else None
+                index,
+                confidence=confidence,
+                exact=exact,
+                texts=texts[number] if texts else None,
             )
             for index in range(self.n)
             for number in [index // self._choices_each]

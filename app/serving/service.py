@@ -172,6 +172,7 @@ class GenerationService:
                 request_ids=[choice.request_id for choice in choices],
                 plans=plans,
                 confidence=request.confidence,
+                exact=self._draws_exactly(request),
                 texts=texts,
                 ticket=ticket,
                 timeline=timeline,
@@ -255,10 +256,13 @@ class GenerationService:
         )
 
     def _choice_options(self, request: GenerationRequest, plan: AnswerPlan) -> ChoiceOptions | None:
-        exact = request.choices == "exact" if request.choices else self._config.exact_choices
         if not (plan.has_json or plan.is_text):
             return None
+        exact = self._draws_exactly(request)
         return ChoiceOptions(request.confidence, exact, plan.locator, plan.is_text)
+
+    def _draws_exactly(self, request: GenerationRequest) -> bool:
+        return request.choices == "exact" if request.choices else self._config.exact_choices
 
     def _check_choices(self, request: GenerationRequest, plan: AnswerPlan) -> None:
         """Raises ``InvalidRequest`` where the values of an answer are asked about that has none."""

@@ -202,6 +202,11 @@ class ExpressionPool(Nodes):
         return self.union(open_nodes[0][1])
 
     def optional(self, expression: Expression) -> Expression:
+        if self.nullable[expression]:
+            return expression
+        if self.kinds[expression] == Kind.CONCATENATION:
+            operand, regular = (self.epsilon, expression), self.regular[expression]
+            return self.node(Kind.UNION, operand, nullable=True, regular=regular)
         return self.union((self.epsilon, expression))
 
     def intersect(self, members: Iterable[Expression]) -> Expression:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from app.http.choices import Usage
-from app.http.confidence import ValueConfidence, ValueSpan
+from app.http.confidence import Measured
 from app.http.openapi import Shape
 from app.http.relaxed import Warning
 
@@ -60,14 +60,11 @@ class AnsweredMessage(Shape):
     tool_calls: list[AnsweredCall | AnsweredCustomCall] = Field(default=[], min_length=1)
 
 
-class ChatChoice(Shape):
+class ChatChoice(Measured):
     index: int
     message: AnsweredMessage
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls"]
-    confidence: list[ValueConfidence] = Field(default=[])
-    spans: list[ValueSpan] = Field(default=[])
-    """Where it was asked for."""
 
 
 class _Head(Shape):
@@ -120,14 +117,13 @@ class Delta(Shape):
     tool_calls: list[CallDelta | CustomCallDelta] = Field(default=[])
 
 
-class ChunkChoice(Shape):
+class ChunkChoice(Measured):
+    """What was measured is in the last chunk of the choice."""
+
     index: int
     delta: Delta
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls"] | None
-    confidence: list[ValueConfidence] = Field(default=[])
-    spans: list[ValueSpan] = Field(default=[])
-    """In the last chunk of the choice, where it was asked for."""
 
 
 class ChatCompletionChunk(_Head):

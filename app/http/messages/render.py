@@ -19,12 +19,13 @@ from app.answer.pieces import (
     Content,
     Delta,
     End,
+    Inexact,
     Piece,
     Reasoning,
     Spans,
 )
 from app.http.answering import Renderer
-from app.http.confidence import confidence_entries, span_entries
+from app.http.confidence import measured
 from app.http.errors import ANTHROPIC, envelope
 from app.http.messages.wire import MessagesRequest, ThinkingAdaptive, ThinkingEnabled
 from app.http.models import ServedModel
@@ -91,10 +92,8 @@ class _Whole(Renderer):
         match piece:
             case End():
                 self._end = piece
-            case Confidences(values=values):
-                self._measured["confidence"] = confidence_entries(values)
-            case Spans(values=spans):
-                self._measured["spans"] = span_entries(spans)
+            case Confidences() | Inexact() | Spans():
+                self._measured |= measured(piece)
         if (begun := self._begun(piece)) is not None:
             self._blocks.append((begun, []))
         text = piece.text if isinstance(piece, Content | Reasoning | CallArguments) else ""

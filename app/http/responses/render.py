@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from app.answer.pieces import Confidences, Delta, End, Spans
+from app.answer.pieces import Confidences, Delta, End, Inexact, Spans
 from app.core.constraint import Vocabulary
 from app.core.errors import QueueFull, RequestError
 from app.http.answering import Renderer
-from app.http.confidence import confidence_entries, span_entries
+from app.http.confidence import measured
 from app.http.errors import envelope
 from app.http.models import ServedModel
 from app.http.relaxed import warnings_of
@@ -76,10 +76,8 @@ class _Whole(Renderer):
             if isinstance(piece, End):
                 self._status = "incomplete" if piece.reason == "length" else "completed"
                 events += self._output.end(self._status)
-            elif isinstance(piece, Confidences):
-                self._measured["confidence"] = confidence_entries(piece.values)
-            elif isinstance(piece, Spans):
-                self._measured["spans"] = span_entries(piece.values)
+            elif isinstance(piece, Confidences | Inexact | Spans):
+                self._measured |= measured(piece)
             else:
                 events += self._output.add(piece)
         return events
