@@ -49,9 +49,13 @@ class CompiledConstraint:
         is_bound = isinstance(program.derivatives, BoundDerivatives)
         self.holes = () if is_bound else tuple(holes_of(program))
         self._program = program
+        self.relaxed = program.relaxed
 
     def bind(self, documents: Mapping[Source, Document]) -> CompiledConstraint:
-        return CompiledConstraint(bind(self._program, documents), self.index)
+        bound = CompiledConstraint(bind(self._program, documents), self.index)
+        assert isinstance(bound.masks, PieceMasks)
+        bound.masks.walk_beginnings()
+        return bound
 
     def start(self) -> AutomatonState:
         if self.memory is not None:
