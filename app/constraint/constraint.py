@@ -49,6 +49,7 @@ class CompiledConstraint:
         is_bound = isinstance(program.derivatives, BoundDerivatives)
         self.holes = () if is_bound else tuple(holes_of(program))
         self._program = program
+        self.relaxed = program.relaxed
 
     def bind(self, documents: Mapping[Source, Document]) -> CompiledConstraint:
         bound = CompiledConstraint(bind(self._program, documents), self.index)

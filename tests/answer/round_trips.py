@@ -189,7 +189,7 @@ def _failure(format: ChatFormat, turn: Turn, text: str) -> str:
         opening = "possible"
         language = with_reasoning(language, format.reasoning, opening)
     assert language is not None
-    if not _walker().admits(language, text):
+    if not walker().admits(language, text):
         return "not admitted"
     for chunks in splits(text):
         reader = AnswerReader(format, opening=opening, use=use)
@@ -213,5 +213,5 @@ def splits(text: str) -> Iterator[list[str]]:
 
 
 @cache
-def _walker() -> Walker:
+def walker() -> Walker:
     return Walker([])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from app.answer.formats.calls import ToolFormat
@@ -17,6 +17,7 @@ from app.answer.formats.mistral import mistral
 from app.answer.formats.parameters import parameters
 from app.answer.formats.plain import PLAIN
 from app.answer.formats.reasoning import ReasoningFormat, reasoning_format
+from app.answer.formats.spelled import SpelledCalls
 from app.answer.formats.template import Template
 
 TOOL_FORMATS: tuple[Callable[[str], ToolFormat | None], ...] = (
@@ -43,10 +44,12 @@ class ChatFormat:
     variables: frozenset[str] = frozenset()
     """The variables that the template looks at."""
     has_template: bool = True
+    shows_tools: bool = True
+    """Whether the template tells of functions; else a system message does."""
+    writes_calls: bool = True
+    """Whether the template writes calls; else they are the text of their messages."""
     arguments_as_text: bool = False
     """Whether the template writes arguments as they are: it wants their JSON, not objects."""
-    none_beside_calls: bool = False
-    """Whether the template looks for calls where there is no content, and there alone."""
 
     def markers(self) -> frozenset[str]:
         """Marks that an answer may hold: where one is a special token, it has to be writable."""
@@ -63,14 +66,16 @@ def detect(template: str | None, special_tokens: Collection[str]) -> ChatFormat:
     text = template or ""
     parsed = Template(text)
     variables = parsed.variables
-    found: Iterator[ToolFormat | None] = iter(())
-    if "tools" in variables:  # else it writes calls, perhaps, but nobody is told what to call
-        found = (known(text) for known in TOOL_FORMATS)
+    shows_tools, writes_calls = "tools" in variables, parsed.writes_calls
+    tools = next(filter(None, (known(text) for known in TOOL_FORMATS)), PLAIN)
+    if not (shows_tools and writes_calls) and not isinstance(tools, SpelledCalls):
+        tools = PLAIN
     return ChatFormat(
-        tools=next(filter(None, found), PLAIN),
+        tools=tools,
+        shows_tools=shows_tools,
+        writes_calls=writes_calls,
         reasoning=reasoning_format(text, special_tokens),
         variables=variables,
         has_template=bool(template),
         arguments_as_text=parsed.writes_arguments_as_they_are,
-        none_beside_calls=parsed.asks_for_no_content,
     )

@@ -60,7 +60,7 @@ class SpelledCalls:
 
     def calls(self, use: ToolUse) -> Part:
         calls = Repeated(
-            Either(tuple(self._call(tool, use.whitespace) for tool in use.tools)),
+            Either(tuple(self._call(tool, use) for tool in use.tools)),
             separator=self.separator,
             at_least=1,
             at_most=MOST_CALLS if use.parallel and self.parallel else 1,
@@ -81,7 +81,7 @@ class SpelledCalls:
         notation = self.notation
         if notation is None:
             return None
-        schemas = {tool.name: arguments_of(tool, use.whitespace).schema for tool in use.tools}
+        schemas = {tool.name: arguments_of(tool, use).schema for tool in use.tools}
         return lambda name: ParameterReader(notation, Readings(schemas.get(name, True)))
 
     def marks(self) -> Iterable[str]:
@@ -93,7 +93,8 @@ class SpelledCalls:
     def spelled(self, calls: Iterable[Mapping[str, str]]) -> str:
         """Calls, each with its ``name`` and ``arguments``."""
         parts = list(enumerate(self._parts()))
-        each = ("".join(call[part] if at % 2 else part for at, part in parts) for call in calls)
+        numbered = ({"id": str(number), **call} for number, call in enumerate(calls))
+        each = ("".join(call[part] if at % 2 else part for at, part in parts) for call in numbered)
         return self.begin + self.separator.join(each) + self.end
 
     def _parts(self) -> list[str]:
@@ -108,10 +109,10 @@ class SpelledCalls:
         head = parts[: parts.index("arguments") + 1]
         return [parts, head + _FIELD.split(self.other_tail)]
 
-    def _call(self, tool: FunctionTool, whitespace: str) -> Part:
+    def _call(self, tool: FunctionTool, use: ToolUse) -> Part:
         fields: dict[str, Part] = {
             "name": FixedText(tool.name),
-            "arguments": self._arguments(tool, whitespace),
+            "arguments": self._arguments(tool, use),
             "id": Regex(self.id_pattern),
         }
         ways = [
@@ -122,8 +123,8 @@ class SpelledCalls:
         tails = tuple(Series(tuple(way[tail:])) for way in ways)
         return Series((*ways[0][:tail], Either(tails)))
 
-    def _arguments(self, tool: FunctionTool, whitespace: str) -> Part:
-        schema = arguments_of(tool, whitespace)
+    def _arguments(self, tool: FunctionTool, use: ToolUse) -> Part:
+        schema = arguments_of(tool, use)
         return schema if self.notation is None else Arguments(schema, self.notation)
 
 

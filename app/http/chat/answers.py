@@ -9,6 +9,7 @@ from pydantic import Field
 from app.http.choices import Usage
 from app.http.confidence import Measured
 from app.http.openapi import Shape
+from app.http.relaxed import Warning
 
 
 class TopLogprob(Shape):
@@ -78,6 +79,8 @@ class ChatCompletion(_Head):
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
     usage: Usage
+    warnings: list[Warning] = Field(default=[])
+    """Where answers were not held to all of a schema."""
 
 
 class FunctionDelta(Shape):
@@ -127,3 +130,5 @@ class ChatCompletionChunk(_Head):
     object: Literal["chat.completion.chunk"]
     choices: list[ChunkChoice]
     usage: Usage | None = None
+    warnings: list[Warning] = Field(default=[])
+    """In the last chunk with a choice, where answers were not held to all of a schema."""

@@ -197,7 +197,7 @@ class _Chunks(ChunkRenderer):
                 self._measured.setdefault(index, {}).update(measured(piece))
             case End(reason=reason):
                 last = _wire(index, {}, finish_reason=reason)
-                return self._event(last | self._measured.pop(index, {}))
+                return self._last(last | self._measured.pop(index, {}))
         return b""
 
     def _part(

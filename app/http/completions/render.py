@@ -117,4 +117,5 @@ class _Chunks(ChunkRenderer):
             logprobs = self._logprobs[delta.index]
         if not any(choice.texts) and logprobs is None and choice.finish_reason is None:
             return b""
-        return self._event(choice.wire(delta.index, logprobs))
+        write = self._event if choice.finish_reason is None else self._last
+        return write(choice.wire(delta.index, logprobs))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from app.http.confidence import Measured
 from app.http.openapi import Shape
+from app.http.relaxed import Warning
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
@@ -45,6 +46,8 @@ class AnsweredMessage(Measured):
     stop_reason: StopReason | None
     stop_sequence: str | None
     usage: MessagesUsage
+    warnings: list[Warning] = Field(default=[])
+    """Where answers were not held to all of a schema."""
 
 
 class MessageEvent(BaseModel):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from app.http.confidence import Measured
 from app.http.openapi import Shape
+from app.http.relaxed import Warning
 
 
 class ResponsesInputDetails(Shape):
@@ -57,6 +58,8 @@ class ResponseObject(Measured):
     model: str
     output: list[OutputItem]
     usage: ResponsesUsage
+    warnings: list[Warning] = Field(default=[])
+    """Where answers were not held to all of a schema."""
 
 
 class ResponseEvent(BaseModel):

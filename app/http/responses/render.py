@@ -15,6 +15,7 @@ from app.http.answering import Renderer
 from app.http.confidence import measured
 from app.http.errors import envelope
 from app.http.models import ServedModel
+from app.http.relaxed import warnings_of
 from app.http.responses.output import Ended, Event, OutputBuilder
 from app.http.responses.settings import settings
 from app.http.responses.wire import ResponsesRequest
@@ -92,6 +93,7 @@ class _Whole(Renderer):
             "output": self._output.items,
             "usage": _usage(self._generation.usage()),
             **self._measured,
+            **warnings_of(self._generation),
         }
 
 

@@ -131,6 +131,14 @@ class SchemaBuilder:
 
     def _value(self, goal: Goal, depth: int, form: Form = Form.ANY) -> Expression:
         """The values that satisfy ``goal``, written at ``depth``, in ``form``."""
+        try:
+            return self._value_of(goal, depth, form)
+        except ConstraintTooComplex as error:
+            if error.pointer is None and goal:
+                error.pointer = goal[0].pointer
+            raise
+
+    def _value_of(self, goal: Goal, depth: int, form: Form) -> Expression:
         unit = (self._branches.of(goal), depth, form)
         known = self._known.get(unit)
         if known is not None:
