@@ -35,6 +35,7 @@ from app.constraint.schema.numeric import build_numbers
 from app.constraint.schema.objects import object_shape
 from app.constraint.schema.strings import Strings
 from app.constraint.schema.values import identity
+from app.core.choices import MOST_BYTES, MOST_WAYS
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 
 _DEEPEST = 24
@@ -125,10 +126,23 @@ class SchemaBuilder:
             pointer = node.pointer_to(EXACT_CHOICE)
             reason = "its values must be a list of strings, numbers, booleans and nulls"
             raise UnsupportedSchema(EXACT_CHOICE, pointer, reason)
-        return frozenset(map(json_text, values))
+        texts = frozenset(map(json_text, values))
+        if len(texts) > MOST_WAYS or len(b" ".join(texts)) >= MOST_BYTES:
+            pointer = node.pointer_to(EXACT_CHOICE)
+            reason = f"more than {MOST_WAYS} values, or {MOST_BYTES} bytes, are not drawn as wholes"
+            raise UnsupportedSchema(EXACT_CHOICE, pointer, reason)
+        return texts
 
     def _value(self, goal: Goal, depth: int, form: Form = Form.ANY) -> Expression:
         """The values that satisfy ``goal``, written at ``depth``, in ``form``."""
+        try:
+            return self._value_of(goal, depth, form)
+        except ConstraintTooComplex as error:
+            if error.pointer is None and goal:
+                error.pointer = goal[0].pointer
+            raise
+
+    def _value_of(self, goal: Goal, depth: int, form: Form) -> Expression:
         unit = (self._branches.of(goal), depth, form)
         known = self._known.get(unit)
         if known is not None:
