@@ -18,9 +18,9 @@ from collections.abc import Callable
 from typing import Any
 
 from app.constraint.language.expressions import INFINITE, ByteSet, Expression, ExpressionPool, Kind
+from app.constraint.language.fitting import NOTHING_FITS, Fit, fit
 from app.constraint.language.rows import Row, Rows
 from app.constraint.language.widths import Weights
-from app.constraint.language.fitting import NOTHING_FITS, Fit, fit
 from app.core.errors import ConstraintTooComplex
 
 _MOST_IN_ANSWERS = 5_000
@@ -214,7 +214,8 @@ class Derivatives(Rows):
                         parts.append(bytes([way[0]]))
                         expression = way[1]
                         continue
-                assert fitting is not None and fitting.text is not None
+                assert fitting is not None
+                assert fitting.text is not None
                 parts.append(fitting.text)
                 break
             else:

@@ -29,7 +29,7 @@ class Place:
 Widths = dict[int, tuple[int, int]]
 """By the place where strings end: least and most characters. No entry: none ends there."""
 
-_ANYTHING: Widths = {place: (0, INFINITE) for place in range(Place.RAW + 1)}
+_ANYTHING: Widths = dict.fromkeys(range(Place.RAW + 1), (0, INFINITE))
 
 
 class Weights:
