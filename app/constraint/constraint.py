@@ -49,9 +49,13 @@ class CompiledConstraint:
         is_bound = isinstance(program.derivatives, BoundDerivatives)
         self.holes = () if is_bound else tuple(holes_of(program))
         self._program = program
+        self.relaxed = program.relaxed
 
     def bind(self, documents: Mapping[Source, Document]) -> CompiledConstraint:
-        return CompiledConstraint(bind(self._program, documents), self.index)
+        bound = CompiledConstraint(bind(self._program, documents), self.index)
+        assert isinstance(bound.masks, PieceMasks)
+        bound.masks.walk_beginnings()
+        return bound
 
     def start(self) -> AutomatonState:
         if self.memory is not None:
@@ -140,7 +144,7 @@ class AutomatonState:
         """The one token that a shortest completion begins with, or the end where that is empty."""
         self._allow(4 * _WORK_PER_CALL)
         text = self.shortest_completion()
-        self._automaton.derivatives.follow(self._automaton.expression(self._state), text)
+        self._automaton.derivatives.lead_along(self._automaton.expression(self._state), text)
         mask = self._index.new_mask()
         tokens = self._distances.beginning(text) if text else self._index.eos
         set_bits(mask, tokens)
@@ -295,11 +299,11 @@ class RememberingState(AutomatonState):
         return RememberingState(self._constraint, self._memory, self._place, bounded=bounded)
 
     def choice(self, place: Place) -> Choice | None:
-        """None inside a list whose items must differ, once it has one: which of the values may
-        come there depends on what was said."""
-        if any(self._place.begun) or any(frame.said.texts for frame in self._place.frames):
-            return None
-        return super().choice(place)
+        """Inside a list whose items must differ those of its state's ways that what was said
+        leaves."""
+        choice = super().choice(place)
+        begun = any(self._place.begun) or any(frame.said.texts for frame in self._place.frames)
+        return self._memory.left(self._place, choice) if choice and begun else choice
 
     def only(self, way: Way, before: bytes = b"") -> RememberingState:
         place = self._memory.places.start(super().only(way, before).state_id)

@@ -13,9 +13,16 @@ from app.core.json_scan import Place
 
 TokenIds = NDArray[np.int32]
 
-WayKind = Literal["value", "string", "number", "object", "array", "key", "any key", "item", "end"]
+MOST_WAYS = 256
+MOST_BYTES = 4096
+"""Of one choice."""
+
+WayKind = Literal[
+    "value", "string", "number", "object", "array", "key", "any key", "item", "end", "text"
+]
 """A whole value; one of several strings, numbers, objects or arrays; a key; one of several keys;
-another item of an array; the end of the array or object."""
+another item of an array; the end of the array or object; all the rest of an answer that is no
+JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +31,7 @@ class Way:
 
     kind: WayKind
     text: bytes
-    """Of a whole value or key its JSON; else b""."""
+    """Of a whole value or key its JSON, of a text itself; else b""."""
     texts: tuple[bytes, ...]
     """What the constraint has. A number whose digits could go on ends with what follows it."""
     scored: tuple[bytes, ...]
@@ -32,6 +39,9 @@ class Way:
     numbers, for the model need not know what the constraint has there."""
     ends_answer: bool = False
     """Whether ``text`` and the answer's end are this way, too."""
+    borders: tuple[bytes, ...] = ()
+    """Of a text: what a model that means this one may go on with behind it, where no other begins
+    so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,13 @@ class Choice:
     is_open: bool = False
     """Whether there are others: a number's digits may go on, an array end before its item, or
     something begin that is no value."""
+    of: tuple[int, ...] = ()
+    """Where what was said takes some away of the ways that its state has: which of them are these.
+    They cannot be drawn as wholes."""
+
+
+UNLISTED = Choice((), is_open=True)
+"""One whose ways are too many, or take too much work to list."""
 
 
 @runtime_checkable
@@ -55,10 +72,10 @@ class ChoosingState(ConstraintState, Protocol):
         """Whether the constraint wants any choice drawn as a whole."""
 
     def choice(self, place: Place) -> Choice | None:
-        """The ways on from here, where the text so far ends at ``place``; None: there are too
-        many, or nothing is decided. Memoised.
+        """The ways on from here, where the text so far ends at ``place``; ``UNLISTED`` where there
+        are too many, None where nothing is decided. Memoised.
 
-        At most 256 ways of 4 KiB in all. Costs as much as one mask may, once. Raises
+        At most ``MOST_WAYS`` of ``MOST_BYTES`` in all. Costs as much as one mask may, once. Raises
         ``ConstraintTooComplex`` beyond that; what it learned is kept.
         """
 
@@ -88,4 +105,7 @@ class ScoredChoice:
     """Bytes of the answer before the place."""
     place: Place
     ways: tuple[ScoredWay, ...]
+    """None where it was not scored."""
     is_open: bool
+    by_tokens: bool = False
+    """Whether it was to be drawn as a whole, and was drawn token by token."""

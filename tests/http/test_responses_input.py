@@ -202,7 +202,7 @@ def items(*found: Any) -> dict[str, Any]:
         ({"reasoning": {"generate_summary": "concise"}}, "reasoning.generate_summary"),
         ({"reasoning": {"context": "all_turns"}}, "reasoning.context"),
         ({"reasoning": {"mode": "pro"}}, "reasoning.mode"),
-        ({"reasoning": {"effort": "low"}}, "reasoning.effort"),
+        ({"reasoning": {"effort": "low", "enabled": False}}, "reasoning"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tools": [WEATHER, {"type": "mcp", "server_label": "x"}]}, "tools[1].type"),
         ({"tools": [WEATHER], "tool_choice": {"type": "file_search"}}, "tool_choice.type"),

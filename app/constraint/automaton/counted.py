@@ -78,7 +78,7 @@ class Counted:
             return np.empty(0, np.bool_), 0
         steps = len(self._index.characters[automaton.characters.index(counted.round)][0])
         ends, which = _ranked(found[:, 1] * steps + found[:, 2])
-        outlooks = [self._outlook(*divmod(end, steps), counted) for end in ends.tolist()]
+        outlooks = [self._outlook(end // steps, end % steps, counted) for end in ends.tolist()]
         least, most, length, rounds, grows = np.array(outlooks, np.int32)[which].T
         said = found[:, 3]
         added = np.maximum(counted.low - said - rounds, 0)

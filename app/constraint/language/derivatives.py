@@ -14,7 +14,7 @@ always is a way on.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from app.constraint.language.expressions import INFINITE, ByteSet, Expression, ExpressionPool, Kind
@@ -133,16 +133,18 @@ class Derivatives(Rows):
 
         Cost: about the number of nodes, where few rules have several ways of being shortest.
         """
-        self._measure_parts()
-        if self.pool.bodies:
-            self._measure_rules()
+        pool = self.pool
+        rules = [e for e, kind in enumerate(pool.kinds) if kind == Kind.RULE] if pool.bodies else []
+        plain = {rule for rule in rules if self._is_one_byte(pool.body(rule))}
+        self._measure_parts(plain)
+        if len(plain) < len(rules):
+            self._measure_rules({pool.body(rule) for rule in rules if rule not in plain})
         self._measured = True
         self.max_search = min(self.max_search, _MOST_IN_ANSWERS)
 
-    def _measure_rules(self) -> None:
-        pool = self.pool
-        wholes, rules = self._wholes(), [e for e, k in enumerate(pool.kinds) if k == Kind.RULE]
-        shortened = sorted(b for b in set(map(pool.body, rules)) if self.length(b) < INFINITE)
+    def _measure_rules(self, bodies: Iterable[Expression]) -> None:
+        pool, wholes = self.pool, self._wholes()
+        shortened = sorted(body for body in bodies if self.length(body) < INFINITE)
         while shortened:
             part = heapq.heappop(shortened)
             for whole in wholes.get(part, ()):
@@ -152,12 +154,26 @@ class Derivatives(Rows):
                     self._set_length(whole, length)
                     heapq.heappush(shortened, whole)
 
-    def _measure_parts(self) -> None:
-        """Note the lengths of all expressions, where rules have none yet."""
+    def _is_one_byte(self, body: Expression) -> bool:
+        """Whether it shows that a shortest string of a rule is a byte, as it is of any value."""
+        kinds, operands = self.pool.kinds, self.pool.operands
+        if kinds[body] != Kind.UNION or self.pool.nullable[body]:
+            return False
+        return any(
+            kinds[member] == Kind.BYTES
+            or (kinds[member] == Kind.LITERAL and len(operands[member]) == 1)
+            for member in operands[body]
+        )
+
+    def _measure_parts(self, plain: Iterable[Expression]) -> None:
+        """Note the lengths of all expressions, where rules have none yet but the ``plain`` ones,
+        of a byte."""
         pool = self.pool
         kinds, operands, nullable = pool.kinds, pool.operands, pool.nullable
         lengths: list[Any] = [None] * len(pool)
         self._lengths = lengths
+        for rule in plain:
+            lengths[rule] = 1
         for expression in range(len(pool)):  # operands come before what they are part of
             if lengths[expression] is not None:
                 continue  # a search has come by
@@ -169,6 +185,8 @@ class Derivatives(Rows):
                 lengths[expression] = min(INFINITE, lengths[head] + lengths[tail])
             elif kind == Kind.LITERAL:
                 lengths[expression] = len(operands[expression])
+            elif kind == Kind.UNION:
+                lengths[expression] = min([lengths[member] for member in operands[expression]])
             else:
                 lengths[expression] = self._length(expression)
 
@@ -228,7 +246,7 @@ class Derivatives(Rows):
                 break
         return b"".join(parts)
 
-    def follow(self, expression: Expression, text: bytes) -> None:
+    def lead_along(self, expression: Expression, text: bytes) -> None:
         """Note that ``text``, a string of ``expression``, is one: all on its way is alive."""
         states = [expression]
         for byte in text:

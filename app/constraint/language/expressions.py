@@ -92,7 +92,7 @@ class ExpressionPool(Nodes):
         other.nullable[:], other.regular[:] = self.nullable, self.regular
         other.bodies[:], other.landmarks = self.bodies, self.landmarks.copy()
         other.exact_choices = self.exact_choices.copy()
-        other._index = [index.copy() for index in self._index]
+        other.index = [index.copy() for index in self.index]
         return other
 
     def _prepend(self, head: Expression, tail: Expression) -> Expression:
@@ -212,6 +212,11 @@ class ExpressionPool(Nodes):
         return self.union(open_nodes[0][1])
 
     def optional(self, expression: Expression) -> Expression:
+        if self.nullable[expression]:
+            return expression
+        if self.kinds[expression] == Kind.CONCATENATION:
+            operand, regular = (self.epsilon, expression), self.regular[expression]
+            return self.node(Kind.UNION, operand, nullable=True, regular=regular)
         return self.union((self.epsilon, expression))
 
     def intersect(self, members: Iterable[Expression]) -> Expression:
@@ -395,7 +400,7 @@ class ExpressionPool(Nodes):
         if len(members) == 1:
             return next(iter(members))
         operand = tuple(sorted(members))
-        found = self._index[kind].get(operand)
+        found = self.index[kind].get(operand)
         if found is not None:
             return found
         combine = any if kind == Kind.UNION else all

@@ -87,10 +87,11 @@ class Nodes:
         """Whether no rule is referred to anywhere inside."""
         self.bodies: list[Expression | None] = []
         self.landmarks: dict[Hashable, Expression] = {}
-        """What was built with ``once``, by name."""
+        """What was built with ``once``, by name: a text where it is looked for later, else what it
+        was built from."""
         self.exact_choices: set[frozenset[bytes]] = set()
         """Sets of values, each as it is written, that a schema wants drawn as wholes."""
-        self._index: list[dict[Any, Expression]] = [{} for _ in range(Kind.MARKED + 1)]
+        self.index: list[dict[Any, Expression]] = [{} for _ in range(Kind.MARKED + 1)]
         """For each kind, the expressions by their operands."""
         self.empty = self.node(Kind.EMPTY, None, nullable=False, regular=True)
         self.epsilon = self.node(Kind.EPSILON, None, nullable=True, regular=True)
@@ -116,7 +117,7 @@ class Nodes:
 
     def literal(self, text: bytes) -> Expression:
         """Exactly ``text``; a long one in pieces, so that a derivative does not copy all of it."""
-        known = self._index[Kind.LITERAL].get(text)
+        known = self.index[Kind.LITERAL].get(text)
         if known is not None:
             return known
         if not text:
@@ -140,18 +141,34 @@ class Nodes:
             for piece in reversed(self.pieces(part)):
                 written = self.operands[piece] if self.kinds[piece] == Kind.LITERAL else b""
                 if text and not 0 < len(written) <= LONGEST_LITERAL - len(text):
-                    result, text = self._prepend_text(text, result), b""
+                    result, text = self.after_text(text, result), b""
                 if written:
                     text = written + text
                 else:
                     result = self._prepend(piece, result)
-        return self._prepend_text(text, result) if text else result
+        return self.after_text(text, result) if text else result
 
     def _joined(self, head: Expression, tail: Expression) -> Expression:
         """``head``, which is no concatenation, and then ``tail``."""
         if self.kinds[head] == Kind.LITERAL:
-            return self._prepend_text(self.operands[head], tail)
+            return self.after_text(self.operands[head], tail)
         return self._prepend(head, tail)
+
+    def after_text(self, text: bytes, tail: Expression) -> Expression:
+        """``text``, which is not empty, and then ``tail``; one literal where that is not long."""
+        if tail == self.empty:
+            return tail
+        if len(text) > LONGEST_LITERAL:
+            return self.concatenate(self.literal(text), tail)
+        first, rest = tail, self.epsilon
+        if self.kinds[tail] == Kind.CONCATENATION:
+            first, rest = self.operands[tail]
+        if self.kinds[first] == Kind.LITERAL:
+            both = text + self.operands[first]
+            if len(both) <= LONGEST_LITERAL:
+                text, tail = both, rest
+        literal = self.literal(text)
+        return literal if tail == self.epsilon else self._pair(literal, tail)
 
     def pieces(self, expression: Expression) -> list[Expression]:
         """What a concatenation is of; an expression of another form by itself."""
@@ -228,7 +245,7 @@ class Nodes:
 
     def node(self, kind: int, operand: Any, *, nullable: bool, regular: bool) -> Expression:
         """The expression with this operand, which must be in the form that ``Kind`` asks for."""
-        index = self._index[kind]
+        index = self.index[kind]
         found = index.get(operand)
         if found is not None:
             return found
@@ -252,22 +269,8 @@ class Nodes:
             return self.empty
         return self._pair(head, tail)
 
-    def _prepend_text(self, text: bytes, tail: Expression) -> Expression:
-        """``text``, which is not empty, and then ``tail``; one literal where that is not long."""
-        if tail == self.empty:
-            return tail
-        first, rest = tail, self.epsilon
-        if self.kinds[tail] == Kind.CONCATENATION:
-            first, rest = self.operands[tail]
-        if self.kinds[first] == Kind.LITERAL:
-            both = text + self.operands[first]
-            if len(both) <= LONGEST_LITERAL:
-                text, tail = both, rest
-        literal = self.literal(text)
-        return literal if tail == self.epsilon else self._pair(literal, tail)
-
     def _pair(self, head: Expression, tail: Expression) -> Expression:
-        found = self._index[Kind.CONCATENATION].get((head, tail))
+        found = self.index[Kind.CONCATENATION].get((head, tail))
         if found is not None:
             return found
         nullable = self.nullable[head] and self.nullable[tail]

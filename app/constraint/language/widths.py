@@ -86,7 +86,8 @@ class Weights:
         if kind == Kind.INTERSECTION:
             return _both([self.widths(member, place) for member in operand])
         if kind == Kind.REPETITION:
-            return self._of_repetition(*operand, place)
+            repeated, low, high = operand
+            return self._of_repetition(repeated, low, high, place)
         return _ANYTHING
 
     def _of_concatenation(self, expression: Expression, place: int) -> Widths:

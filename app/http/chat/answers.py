@@ -7,8 +7,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from app.http.choices import Usage
-from app.http.confidence import ValueConfidence, ValueSpan
+from app.http.confidence import Measured
 from app.http.openapi import Shape
+from app.http.relaxed import Warning
 
 
 class TopLogprob(Shape):
@@ -38,23 +39,32 @@ class AnsweredCall(Shape):
     function: AnsweredFunction
 
 
+class AnsweredInput(Shape):
+    name: str
+    input: str
+    """A text of the tool's grammar, where it has one."""
+
+
+class AnsweredCustomCall(Shape):
+    id: str
+    type: Literal["custom"]
+    custom: AnsweredInput
+
+
 class AnsweredMessage(Shape):
     role: Literal["assistant"]
     content: str | None
     refusal: None
     annotations: list[Any] = Field(max_length=0)
     reasoning_content: str = ""
-    tool_calls: list[AnsweredCall] = Field(default=[], min_length=1)
+    tool_calls: list[AnsweredCall | AnsweredCustomCall] = Field(default=[], min_length=1)
 
 
-class ChatChoice(Shape):
+class ChatChoice(Measured):
     index: int
     message: AnsweredMessage
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls"]
-    confidence: list[ValueConfidence] = Field(default=[])
-    spans: list[ValueSpan] = Field(default=[])
-    """Where it was asked for."""
 
 
 class _Head(Shape):
@@ -69,6 +79,8 @@ class ChatCompletion(_Head):
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
     usage: Usage
+    warnings: list[Warning] = Field(default=[])
+    """Where answers were not held to all of a schema."""
 
 
 class FunctionDelta(Shape):
@@ -85,25 +97,38 @@ class CallDelta(Shape):
     function: FunctionDelta
 
 
+class InputDelta(Shape):
+    name: str = ""
+    input: str
+
+
+class CustomCallDelta(Shape):
+    index: int
+    id: str = ""
+    type: Literal["custom"] = "custom"
+    custom: InputDelta
+
+
 class Delta(Shape):
     role: Literal["assistant"] = "assistant"
     content: str = ""
     refusal: None = None
     reasoning_content: str = ""
-    tool_calls: list[CallDelta] = Field(default=[])
+    tool_calls: list[CallDelta | CustomCallDelta] = Field(default=[])
 
 
-class ChunkChoice(Shape):
+class ChunkChoice(Measured):
+    """What was measured is in the last chunk of the choice."""
+
     index: int
     delta: Delta
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls"] | None
-    confidence: list[ValueConfidence] = Field(default=[])
-    spans: list[ValueSpan] = Field(default=[])
-    """In the last chunk of the choice, where it was asked for."""
 
 
 class ChatCompletionChunk(_Head):
     object: Literal["chat.completion.chunk"]
     choices: list[ChunkChoice]
     usage: Usage | None = None
+    warnings: list[Warning] = Field(default=[])
+    """In the last chunk with a choice, where answers were not held to all of a schema."""

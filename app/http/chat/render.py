@@ -10,14 +10,13 @@ from typing import Any
 from app.answer.pieces import (
     CallArguments,
     CallStart,
-    Confidence,
     Confidences,
     Content,
     Delta,
     End,
+    Inexact,
     Piece,
     Reasoning,
-    Span,
     Spans,
 )
 from app.core.constraint import Vocabulary
@@ -25,7 +24,7 @@ from app.core.events import AnswerToken
 from app.http.answering import Renderer
 from app.http.chat.wire import ChatCompletionRequest
 from app.http.choices import TEXT, ChunkRenderer, WholeRenderer
-from app.http.confidence import confidence_entries, span_entries
+from app.http.confidence import measured
 from app.http.logprobs import logprob_entries
 from app.http.models import ServedModel
 from app.http.requests.generation import StreamOptions
@@ -47,11 +46,19 @@ def chat_renderer(
             "service_tier": "default",
         }
         names = vocabulary if wire.logprobs else None
+        reasoning = _reasoning_names(wire)
         if wire.stream:
-            return _Chunks(head, generation, wire.stream_options, names)
-        return _Whole(head, generation, names)
+            return _Chunks(head, generation, wire.stream_options, names, reasoning)
+        return _Whole(head, generation, names, reasoning)
 
     return renderer
+
+
+def _reasoning_names(wire: ChatCompletionRequest) -> Sequence[str]:
+    """The fields that hold the reasoning: who asks in OpenRouter's words reads its field, too."""
+    if wire.reasoning is None and wire.include_reasoning is None:
+        return ("reasoning_content",)
+    return ("reasoning_content", "reasoning")
 
 
 def _logprobs(
@@ -70,8 +77,8 @@ class _Choice:
     calls: list[tuple[CallStart, list[str]]] = field(default_factory=list)
     """Each with the pieces of its arguments."""
     tokens: list[AnswerToken] = field(default_factory=list)
-    confidence: Sequence[Confidence] | None = None
-    spans: Sequence[Span] | None = None
+    measured: dict[str, Any] = field(default_factory=dict)
+    """What is told of the values."""
     finish_reason: str | None = None
 
     def add(self, piece: Piece) -> None:
@@ -85,14 +92,12 @@ class _Choice:
                 self.calls.append((piece, []))
             case CallArguments(text=text):
                 self.calls[-1][1].append(text)
-            case Confidences(values=values):
-                self.confidence = values
-            case Spans(values=spans):
-                self.spans = spans
+            case Confidences() | Inexact() | Spans():
+                self.measured |= measured(piece)
             case End(reason=reason):
                 self.finish_reason = reason
 
-    def message(self) -> dict[str, Any]:
+    def message(self, reasoning_names: Sequence[str]) -> dict[str, Any]:
         content = "".join(self.content)
         message: dict[str, Any] = {
             "role": "assistant",
@@ -101,14 +106,10 @@ class _Choice:
             "annotations": [],
         }
         if self.reasoning:
-            message["reasoning_content"] = "".join(self.reasoning)
+            message |= dict.fromkeys(reasoning_names, "".join(self.reasoning))
         if self.calls:
             message["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": "".join(arguments)},
-                }
+                {"id": call.id, **_called(call.custom, "".join(arguments), call.name)}
                 for call, arguments in self.calls
             ]
         return message
@@ -116,10 +117,15 @@ class _Choice:
 
 class _Whole(WholeRenderer):
     def __init__(
-        self, head: dict[str, Any], generation: Generation, vocabulary: Vocabulary | None
+        self,
+        head: dict[str, Any],
+        generation: Generation,
+        vocabulary: Vocabulary | None,
+        reasoning_names: Sequence[str],
     ) -> None:
         super().__init__(head, generation)
         self._vocabulary = vocabulary
+        self._reasoning_names = reasoning_names
         self._choices = [_Choice() for _ in range(generation.n)]
 
     def _add(self, delta: Delta) -> None:
@@ -128,17 +134,13 @@ class _Whole(WholeRenderer):
 
     def _choice(self, index: int) -> dict[str, Any]:
         choice = self._choices[index]
-        wire = {
+        return {
             "index": index,
-            "message": choice.message(),
+            "message": choice.message(self._reasoning_names),
             "logprobs": _logprobs(choice.tokens, self._vocabulary),
             "finish_reason": choice.finish_reason,
+            **choice.measured,
         }
-        if choice.confidence is not None:
-            wire["confidence"] = confidence_entries(choice.confidence)
-        if choice.spans is not None:
-            wire["spans"] = span_entries(choice.spans)
-        return wire
 
 
 class _Chunks(ChunkRenderer):
@@ -148,9 +150,11 @@ class _Chunks(ChunkRenderer):
         generation: Generation,
         options: StreamOptions | None,
         vocabulary: Vocabulary | None,
+        reasoning_names: Sequence[str],
     ) -> None:
         super().__init__(head, generation, options)
         self._vocabulary = vocabulary
+        self._reasoning_names = reasoning_names
         self._measured: dict[int, dict[str, Any]] = {}
         """By choice, until its last chunk: what is told of its values."""
         self._contents = [
@@ -179,22 +183,21 @@ class _Chunks(ChunkRenderer):
                     return b""
                 return self._part(index, {"content": text}, logprobs)
             case Reasoning(text=text):
-                return self._part(index, {"reasoning_content": text})
-            case CallStart(index=number, name=name, id=id):
-                function = {"name": name, "arguments": ""}
-                call = {"index": number, "id": id, "type": "function", "function": function}
+                return self._part(index, dict.fromkeys(self._reasoning_names, text))
+            case CallStart(index=number, id=id):
+                call = {"index": number, "id": id, **_called(piece.custom, "", piece.name)}
                 return self._part(index, {"tool_calls": [call]})
-            case CallArguments(index=number, text=text):
-                call = {"index": number, "function": {"arguments": text}}
-                return self._part(index, {"tool_calls": [call]})
-            case Confidences(values=values):
-                entries = confidence_entries(values)
-                self._measured.setdefault(index, {})["confidence"] = entries
-            case Spans(values=spans):
-                self._measured.setdefault(index, {})["spans"] = span_entries(spans)
+            case CallArguments(index=number, text=text, custom=custom):
+                if custom and not text:
+                    return b""
+                return self._part(
+                    index, {"tool_calls": [{"index": number, **_called(custom, text)}]}
+                )
+            case Confidences() | Inexact() | Spans():
+                self._measured.setdefault(index, {}).update(measured(piece))
             case End(reason=reason):
                 last = _wire(index, {}, finish_reason=reason)
-                return self._event(last | self._measured.pop(index, {}))
+                return self._last(last | self._measured.pop(index, {}))
         return b""
 
     def _part(
@@ -204,6 +207,15 @@ class _Chunks(ChunkRenderer):
         logprobs: dict[str, Any] | None = None,
     ) -> bytes:
         return self._event(_wire(index, delta, logprobs))
+
+
+def _called(custom: bool, text: str, name: str | None = None) -> dict[str, Any]:
+    """A call of a function or of a custom tool; its type and name come once, at its beginning."""
+    if name is None:
+        return {"custom": {"input": text}} if custom else {"function": {"arguments": text}}
+    if custom:
+        return {"type": "custom", "custom": {"name": name, "input": text}}
+    return {"type": "function", "function": {"name": name, "arguments": text}}
 
 
 def _wire(

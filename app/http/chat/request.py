@@ -17,13 +17,15 @@ from app.http.chat.wire import (
     AllowedToolsChoice,
     ChatCompletionRequest,
     ConversationFields,
-    NamedTool,
+    NamedCustomTool,
+    NamedFunction,
 )
 from app.http.config import ApiConfig
 from app.http.models import ServedModels
 from app.http.requests.constraints import ConstraintReader
 from app.http.requests.generation import check_stream_options, generation_request
 from app.http.requests.messages import check_message_count
+from app.http.requests.reasoning import ReasoningFields, asked_reasoning
 from app.http.requests.template_options import template_options
 from app.http.requests.tools import ToolChoice, function_tools, tool_use
 
@@ -74,24 +76,42 @@ def read_conversation(
     """What the prompt shows, and all tools of the request. Raises ``InvalidRequest``."""
     check_message_count(wire.messages, config.max_messages)
     messages = template_messages(wire.messages)
-    functions = [tool.function for tool in wire.tools or ()]
-    tools = function_tools(functions, "tools[{}].function.name")
-    options = template_options(wire.reasoning_effort, wire.chat_template_kwargs, config)
+    tools = function_tools(
+        (f"tools[{number}].{tool.type}", tool.definition)
+        for number, tool in enumerate(wire.tools or ())
+    )
+    options = template_options(wire.chat_template_kwargs, config)
+    asked = asked_reasoning(_reasoning(wire), config, effort=wire.reasoning_effort)
     passages = [
         Passage(f"messages[{number}]", message["content"] or "", message["role"] == "user")
         for number, message in enumerate(messages)
     ]
-    return Conversation(messages, tools if show_tools else (), options, passages), tools
+    shown = tools if show_tools else ()
+    return Conversation(messages, shown, options | asked.options, passages, asked.use), tools
+
+
+def _reasoning(wire: ConversationFields) -> ReasoningFields | None:
+    """OpenRouter's fields, its older one included."""
+    if wire.include_reasoning is None:
+        return wire.reasoning
+    excluded = not wire.include_reasoning
+    fields = wire.reasoning or ReasoningFields()
+    if fields.exclude not in (None, excluded):
+        raise InvalidRequest(
+            "include_reasoning and reasoning.exclude say the contrary of each other",
+            param="include_reasoning",
+        )
+    return fields.model_copy(update={"exclude": excluded})
 
 
 def _tool_choice(wire: ChatCompletionRequest) -> ToolChoice:
     match wire.tool_choice:
         case None:
             return ToolChoice()
-        case NamedTool(function=function):
-            return ToolChoice("required", [function.name], once=True)
+        case NamedFunction(name=name) | NamedCustomTool(name=name):
+            return ToolChoice("required", [name], once=True)
         case AllowedToolsChoice(allowed_tools=allowed):
-            return ToolChoice(allowed.mode, [each.function.name for each in allowed.tools])
+            return ToolChoice(allowed.mode, [each.name for each in allowed.tools])
     return ToolChoice(wire.tool_choice)
 
 

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from app.answer.custom import custom_tool
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.errors import InvalidRequest
+from app.core.specs import Grammar, Regex
 from app.http.requests.wire import Name, Wire
 
 
@@ -16,6 +18,38 @@ class FunctionDefinition(Wire):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+
+
+class AnyInput(Wire):
+    type: Literal["text"]
+
+
+class InputGrammar(Wire):
+    """A grammar or regular expression of which inputs are texts."""
+
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+    @property
+    def spec(self) -> Grammar | Regex:
+        if self.syntax == "regex":
+            return Regex(self.definition)
+        return Grammar(self.definition, self.syntax)
+
+
+class CustomDefinition(Wire):
+    """A custom tool; each API has its own form for the input's format."""
+
+    name: Name
+    description: str | None = None
+
+    @property
+    def input(self) -> Grammar | Regex | None:
+        """What inputs are texts of; None where any text is one."""
+        raise NotImplementedError
+
+
+Definition = FunctionDefinition | CustomDefinition
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +78,25 @@ def tool_use(
     return ToolUse(tuple(tools), choice.mode, parallel is not False and not choice.once, whitespace)
 
 
-def function_tools(functions: Iterable[FunctionDefinition], param: str) -> list[FunctionTool]:
-    """What the prompt shows, in the order given; ``param`` is a name's field, with {} for a number.
+def function_tools(definitions: Iterable[tuple[str, Definition]]) -> list[FunctionTool]:
+    """What the prompt shows, in the order given; each definition with the field it is in.
 
-    Raises ``InvalidRequest`` for a name that two functions have.
+    Raises ``InvalidRequest`` for a name that two tools have.
     """
     tools: dict[str, FunctionTool] = {}
-    for number, function in enumerate(functions):
-        name = function.name
-        if name in tools:
-            raise InvalidRequest(f"two tools are named {name!r}", param=param.format(number))
-        tools[name] = FunctionTool(name, function.description, function.parameters, function.strict)
+    for param, definition in definitions:
+        if definition.name in tools:
+            raise InvalidRequest(f"two tools are named {definition.name!r}", param=f"{param}.name")
+        tools[definition.name] = _tool(definition)
     return list(tools.values())
+
+
+def _tool(definition: Definition) -> FunctionTool:
+    if isinstance(definition, CustomDefinition):
+        return custom_tool(definition.name, definition.description, definition.input)
+    return FunctionTool(
+        definition.name, definition.description, definition.parameters, definition.strict
+    )
 
 
 def _named(tools: Sequence[FunctionTool], names: Sequence[str]) -> list[FunctionTool]:

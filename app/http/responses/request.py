@@ -19,8 +19,9 @@ from app.http.requests.constraints import (
     ResponseFormat,
 )
 from app.http.requests.generation import check_stream_options, generation_request
+from app.http.requests.reasoning import asked_reasoning
 from app.http.requests.template_options import template_options
-from app.http.requests.tools import ToolChoice, function_tools, tool_use
+from app.http.requests.tools import Definition, ToolChoice, function_tools, tool_use
 from app.http.requests.wire import Other, check_moved, missing, refusal, unsupported
 from app.http.responses.items import template_messages
 from app.http.responses.render import responses_renderer
@@ -55,15 +56,16 @@ def responses_call(
     content = constraints.read(wire, _format(wire), "text.format")
     tools = _function_tools(wire)
     choice = _tool_choice(wire)
-    effort = wire.reasoning.effort if wire.reasoning else None
+    reasoning = asked_reasoning(wire.reasoning, config)
     # Clients set either of the two (langchain-openai sends top_logprobs alone).
     logprobs = LOGPROBS in (wire.include or ()) or bool(wire.top_logprobs)
     messages, passages = template_messages(wire.instructions, wire.input)
     conversation = Conversation(
         messages,
         () if choice.mode == "none" else tools,
-        template_options(effort, wire.chat_template_kwargs, config, "reasoning.effort"),
+        template_options(wire.chat_template_kwargs, config) | reasoning.options,
         passages,
+        reasoning.use,
     )
     request = generation_request(
         wire,
@@ -150,16 +152,16 @@ def _format(wire: ResponsesRequest) -> ResponseFormat | None:
 
 def _function_tools(wire: ResponsesRequest) -> list[FunctionTool]:
     """What the prompt shows, in the order given. Raises ``InvalidRequest``."""
-    functions = []
+    definitions: list[tuple[str, Definition]] = []
     for number, tool in enumerate(wire.tools or ()):
         if isinstance(tool, Other):
             raise InvalidRequest(
                 f"tools[{number}]: tools of the type {tool.type!r} are not supported; this server "
-                "takes function",
+                "takes function and custom",
                 param=f"tools[{number}].type",
             )
-        functions.append(tool)
-    return function_tools(functions, "tools[{}].name")
+        definitions.append((f"tools[{number}]", tool))
+    return function_tools(definitions)
 
 
 def _tool_choice(wire: ResponsesRequest) -> ToolChoice:
@@ -173,7 +175,7 @@ def _tool_choice(wire: ResponsesRequest) -> ToolChoice:
         case Other(type=type):
             raise InvalidRequest(
                 f"a tool_choice of the type {type!r} is not supported; this server takes none, "
-                "auto, required, function and allowed_tools",
+                "auto, required, function, custom and allowed_tools",
                 param="tool_choice.type",
             )
     return ToolChoice(wire.tool_choice)

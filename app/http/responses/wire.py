@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from app.core.specs import Grammar, Regex
 from app.http.config import Whitespace
 from app.http.requests.constraints import (
     ChoiceResponse,
@@ -18,8 +19,9 @@ from app.http.requests.constraints import (
 )
 from app.http.requests.generation import ChoiceFields, GenerationFields
 from app.http.requests.messages import RefusalPart, TextPart
-from app.http.requests.tools import FunctionDefinition
-from app.http.requests.wire import Count, Effort, Name, NotServed, Other, Wire, type_among
+from app.http.requests.reasoning import ReasoningFields
+from app.http.requests.tools import AnyInput, CustomDefinition, FunctionDefinition, InputGrammar
+from app.http.requests.wire import Count, Name, NotServed, Other, Wire, type_among
 
 MOVED = {
     "functions": "tools",
@@ -92,6 +94,22 @@ class FunctionCallOutput(Wire):
     namespace: None = None
 
 
+class CustomToolCall(Wire):
+    type: Literal["custom_tool_call"]
+    call_id: str
+    name: str
+    input: str
+    id: str | None = None
+    status: Status | None = None
+    caller: None = None
+    namespace: None = None
+    async_: Literal[False] | None = Field(default=None, alias="async")
+
+
+class CustomToolCallOutput(FunctionCallOutput):
+    type: Literal["custom_tool_call_output"]  # type: ignore[assignment]
+
+
 class SummaryText(Wire):
     type: Literal["summary_text"]
     text: str
@@ -115,11 +133,15 @@ Item = Annotated[
     Annotated[Message, Tag("message")]
     | Annotated[FunctionCall, Tag("function_call")]
     | Annotated[FunctionCallOutput, Tag("function_call_output")]
+    | Annotated[CustomToolCall, Tag("custom_tool_call")]
+    | Annotated[CustomToolCallOutput, Tag("custom_tool_call_output")]
     | Annotated[Reasoning, Tag("reasoning")]
     | Annotated[Other, Tag("other")],
     Discriminator(
         type_among(
-            "message", "function_call", "function_call_output", "reasoning", default="message"
+            *("message", "function_call", "function_call_output", "reasoning"),
+            *("custom_tool_call", "custom_tool_call_output"),
+            default="message",
         )
     ),
 ]
@@ -165,15 +187,38 @@ class FunctionToolParam(FunctionDefinition):
     output_schema: None = None
 
 
+class GrammarInput(InputGrammar):
+    type: Literal["grammar"]
+
+
+class CustomToolParam(CustomDefinition):
+    type: Literal["custom"]
+    format: Annotated[AnyInput | GrammarInput, Field(discriminator="type")] | None = None
+    allowed_callers: list[Literal["direct"]] | None = None
+    async_: Literal[False] | None = Field(default=None, alias="async")
+    defer_loading: Literal[False] | None = None
+
+    @property
+    def input(self) -> Grammar | Regex | None:
+        return self.format.spec if isinstance(self.format, GrammarInput) else None
+
+
 Tool = Annotated[
-    Annotated[FunctionToolParam, Tag("function")] | Annotated[Other, Tag("other")],
-    Discriminator(type_among("function")),
+    Annotated[FunctionToolParam, Tag("function")]
+    | Annotated[CustomToolParam, Tag("custom")]
+    | Annotated[Other, Tag("other")],
+    Discriminator(type_among("function", "custom")),
 ]
 
 
 class NamedTool(Wire):
-    type: Literal["function"]
+    type: Literal["function", "custom"]
     name: str
+
+
+def _choice_type(value: Any) -> str:
+    found = type_among("function", "custom", "allowed_tools")(value)
+    return "named" if found in ("function", "custom") else found
 
 
 class AllowedTools(Wire):
@@ -185,16 +230,15 @@ class AllowedTools(Wire):
 ToolChoice = (
     Literal["none", "auto", "required"]
     | Annotated[
-        Annotated[NamedTool, Tag("function")]
+        Annotated[NamedTool, Tag("named")]
         | Annotated[AllowedTools, Tag("allowed_tools")]
         | Annotated[Other, Tag("other")],
-        Discriminator(type_among("function", "allowed_tools")),
+        Discriminator(_choice_type),
     ]
 )
 
 
-class ReasoningOptions(Wire):
-    effort: Effort | None = None
+class ReasoningOptions(ReasoningFields):
     summary: Literal["auto", "concise", "detailed"] | None = None
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
     """The older name of ``summary``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from app.constraint.cached_method import cached_method
@@ -34,6 +34,7 @@ from app.constraint.schema.numeric import build_numbers
 from app.constraint.schema.objects import object_shape
 from app.constraint.schema.strings import Strings
 from app.constraint.schema.values import identity
+from app.core.choices import MOST_BYTES, MOST_WAYS
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 
 _DEEPEST = 24
@@ -62,7 +63,7 @@ class SchemaBuilder:
         self._document = Document(schema, text.limits)
         self._summaries = Summaries(self._document)
         self._strings = Strings(text)
-        self._evaluation = self._evaluate(loosely=self._evaluate())
+        self._evaluation = self._evaluate(loosely=False)
         self._branches = self._evaluation.branches
         self._free_names = FreeNames(text, self._strings, self._evaluation, self._contents)
         self._known: dict[_Unit, Expression] = {}
@@ -70,23 +71,27 @@ class SchemaBuilder:
         self._waiting: list[tuple[_Unit, Expression]] = []
         self._plenty = Plenty(self._pool)
 
-    def _evaluate(self, *, loosely: Evaluation | None = None) -> Evaluation:
-        """Exact with a loose one beside it; loose itself without."""
+    @cached_property
+    def _loose_evaluation(self) -> Evaluation:
+        return self._evaluate(loosely=True)
+
+    def _evaluate(self, *, loosely: bool) -> Evaluation:
         branches = Branches(
             self._document,
             self._summaries,
             self._limits,
             lambda branch: emptiness.is_void(branch),
-            loosely.branches.may_be_any if loosely else None,
+            None if loosely else lambda goal: self._loose_evaluation.branches.may_be_any(goal),
         )
-        evaluation = Evaluation(branches, self._strings, loosely)
+        opposite = (lambda: self._evaluation) if loosely else (lambda: self._loose_evaluation)
+        evaluation = Evaluation(branches, self._strings, opposite, loosely=loosely)
         emptiness = Emptiness(branches, evaluation, self._strings)
         return evaluation
 
     def build(self) -> Expression:
         """The values of the whole schema. Call once."""
         try:
-            root = self._value((self._document.root,), 0)
+            root = self._root()
             while self._waiting:
                 unit, rule = self._waiting.pop()
                 self._pool.define_rule(rule, self._any_of(unit))
@@ -94,12 +99,18 @@ class SchemaBuilder:
             if not self._may_mark:
                 reason = "a grammar does not tell items or names apart that have no list"
                 raise UnsupportedSchema(needed.keyword, needed.pointer, reason) from None
-            marked = SchemaBuilder(self._schema, self._text.with_levels(), close=self._close)
-            return marked.build()
+            return self._with_levels().build()
         self._plenty.check()
         for node in self._document.nodes_with(EXACT_CHOICE):
             self._pool.exact_choices.add(self._exact_choice(node))
         return root
+
+    def _root(self) -> Expression:
+        return self._value((self._document.root,), 0)
+
+    def _with_levels(self) -> SchemaBuilder:
+        """The same with containers marked."""
+        return SchemaBuilder(self._schema, self._text.with_levels(), close=self._close)
 
     def _exact_choice(self, node: Node) -> frozenset[bytes]:
         """The values of a node that wants them drawn as wholes."""
@@ -111,10 +122,23 @@ class SchemaBuilder:
             pointer = node.pointer_to(EXACT_CHOICE)
             reason = "its values must be a list of strings, numbers, booleans and nulls"
             raise UnsupportedSchema(EXACT_CHOICE, pointer, reason)
-        return frozenset(map(json_text, values))
+        texts = frozenset(map(json_text, values))
+        if len(texts) > MOST_WAYS or len(b" ".join(texts)) >= MOST_BYTES:
+            pointer = node.pointer_to(EXACT_CHOICE)
+            reason = f"more than {MOST_WAYS} values, or {MOST_BYTES} bytes, are not drawn as wholes"
+            raise UnsupportedSchema(EXACT_CHOICE, pointer, reason)
+        return texts
 
     def _value(self, goal: Goal, depth: int, form: Form = Form.ANY) -> Expression:
         """The values that satisfy ``goal``, written at ``depth``, in ``form``."""
+        try:
+            return self._value_of(goal, depth, form)
+        except ConstraintTooComplex as error:
+            if error.pointer is None and goal:
+                error.pointer = goal[0].pointer
+            raise
+
+    def _value_of(self, goal: Goal, depth: int, form: Form) -> Expression:
         unit = (self._branches.of(goal), depth, form)
         known = self._known.get(unit)
         if known is not None:
@@ -137,7 +161,8 @@ class SchemaBuilder:
         branches, depth, form = unit
         if form == Form.ONCE and len(branches) > 1:
             form = Form.SORTED
-        return self._pool.union([self._branch(branch, depth, form) for branch in branches])
+        built = [self._branch(branch, depth, form) for branch in branches]
+        return built[0] if len(built) == 1 else self._pool.union(built)
 
     @cached_method
     def _branch(self, branch: Branch, depth: int, form: Form) -> Expression:
@@ -149,8 +174,8 @@ class SchemaBuilder:
         values = self._listed(branch)
         if values is not None:
             return self._written(branch, values, depth, form)
-        kinds = kinds_of(branch)
-        return self._pool.union([self._kind(branch, kind, depth, form) for kind in kinds])
+        built = [self._kind(branch, kind, depth, form) for kind in kinds_of(branch)]
+        return built[0] if len(built) == 1 else self._pool.union(built)
 
     def _text_in(self, form: Form) -> JsonText:
         return self._text if form == Form.ANY else self._one_form
@@ -158,7 +183,7 @@ class SchemaBuilder:
     def _written(self, branch: Branch, values: list[Any], depth: int, form: Form) -> Expression:
         """One of ``values``; of strings those that stand in the prompt, if that is asked for."""
         strings = [value for value in values if isinstance(value, str)]
-        write = self._text_in(form).whitespace.written
+        write = self._text_in(form).written
         if not (strings and self._strings.is_verbatim(branch)):
             return self._pool.one_of([write(form.value_of(value), depth) for value in values])
         others = [write(value, depth) for value in values if not isinstance(value, str)]
@@ -199,7 +224,7 @@ class SchemaBuilder:
         text, nodes = self._text_in(form), tuple(node for node in branch if restricts(node, kind))
         once = form != Form.ANY
         if kind in ("null", "boolean"):
-            return self._pool.union([text.constant(value) for value in _words(kind, nodes)])
+            return self._pool.union([text.constant(value) for value in words_of(kind, nodes)])
         if kind == "number":
             return self._numbers(nodes, any(map(integers_only, branch)), once)
         if kind == "string":
@@ -215,9 +240,14 @@ class SchemaBuilder:
         shape = form.shape_of(object_shape(nodes, self._strings.key_matches, close=self._close))
         if shape.some and form == Form.ONCE:
             form = Form.SORTED
-        value = partial(value, form=form)
         writer = ObjectWriter(
-            text, self._strings, self._free_names, value, self._plenty, depth, once=once
+            text,
+            self._strings,
+            self._free_names,
+            lambda goal, _: value(goal, form=form),
+            self._plenty,
+            depth,
+            once=once,
         )
         return writer.write(nodes, shape)
 
@@ -234,7 +264,7 @@ class SchemaBuilder:
                 kinds = kinds_of(branch)
                 if not {"null", "boolean"}.issuperset(kinds):
                     return None
-                values = [value for kind in kinds for value in _words(kind, branch)]
+                values = [value for kind in kinds for value in words_of(kind, branch)]
             found += values
         return found
 
@@ -244,7 +274,7 @@ class SchemaBuilder:
         for branch in self._branches.of(goal):
             values = self._listed(branch)
             if values is not None and not self._strings.is_verbatim(branch):
-                texts = [json_text(value)[1:-1] for value in values if isinstance(value, str)]
+                texts = [self._text.spelled(value) for value in values if isinstance(value, str)]
                 options.append(self._pool.one_of(texts))
             elif all(admits_kind(node, "string") for node in branch):
                 nodes = tuple(node for node in branch if restricts(node, "string"))
@@ -256,7 +286,7 @@ class SchemaBuilder:
         values = self._finite_values(goal)
         if values is None:
             return None
-        write = self._text_in(form).whitespace.written
+        write = self._text_in(form).written
         found = {identity(value): write(form.value_of(value), depth) for value in values}
         if len(found) > self._limits.different_items:
             return None
@@ -272,7 +302,7 @@ def _check_items(branch: Branch) -> None:
                 raise UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
 
 
-def _words(kind: str, nodes: Goal) -> list[Any]:
+def words_of(kind: str, nodes: Goal) -> list[Any]:
     """The values of ``null`` or ``boolean`` that ``nodes`` do not exclude."""
     words: list[Any] = [None] if kind == "null" else [True, False]
     excluded = {identity(value) for node in nodes for value in node.schema.get(NOT_ENUM, ())}

@@ -15,14 +15,14 @@ from app.constraint.language.counting import ENDLESS
 from app.constraint.language.expressions import Expression, Mark
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import SOME_MEMBER
-from app.constraint.schema.lowering.free_names import FreeNames
+from app.constraint.schema.lowering.free_names import FreeNames, property_names
 from app.constraint.schema.lowering.plenty import LevelsNeeded, Plenty
 from app.constraint.schema.objects import Member, ObjectShape, SomeMember, is_that_member
 from app.constraint.schema.strings import Strings
 from app.core.errors import ConstraintTooComplex, UnsupportedSchema
 
-Value = Callable[[Goal], Expression]
-"""Builds the values that satisfy a goal."""
+Value = Callable[[Goal, str | None], Expression]
+"""Builds the values that satisfy a goal, of the member of this name; None: of a free one."""
 
 _MOST_WANTED = 4
 """Nodes with ``SOME_MEMBER`` in one branch; each doubles what must be told apart."""
@@ -73,8 +73,8 @@ class ObjectWriter:
         self.once = once
         """Whether equal objects must be equal texts: at most one member without a name of its own,
         as two might come in either order."""
-        self.between = text.whitespace.between(text.pool, depth)
-        self.end = text.whitespace.end(text.pool, b"{}", depth)
+        self.between = text.between(depth)
+        self.end = text.end(b"{}", depth)
 
     def write(self, nodes: Goal, shape: ObjectShape) -> Expression:
         """The objects that satisfy ``nodes``, whose shape this is."""
@@ -83,7 +83,8 @@ class ObjectWriter:
             return self.pool.empty
         if len(wanted) > _MOST_WANTED or (wanted and self.once and shape.open):
             raise ConstraintTooComplex("too many negations of what members may be, in one object")
-        members = [self._member(nodes, member, wanted) for member in shape.members]
+        names = property_names(nodes)
+        members = [self._member(names, member, wanted) for member in shape.members]
         members = [m for m in members if m.required or m.plain != self.pool.empty or m.claims]
         self._check_counts(nodes, shape, members)
         everything = (1 << len(wanted)) - 1
@@ -100,13 +101,13 @@ class ObjectWriter:
         may_be_empty = not shape.low and not wanted and not any(m.required for m in members)
         return self._text.begun(b"{}", items, may_be_empty=may_be_empty, depth=self._depth)
 
-    def _member(self, nodes: Goal, member: Member, wanted: tuple[Node, ...]) -> _Written:
+    def _member(self, names: Goal, member: Member, wanted: tuple[Node, ...]) -> _Written:
         text, pool = self._text, self.pool
-        if not self._free_names.allowed(nodes, member.name):
+        if not all(self._free_names.admits(node, member.name) for node in names):
             return _Written(member.required, pool.empty, {})
 
         def written(goal: Goal) -> Expression:
-            value = self._value(goal)
+            value = self._value(goal, member.name)
             return value if value == pool.empty else text.member(member.name, value)
 
         possible = 0
@@ -134,12 +135,13 @@ class ObjectWriter:
         declared = [member.name for member in shape.members]
         wanted, unwanted = _chosen(shape.some, block), _chosen(shape.some, others)
         classes = self._free_names.classes(nodes, declared, wanted, unwanted)
+        asked = _values(shape.some, block)
         any_name = self._text.any_content if self.once or self.told_apart else None
         return self.pool.union(
             [
                 self._free_member(any_name if names is None else names, value)
                 for names, goal in classes
-                if (value := self._value((*goal, *_values(shape.some, block)))) != self.pool.empty
+                if (value := self._value((*goal, *asked), None)) != self.pool.empty
             ]
         )
 
