@@ -212,6 +212,7 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
         max_n=min(settings.max_n, _places(settings)),
         max_messages=settings.max_messages,
         whitespace=settings.whitespace,
+        schema_in_prompt=settings.schema_in_prompt,
         api_keys=api_keys(settings),
         metrics_public=settings.metrics_public,
         cors_origins=settings.cors_origins,

@@ -43,6 +43,10 @@ class ChatFormat:
     variables: frozenset[str] = frozenset()
     """The variables that the template looks at."""
     has_template: bool = True
+    takes_system: bool = True
+    """Whether the template writes what a system message says."""
+    reads_schemas: bool = True
+    """Whether the model was taught to read JSON Schema in its prompt."""
     arguments_as_text: bool = False
     """Whether the template writes arguments as they are: it wants their JSON, not objects."""
     none_beside_calls: bool = False
