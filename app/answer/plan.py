@@ -61,6 +61,8 @@ class AnswerPlan:
     open_ended: bool
     """The constraint ends in free text: an answer that ``max_tokens`` ends there was cut."""
     reasoning: ReasoningUse
+    told_schema: bool | None = None
+    """Whether the prompt tells the content's schema; False: it was left out for its length."""
 
     @classmethod
     def of(
@@ -70,6 +72,7 @@ class AnswerPlan:
         tools: ToolUse | None,
         format: ChatFormat,
         reasoning: ReasoningUse = AS_IT_IS,
+        told_schema: bool | None = None,
     ) -> AnswerPlan:
         """Raises ``InvalidRequest`` for a function whose parameters no object can satisfy."""
         if format.reasoning is None and reasoning.wanted:
@@ -92,7 +95,17 @@ class AnswerPlan:
             else:
                 whole = with_reasoning(unreasoned, format.reasoning, start, empty=barred)
         open_ended = unreasoned is not None and is_open_ended(unreasoned)
-        return cls(prompt.tokens, start, format, content, tools, whole, open_ended, reasoning)
+        return cls(
+            prompt.tokens,
+            start,
+            format,
+            content,
+            tools,
+            whole,
+            open_ended,
+            reasoning,
+            told_schema,
+        )
 
     def thinking_budget(self, max_tokens: int) -> ThinkingBudget | None:
         """Tokens that are kept for what follows the reasoning, where that is constrained."""

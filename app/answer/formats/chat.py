@@ -48,6 +48,10 @@ class ChatFormat:
     """Whether the template tells of functions; else a system message does."""
     writes_calls: bool = True
     """Whether the template writes calls; else they are the text of their messages."""
+    takes_system: bool = True
+    """Whether the template writes what a system message says."""
+    reads_schemas: bool = True
+    """Whether the model was taught to read JSON Schema in its prompt."""
     arguments_as_text: bool = False
     """Whether the template writes arguments as they are: it wants their JSON, not objects."""
 
