@@ -127,9 +127,10 @@ def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
 def opening(prompt_tail: str, reasoning: ReasoningFormat) -> Opening:
     """Where the answer to a prompt that ends in ``prompt_tail`` begins."""
     text = prompt_tail.rstrip()
-    if text.endswith(reasoning.begin):
+    if text.endswith(reasoning.begin.rstrip()):
         return "open"
-    return "closed" if text.endswith(reasoning.end) else "possible"
+    over = (reasoning.end, reasoning.end + reasoning.then)
+    return "closed" if text.endswith(over) else "possible"
 
 
 def text_length(prompt: Prompt, enough: int) -> int:

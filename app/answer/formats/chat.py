@@ -16,7 +16,13 @@ from app.answer.formats.hermes import hermes
 from app.answer.formats.llama import llama
 from app.answer.formats.mistral import mistral
 from app.answer.formats.plain import PLAIN
-from app.answer.formats.reasoning import ReasoningFormat, reasoning_format
+from app.answer.formats.reasoning import (
+    BARE,
+    ContentFormat,
+    ReasoningFormat,
+    content_format,
+    reasoning_format,
+)
 
 TOOL_FORMATS: tuple[Callable[[str], ToolFormat | None], ...] = (mistral, hermes, llama)
 """Each tells its format from the text of a chat template; None where it is another's. The first
@@ -29,15 +35,15 @@ class ChatFormat:
 
     tools: ToolFormat
     reasoning: ReasoningFormat | None = None
+    content: ContentFormat = BARE
     variables: frozenset[str] = frozenset()
     """The variables that the template looks at."""
     has_template: bool = True
 
     def markers(self) -> frozenset[str]:
         """Marks that an answer may hold: where one is a special token, it has to be writable."""
-        reasoning = self.reasoning
-        around = () if reasoning is None else (reasoning.begin, reasoning.end)
-        return frozenset((*self.tools.marks(), *around))
+        reasoning = () if self.reasoning is None else self.reasoning.marks()
+        return frozenset((*self.tools.marks(), *reasoning, *self.content.marks()))
 
 
 def detect(template: str | None, special_tokens: Collection[str]) -> ChatFormat:
@@ -49,6 +55,7 @@ def detect(template: str | None, special_tokens: Collection[str]) -> ChatFormat:
     return ChatFormat(
         tools=next(filter(None, (known(text) for known in TOOL_FORMATS)), PLAIN),
         reasoning=reasoning_format(text, special_tokens),
+        content=content_format(text),
         variables=template_variables(text),
         has_template=bool(template),
     )
