@@ -139,8 +139,9 @@ def _part(spec: ConstraintSpec) -> Part:
 
 
 def _spec(part: Part) -> ConstraintSpec:
-    is_spec = isinstance(part, JsonSchema | JsonObject | Regex | Choice | Grammar)
-    return part if is_spec else Composite(part)
+    if isinstance(part, JsonSchema | JsonObject | Regex | Choice | Grammar):
+        return part
+    return Composite(part)
 
 
 def _not_starting(part: Part, marks: Iterable[str]) -> Part:

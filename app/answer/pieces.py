@@ -17,6 +17,9 @@ from app.core.events import AnswerToken
 
 EndReason = Literal["stop", "length", "tool_calls"]
 
+AlternativeKind = Literal["value", "next", "type", "other"]
+"""A whole value; the next member of the container; one of many of a type; all that are left."""
+
 
 @dataclass(slots=True)
 class _Text:
@@ -83,8 +86,7 @@ class Alternative:
     """Another way on."""
 
     probability: float
-    what: Literal["value", "next", "type", "other"]
-    """A whole value; the next member of the container; one of many of a type; all that are left."""
+    what: AlternativeKind
     which: Any
     """The value; the next key, index, or None for the end; the type; how many are left."""
 

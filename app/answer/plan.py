@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from app.answer.choice import ChoiceReader
-from app.answer.confidence_reader import ConfidenceReader
+from app.answer.confidence_reader import ConfidenceReader, ContentKind
 from app.answer.formats.chat import ChatFormat
 from app.answer.formats.reasoning import BARE, ContentFormat
 from app.answer.language import answer, free_content, is_open_ended, with_reasoning
@@ -26,7 +26,7 @@ from app.answer.tools import ToolUse
 from app.core.composite import Composite
 from app.core.constraint import ConstraintSpec
 from app.core.request import JsonLocator, ThinkingBudget
-from app.core.specs import JsonObject, JsonSchema
+from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from app.core.text import RenderedPrompt
 
 ANSWER_SHARE = 4
@@ -93,14 +93,20 @@ class AnswerPlan:
     @property
     def has_json(self) -> bool:
         """Whether the content, or the arguments of calls, are JSON values for certain."""
-        return self._content_is_json or self.tools is not None
+        return self._content_is == "json" or self.tools is not None
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the only value is the content, and that a text."""
+        return self._content_is == "text" and self.tools is None
 
     @property
     def locator(self) -> Callable[[], JsonLocator] | None:
-        """Makes what finds the JSON values of an answer; None: it is one."""
-        if self._content_is_json and self._is_content_alone:
+        """Makes what finds the values of an answer; None: it is one."""
+        located = self.is_text or self._content_is == "json"
+        if located and self._is_content_alone:
             return None
-        return lambda: AnswerLocator(self._answer_reader(), content=self._content_is_json)
+        return lambda: AnswerLocator(self._answer_reader(), content=located)
 
     def reader(
         self, index: int, *, confidence: bool = False, texts: Quotable | None = None
@@ -109,7 +115,7 @@ class AnswerPlan:
 
         ``confidence``: that of its values, too; ``texts``: where values stand in these, too.
         """
-        confidences = ConfidenceReader(content=self._content_is_json) if confidence else None
+        confidences = ConfidenceReader(self._content_is) if confidence else None
         spans = None if texts is None else self._span_reader(texts)
         if self._is_content_alone:
             return ChoiceReader(index, None, confidence=confidences, spans=spans)
@@ -126,8 +132,13 @@ class AnswerPlan:
         return SpanReader(content, {tool.name: tool.parameters for tool in tools}, texts)
 
     @property
-    def _content_is_json(self) -> bool:
-        return isinstance(self.content, JsonSchema | JsonObject)
+    def _content_is(self) -> ContentKind:
+        match self.content:
+            case JsonSchema() | JsonObject():
+                return "json"
+            case Choice() | Regex() | Grammar():
+                return "text"
+        return "free"
 
     @property
     def _is_content_alone(self) -> bool:

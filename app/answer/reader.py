@@ -78,6 +78,12 @@ class AnswerReader:
     def in_calls(self) -> bool:
         return self._calls is not None
 
+    @property
+    def content_next(self) -> int | None:
+        """Where content begins that is sure to come next, though nothing of it has come."""
+        sure = self._step == self._read_content and self._trigger is None
+        return self._incoming.position if sure and not self._incoming.text else None
+
     def finish(self) -> list[TextPiece]:
         """What was held back: half a mark is text after all."""
         text, start = self._incoming.take_all()
@@ -157,35 +163,27 @@ class AnswerReader:
 
     def _read_preamble(self) -> bool:
         end = self._around.preamble_end
-        text, found = self._take_until(end)
-        if text:
-            self._pieces.append(text)
-        return found and self._pass_over(end, self._read_begin)
+        return self._take_until(end) and self._pass_over(end, self._read_begin)
 
     def _read_content(self) -> bool:
         if self._closing:
             return self._read_closed_content()
         if self._trigger is None:
-            text, start = self._incoming.take_all()
-            if text:
-                self._pieces.append(Content(text, start))
+            self._take_content(len(self._incoming.text))
             return False
         return self._take_text(self._trigger, Content) and self._begin_calls()
 
     def _read_closed_content(self) -> bool:
         """Free text holds no mark of its end; in other content only the last one is that."""
-        if not self._content_first:
-            kept = self._incoming.text[-len(self._closing) :]
-            while not self._closing.startswith(kept):
-                kept = kept[1:]
-            text, start = self._incoming.take(len(self._incoming.text) - len(kept))
-            if text:
-                self._pieces.append(Content(text, start))
-            return False
-        text, found = self._take_until(self._closing)
-        if text:
-            self._pieces.append(text)
-        return found and self._pass_over(self._closing, self._read_rest)
+        if self._content_first:
+            return self._take_until(self._closing) and self._pass_over(
+                self._closing, self._read_rest
+            )
+        kept = self._incoming.text[-len(self._closing) :]
+        while not self._closing.startswith(kept):
+            kept = kept[1:]
+        self._take_content(len(self._incoming.text) - len(kept))
+        return False
 
     def _read_rest(self) -> bool:
         """Behind the content: calls, or nothing."""
@@ -206,11 +204,16 @@ class AnswerReader:
         self._step = then
         return True
 
-    def _take_until(self, mark: str) -> tuple[Content | None, bool]:
-        """Content up to ``mark``, and whether that is there."""
+    def _take_until(self, mark: str) -> bool:
+        """Take content up to ``mark``; whether that is there."""
         until, found = self._incoming.before(mark)
-        text, start = self._incoming.take(until)
-        return Content(text, start) if text else None, found
+        self._take_content(until)
+        return found
+
+    def _take_content(self, count: int) -> None:
+        text, start = self._incoming.take(count)
+        if text:
+            self._pieces.append(Content(text, start))
 
     def _begin_calls(self) -> bool:
         assert self._use is not None

@@ -17,6 +17,4 @@ def cached_method(
 
     For objects that live as long as a compilation does: they then are part of a reference cycle.
     """
-    return cached_property(
-        lambda instance: cast("Callable[P, R]", cache(method.__get__(instance)))
-    )
+    return cached_property(lambda instance: cast("Callable[P, R]", cache(method.__get__(instance))))

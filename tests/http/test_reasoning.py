@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.answer.formats import HERMES, PLAIN, ChatFormat, ReasoningFormat
-from app.answer.plan import with_reasoning
+from app.answer.language import with_reasoning
 from app.answer.reasoning import INSTRUCTION, UNTAUGHT
 from app.core.request import ThinkingBudget
 from app.core.specs import JsonObject
@@ -186,7 +186,7 @@ async def test_without_reasoning_nothing_changes_for_such_a_model(fields: Any) -
 @pytest.mark.parametrize(
     ("prompt", "text", "admitted"),
     [
-        ("<think>\n", "</think>\n\n{}", with_reasoning(JsonObject(), THINK, "open", empty=True)),
+        ("<think>\n", "</think>\n\n{}", with_reasoning(JsonObject(), THINK, "open", barred=True)),
         ("", "{}", JsonObject()),
         ("<think></think>", "{}", JsonObject()),
     ],

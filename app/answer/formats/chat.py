@@ -12,6 +12,7 @@ from jinja2 import nodes
 from jinja2.parser import Parser
 
 from app.answer.formats.calls import ToolFormat
+from app.answer.formats.harmony import harmony
 from app.answer.formats.hermes import hermes
 from app.answer.formats.llama import llama
 from app.answer.formats.mistral import mistral
@@ -24,7 +25,12 @@ from app.answer.formats.reasoning import (
     reasoning_format,
 )
 
-TOOL_FORMATS: tuple[Callable[[str], ToolFormat | None], ...] = (mistral, hermes, llama)
+TOOL_FORMATS: tuple[Callable[[str], ToolFormat | None], ...] = (
+    harmony,
+    mistral,
+    hermes,
+    llama,
+)
 """Each tells its format from the text of a chat template; None where it is another's. The first
 that knows a template has it."""
 

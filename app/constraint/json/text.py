@@ -130,6 +130,22 @@ class JsonText:
         self.levels = levels
         """Whether containers of a schema are marked as levels, so that items can be told apart."""
 
+    def spell(self, members: Ranges) -> Expression:
+        """One of ``members`` inside a string, in one spelling each."""
+        return json_spelling(self.pool, members)
+
+    def spell_freely(self, members: Ranges) -> Expression:
+        """The same, but any character at all in all its spellings."""
+        return json_spelling_or_any(self.pool, members)
+
+    def spelled(self, value: str) -> bytes:
+        """What stands between the quotes of the string ``value``."""
+        return json_text(value)[1:-1]
+
+    def written(self, value: Any, depth: int = 0) -> bytes:
+        """``value`` as text."""
+        return self.whitespace.written(value, depth)
+
     def with_levels(self) -> JsonText:
         """The same form, with containers marked as levels."""
         return JsonText(self.pool, self.limits, self.whitespace, levels=True)
@@ -144,14 +160,22 @@ class JsonText:
     @cached_property
     def any_content(self) -> Expression:
         """Contents of strings in one spelling of every character, as names are written."""
-        return self.pool.repeat(spelled_once(self.pool))
+        return self.pool.repeat(self.spell(CHARACTERS))
 
     def inside(self, depth: int) -> int:
         return self.whitespace.inside(depth)
 
+    def between(self, depth: int) -> Expression:
+        """What stands between two members or items of a container."""
+        return self.whitespace.between(self.pool, depth)
+
+    def end(self, bracket: bytes, depth: int) -> Expression:
+        """What comes before the closing bracket of a container with something in it, and it."""
+        return self.whitespace.end(self.pool, bracket, depth)
+
     def constant(self, value: Any, depth: int = 0) -> Expression:
         """Exactly ``value``."""
-        return self.pool.literal(self.whitespace.written(value, depth))
+        return self.pool.literal(self.written(value, depth))
 
     def string(self, low: int = 0, high: int | None = None) -> Expression:
         """Any string of ``low`` to ``high`` characters."""
@@ -178,7 +202,7 @@ class JsonText:
     def names_but(self, taken: Iterable[str]) -> Expression:
         """The contents of all names but those ``taken``, in one spelling each."""
         pool = self.pool
-        others = pool.complement(pool.one_of(json_text(name)[1:-1] for name in taken))
+        others = pool.complement(pool.one_of(map(self.spelled, taken)))
         return pool.intersect((self.any_content, others))
 
     def any_object(self, depth: int = 0, *, once: bool = False) -> Expression:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from app.constraint.cached_method import cached_method
 from app.constraint.formats.strict import loose_format, strict_format
-from app.constraint.json.text import JsonText, json_spelling, json_spelling_or_any, json_text
+from app.constraint.json.text import JsonText
 from app.constraint.language.codepoints import CHARACTERS, Ranges, utf8
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import Expression, ExpressionPool, Kind
@@ -106,8 +106,8 @@ class Strings:
     def __init__(self, text: JsonText) -> None:
         self._text = text
         self._pool = pool = text.pool
-        self._freely = _Dialects(pool, lambda members: json_spelling_or_any(pool, members))
-        self._once = _Dialects(pool, lambda members: json_spelling(pool, members))
+        self._freely = _Dialects(pool, text.spell_freely)
+        self._once = _Dialects(pool, text.spell)
         self._raw = _Dialects(pool, lambda members: utf8(pool, members))
         self._grammars = StringGrammars(text)
         self._derivatives = Derivatives(pool)
@@ -140,9 +140,17 @@ class Strings:
             raise _refused(facts.verbatim, "names are not taken from the prompt")
         return self._language(facts, self._once)
 
+    def bare(self, nodes: Goal, excluded: Sequence[Expression]) -> Expression:
+        """The strings that satisfy ``nodes`` as they are, in UTF-8, but those ``excluded``."""
+        facts = self._facts(nodes)
+        if facts.verbatim is not None:
+            raise _refused(facts.verbatim, "strings that are written without quotes")
+        text = self._language(facts, self._raw, spell=str.encode)
+        return self._pool.intersect((text, *map(self._pool.complement, excluded)))
+
     def listed(self, nodes: Goal, values: Sequence[str]) -> Expression:
         """``values``, with quotes; where ``nodes`` ask for it those that stand in the prompt."""
-        texts = self._pool.one_of([json_text(value)[1:-1] for value in values])
+        texts = self._pool.one_of(map(self._text.spelled, values))
         facts = self._facts(nodes)
         if facts.verbatim is not None:
             free = _Facts(_Lengths(0, None), verbatim=facts.verbatim, source=facts.source)
@@ -208,7 +216,7 @@ class Strings:
         self,
         facts: _Facts,
         spelling: _Dialects,
-        spell: Callable[[str], bytes] = lambda value: json_text(value)[1:-1],
+        spell: Callable[[str], bytes] | None = None,
     ) -> Expression:
         """The contents of strings that ``facts`` describe; ``spell`` spells whole values."""
         pool, lengths = self._pool, facts.lengths
@@ -222,6 +230,7 @@ class Strings:
             parts.append(self._of_length(lengths, spelling, alone=not parts))
         parts += map(pool.complement, facts.excluded(spelling.any))
         if facts.not_values:
+            spell = spell or self._text.spelled
             parts.append(pool.complement(pool.one_of(map(spell, facts.not_values))))
         return pool.intersect(parts)
 

@@ -50,6 +50,7 @@ def completion_call(
         n=n,
         max_tokens=wire.max_tokens or DEFAULT_MAX_TOKENS,
         logprobs=wire.logprobs,
+        choices=wire,
     )
     return AnswerCall(
         request,

@@ -7,7 +7,13 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, WithJsonSchema
 
 from app.http.requests.constraints import ConstraintFields
-from app.http.requests.generation import NO_EFFECT, NOT_SERVED, GenerationFields, StreamOptions
+from app.http.requests.generation import (
+    NO_EFFECT,
+    NOT_SERVED,
+    ChoiceFields,
+    GenerationFields,
+    StreamOptions,
+)
 from app.http.requests.wire import Count, NotServed
 
 _TOKEN_SCHEMA = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}
@@ -21,7 +27,7 @@ _PROMPT_SCHEMA = {
 }
 
 
-class CompletionRequest(GenerationFields, ConstraintFields):
+class CompletionRequest(GenerationFields, ChoiceFields, ConstraintFields):
     """The fields this server acts on; None means the default, as OpenAI takes null."""
 
     not_served: ClassVar[NotServed] = {

@@ -104,7 +104,7 @@ class GenerationFields(Body):
 
 
 class ChoiceFields(Body):
-    """Extensions that are about the values of JSON answers."""
+    """Extensions that are about the values of answers."""
 
     confidence: bool | None = None
     """Extension: tell how sure the model was of each value; see docs/confidence.md."""

@@ -70,7 +70,6 @@ def integer(
     or ``multiple_of`` has. Ask ``can_follow_multiples`` before.
     """
 
-
     def build() -> Expression:
         grid = integer_grid(between, limits, multiple_of)
         naturals = partial(_natural_multiples, pool, factor=multiple_of)
