@@ -60,9 +60,9 @@ class AnswerPlan:
         reasoning: ReasoningUse = AS_IT_IS,
     ) -> AnswerPlan:
         """Raises ``InvalidRequest`` for a function whose parameters no object can satisfy."""
+        format = _fitted(format, prompt.tail)
         if format.reasoning is None and reasoning.wanted:
             format = replace(format, reasoning=UNTAUGHT)
-        format = replace(format, content=_content_marks(prompt.tail, format.content))
         whole = unreasoned = answer(content, tools, format.tools, format.content)
         start: Opening = "closed"
         if format.reasoning is not None and prompt.tail is not None:
@@ -154,8 +154,13 @@ class AnswerPlan:
         )
 
 
-def _content_marks(tail: str | None, around: ContentFormat) -> ContentFormat:
-    """What the answer to a prompt that ends in ``tail`` has around its content; None: no chat."""
+def _fitted(format: ChatFormat, tail: str | None) -> ChatFormat:
+    """``format`` for the answer to a prompt that ends in ``tail``; None: it is no conversation."""
+    reasoning, around = format.reasoning, format.content
     if tail is None:
-        return BARE
-    return replace(around, begin="") if around.begin and tail.endswith(around.begin) else around
+        return replace(format, reasoning=None, content=BARE)
+    if around.begin and tail.endswith(around.begin):
+        return replace(format, reasoning=None, content=replace(around, begin=""))
+    if reasoning is not None and reasoning.begin.startswith("\n") and tail.endswith("\n"):
+        return replace(format, reasoning=replace(reasoning, begin=reasoning.begin.lstrip()))
+    return format

@@ -126,10 +126,11 @@ def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
 
 def opening(prompt_tail: str, reasoning: ReasoningFormat) -> Opening:
     """Where the answer to a prompt that ends in ``prompt_tail`` begins."""
-    text = prompt_tail.rstrip()
-    if text.endswith(reasoning.begin.rstrip()):
+    text, begin, end = prompt_tail.rstrip(), reasoning.begin.strip(), reasoning.end
+    if text.endswith(begin):
         return "open"
-    over = (reasoning.end, reasoning.end + reasoning.then)
+    # What stands between reasoning and answer may stand between any two messages.
+    over = begin + end + reasoning.then if reasoning.then else end
     return "closed" if text.endswith(over) else "possible"
 
 

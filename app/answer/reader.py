@@ -103,7 +103,7 @@ class AnswerReader:
     def _read_begin(self) -> bool:
         assert self._reasoning is not None
         for count in range(NEWLINES_BEFORE_ANSWER + 1):
-            mark = "\n" * count + self._reasoning.begin
+            mark = "\n" * count + self._reasoning.begin.lstrip("\n")
             begins = self._incoming.begins(mark)
             if begins:
                 self._incoming.take(len(mark))

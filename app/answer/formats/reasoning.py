@@ -59,6 +59,8 @@ THINK = ReasoningFormat("<think>", "</think>")
 _HUNYUAN_SUFFIX = re.compile(r"set HYTK = '(:\w+)'")
 """Hunyuan 3 has it inside all of its marks."""
 
+_ON_A_LINE = re.compile(r"\{\{-?\s*'\\n<think>'\s*\+")
+
 HARMONY = ReasoningFormat(
     "<|channel|>analysis<|message|>", "<|end|>", then="<|start|>assistant", repeated=True
 )
@@ -86,6 +88,11 @@ def _where(sign: str, format: ReasoningFormat) -> Callable[[str], ReasoningForma
     return lambda template: format if sign in template else None
 
 
+def _on_a_line(template: str) -> ReasoningFormat | None:
+    """GLM 4.5 and 4.6, whose prompts end before the newline."""
+    return ReasoningFormat("\n<think>", "</think>") if _ON_A_LINE.search(template) else None
+
+
 def _hunyuan(template: str) -> ReasoningFormat | None:
     """Hunyuan 3."""
     suffix = _HUNYUAN_SUFFIX.search(template)
@@ -98,6 +105,7 @@ _FAMILIES: tuple[Callable[[str], ReasoningFormat | None], ...] = (
     _where("<seed:think>", ReasoningFormat("<seed:think>", "</seed:think>")),
     _where("<mm:think>", ReasoningFormat("<mm:think>", "</mm:think>", unreasoned="</mm:think>")),
     _hunyuan,
+    _on_a_line,
     _where("<|START_THINKING|>", ReasoningFormat("<|START_THINKING|>", "<|END_THINKING|>")),
     _where("<|inner_prefix|>", ReasoningFormat("<|inner_prefix|>", "<|inner_suffix|>")),
     _where(
@@ -125,7 +133,7 @@ _FAMILIES: tuple[Callable[[str], ReasoningFormat | None], ...] = (
         ReasoningFormat("<think>", "</think>", then="<response>", closing="</response>"),
     ),
 )
-"""By what only they have in their templates: gpt-oss, Gemma 4, Seed-OSS, MiniMax M3, Hunyuan 3,
+"""By what only they have in their templates: gpt-oss, Gemma 4, Seed-OSS, MiniMax M3, Hunyuan 3, GLM,
 Command, Apertus, Kimi K3, Solar Open, Muse, Apriel, Granite 3.2 and 3.3."""
 
 _CONTENTS = (
