@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from app.answer.choice import ChoiceReader
 from app.answer.confidence_reader import ConfidenceReader, ContentKind
 from app.answer.formats.chat import ChatFormat
-from app.answer.formats.reasoning import BARE, ContentFormat
+from app.answer.formats.reasoning import BARE
 from app.answer.language import answer, free_content, is_open_ended, with_reasoning
 from app.answer.locator import AnswerLocator
 from app.answer.prompt import Opening, opening

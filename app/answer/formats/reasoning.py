@@ -133,8 +133,8 @@ _FAMILIES: tuple[Callable[[str], ReasoningFormat | None], ...] = (
         ReasoningFormat("<think>", "</think>", then="<response>", closing="</response>"),
     ),
 )
-"""By what only they have in their templates: gpt-oss, Gemma 4, Seed-OSS, MiniMax M3, Hunyuan 3, GLM,
-Command, Apertus, Kimi K3, Solar Open, Muse, Apriel, Granite 3.2 and 3.3."""
+"""By what only they have in their templates: gpt-oss, Gemma 4, Seed-OSS, MiniMax M3, Hunyuan 3,
+GLM, Command, Apertus, Kimi K3, Solar Open, Muse, Apriel, Granite 3.2 and 3.3."""
 
 _CONTENTS = (
     (
