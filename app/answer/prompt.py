@@ -112,6 +112,8 @@ def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
     functions, calls are the assistant's text and results the user's.
     """
     messages = [_cleaned(each) for each in conversation.messages]
+    for message in messages:
+        _place_reasoning(message, format)
     if conversation.reasoning.wanted and format.reasoning is None:
         messages = _instructed(messages, INSTRUCTION)
     _name_results(messages)
@@ -167,6 +169,21 @@ def _cleaned(message: Mapping[str, Any]) -> dict[str, Any]:
     if calls:
         cleaned["tool_calls"] = [dict(call) for call in calls]
     return cleaned
+
+
+def _place_reasoning(message: dict[str, Any], format: ChatFormat) -> None:
+    """Reasoning goes where the template reads it."""
+    text = message.pop("reasoning_content", None)
+    if text is None:
+        return
+    if format.reasoning_blocks:
+        said = [{"type": "text", "text": message["content"]}] if message["content"] else []
+        message["content"] = [{"type": "thinking", "thinking": text}, *said]
+        return
+    if format.content.preamble and "tool_calls" in message:
+        # What is said before a call and reasoning are one text in gpt-oss's template.
+        text, message["content"] = _paragraphs(text, message["content"]), ""
+    message |= dict.fromkeys(format.reasoning_fields or ("reasoning_content",), text)
 
 
 def _name_results(messages: Sequence[dict[str, Any]]) -> None:

@@ -111,6 +111,30 @@ async def test_effort_is_told_to_the_template_in_its_own_words(effort: str, thin
     assert bench.tokenizer.options == [{"enable_thinking": thinks}]
 
 
+EFFORTS = {"reasoning_effort": {"none": "no_think", "low": "low", "medium": "high", "high": "high"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"reasoning_effort": "medium"}, {"reasoning_effort": "high"}),
+        ({"reasoning": {"enabled": True}}, {"reasoning_effort": "high"}),
+        ({"reasoning": {"max_tokens": 9}}, {"reasoning_effort": "high", "thinking_budget": 9}),
+        ({"reasoning": {"enabled": False}}, {"reasoning_effort": "no_think", "thinking_budget": 0}),
+        ({}, {}),
+    ],
+    ids=str,
+)
+async def test_a_template_is_told_in_the_words_it_takes(fields: Any, told: Any) -> None:
+    variables = frozenset({"reasoning_effort", "thinking_budget"})
+    format = ChatFormat(PLAIN, THINK, variables=variables, efforts=EFFORTS)
+    bench = thinking("<think>x</think>x", format=format)
+    await message(bench, max_tokens=100, **fields)
+    assert bench.tokenizer.options == [told]
+    budgets = (ThinkingBudget(25, b"</think>", b"<think>"), None)
+        ThinkingBudget(91, b"</think>", b"<think>"))  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [

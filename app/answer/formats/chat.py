@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 
 import jinja2
 import jinja2.ext
@@ -24,6 +24,7 @@ from app.answer.formats.reasoning import (
     content_format,
     reasoning_format,
 )
+from app.answer.formats.words import effort_words, reasoning_fields
 
 TOOL_FORMATS: tuple[Callable[[str], ToolFormat | None], ...] = (
     harmony,
@@ -45,6 +46,12 @@ class ChatFormat:
     variables: frozenset[str] = frozenset()
     """The variables that the template looks at."""
     has_template: bool = True
+    efforts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By the variables that tell how much to reason: the template's word for each effort."""
+    reasoning_fields: frozenset[str] = frozenset()
+    """Under which names it reads the reasoning of messages."""
+    reasoning_blocks: bool = False
+    """Whether it reads it as a block of their content."""
 
     def markers(self) -> frozenset[str]:
         """Marks that an answer may hold: where one is a special token, it has to be writable."""
@@ -58,12 +65,16 @@ def detect(template: str | None, special_tokens: Collection[str]) -> ChatFormat:
     Never raises: what it does not know has the plain form and no reasoning.
     """
     text = template or ""
+    variables = template_variables(text)
     return ChatFormat(
         tools=next(filter(None, (known(text) for known in TOOL_FORMATS)), PLAIN),
         reasoning=reasoning_format(text, special_tokens),
         content=content_format(text),
-        variables=template_variables(text),
+        variables=variables,
         has_template=bool(template),
+        efforts=effort_words(text, variables),
+        reasoning_fields=reasoning_fields(text),
+        reasoning_blocks="block['thinking']" in text,
     )
 
 
