@@ -49,6 +49,10 @@ def answer(
     """
     if use is None:
         return content and _spec(_said(_part(content), around))
+    if around.begin and not format.native:  # to the model its calls are content
+        without = (around.end, *around.without) if around.end else around.without
+        whole = answer(content, use, format, ContentFormat(without=without))
+        return whole and Composite(_said(_part(whole), around))
     calls = format.calls(use)
     if content is None and around.preamble:
         calls = Series((Repeated(_preamble(around), at_most=1), calls))
@@ -63,7 +67,7 @@ def answer(
             return Composite(Either((Series((free, Repeated(calls, at_most=1))), calls)))
         return Composite(Either((free, calls)))
     if format.trigger is not None:
-        text = FreeText(without=(format.trigger,))
+        text = FreeText(without=(format.trigger, *around.without))
         return Composite(Series((text, Repeated(calls, at_most=1))))
     # Text that begins like a call has to become one: it need not be told apart by the name.
     return Composite(Either((_not_starting(free, format.heads()), calls)))
@@ -223,7 +227,8 @@ def _ends_free(part: Part) -> bool:
             for each in reversed(parts):
                 if _ends_free(each):
                     return True
-                if not _is_optional(each):
+                # Only the mark behind free text stands where it was cut.
+                if not isinstance(each, FixedText) and not _is_optional(each):
                     return False
             return False
         case Either(parts):

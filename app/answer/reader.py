@@ -147,19 +147,23 @@ class AnswerReader:
         return self._pass_over(self._reasoning.then, again)
 
     def _read_answer_start(self) -> bool:
-        marks = {self._around.begin: self._read_content, self._around.preamble: self._read_preamble}
+        said = self._read_content if self._tools.native else self._read_said
+        marks = {self._around.begin: said, self._around.preamble: self._read_preamble}
+        begins = [self._incoming.begins(mark) for mark in marks if mark]
+        for mark, step in marks.items():
+            if mark and self._incoming.begins(mark):
+                return self._pass_over(mark, step)
+        if None in begins:
+            return False
+        return self._read_said()
+
+    def _read_said(self) -> bool:
+        """Calls or content; calls that the template does not know stand where content does."""
         begins = [self._incoming.begins(lead) for lead in self._leads]
         if True in begins:
             return self._begin_calls()
-        for mark, step in marks.items():
-            if mark:
-                begins.append(self._incoming.begins(mark))
-                if begins[-1]:
-                    return self._pass_over(mark, step)
-        if None in begins:
-            return False
-        self._step = self._read_content
-        return True
+        self._step = self._read_said if None in begins else self._read_content
+        return None not in begins
 
     def _read_preamble(self) -> bool:
         end = self._around.preamble_end

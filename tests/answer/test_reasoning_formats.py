@@ -248,6 +248,30 @@ def test_free_text_of_harmony_is_read_by_its_channels_without_a_constraint() -> 
     assert read(plan._answer_reader(), [THOUGHT + "<|channel|>fin"])[1:] == []
 
 
+@pytest.mark.parametrize("name", ["solar", "command", "kimi k3"])
+@pytest.mark.parametrize("kind", ["text", "json"])
+def test_calls_that_a_template_does_not_know_are_content_to_the_model(name: str, kind: str) -> None:
+    plan = planned(REASONERS[name], CONTENTS[kind], ToolUse(TOOLS), ReasoningUse(wanted=False))
+    marks, around = plan.format.reasoning, plan.format.content
+    assert marks is not None
+    assert plan.constraint is not None
+    call = '{"tool_calls": [{"name": "f", "arguments": {"n": 1}}]}'
+    before = marks.end if name in OPENED else ""
+    for said, called in (('{"n": 1}', []), (call, [("f", '{"n": 1}')])):
+        text = before + around.begin + said + around.end
+        assert WALKER.admits(plan.constraint, text)
+        for chunks in splits(text):
+            pieces = read(plan._answer_reader(), chunks)
+            assert (content(pieces), calls(pieces)) == ("" if called else said, called)
+
+
+def test_free_text_that_the_budget_ends_was_cut_though_its_mark_is_there() -> None:
+    for name, open_ended in (("command", True), ("solar", True)):
+        plan = planned(REASONERS[name], use=ReasoningUse(max_tokens=9))
+        assert plan.open_ended == open_ended
+        assert not planned(REASONERS[name], SCHEMA, use=ReasoningUse(max_tokens=9)).open_ended
+
+
 def test_all_marks_of_harmony_are_writable() -> None:
     assert detect(HARMONY, ()).markers() >= {
         "<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|constrain|>",

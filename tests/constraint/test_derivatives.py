@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.constraint.language.derivatives import Derivatives
-from app.constraint.language.expressions import INFINITE, ExpressionPool, Kind, byte_range, byte_set
+from app.constraint.language.expressions import (
+    INFINITE,
+    Expression,
+    ExpressionPool,
+    Kind,
+    byte_range,
+    byte_set,
+)
 from app.core.errors import ConstraintTooComplex
 from tests.constraint.languages import UNIVERSE, Recipe, accepts, build, recipes, strings
 
@@ -111,15 +118,36 @@ def test_an_intersection_that_nothing_satisfies_is_pruned_from_rows() -> None:
     assert [bits for bits, _ in derivatives.live_row(either)] == [1 << ord("y")]
 
 
-def test_a_search_over_its_limit_is_an_error() -> None:
-    pool = ExpressionPool()
+def far_apart(pool: ExpressionPool) -> list[Expression]:
+    """Texts that have an "a" at places which are far from their end, each at another one."""
     letters = pool.byte(byte_set(b"ab"))
-    far = [
+    return [
         pool.concatenate(pool.repeat(letters), pool.literal(b"a"), pool.repeat(letters, n, n))
         for n in range(3, 12)
     ]
+
+
+def test_a_search_over_its_limit_is_an_error_while_a_program_is_compiled() -> None:
+    pool = ExpressionPool()
+    pool.intersect(far_apart(pool))
     with pytest.raises(ConstraintTooComplex, match="search"):
-        measured(pool, max_search=20).length(pool.intersect(far))
+        measured(pool, max_search=20)
+
+
+def test_within_an_answer_such_a_search_finds_nothing() -> None:
+    pool = ExpressionPool()
+    derivatives = measured(pool, max_search=20)
+    assert not derivatives.is_alive(pool.intersect(far_apart(pool)))
+
+
+def test_a_string_that_is_known_shows_the_way() -> None:
+    pool = ExpressionPool()
+    derivatives = measured(pool, max_search=20)
+    both = pool.intersect(far_apart(pool))
+    derivatives.lead_along(both, b"a" * 12)
+    assert derivatives.is_alive(both)
+    assert len(derivatives.shortest(both)) == 12
+    assert derivatives.length(both) == 12
 
 
 def test_a_union_of_many_literals_splits_by_first_byte() -> None:

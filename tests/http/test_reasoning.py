@@ -131,8 +131,6 @@ async def test_a_template_is_told_in_the_words_it_takes(fields: Any, told: Any) 
     bench = thinking("<think>x</think>x", format=format)
     await message(bench, max_tokens=100, **fields)
     assert bench.tokenizer.options == [told]
-    budgets = (ThinkingBudget(25, b"</think>", b"<think>"), None)
-        ThinkingBudget(91, b"</think>", b"<think>"))  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import product
 
+from app.answer.arguments import ValueEnd
 from app.answer.formats.call_ids import AnyIds, CallIds
 from app.answer.formats.calls import CallPiece
 from app.answer.formats.incoming import Incoming
 from app.answer.formats.marks import marks_in
-from app.answer.formats.spelled import ValueEnd
 from app.answer.pieces import CallArguments, CallEnd, CallStart
 from app.answer.tools import FunctionTool, ToolUse, arguments_of
 from app.core.composite import Either, FixedText, Part, Series
@@ -34,6 +34,7 @@ class Harmony:
 
     name = "harmony"
     trigger: str | None = None
+    parallel = False
     native = True
     ids: CallIds = AnyIds()
 
@@ -44,7 +45,7 @@ class Harmony:
         return _HEADS
 
     def calls(self, use: ToolUse) -> Part:
-        return Either(tuple(_call(tool, use.whitespace) for tool in use.tools))
+        return Either(tuple(_call(tool, use) for tool in use.tools))
 
     def reader(self, use: ToolUse, start: int) -> HarmonyReader:
         return HarmonyReader(start)
@@ -60,12 +61,12 @@ def harmony(template: str) -> Harmony | None:
     return HARMONY_CALLS if "<|channel|>commentary" in template and _TO in template else None
 
 
-def _call(tool: FunctionTool, whitespace: str) -> Part:
+def _call(tool: FunctionTool, use: ToolUse) -> Part:
     channels = (f"{_CHANNEL}{_TO}{tool.name}", f"{_TO}{tool.name}{_CHANNEL}")
     headers = tuple(
         FixedText(channel + type + _MESSAGE) for channel, type in product(channels, _TYPES)
     )
-    return Series((Either(headers), arguments_of(tool, whitespace)))
+    return Series((Either(headers), arguments_of(tool, use)))
 
 
 class HarmonyReader:
