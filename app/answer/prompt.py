@@ -117,6 +117,8 @@ def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
     user's text.
     """
     messages = [_cleaned(each) for each in conversation.messages]
+    for message in messages:
+        _place_reasoning(message, format)
     tools, told = conversation.tools, conversation.told
     if conversation.reasoning.wanted and format.reasoning is None:
         messages = _instructed(messages, INSTRUCTION, format)
@@ -142,10 +144,12 @@ def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
 
 def opening(prompt_tail: str, reasoning: ReasoningFormat) -> Opening:
     """Where the answer to a prompt that ends in ``prompt_tail`` begins."""
-    text = prompt_tail.rstrip()
-    if text.endswith(reasoning.begin):
+    text, begin, end = prompt_tail.rstrip(), reasoning.begin.strip(), reasoning.end
+    if text.endswith(begin):
         return "open"
-    return "closed" if text.endswith(reasoning.end) else "possible"
+    # What stands between reasoning and answer may stand between any two messages.
+    over = begin + end + reasoning.then if reasoning.then else end
+    return "closed" if text.endswith(over) else "possible"
 
 
 def text_length(prompt: Prompt, enough: int) -> int:
@@ -183,6 +187,21 @@ def _cleaned(message: Mapping[str, Any]) -> dict[str, Any]:
     if calls:
         cleaned["tool_calls"] = [dict(call) for call in calls]
     return cleaned
+
+
+def _place_reasoning(message: dict[str, Any], format: ChatFormat) -> None:
+    """Reasoning goes where the template reads it."""
+    text = message.pop("reasoning_content", None)
+    if text is None:
+        return
+    if format.reasoning_blocks:
+        said = [{"type": "text", "text": message["content"]}] if message["content"] else []
+        message["content"] = [{"type": "thinking", "thinking": text}, *said]
+        return
+    if format.content.preamble and "tool_calls" in message:
+        # What is said before a call and reasoning are one text in gpt-oss's template.
+        text, message["content"] = _paragraphs(text, message["content"]), ""
+    message |= dict.fromkeys(format.reasoning_fields or ("reasoning_content",), text)
 
 
 def _name_results(messages: Sequence[dict[str, Any]]) -> None:
