@@ -37,6 +37,9 @@ def add_explain(commands: Any) -> None:
     )
     _add_constraint(parser)
     parser.add_argument("--tokenizer", metavar="FILE", help="a tokenizer.json: counts in tokens")
+    parser.add_argument(
+        "--prompt", action="store_true", help="show what schema_in_prompt tells the model"
+    )
     parser.add_argument("--svg", metavar="FILE", help="draw the graph")
     parser.add_argument(
         "--max-nodes", type=int, default=120, metavar="N", help="branch points shown (default 120)"
