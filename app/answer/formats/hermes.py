@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 from app.answer.formats.asking import render
 from app.answer.formats.spelled import SpelledCalls
@@ -25,7 +26,7 @@ _OTHERS = ("<function=", "<arg_key>")
 """Qwen3-Coder and GLM write arguments as XML between the same marks."""
 
 _CALL = {"id": "123456789", "type": "function", "function": {"name": "f", "arguments": {}}}
-_TWO_CALLS = [
+_TWO_CALLS: list[dict[str, Any]] = [
     {"role": "user", "content": "Twice?"},
     {"role": "assistant", "content": "", "tool_calls": [_CALL, _CALL]},
 ]
