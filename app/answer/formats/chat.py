@@ -68,8 +68,9 @@ def detect(template: str | None, special_tokens: Collection[str]) -> ChatFormat:
     variables = parsed.variables
     shows_tools, writes_calls = "tools" in variables, parsed.writes_calls
     tools = next(filter(None, (known(text) for known in TOOL_FORMATS)), PLAIN)
-    if not (shows_tools and writes_calls) and not isinstance(tools, SpelledCalls):
-        tools = PLAIN
+    spellable = isinstance(tools, SpelledCalls) and tools.notation is None
+    if not (shows_tools and writes_calls) and not spellable:
+        tools = PLAIN  # what the template leaves out cannot be written for it
     return ChatFormat(
         tools=tools,
         shows_tools=shows_tools,
