@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -39,6 +39,8 @@ class ApiConfig:
     """Calls of one answer."""
     whitespace: Whitespace = "spaced"
     """Of answers whose request does not say."""
+    schema_in_prompt: Literal["auto", "true", "false"] = "auto"
+    """Whether prompts tell the schema of an answer whose request does not say."""
     api_keys: ApiKeys = field(default_factory=ApiKeys)
     """Those that requests need one of; none: requests need no key."""
     metrics_public: bool = False

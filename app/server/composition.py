@@ -213,6 +213,7 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
         max_messages=settings.max_messages,
         max_tool_calls=settings.max_tool_calls,
         whitespace=settings.whitespace,
+        schema_in_prompt=settings.schema_in_prompt,
         api_keys=api_keys(settings),
         metrics_public=settings.metrics_public,
         cors_origins=settings.cors_origins,

@@ -128,6 +128,9 @@ class Settings(BaseSettings):
     choices: Literal["tokens", "exact"] = "tokens"
     """How a value of a finite set is drawn where a request does not say: token by token, or as a
     whole by its probability. See docs/confidence.md."""
+    schema_in_prompt: Literal["auto", "true", "false"] = "auto"
+    """Whether the prompt tells the model the answer's schema where a request does not say; auto:
+    that of a response_format, to models that read schemas."""
 
     max_queue: Annotated[int, Field(ge=0)] = 256
     """Answers that may wait beyond those that run."""

@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 
 from app.answer.formats import HERMES, LLAMA, PLAIN, ChatFormat, ReasoningFormat, ToolFormat, detect
+from app.answer.language import answer, is_open_ended, with_reasoning
 from app.answer.pieces import CallStart, Content
 from app.answer.pieces import TextPiece as Piece
-from app.answer.plan import answer, is_open_ended, with_reasoning
 from app.answer.prompt import Opening
 from app.answer.reader import AnswerReader
 from app.answer.tools import FunctionTool, ToolUse, objects_of

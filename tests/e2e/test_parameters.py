@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 
 from app.answer.formats import detect
+from app.answer.language import answer
 from app.answer.pieces import CallArguments, CallEnd, CallStart
-from app.answer.plan import answer
 from app.answer.reader import AnswerReader
 from app.answer.tools import FunctionTool, ToolUse
 from app.constraint import Compiler

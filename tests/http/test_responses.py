@@ -9,7 +9,7 @@ import pytest
 from openai.types.responses import Response
 from pydantic import BaseModel
 
-from app.answer.plan import answer
+from app.answer.language import answer
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.errors import UnsupportedSchema
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
