@@ -34,6 +34,7 @@ class Harmony:
 
     name = "harmony"
     trigger: str | None = None
+    in_json = True
     parallel = False
     native = True
     ids: CallIds = AnyIds()
