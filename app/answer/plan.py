@@ -49,6 +49,8 @@ class AnswerPlan:
     open_ended: bool
     """The constraint ends in free text: an answer that ``max_tokens`` ends there was cut."""
     reasoning: ReasoningUse
+    told_schema: bool | None = None
+    """Whether the prompt tells the content's schema; False: it was left out for its length."""
 
     @classmethod
     def of(
@@ -58,6 +60,7 @@ class AnswerPlan:
         tools: ToolUse | None,
         format: ChatFormat,
         reasoning: ReasoningUse = AS_IT_IS,
+        told_schema: bool | None = None,
     ) -> AnswerPlan:
         """Raises ``InvalidRequest`` for a function whose parameters no object can satisfy."""
         format = _fitted(format, prompt.tail)
@@ -77,7 +80,17 @@ class AnswerPlan:
             if barred and start == "possible" and not format.reasoning.unreasoned:
                 start = "closed"
         open_ended = unreasoned is not None and is_open_ended(unreasoned)
-        return cls(prompt.tokens, start, format, content, tools, whole, open_ended, reasoning)
+        return cls(
+            prompt.tokens,
+            start,
+            format,
+            content,
+            tools,
+            whole,
+            open_ended,
+            reasoning,
+            told_schema,
+        )
 
     def thinking_budget(self, max_tokens: int) -> ThinkingBudget | None:
         """Tokens that are kept for what follows the reasoning, where that is constrained."""

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from app.answer.tools import MOST_CALLS
 from app.constraint.limits import Limits
 from app.core.model_name import gguf_stem, is_gguf
 from app.demo import MODEL_PATH
@@ -127,6 +128,9 @@ class Settings(BaseSettings):
     choices: Literal["tokens", "exact"] = "tokens"
     """How a value of a finite set is drawn where a request does not say: token by token, or as a
     whole by its probability. See docs/confidence.md."""
+    schema_in_prompt: Literal["auto", "true", "false"] = "auto"
+    """Whether the prompt tells the model the answer's schema where a request does not say; auto:
+    that of a response_format, to models that read schemas."""
 
     max_queue: Annotated[int, Field(ge=0)] = 256
     """Answers that may wait beyond those that run."""
@@ -192,6 +196,8 @@ class Settings(BaseSettings):
     """Choices of one request (n), at most as many as may run and wait together."""
     max_messages: Count = 1024
     """Messages of one request."""
+    max_tool_calls: Annotated[int, Field(ge=1, le=1024)] = MOST_CALLS
+    """Calls of one answer, where its model's chat template takes several."""
 
     api_keys: Annotated[tuple[SecretStr, ...] | None, NoDecode] = None
     """Keys of which requests need one, with commas between; by default none. Rather in the

@@ -58,6 +58,10 @@ class ChatFormat:
     """Whether the template tells of functions; else a system message does."""
     writes_calls: bool = True
     """Whether the template writes calls; else they are the text of their messages."""
+    takes_system: bool = True
+    """Whether the template writes what a system message says."""
+    reads_schemas: bool = True
+    """Whether the model was taught to read JSON Schema in its prompt."""
     arguments_as_text: bool = False
     """Whether the template writes arguments as they are: it wants their JSON, not objects."""
     efforts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -83,8 +87,9 @@ def detect(template: str | None, special_tokens: Collection[str]) -> ChatFormat:
     variables = parsed.variables
     shows_tools, writes_calls = "tools" in variables, parsed.writes_calls
     tools = next(filter(None, (known(text) for known in TOOL_FORMATS)), PLAIN)
-    if not (shows_tools and writes_calls) and not isinstance(tools, SpelledCalls):
-        tools = PLAIN
+    spellable = isinstance(tools, SpelledCalls) and tools.notation is None
+    if not (shows_tools and writes_calls) and not spellable:
+        tools = PLAIN  # what the template leaves out cannot be written for it
     return ChatFormat(
         tools=tools,
         shows_tools=shows_tools,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from app.answer.prompt import Conversation
@@ -22,11 +23,12 @@ from app.http.chat.wire import (
 )
 from app.http.config import ApiConfig
 from app.http.models import ServedModels
-from app.http.requests.constraints import ConstraintReader
+from app.http.requests.constraints import ConstraintReader, JsonSchemaResponse
 from app.http.requests.generation import check_stream_options, generation_request
 from app.http.requests.messages import check_message_count
 from app.http.requests.reasoning import ReasoningFields, asked_reasoning
 from app.http.requests.template_options import template_options
+from app.http.requests.told import told
 from app.http.requests.tools import ToolChoice, function_tools, tool_use
 
 
@@ -45,13 +47,23 @@ def chat_call(
     content = constraints.read(wire, wire.response_format)
     choice = _tool_choice(wire)
     conversation, tools = read_conversation(wire, config, show_tools=choice.mode != "none")
+    format = wire.response_format
+    inner = format.json_schema if isinstance(format, JsonSchemaResponse) else None
+    note = told(
+        wire.schema_in_prompt,
+        content.spec,
+        config,
+        by_format=format is not None,
+        name=inner.name if inner else None,
+        description=inner.description if inner else None,
+    )
     request = generation_request(
         wire,
         request_id,
         model.adapter,
-        [conversation],
+        [replace(conversation, told=note)],
         content=content.spec,
-        tools=tool_use(tools, choice, wire.parallel_tool_calls, config.whitespace),
+        tools=tool_use(tools, choice, wire.parallel_tool_calls, config),
         n=wire.n or 1,
         max_tokens=wire.max_completion_tokens or wire.max_tokens,
         logprobs=(wire.top_logprobs or 0) if wire.logprobs else None,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from app.http.requests.generation import ChoiceFields, GenerationFields
+from app.http.requests.generation import ChoiceFields, GenerationFields, SchemaInPrompt
 from app.http.requests.wire import Body, Count, NotServed, Other, Wire, type_among
 
 MOVED = {
@@ -201,6 +201,8 @@ class ConversationFields(Body):
     output_format: JsonSchemaOutput | None = None
     """The older name of ``output_config.format``."""
     cache_control: CacheControl = None
+    schema_in_prompt: SchemaInPrompt | None = None
+    """Extension: tell the model the answer's schema; None is the server's default."""
 
 
 NOT_SERVED: NotServed = {

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.answer.prompt import Conversation
+from app.answer.told import Told
 from app.answer.tools import FunctionTool
-from app.core.constraint import Vocabulary
+from app.core.constraint import ConstraintSpec, Vocabulary
 from app.core.errors import InvalidRequest
 from app.http.answering import AnswerCall
 from app.http.config import ApiConfig
@@ -21,6 +22,7 @@ from app.http.requests.constraints import (
 from app.http.requests.generation import check_stream_options, generation_request
 from app.http.requests.reasoning import asked_reasoning
 from app.http.requests.template_options import template_options
+from app.http.requests.told import told
 from app.http.requests.tools import Definition, ToolChoice, function_tools, tool_use
 from app.http.requests.wire import Other, check_moved, missing, refusal, unsupported
 from app.http.responses.items import template_messages
@@ -66,6 +68,7 @@ def responses_call(
         template_options(wire.chat_template_kwargs, config) | reasoning.options,
         passages,
         reasoning.use,
+        _told(wire, content.spec, config),
     )
     request = generation_request(
         wire,
@@ -73,7 +76,7 @@ def responses_call(
         model.adapter,
         [conversation],
         content=content.spec,
-        tools=tool_use(tools, choice, wire.parallel_tool_calls, config.whitespace),
+        tools=tool_use(tools, choice, wire.parallel_tool_calls, config),
         max_tokens=wire.max_output_tokens,
         logprobs=(wire.top_logprobs or 0) if logprobs else None,
         choices=wire,
@@ -88,6 +91,20 @@ def responses_call(
         renderer=responses_renderer(wire, request_id, model, vocabulary if logprobs else None),
         stream=bool(wire.stream),
         logprobs=logprobs,
+    )
+
+
+def _told(wire: ResponsesRequest, content: ConstraintSpec | None, config: ApiConfig) -> Told | None:
+    """What the prompt tells of the answer's schema."""
+    format = wire.text.format if wire.text else None
+    named = format if isinstance(format, JsonSchemaText) else None
+    return told(
+        wire.schema_in_prompt,
+        content,
+        config,
+        by_format=format is not None,
+        name=named.name if named else None,
+        description=named.description if named else None,
     )
 
 
