@@ -11,6 +11,7 @@ from app.answer.formats.call_ids import CallIds
 from app.answer.formats.chat import ChatFormat
 from app.answer.formats.plain import PLAIN
 from app.answer.formats.reasoning import ReasoningFormat
+from app.answer.formats.spelled import SpelledCalls
 from app.answer.reasoning import AS_IT_IS, INSTRUCTION, ReasoningUse
 from app.answer.told import Told
 from app.answer.tools import FunctionTool
@@ -111,10 +112,13 @@ def passages(prompt: Prompt) -> Sequence[Passage]:
 def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
     """The messages and tools in the form that the chat template knows.
 
-    Where it knows calls, ids become what it accepts. Else a system message tells of the
-    functions, calls are the assistant's text and results the user's.
+    Ids become what it accepts. Where it tells of no functions, a system message does; where it
+    writes no calls, they are the assistant's text. Where nothing is known of calls, results are the
+    user's text.
     """
     messages = [_cleaned(each) for each in conversation.messages]
+    for message in messages:
+        _place_reasoning(message, format)
     tools, told = conversation.tools, conversation.told
     if conversation.reasoning.wanted and format.reasoning is None:
         messages = _instructed(messages, INSTRUCTION, format)
@@ -126,17 +130,26 @@ def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
         written = _written_out(messages, tools, format)
         return TemplateInput(written, None, conversation.template_options)
     _fit_ids(messages, format.tools.ids)
-    _fit_calls(messages, format)
+    if isinstance(format.tools, SpelledCalls):  # with other formats the template does it all
+        if not format.writes_calls:
+            messages = [_with_calls(each, format.tools, "\n") for each in messages]
+        if tools and not format.shows_tools:
+            messages = _instructed(messages, _instructions(tools, format.tools), format)
+            tools = ()
+    if format.arguments_as_text:
+        _write_arguments(messages)
     shown = [_shown(tool) for tool in tools] or None
     return TemplateInput(messages, shown, conversation.template_options)
 
 
 def opening(prompt_tail: str, reasoning: ReasoningFormat) -> Opening:
     """Where the answer to a prompt that ends in ``prompt_tail`` begins."""
-    text = prompt_tail.rstrip()
-    if text.endswith(reasoning.begin):
+    text, begin, end = prompt_tail.rstrip(), reasoning.begin.strip(), reasoning.end
+    if text.endswith(begin):
         return "open"
-    return "closed" if text.endswith(reasoning.end) else "possible"
+    # What stands between reasoning and answer may stand between any two messages.
+    over = begin + end + reasoning.then if reasoning.then else end
+    return "closed" if text.endswith(over) else "possible"
 
 
 def text_length(prompt: Prompt, enough: int) -> int:
@@ -174,6 +187,21 @@ def _cleaned(message: Mapping[str, Any]) -> dict[str, Any]:
     if calls:
         cleaned["tool_calls"] = [dict(call) for call in calls]
     return cleaned
+
+
+def _place_reasoning(message: dict[str, Any], format: ChatFormat) -> None:
+    """Reasoning goes where the template reads it."""
+    text = message.pop("reasoning_content", None)
+    if text is None:
+        return
+    if format.reasoning_blocks:
+        said = [{"type": "text", "text": message["content"]}] if message["content"] else []
+        message["content"] = [{"type": "thinking", "thinking": text}, *said]
+        return
+    if format.content.preamble and "tool_calls" in message:
+        # What is said before a call and reasoning are one text in gpt-oss's template.
+        text, message["content"] = _paragraphs(text, message["content"]), ""
+    message |= dict.fromkeys(format.reasoning_fields or ("reasoning_content",), text)
 
 
 def _name_results(messages: Sequence[dict[str, Any]]) -> None:
@@ -215,12 +243,9 @@ def _fit_ids(messages: Sequence[dict[str, Any]], ids: CallIds) -> None:
             message["tool_call_id"] = fitting.get(foreign) or ids.fitting(foreign, name, 0)
 
 
-def _fit_calls(messages: Sequence[dict[str, Any]], format: ChatFormat) -> None:
-    """Arguments as text, and no content beside calls as None, where the template wants that."""
+def _write_arguments(messages: Sequence[dict[str, Any]]) -> None:
     for message in messages:
-        if format.none_beside_calls and "tool_calls" in message and not message["content"]:
-            message["content"] = None
-        for call in message.get("tool_calls", ()) if format.arguments_as_text else ():
+        for call in message.get("tool_calls", ()):
             arguments = json.dumps(call["function"]["arguments"], ensure_ascii=False)
             call["function"] = {**call["function"], "arguments": arguments}
 
@@ -238,7 +263,7 @@ def _written_out(
             plain = {**plain, "content": _paragraphs(written.pop()["content"], plain["content"])}
         written.append(plain)
         after_result = result
-    return _instructed(written, _instructions(tools), format) if tools else written
+    return _instructed(written, _instructions(tools, PLAIN), format) if tools else written
 
 
 def _instructed(
@@ -263,6 +288,11 @@ def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
     if message["role"] == "tool":
         name = message.get("name", message.get("tool_call_id", "the function"))
         return {"role": "user", "content": f"Result of {name}:\n{message['content']}"}
+    return _with_calls(message, PLAIN, "\n\n")
+
+
+def _with_calls(message: Mapping[str, Any], format: SpelledCalls, separator: str) -> dict[str, Any]:
+    """``message`` with its calls in its text, as the model writes them."""
     plain = {key: value for key, value in message.items() if key != "tool_calls"}
     if "tool_calls" in message:
         functions = [call["function"] for call in message["tool_calls"]]
@@ -270,15 +300,16 @@ def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
             {**each, "arguments": json.dumps(each["arguments"], ensure_ascii=False)}
             for each in functions
         ]
-        plain["content"] = _paragraphs(plain["content"], PLAIN.spelled(calls))
+        texts = (message["content"], format.spelled(calls))
+        plain["content"] = separator.join(filter(None, texts))
     return plain
 
 
-def _instructions(tools: Sequence[FunctionTool]) -> str:
+def _instructions(tools: Sequence[FunctionTool], format: SpelledCalls) -> str:
     functions = "\n".join(
         json.dumps(_shown(tool)["function"], ensure_ascii=False) for tool in tools
     )
-    form = PLAIN.spelled([{"name": "NAME", "arguments": "{ARGUMENTS}"}])
+    form = format.spelled([{"name": "NAME", "arguments": "{ARGUMENTS}"}])
     return _INSTRUCTIONS.format(functions=functions, form=form)
 
 

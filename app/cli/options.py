@@ -23,6 +23,12 @@ def add_check(commands: Any) -> None:
     parser.add_argument(
         "--instance", metavar="FILE", nargs="+", required=True, help="texts; - reads standard input"
     )
+    parser.add_argument(
+        "--document",
+        metavar="FILE",
+        help="the prompt's text, of which strings with x-verbatim have to be pieces, whatever part "
+        "they name; without it they may be any text",
+    )
 
 
 def add_explain(commands: Any) -> None:

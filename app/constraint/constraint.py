@@ -52,7 +52,10 @@ class CompiledConstraint:
         self.relaxed = program.relaxed
 
     def bind(self, documents: Mapping[Source, Document]) -> CompiledConstraint:
-        return CompiledConstraint(bind(self._program, documents), self.index)
+        bound = CompiledConstraint(bind(self._program, documents), self.index)
+        assert isinstance(bound.masks, PieceMasks)
+        bound.masks.walk_beginnings()
+        return bound
 
     def start(self) -> AutomatonState:
         if self.memory is not None:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from app.answer.formats import ChatFormat
+from app.answer.tools import MOST_CALLS
 from app.http.middleware.auth import ApiKeys
 
 Whitespace = Annotated[str, Field(pattern=r"^(spaced|compact|flexible|indent:([0-9]|1[0-6]))$")]
@@ -34,6 +35,8 @@ class ApiConfig:
     """Depth of arrays and objects in a request body."""
     max_n: int = 16
     max_messages: int = 1024
+    max_tool_calls: int = MOST_CALLS
+    """Calls of one answer."""
     whitespace: Whitespace = "spaced"
     """Of answers whose request does not say."""
     schema_in_prompt: Literal["auto", "true", "false"] = "auto"

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from app.answer.tools import MOST_CALLS
 from app.constraint.limits import Limits
 from app.core.model_name import gguf_stem, is_gguf
 from app.demo import MODEL_PATH
@@ -195,6 +196,8 @@ class Settings(BaseSettings):
     """Choices of one request (n), at most as many as may run and wait together."""
     max_messages: Count = 1024
     """Messages of one request."""
+    max_tool_calls: Annotated[int, Field(ge=1, le=1024)] = MOST_CALLS
+    """Calls of one answer, where its model's chat template takes several."""
 
     api_keys: Annotated[tuple[SecretStr, ...] | None, NoDecode] = None
     """Keys of which requests need one, with commas between; by default none. Rather in the

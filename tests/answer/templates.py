@@ -22,20 +22,17 @@ QWEN3 = """\
 </tool_call><|im_end|>
 {%- endif %}
 {%- for message in messages %}
-<|im_start|>{{ message.role }}
+{{- '<|im_start|>' + message.role + '\n' }}
 {%- if message.role == "assistant" and '</think>' in message.content %}
-{{ message.content.split('</think>')[-1] }}
-{%- else %}
-{{ message.content }}
+{{- message.content.split('</think>')[-1] }}
+{%- else %}{{- message.content }}
 {%- endif %}
 {%- for call in message.tool_calls or [] %}
-<tool_call>
-{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
-</tool_call>
-{%- endfor %}<|im_end|>
+{{- '\n<tool_call>\n' }}{"name": "{{ call.function.name }}", "arguments": {{-
+' ' + call.function.arguments | tojson + '}\n</tool_call>' }}
+{%- endfor %}{{- '<|im_end|>\n' }}
 {%- endfor %}
-{%- if add_generation_prompt %}
-<|im_start|>assistant
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}
 {% if enable_thinking is defined and enable_thinking is false %}<think>
 
 </think>
@@ -87,6 +84,7 @@ MISTRAL_LIST = """\
 {{- raise_exception("Tool call IDs should be alphanumeric strings with length 9!") }}
 {%- endif %}
 {{- (tool_call.function|tojson)[:-1] + ', "id": "' + tool_call.id + '"}' }}
+{%- if not loop.last %}{{- ", " }}{% endif %}
 {%- endfor %}
 {{- "]" + eos_token }}
 {%- elif message["role"] == "tool" %}

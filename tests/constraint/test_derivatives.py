@@ -37,7 +37,7 @@ def contains(derivatives: Derivatives, expression: int, text: bytes) -> bool:
 
 
 @given(recipes())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_derivatives_agree_with_set_algebra_on_every_short_string(recipe: Recipe) -> None:
     pool = ExpressionPool()
     expression = build(pool, recipe)
@@ -49,7 +49,7 @@ def test_derivatives_agree_with_set_algebra_on_every_short_string(recipe: Recipe
 
 
 @given(recipes())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_the_shortest_string_is_in_the_language_and_nothing_is_shorter(recipe: Recipe) -> None:
     pool = ExpressionPool()
     expression = build(pool, recipe)
@@ -144,7 +144,7 @@ def test_a_string_that_is_known_shows_the_way() -> None:
     pool = ExpressionPool()
     derivatives = measured(pool, max_search=20)
     both = pool.intersect(far_apart(pool))
-    derivatives.follow(both, b"a" * 12)
+    derivatives.lead_along(both, b"a" * 12)
     assert derivatives.is_alive(both)
     assert len(derivatives.shortest(both)) == 12
     assert derivatives.length(both) == 12
@@ -173,7 +173,7 @@ def test_too_many_nodes_are_an_error() -> None:
         pool.union(map(pool.literal, words))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sets(st.binary(max_size=5).map(lambda data: bytes(97 + byte % 2 for byte in data))))
 def test_one_of_holds_its_texts_and_no_others(texts: set[bytes]) -> None:
     pool = ExpressionPool()
@@ -192,7 +192,7 @@ def test_a_derivative_of_many_texts_costs_one_place_and_not_all_of_them() -> Non
     assert len(pool) - before < 1000
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.text("ab", max_size=5), st.sampled_from("xyz")), max_size=60))
 def test_a_union_of_many_texts_keeps_its_language_when_it_branches_on_first_bytes(
     pairs: list[tuple[str, str]],

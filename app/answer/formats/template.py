@@ -39,6 +39,25 @@ class Template:
         return frozenset(jinja2.meta.find_undeclared_variables(self._tree))
 
     @property
+    def writes_calls(self) -> bool:
+        """Whether it writes calls, whatever else their message says.
+
+        Not so where it looks for them in messages with no content alone: DeepSeek's first ones,
+        which then leave out marks.
+        """
+        tests = (each.right for each in self._tree.find_all(nodes.And))
+        if any(
+            isinstance(test, nodes.Test)
+            and test.name == "none"
+            and _is_member(test.node, "content")
+            for test in tests
+        ):
+            return False
+        if any(each.attr == "tool_calls" for each in self._tree.find_all(nodes.Getattr)):
+            return True
+        return any(each.value == "tool_calls" for each in self._tree.find_all(nodes.Const))
+
+    @property
     def writes_arguments_as_they_are(self) -> bool:
         """Whether a call's arguments are put into text as they are given, and nowhere as JSON."""
         if any(_is_member(each.node, "arguments") for each in self._tree.find_all(nodes.Filter)):
@@ -46,17 +65,6 @@ class Template:
         texts = self._tree.find_all((nodes.Output, nodes.Add, nodes.Concat))
         return any(
             _is_member(part, "arguments") for text in texts for part in text.iter_child_nodes()
-        )
-
-    @property
-    def asks_for_no_content(self) -> bool:
-        """Whether it looks for calls where the content of a message is None, and there alone."""
-        tests = (each.right for each in self._tree.find_all(nodes.And))
-        return any(
-            isinstance(test, nodes.Test)
-            and test.name == "none"
-            and _is_member(test.node, "content")
-            for test in tests
         )
 
 

@@ -63,7 +63,7 @@ def chat_call(
         model.adapter,
         [replace(conversation, told=note)],
         content=content.spec,
-        tools=tool_use(tools, choice, wire.parallel_tool_calls, config.whitespace),
+        tools=tool_use(tools, choice, wire.parallel_tool_calls, config),
         n=wire.n or 1,
         max_tokens=wire.max_completion_tokens or wire.max_tokens,
         logprobs=(wire.top_logprobs or 0) if wire.logprobs else None,

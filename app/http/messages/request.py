@@ -59,7 +59,7 @@ def messages_call(
         model.adapter,
         [conversation],
         content=content,
-        tools=tool_use(tools, choice, not choice.once, config.whitespace),
+        tools=tool_use(tools, choice, not choice.once, config),
         max_tokens=wire.max_tokens,
         logprobs=None,
         choices=wire,

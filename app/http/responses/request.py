@@ -76,7 +76,7 @@ def responses_call(
         model.adapter,
         [conversation],
         content=content.spec,
-        tools=tool_use(tools, choice, wire.parallel_tool_calls, config.whitespace),
+        tools=tool_use(tools, choice, wire.parallel_tool_calls, config),
         max_tokens=wire.max_output_tokens,
         logprobs=(wire.top_logprobs or 0) if logprobs else None,
         choices=wire,
