@@ -67,7 +67,7 @@ def beside_looks(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 def test_look_around_agrees_with_re_search(pattern: str, texts: list[str]) -> None:
     try:
         walker = Walker.of(JsonSchema({"type": ["string", "null"], "pattern": pattern}))
-    except UnsupportedSchema:
+    except (UnsupportedSchema, ConstraintTooComplex):
         reject()
     for text in texts:
         assert walker.accepts_value(text) == (re.search(pattern, text) is not None)

@@ -77,8 +77,9 @@ def schema(value: Any) -> dict[str, Any]:
 
 
 def tool(parameters: Any) -> dict[str, Any]:
-    function = {"type": "function", "function": {"name": "f", "parameters": parameters}}
-    return chat(tools=[function], tool_choice="required")
+    """Strict, as other tools are relaxed."""
+    function = {"name": "f", "parameters": parameters, "strict": True}
+    return chat(tools=[{"type": "function", "function": function}], tool_choice="required")
 
 
 def nested(levels: int) -> Any:
