@@ -36,6 +36,7 @@ class Harmony:
     trigger: str | None = None
     parallel = False
     native = True
+    in_json = True
     ids: CallIds = AnyIds()
 
     def leads(self, names: Iterable[str]) -> tuple[str, ...]:
