@@ -85,6 +85,8 @@ class Arguments:
     kind: ClassVar = "arguments"
     schema: JsonSchema
     notation: Parameters
+    read_by: Any
+    """The schema that readers go by: the function's own, also where ``schema`` was relaxed."""
 
     @property
     def subject(self) -> str:
@@ -93,7 +95,9 @@ class Arguments:
 
     def cache_key(self) -> str:
         notation = [getattr(self.notation, name) for name in Parameters.__dataclass_fields__]
-        return f"arguments:{json.dumps(notation)}:{self.schema.cache_key()}"
+        relaxed = self.read_by is not self.schema.schema
+        read_by = json.dumps(self.read_by, separators=(",", ":")) if relaxed else ""
+        return f"arguments:{json.dumps(notation)}:{read_by}:{self.schema.cache_key()}"
 
 
 def kind_of(text: str, kinds: frozenset[Kind], words: dict[str, Any]) -> Kind:

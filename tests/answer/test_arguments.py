@@ -88,7 +88,7 @@ SCHEMAS: list[dict[str, Any]] = [
 def spec_of(schema: dict[str, Any], notation: Parameters) -> Composite:
     """The arguments, and a mark behind them."""
     json_schema = JsonSchema({"type": "object", **schema}, close_objects=True, subject="f")
-    return Composite(Series((Arguments(json_schema, notation), FixedText(END))))
+    return Composite(Series((Arguments(json_schema, notation, json_schema.schema), FixedText(END))))
 
 
 def read(
@@ -245,6 +245,17 @@ def test_what_cannot_be_said_or_measured_so_is_refused(
 def test_a_function_whose_arguments_nothing_satisfies_is_refused() -> None:
     with pytest.raises(UnsatisfiableSchema):
         compile_program(spec_of({"properties": {"a": False}, "required": ["a"]}, LINES))
+
+
+def test_a_relaxed_schema_admits_only_what_is_read_by_the_functions_own() -> None:
+    own = {"type": "object", "properties": {"a": {"type": "string"}}}
+    relaxed = JsonSchema({"type": "object", "properties": {"a": {}}}, close_objects=True)
+    arguments = Arguments(relaxed, LINES, own)
+    walker = Walker.of(Composite(Series((arguments, FixedText(END)))))
+    assert accepts(walker, "12")
+    parts, _ = read(own, LINES, [LINES.before + "a>\n12" + LINES.after + END])
+    assert json.loads(joined(parts)) == {"a": "12"}
+    assert not accepts(walker, "a</parameter>")
 
 
 @pytest.mark.parametrize(

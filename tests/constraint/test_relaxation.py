@@ -199,7 +199,7 @@ def test_arguments_of_another_notation_are_relaxed_in_it() -> None:
         relax=True,
     )
     notation = Parameters(before="<p=", between=">", after="</p>", stop="</p>")
-    program = compile_program(Composite(Series((Arguments(schema, notation),))))
+    program = compile_program(Composite(Series((Arguments(schema, notation, schema.schema),))))
     assert [each.pointer for each in program.relaxed] == ["/properties/a/pattern"]
 
 

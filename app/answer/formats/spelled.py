@@ -129,7 +129,7 @@ class SpelledCalls:
 
     def _arguments(self, tool: FunctionTool, use: ToolUse) -> Part:
         schema = arguments_of(tool, use)
-        return schema if self.notation is None else Arguments(schema, self.notation)
+        return schema if self.notation is None else Arguments(schema, self.notation, schema.schema)
 
 
 class SpelledReader:

@@ -111,7 +111,7 @@ class ArgumentsBuilder(SchemaBuilder):
         super().__init__(spec.schema.schema, text, close=spec.schema.close_objects)
         self._spec = spec
         self._notation = spec.notation
-        self._readings = Readings(spec.schema.schema)
+        self._readings = Readings(spec.read_by)
 
     def _root(self) -> Expression:
         for node in self._document.nodes_with(EXACT_CHOICE):
