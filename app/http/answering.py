@@ -18,6 +18,7 @@ from app.core.errors import LeapjsonError, RequestError, Role
 from app.http.config import ApiConfig
 from app.http.endpoint import Endpoint
 from app.http.errors import envelope
+from app.http.requests.ignored import Ignored
 from app.http.sse import EventStream
 from app.serving.admission import Ticket
 from app.serving.generation import Generation
@@ -69,7 +70,7 @@ def answer_router(
     operation: dict[str, Any],
     service: GenerationService,
     config: ApiConfig,
-    parse: Callable[[Mapping[str, Any], str], AnswerCall],
+    parse: Callable[[Mapping[str, Any], str, Ignored], AnswerCall],
 ) -> APIRouter:
     """The router of a route that generates.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -12,6 +12,9 @@ from app.http.middleware.auth import ApiKeys
 
 Whitespace = Annotated[str, Field(pattern=r"^(spaced|compact|flexible|indent:([0-9]|1[0-6]))$")]
 """Where white space stands in answers that are JSON: see ``app.constraint.json.whitespace``."""
+
+
+UnknownFields = Literal["ignore", "refuse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class ApiConfig:
     """Depth of arrays and objects in a request body."""
     max_n: int = 16
     max_messages: int = 1024
+    unknown_fields: UnknownFields = "ignore"
+    """What is done about fields of requests that are not acted on and change no answer."""
     whitespace: Whitespace = "spaced"
     """Of answers whose request does not say."""
     api_keys: ApiKeys = field(default_factory=ApiKeys)

@@ -198,6 +198,7 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
         max_nesting=settings.max_body_nesting,
         max_n=min(settings.max_n, _places(settings)),
         max_messages=settings.max_messages,
+        unknown_fields=settings.unknown_fields,
         whitespace=settings.whitespace,
         api_keys=api_keys(settings),
         metrics_public=settings.metrics_public,

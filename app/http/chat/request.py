@@ -23,26 +23,28 @@ from app.http.config import ApiConfig
 from app.http.models import ServedModels
 from app.http.requests.constraints import ConstraintReader
 from app.http.requests.generation import check_stream_options, generation_request
+from app.http.requests.ignored import Ignored
 from app.http.requests.messages import check_message_count
 from app.http.requests.template_options import template_options
-from app.http.requests.tools import ToolChoice, function_tools, tool_use
+from app.http.requests.tools import ToolChoice, function_tools, served, tool_use
 
 
 def chat_call(
     body: Mapping[str, Any],
     request_id: str,
+    ignored: Ignored,
     config: ApiConfig,
     models: ServedModels,
     constraints: ConstraintReader,
     vocabulary: Vocabulary,
 ) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
-    wire = ChatCompletionRequest.read(body)
+    wire = ChatCompletionRequest.read(body, ignored)
     model = models.find(wire.model)
     _check_bounds(wire, config)
-    content = constraints.read(wire, wire.response_format)
+    content = constraints.read(wire, wire.response_format, ignored)
     choice = _tool_choice(wire)
-    conversation, tools = read_conversation(wire, config, show_tools=choice.mode != "none")
+    conversation, tools = read_conversation(wire, ignored, config, show_tools=choice.mode != "none")
     request = generation_request(
         wire,
         request_id,
@@ -69,12 +71,12 @@ def chat_call(
 
 
 def read_conversation(
-    wire: ConversationFields, config: ApiConfig, *, show_tools: bool = True
+    wire: ConversationFields, ignored: Ignored, config: ApiConfig, *, show_tools: bool = True
 ) -> tuple[Conversation, list[FunctionTool]]:
     """What the prompt shows, and all tools of the request. Raises ``InvalidRequest``."""
     check_message_count(wire.messages, config.max_messages)
     messages = template_messages(wire.messages)
-    functions = [tool.function for tool in wire.tools or ()]
+    functions = {number: tool.function for number, tool in served(wire.tools, ignored)}
     tools = function_tools(functions, "tools[{}].function.name")
     options = template_options(wire.reasoning_effort, wire.chat_template_kwargs, config)
     passages = [

@@ -15,6 +15,7 @@ from app.http.config import ApiConfig
 from app.http.models import ServedModels
 from app.http.requests.constraints import ConstraintReader
 from app.http.requests.generation import check_stream_options, generation_request
+from app.http.requests.ignored import Ignored
 
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's, for this endpoint alone."""
@@ -23,6 +24,7 @@ DEFAULT_MAX_TOKENS = 16
 def completion_call(
     body: Mapping[str, Any],
     request_id: str,
+    ignored: Ignored,
     config: ApiConfig,
     models: ServedModels,
     constraints: ConstraintReader,
@@ -30,7 +32,7 @@ def completion_call(
     token_name: TokenName,
 ) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
-    wire = CompletionRequest.read(body)
+    wire = CompletionRequest.read(body, ignored)
     model = models.find(wire.model)
     n = wire.n or 1
     if wire.best_of not in (None, n):
@@ -40,7 +42,7 @@ def completion_call(
             param="best_of",
         )
     check_stream_options(wire.stream, wire.stream_options)
-    content = constraints.read(wire, wire.response_format)
+    content = constraints.read(wire, wire.response_format, ignored)
     request = generation_request(
         wire,
         request_id,

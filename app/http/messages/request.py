@@ -14,41 +14,39 @@ from app.http.config import ApiConfig
 from app.http.messages.blocks import template_messages
 from app.http.messages.render import messages_renderer
 from app.http.messages.wire import (
-    MOVED,
     ConversationFields,
     FreeChoice,
     JsonSchemaOutput,
     MessagesRequest,
     NamedTool,
     NoTool,
-    OtherTool,
     ThinkingDisabled,
     ThinkingEnabled,
 )
 from app.http.models import ServedModels
 from app.http.requests.generation import generation_request
+from app.http.requests.ignored import Ignored
 from app.http.requests.messages import check_message_count
 from app.http.requests.template_options import template_options
-from app.http.requests.tools import ToolChoice, tool_use
-from app.http.requests.wire import check_moved
+from app.http.requests.tools import ToolChoice, served, tool_use
 
 
 def messages_call(
     body: Mapping[str, Any],
     request_id: str,
+    ignored: Ignored,
     config: ApiConfig,
     models: ServedModels,
 ) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
-    check_moved(body, MOVED)
-    wire = MessagesRequest.read(body)
+    wire = MessagesRequest.read(body, ignored)
     model = models.find(wire.model)
     content, param = _content(wire, config)
-    conversation, tools = read_conversation(wire, config)
+    conversation, tools = read_conversation(wire, ignored, config)
     choice = _tool_choice(wire)
     thinking = wire.thinking
     request = generation_request(
-        wire.model_copy(update={"stop": wire.stop_sequences}),
+        wire,
         request_id,
         model.adapter,
         [conversation],
@@ -73,28 +71,23 @@ def messages_call(
 
 
 def read_conversation(
-    wire: ConversationFields, config: ApiConfig
+    wire: ConversationFields, ignored: Ignored, config: ApiConfig
 ) -> tuple[Conversation, list[FunctionTool]]:
     """What the prompt shows, and all tools of the request. Raises ``InvalidRequest``."""
     check_message_count(wire.messages, config.max_messages)
-    tools = _tools(wire)
+    tools = _tools(wire, ignored)
     shown = () if isinstance(wire.tool_choice, NoTool) else tools
     messages, passages = template_messages(wire.system, wire.messages)
     return Conversation(messages, shown, _options(wire, config), passages), tools
 
 
-def _tools(wire: ConversationFields) -> list[FunctionTool]:
+def _tools(wire: ConversationFields, ignored: Ignored) -> list[FunctionTool]:
     tools: dict[str, FunctionTool] = {}
-    for number, tool in enumerate(wire.tools or ()):
-        param = f"tools[{number}]"
-        if isinstance(tool, OtherTool):
-            raise InvalidRequest(
-                f"{param}: tools of the type {tool.type!r} are not supported; this server takes "
-                "custom, which the client runs",
-                param=f"{param}.type",
-            )
+    for number, tool in served(wire.tools, ignored):
         if tool.name in tools:
-            raise InvalidRequest(f"two tools are named {tool.name!r}", param=f"{param}.name")
+            raise InvalidRequest(
+                f"two tools are named {tool.name!r}", param=f"tools[{number}].name"
+            )
         # Anthropic leaves objects open unless told to be strict.
         strict = bool(tool.strict)
         tools[tool.name] = FunctionTool(tool.name, tool.description, tool.input_schema, strict)

@@ -18,11 +18,12 @@ from app.http.errors import error_response
 from app.http.middleware.admission import AdmissionMiddleware
 from app.http.middleware.auth import METRICS_PATH, OPEN_PATHS, KeyAuth
 from app.http.middleware.origins import CrossOrigin, LocalPages
+from app.http.requests.ignored import HEADER
 from app.serving.admission import Admission
 
 logger = logging.getLogger(__name__)
 
-EXPOSED = ("x-request-id", "openai-processing-ms", "retry-after", "x-should-retry")
+EXPOSED = ("x-request-id", "openai-processing-ms", "retry-after", "x-should-retry", HEADER)
 """Headers that pages of another origin may read."""
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,47 +13,9 @@ from app.core.adapters import Adapter
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
 from app.core.request import SamplingParams
-from app.http.requests.wire import Body, NotServed, Wire
+from app.http.requests.unserved import left_out
+from app.http.requests.wire import Body, Unserved, Wire
 from app.serving.request import GenerationRequest
-
-NOT_SERVED: NotServed = {
-    "allowed_token_ids": (None,),
-    "bad_words": (None, []),
-    "cache_salt": (None,),
-    "echo": (None, False),
-    "guided_decoding_backend": (None,),
-    "guided_whitespace_pattern": (None,),
-    "include_stop_str_in_output": (None, False),
-    "kv_transfer_params": (None,),
-    "length_penalty": (None, 1, 1.0),
-    "logits_processors": (None, []),
-    "lora_path": (None,),
-    "no_stop_trim": (None, False),
-    "priority": (None, 0),
-    "prompt_logprobs": (None,),
-    "return_hidden_states": (None, False),
-    "return_token_ids": (None, False),
-    "return_tokens_as_token_ids": (None, False),
-    "service_tier": (None, "auto", "default"),
-    "skip_special_tokens": (None, True),
-    "spaces_between_special_tokens": (None, True, False),
-    "store": (None, False),
-    "truncate_prompt_tokens": (None,),
-    "use_beam_search": (None, False),
-}
-"""Fields of both chat completions and completions, as OpenAI, vLLM and SGLang have them."""
-
-NO_EFFECT = frozenset(
-    {
-        "metadata",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "request_id",
-        "safety_identifier",
-        "user",
-    }
-)
-"""Labels, and hints about caches, that both endpoints take."""
 
 _LONGEST_STOP = 1024
 """Characters of a stop string, which is compared with the end of the answer at every token."""
@@ -62,10 +24,11 @@ TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class StreamOptions(Wire):
+    unserved: ClassVar[Mapping[str, Unserved]] = {"include_obfuscation": left_out(False)}
+    """Padding against an observer of encrypted lengths is never sent."""
+
     include_usage: bool = False
     continuous_usage_stats: bool = False
-    include_obfuscation: Literal[False] = False
-    """Padding against an observer of encrypted lengths is never sent."""
 
 
 class GenerationFields(Body):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.errors import InvalidRequest
-from app.http.requests.wire import Name, Wire
+from app.http.requests.ignored import Ignored
+from app.http.requests.wire import Name, Other, Wire
+
+Served = TypeVar("Served", bound=Wire)
 
 
 class FunctionDefinition(Wire):
@@ -44,13 +47,31 @@ def tool_use(
     return ToolUse(tuple(tools), choice.mode, parallel is not False and not choice.once, whitespace)
 
 
-def function_tools(functions: Iterable[FunctionDefinition], param: str) -> list[FunctionTool]:
-    """What the prompt shows, in the order given; ``param`` is a name's field, with {} for a number.
+def served(tools: Sequence[Served | Other] | None, ignored: Ignored) -> list[tuple[int, Served]]:
+    """The tools that an answer may call, each with its number among all; the others are left out.
+
+    Raises ``InvalidRequest`` where nothing may be.
+    """
+    found = []
+    for number, tool in enumerate(tools or ()):
+        if isinstance(tool, Other):
+            param = f"tools[{number}].type"
+            reason = f"tools of the type {tool.type!r} are not supported; give functions"
+            ignored.leave_out(param, f"{param}: {reason}", name=f"tools[].type={tool.type}")
+        else:
+            found.append((number, tool))
+    return found
+
+
+def function_tools(functions: Mapping[int, FunctionDefinition], param: str) -> list[FunctionTool]:
+    """What the prompt shows, in the order given; ``functions`` by their numbers.
+
+    ``param`` is the field of a name, with {} for the number.
 
     Raises ``InvalidRequest`` for a name that two functions have.
     """
     tools: dict[str, FunctionTool] = {}
-    for number, function in enumerate(functions):
+    for number, function in functions.items():
         name = function.name
         if name in tools:
             raise InvalidRequest(f"two tools are named {name!r}", param=param.format(number))

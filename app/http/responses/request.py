@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.answer.prompt import Conversation
-from app.answer.tools import FunctionTool
 from app.core.constraint import Vocabulary
 from app.core.errors import InvalidRequest
 from app.http.answering import AnswerCall
@@ -19,17 +18,16 @@ from app.http.requests.constraints import (
     ResponseFormat,
 )
 from app.http.requests.generation import check_stream_options, generation_request
+from app.http.requests.ignored import Ignored
 from app.http.requests.template_options import template_options
-from app.http.requests.tools import ToolChoice, function_tools, tool_use
-from app.http.requests.wire import Other, check_moved, missing, refusal, unsupported
+from app.http.requests.tools import ToolChoice, function_tools, served, tool_use
+from app.http.requests.wire import Other, missing
 from app.http.responses.items import template_messages
 from app.http.responses.render import responses_renderer
 from app.http.responses.wire import (
-    MOVED,
     AllowedTools,
     JsonSchemaText,
     NamedTool,
-    ReasoningOptions,
     ResponsesRequest,
     TextFormat,
 )
@@ -42,18 +40,19 @@ ENCRYPTED = "reasoning.encrypted_content"
 def responses_call(
     body: Mapping[str, Any],
     request_id: str,
+    ignored: Ignored,
     config: ApiConfig,
     models: ServedModels,
     constraints: ConstraintReader,
     vocabulary: Vocabulary,
 ) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
-    check_moved(body, MOVED)
-    wire = ResponsesRequest.read(body)
+    wire = ResponsesRequest.read(body, ignored)
     model = models.find(wire.model)
-    _check(wire, config)
-    content = constraints.read(wire, _format(wire), "text.format")
-    tools = _function_tools(wire)
+    _check(wire, ignored, config)
+    content = constraints.read(wire, _format(wire), ignored, "text.format")
+    functions = dict(served(wire.tools, ignored))
+    tools = function_tools(functions, "tools[{}].name")
     choice = _tool_choice(wire)
     effort = wire.reasoning.effort if wire.reasoning else None
     # Clients set either of the two (langchain-openai sends top_logprobs alone).
@@ -89,7 +88,7 @@ def responses_call(
     )
 
 
-def _check(wire: ResponsesRequest, config: ApiConfig) -> None:
+def _check(wire: ResponsesRequest, ignored: Ignored, config: ApiConfig) -> None:
     """Bounds, and fields that need or exclude one another."""
     if not isinstance(wire.input, str) and len(wire.input) > config.max_messages:
         raise InvalidRequest(
@@ -98,29 +97,9 @@ def _check(wire: ResponsesRequest, config: ApiConfig) -> None:
         )
     for number, value in enumerate(wire.include or ()):
         if value not in (LOGPROBS, ENCRYPTED):
-            raise InvalidRequest(
-                f"include takes {LOGPROBS!r} and {ENCRYPTED!r}, not {value!r}",
-                param=f"include[{number}]",
-            )
+            reason = f"include takes {LOGPROBS!r} and {ENCRYPTED!r}, not {value!r}"
+            ignored.leave_out(f"include[{number}]", reason, name=f"include[]={value}")
     check_stream_options(wire.stream, wire.stream_options)
-    if wire.text is not None and wire.text.verbosity not in (None, "medium"):
-        raise unsupported("text.verbosity")
-    if wire.reasoning is not None:
-        _check_reasoning(wire.reasoning)
-
-
-def _check_reasoning(reasoning: ReasoningOptions) -> None:
-    for name in ("summary", "generate_summary"):
-        if getattr(reasoning, name) not in (None, "auto"):
-            raise refusal(
-                f"reasoning.{name}",
-                "this server makes no summaries, it shows the reasoning itself; leave it out or "
-                "send 'auto'",
-            )
-    if reasoning.context not in (None, "auto"):
-        raise unsupported("reasoning.context")
-    if reasoning.mode not in (None, "standard"):
-        raise unsupported("reasoning.mode")
 
 
 def _format(wire: ResponsesRequest) -> ResponseFormat | None:
@@ -146,20 +125,6 @@ def _format(wire: ResponsesRequest) -> ResponseFormat | None:
         schema_id=asked.schema_id,
         whitespace=asked.whitespace,
     )
-
-
-def _function_tools(wire: ResponsesRequest) -> list[FunctionTool]:
-    """What the prompt shows, in the order given. Raises ``InvalidRequest``."""
-    functions = []
-    for number, tool in enumerate(wire.tools or ()):
-        if isinstance(tool, Other):
-            raise InvalidRequest(
-                f"tools[{number}]: tools of the type {tool.type!r} are not supported; this server "
-                "takes function",
-                param=f"tools[{number}].type",
-            )
-        functions.append(tool)
-    return function_tools(functions, "tools[{}].name")
 
 
 def _tool_choice(wire: ResponsesRequest) -> ToolChoice:
