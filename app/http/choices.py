@@ -55,8 +55,8 @@ _USAGE = to_json(
         "completion_tokens_details": {
             "reasoning_tokens": "%d",
             "audio_tokens": 0,
-            "accepted_prediction_tokens": 0,
-            "rejected_prediction_tokens": 0,
+            "accepted_prediction_tokens": "%d",
+            "rejected_prediction_tokens": "%d",
             "leapt_tokens": "%d",
             "drafted_tokens": "%d",
             "forward_passes": "%d",
@@ -74,6 +74,8 @@ def _usage(generation: Generation) -> bytes:
         usage.prompt_tokens + usage.completion_tokens,
         usage.cached_tokens,
         usage.reasoning_tokens,
+        usage.accepted_prediction_tokens,
+        usage.rejected_prediction_tokens,
         usage.leapt_tokens,
         usage.drafted_tokens,
         usage.forward_passes,
@@ -92,12 +94,12 @@ class ChunkRenderer(Renderer):
     """A stream of chunks as server-sent events. What is the same in all is serialised once."""
 
     def __init__(
-        self, head: Mapping[str, Any], generation: Generation, options: StreamOptions | None
+        self, head: Mapping[str, Any], generation: Generation, options: StreamOptions
     ) -> None:
-        """``head``: what every chunk begins with. Without ``options`` none has ``usage``."""
+        """``head``: what every chunk begins with."""
         self._head = b"data: " + to_json(head)[:-1] + b',"choices":['
         self._generation = generation
-        self._options = options or StreamOptions()
+        self._options = options
         # If any chunk has usage, all have: null, or the counts so far.
         self._ending = b'],"usage":null}\n\n' if self._options.include_usage else b"]}\n\n"
         self._counts = self._options.continuous_usage_stats

@@ -26,7 +26,7 @@ CLIENT_LEFT = 499
 class Usage(AnswerUsage):
     """What the answers of one request cost so far; a prompt counts once for all of its own."""
 
-    reasoning_tokens: int
+    reasoning_tokens: int = 0
 
 
 class Generation:
@@ -96,6 +96,12 @@ class Generation:
             leapt_tokens=sum(each.leapt_tokens for each in answers.values()),
             drafted_tokens=sum(each.drafted_tokens for each in answers.values()),
             forward_passes=sum(each.forward_passes for each in answers.values()),
+            accepted_prediction_tokens=sum(
+                each.accepted_prediction_tokens for each in answers.values()
+            ),
+            rejected_prediction_tokens=sum(
+                each.rejected_prediction_tokens for each in answers.values()
+            ),
         )
 
     async def begun(self) -> None:

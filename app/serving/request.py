@@ -51,5 +51,7 @@ class GenerationRequest:
     default has it."""
     leap: bool = True
     draft: bool = True
+    prediction: str = ""
+    """What the client expects the answers to be, to draft them from; "": nothing was said."""
     timeout: float | None = None
     """Seconds until the last token; None: as long as the server lets any request take."""

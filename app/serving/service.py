@@ -231,6 +231,7 @@ class GenerationService:
             choices=self._choice_options(request, plan),
             leap=request.leap and self._config.leap,
             draft=request.draft and self._config.draft,
+            prediction=request.prediction.encode(),
             tenant=tenant,
             adapter=0 if adapter is None else adapter.slot,
             scope=scope if adapter is None else f"{adapter.scope}\n{scope}",

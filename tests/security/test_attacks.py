@@ -156,7 +156,7 @@ REFUSED: list[tuple[str, str, Mapping[str, Any], str]] = [
     ("CVE-2026-93989", CHAT, chat(bad_words=["x"]), "bad_words"),
     ("CVE-2026-114051", CHAT, chat(min_tokens=10**9, max_tokens=None), "min_tokens"),
     ("CVE-2026-105756", CHAT, chat(cache_salt="\n" * 100_000), "cache_salt"),
-    ("CVE-2026-21869", COMPLETIONS, text(max_tokens=-1), "max_tokens"),
+    ("CVE-2026-21869", COMPLETIONS, text(max_tokens=-2), "max_tokens"),
     ("CVE-2026-71486", "/detokenize", {"tokens": [1, 10**6]}, "tokens[1]"),
 ]
 

@@ -28,7 +28,7 @@ from app.http.choices import TEXT, ChunkRenderer, WholeRenderer
 from app.http.confidence import confidence_entries, span_entries
 from app.http.logprobs import logprob_entries
 from app.http.models import ServedModel
-from app.http.requests.generation import StreamOptions
+from app.http.requests.generation import StreamOptions, stream_options
 from app.serving.generation import Generation
 
 
@@ -48,7 +48,7 @@ def chat_renderer(
         }
         names = vocabulary if wire.logprobs else None
         if wire.stream:
-            return _Chunks(head, generation, wire.stream_options, names)
+            return _Chunks(head, generation, stream_options(wire), names)
         return _Whole(head, generation, names)
 
     return renderer
@@ -146,7 +146,7 @@ class _Chunks(ChunkRenderer):
         self,
         head: dict[str, Any],
         generation: Generation,
-        options: StreamOptions | None,
+        options: StreamOptions,
         vocabulary: Vocabulary | None,
     ) -> None:
         super().__init__(head, generation, options)

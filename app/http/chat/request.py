@@ -22,7 +22,7 @@ from app.http.chat.wire import (
 from app.http.config import ApiConfig
 from app.http.models import ServedModels
 from app.http.requests.constraints import ConstraintReader
-from app.http.requests.generation import check_stream_options, generation_request
+from app.http.requests.generation import generation_request, token_limit
 from app.http.requests.ignored import Ignored
 from app.http.requests.messages import check_message_count
 from app.http.requests.template_options import template_options
@@ -44,6 +44,7 @@ def chat_call(
     _check_bounds(wire, config)
     content = constraints.read(wire, wire.response_format, ignored)
     choice = _tool_choice(wire)
+    limit, max_tokens = token_limit(wire, "max_tokens", "max_completion_tokens")
     conversation, tools = read_conversation(wire, ignored, config, show_tools=choice.mode != "none")
     request = generation_request(
         wire,
@@ -53,7 +54,7 @@ def chat_call(
         content=content.spec,
         tools=tool_use(tools, choice, wire.parallel_tool_calls, config.whitespace),
         n=wire.n or 1,
-        max_tokens=wire.max_completion_tokens or wire.max_tokens,
+        max_tokens=max_tokens,
         logprobs=(wire.top_logprobs or 0) if wire.logprobs else None,
         choices=wire,
     )
@@ -61,7 +62,7 @@ def chat_call(
         request,
         names={
             "prompt": "messages",
-            "max_tokens": "max_completion_tokens" if wire.max_completion_tokens else "max_tokens",
+            "max_tokens": limit,
             "constraint": "tools" if content.spec is None else content.param,
         },
         renderer=chat_renderer(wire, request_id, model, vocabulary),
@@ -102,9 +103,3 @@ def _check_bounds(wire: ChatCompletionRequest, config: ApiConfig) -> None:
         raise InvalidRequest(f"n is {wire.n} and the limit is {config.max_n}", param="n")
     if wire.top_logprobs and not wire.logprobs:
         raise InvalidRequest("top_logprobs needs logprobs to be true", param="top_logprobs")
-    check_stream_options(wire.stream, wire.stream_options)
-    both = wire.max_tokens, wire.max_completion_tokens
-    if None not in both and both[0] != both[1]:
-        raise InvalidRequest(
-            "max_tokens and max_completion_tokens differ; send one of them", param="max_tokens"
-        )

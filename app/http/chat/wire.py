@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag
 
 from app.http.requests.constraints import ConstraintFields
-from app.http.requests.generation import ChoiceFields, GenerationFields, StreamOptions
+from app.http.requests.generation import ChoiceFields, GenerationFields
 from app.http.requests.messages import RefusalPart, TextPart
 from app.http.requests.tools import FunctionDefinition
 from app.http.requests.unserved import CHAT, NO_EFFECT
@@ -17,6 +17,7 @@ from app.http.requests.wire import (
     Count,
     Effort,
     Other,
+    TokenLimit,
     Unserved,
     Wire,
     type_among,
@@ -132,10 +133,8 @@ class ChatCompletionRequest(ConversationFields, GenerationFields, ChoiceFields, 
     model: str
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
     n: Count | None = None
-    max_tokens: Count | None = None
-    max_completion_tokens: Count | None = None
+    max_tokens: TokenLimit | None = None
+    max_completion_tokens: TokenLimit | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None

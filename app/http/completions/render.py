@@ -14,7 +14,7 @@ from app.http.choices import TEXT, ChunkRenderer, WholeRenderer
 from app.http.completions.logprobs import ChoiceLogprobs, TokenName
 from app.http.completions.wire import CompletionRequest
 from app.http.models import ServedModel
-from app.http.requests.generation import StreamOptions
+from app.http.requests.generation import StreamOptions, stream_options
 from app.serving.generation import Generation
 
 
@@ -33,7 +33,7 @@ def completion_renderer(
             "system_fingerprint": model.fingerprint,
         }
         if wire.stream:
-            return _Chunks(head, generation, wire.stream_options, name)
+            return _Chunks(head, generation, stream_options(wire), name)
         return _Whole(head, generation, name)
 
     return renderer
@@ -87,7 +87,7 @@ class _Chunks(ChunkRenderer):
         self,
         head: dict[str, Any],
         generation: Generation,
-        options: StreamOptions | None,
+        options: StreamOptions,
         name: TokenName | None,
     ) -> None:
         """``name`` is given where log-probabilities are asked for."""

@@ -14,7 +14,7 @@ from app.http.completions.wire import CompletionRequest
 from app.http.config import ApiConfig
 from app.http.models import ServedModels
 from app.http.requests.constraints import ConstraintReader
-from app.http.requests.generation import check_stream_options, generation_request
+from app.http.requests.generation import generation_request, token_limit
 from app.http.requests.ignored import Ignored
 
 DEFAULT_MAX_TOKENS = 16
@@ -41,7 +41,7 @@ def completion_call(
             "does not return; leave best_of out",
             param="best_of",
         )
-    check_stream_options(wire.stream, wire.stream_options)
+    limit, max_tokens = token_limit(wire, "max_tokens", default=DEFAULT_MAX_TOKENS)
     content = constraints.read(wire, wire.response_format, ignored)
     request = generation_request(
         wire,
@@ -50,12 +50,12 @@ def completion_call(
         read_prompts(wire.prompt, n=n, max_choices=config.max_n, vocabulary_size=vocabulary_size),
         content=content.spec,
         n=n,
-        max_tokens=wire.max_tokens or DEFAULT_MAX_TOKENS,
+        max_tokens=max_tokens,
         logprobs=wire.logprobs,
     )
     return AnswerCall(
         request,
-        names={"prompt": "prompt", "max_tokens": "max_tokens", "constraint": content.param},
+        names={"prompt": "prompt", "max_tokens": limit, "constraint": content.param},
         renderer=completion_renderer(wire, request_id, model, token_name),
         stream=bool(wire.stream),
         logprobs=wire.logprobs is not None,

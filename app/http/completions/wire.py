@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, WithJsonSchema
 
 from app.http.requests.constraints import ConstraintFields
-from app.http.requests.generation import GenerationFields, StreamOptions
+from app.http.requests.generation import GenerationFields
 from app.http.requests.unserved import COMPLETIONS, NO_EFFECT
-from app.http.requests.wire import Count, Unserved
+from app.http.requests.wire import Count, TokenLimit, Unserved
 
 _TOKEN_SCHEMA = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}
 _PROMPT_SCHEMA = {
@@ -32,11 +32,9 @@ class CompletionRequest(GenerationFields, ConstraintFields):
     model: str
     # Checked in ``prompts``: a union would check every one of a million tokens four times over.
     prompt: Annotated[Any, WithJsonSchema(_PROMPT_SCHEMA)]
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
     n: Count | None = None
     best_of: Count | None = None
-    max_tokens: Count | None = None
+    max_tokens: TokenLimit | None = None
     """16 where it is missing or null, as OpenAI has it for this endpoint."""
     logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
     """Report each token's log-probability, and those of so many likeliest tokens beside it."""

@@ -24,7 +24,7 @@ from app.http.messages.wire import (
     ThinkingEnabled,
 )
 from app.http.models import ServedModels
-from app.http.requests.generation import generation_request
+from app.http.requests.generation import generation_request, token_limit
 from app.http.requests.ignored import Ignored
 from app.http.requests.messages import check_message_count
 from app.http.requests.template_options import template_options
@@ -45,6 +45,7 @@ def messages_call(
     conversation, tools = read_conversation(wire, ignored, config)
     choice = _tool_choice(wire)
     thinking = wire.thinking
+    limit, max_tokens = token_limit(wire, "max_tokens")
     request = generation_request(
         wire,
         request_id,
@@ -52,7 +53,7 @@ def messages_call(
         [conversation],
         content=content,
         tools=tool_use(tools, choice, not choice.once, config.whitespace),
-        max_tokens=wire.max_tokens,
+        max_tokens=max_tokens,
         reasoning_tokens=thinking.budget_tokens if isinstance(thinking, ThinkingEnabled) else None,
         logprobs=None,
         choices=wire,
@@ -61,7 +62,7 @@ def messages_call(
         request,
         names={
             "prompt": "messages",
-            "max_tokens": "max_tokens",
+            "max_tokens": limit,
             "constraint": "tools" if content is None else param,
         },
         renderer=messages_renderer(wire, request_id, model),

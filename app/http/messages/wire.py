@@ -12,7 +12,7 @@ from pydantic import Discriminator, Field, Tag
 
 from app.http.requests.generation import ChoiceFields, GenerationFields
 from app.http.requests.unserved import MESSAGES, NO_EFFECT
-from app.http.requests.wire import Body, Count, Other, Unserved, Wire, type_among
+from app.http.requests.wire import Body, Count, Other, TokenLimit, Unserved, Wire, type_among
 
 CacheControl = dict[str, Any] | None
 
@@ -209,8 +209,7 @@ class MessagesRequest(ConversationFields, GenerationFields, ChoiceFields):
     unserved: ClassVar[Mapping[str, Unserved]] = MESSAGES
     no_effect: ClassVar[frozenset[str]] = NO_EFFECT
 
-    max_tokens: Count
+    max_tokens: TokenLimit
     stop: Annotated[list[str], Field(max_length=16)] | None = Field(
         default=None, alias="stop_sequences"
     )
-    stream: bool | None = None

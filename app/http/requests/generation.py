@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,8 +13,9 @@ from app.core.adapters import Adapter
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
 from app.core.request import SamplingParams
+from app.http.requests.messages import TextPart
 from app.http.requests.unserved import left_out
-from app.http.requests.wire import Body, Unserved, Wire
+from app.http.requests.wire import Body, TokenLimit, Unserved, Wire
 from app.serving.request import GenerationRequest
 
 _LONGEST_STOP = 1024
@@ -28,17 +29,48 @@ class StreamOptions(Wire):
     """Padding against an observer of encrypted lengths is never sent."""
 
     include_usage: bool = False
+    """The last chunk of choices is followed by one that has the usage; not all APIs need it."""
     continuous_usage_stats: bool = False
 
 
-class GenerationFields(Body):
-    """OpenAI's fields, and those of vLLM and SGLang; None means the default, as OpenAI has it."""
+class UsageOptions(Wire):
+    """OpenRouter's."""
 
+    include: bool = False
+
+
+class PredictionPart(TextPart):
+    type: Literal["text"] = "text"
+
+
+class Prediction(Wire):
+    type: Literal["content"]
+    content: str | list[PredictionPart]
+
+    @property
+    def text(self) -> str:
+        content = self.content
+        return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
+class GenerationFields(Body):
+    """OpenAI's fields, and those of vLLM, SGLang, llama.cpp and OpenRouter; None: the default."""
+
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    usage: UsageOptions | None = None
+    """As ``stream_options.include_usage``."""
+    n_predict: TokenLimit | None = None
+    """Another name of ``max_tokens``."""
+    prediction: Prediction | None = None
+    """What the answer is expected to be, from which it is drafted."""
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     repetition_penalty: Annotated[float, Field(ge=0.01, le=10)] | None = None
+    repeat_penalty: Annotated[float, Field(ge=0.01, le=10)] | None = None
+    """Another name of ``repetition_penalty``."""
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     logit_bias: (
@@ -95,6 +127,8 @@ def generation_request(
 
     ``logprobs``: how many alternatives to report beside each token; None reports nothing.
     """
+    if fields.stream_options is not None and not fields.stream:
+        raise InvalidRequest("stream_options needs stream to be true", param="stream_options")
     confidence = choices is not None and bool(choices.confidence)
     return GenerationRequest(
         request_id=request_id,
@@ -118,13 +152,27 @@ def generation_request(
         leap=fields.leap is not False,
         draft=fields.draft is not False,
         timeout=fields.timeout,
+        prediction="" if fields.prediction is None else fields.prediction.text,
     )
 
 
-def check_stream_options(stream: bool | None, options: object) -> None:
-    """Raises ``InvalidRequest`` for options of a stream that is not asked for."""
-    if options is not None and not stream:
-        raise InvalidRequest("stream_options needs stream to be true", param="stream_options")
+def stream_options(fields: GenerationFields) -> StreamOptions:
+    """What is asked for of a stream."""
+    options = fields.stream_options or StreamOptions()
+    if fields.usage is None or not fields.usage.include:
+        return options
+    return options.model_copy(update={"include_usage": True})
+
+
+def token_limit(
+    fields: GenerationFields, *names: str, default: int | None = None
+) -> tuple[str, int | None]:
+    """The field that bounds the answer, and the most tokens; None: it sets no bound.
+
+    ``names``: what an API calls it; ``default``: where none is given. Raises ``InvalidRequest``.
+    """
+    name, value = _one_of(fields, *names, "n_predict")
+    return name, default if value is None else None if value < 0 else value
 
 
 def _sampling_params(
@@ -137,12 +185,24 @@ def _sampling_params(
         top_p=fields.top_p or 1.0,
         top_k=1 if only_likeliest else max(fields.top_k or 0, 0),
         min_p=fields.min_p or 0.0,
-        repetition_penalty=fields.repetition_penalty or 1.0,
+        repetition_penalty=_one_of(fields, "repetition_penalty", "repeat_penalty")[1] or 1.0,
         frequency_penalty=fields.frequency_penalty or 0.0,
         presence_penalty=fields.presence_penalty or 0.0,
         logit_bias=fields.logit_bias or {},
         logprobs=0 if logprobs is None and confidence else logprobs,
     )
+
+
+def _one_of(fields: GenerationFields, *names: str) -> tuple[str, Any]:
+    """Of a field's names the first that is given, and its value; None: none of them is.
+
+    Raises ``InvalidRequest`` where two differ.
+    """
+    given = {name: value for name in names if (value := getattr(fields, name)) is not None}
+    if len(set(given.values())) > 1:
+        first, second, *_ = given
+        raise InvalidRequest(f"{first} and {second} differ; send one of them", param=first)
+    return next(iter(given.items()), (names[0], None))
 
 
 def _stop_strings(stop: str | Sequence[str] | None) -> Sequence[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     AliasChoices,
     BaseModel,
     ConfigDict,
@@ -16,7 +17,7 @@ from pydantic import (
     ValidationError,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, ErrorDetails
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
 
 from app.core.errors import InvalidRequest
 from app.http.requests.ignored import Ignored
@@ -78,6 +79,20 @@ class Other(Wire):
 
 Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
+
+
+def _not_zero(limit: int) -> int:
+    if limit == 0:
+        raise PydanticCustomError("zero", "Input should be greater than or equal to 1, or -1")
+    return limit
+
+
+TokenLimit = Annotated[
+    int,
+    Field(ge=-1, lt=2**31, json_schema_extra={"not": {"const": 0}}),
+    AfterValidator(_not_zero),
+]
+"""Tokens of an answer; -1 sets no limit, as where none is sent."""
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 

@@ -17,7 +17,7 @@ from app.http.requests.constraints import (
     JsonSchemaResponse,
     ResponseFormat,
 )
-from app.http.requests.generation import check_stream_options, generation_request
+from app.http.requests.generation import generation_request, token_limit
 from app.http.requests.ignored import Ignored
 from app.http.requests.template_options import template_options
 from app.http.requests.tools import ToolChoice, function_tools, served, tool_use
@@ -57,6 +57,7 @@ def responses_call(
     effort = wire.reasoning.effort if wire.reasoning else None
     # Clients set either of the two (langchain-openai sends top_logprobs alone).
     logprobs = LOGPROBS in (wire.include or ()) or bool(wire.top_logprobs)
+    limit, max_tokens = token_limit(wire, "max_output_tokens")
     messages, passages = template_messages(wire.instructions, wire.input)
     conversation = Conversation(
         messages,
@@ -71,7 +72,7 @@ def responses_call(
         [conversation],
         content=content.spec,
         tools=tool_use(tools, choice, wire.parallel_tool_calls, config.whitespace),
-        max_tokens=wire.max_output_tokens,
+        max_tokens=max_tokens,
         logprobs=(wire.top_logprobs or 0) if logprobs else None,
         choices=wire,
     )
@@ -79,7 +80,7 @@ def responses_call(
         request,
         names={
             "prompt": "input",
-            "max_tokens": "max_output_tokens",
+            "max_tokens": limit,
             "constraint": "tools" if content.spec is None else content.param,
         },
         renderer=responses_renderer(wire, request_id, model, vocabulary if logprobs else None),
@@ -99,7 +100,6 @@ def _check(wire: ResponsesRequest, ignored: Ignored, config: ApiConfig) -> None:
         if value not in (LOGPROBS, ENCRYPTED):
             reason = f"include takes {LOGPROBS!r} and {ENCRYPTED!r}, not {value!r}"
             ignored.leave_out(f"include[{number}]", reason, name=f"include[]={value}")
-    check_stream_options(wire.stream, wire.stream_options)
 
 
 def _format(wire: ResponsesRequest) -> ResponseFormat | None:

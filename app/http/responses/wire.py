@@ -17,11 +17,20 @@ from app.http.requests.constraints import (
     StructuralTagResponse,
     TextResponse,
 )
-from app.http.requests.generation import ChoiceFields, GenerationFields, StreamOptions
+from app.http.requests.generation import ChoiceFields, GenerationFields
 from app.http.requests.messages import RefusalPart, TextPart
 from app.http.requests.tools import FunctionDefinition
 from app.http.requests.unserved import NO_EFFECT, RESPONSES, left_out, refused
-from app.http.requests.wire import Count, Effort, Name, Other, Unserved, Wire, type_among
+from app.http.requests.wire import (
+    Count,
+    Effort,
+    Name,
+    Other,
+    TokenLimit,
+    Unserved,
+    Wire,
+    type_among,
+)
 
 
 class InputText(TextPart):
@@ -213,14 +222,12 @@ class ResponsesRequest(GenerationFields, ChoiceFields, ExtensionFields):
     tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    max_output_tokens: Count | None = None
+    max_output_tokens: TokenLimit | None = None
     max_tool_calls: Count | None = None
     """Bounds the calls that the server makes itself: it makes none."""
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     include: Annotated[list[str], Field(max_length=32)] | None = None
     reasoning: ReasoningOptions | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
     metadata: (
         Annotated[
             dict[
