@@ -2,6 +2,7 @@
 
 formats  how a family of models marks reasoning and calls, found in its chat template
 prompt   a conversation as the chat template takes it
+reasoning  how much an answer reasons, and what a model is told that was not taught to
 tools    the functions that may be called, and the texts of calls
 plan     the texts that an answer may be, as a constraint, and the reader that they need
 reader   the text of an answer, as it comes -> content, reasoning, calls

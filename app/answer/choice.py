@@ -8,13 +8,16 @@ Tokens are told apart by the piece in which their first byte lies::
 
 from __future__ import annotations
 
-import codecs
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from app.answer.confidence_reader import ConfidenceReader
+from app.answer.custom import InputReader
+from app.answer.decoding import Decoder
+from app.answer.formats.call_ids import AnyIds, CallIds
 from app.answer.pieces import (
+    CallArguments,
     CallEnd,
     CallStart,
     Confidences,
@@ -28,7 +31,6 @@ from app.answer.pieces import (
 )
 from app.answer.reader import AnswerReader
 from app.answer.spans import SpanReader
-from app.answer.tools import new_call_id
 from app.core.events import AnswerToken, TokenChunk
 
 
@@ -39,33 +41,35 @@ class ChoiceReader:
         self,
         index: int,
         reader: AnswerReader | None,
-        call_id_length: int | None = None,
+        call_ids: CallIds | None = None,
         confidence: ConfidenceReader | None = None,
         spans: SpanReader | None = None,
+        custom: Collection[str] = (),
+        *,
+        shows_reasoning: bool = True,
     ) -> None:
         """``reader`` None: nothing but content can come, and nothing is looked for.
 
-        ``call_id_length``: see ``new_call_id``. ``confidence`` and ``spans``: where asked for.
+        ``call_ids``: of calls, in OpenAI's form where not given. ``confidence`` and ``spans``:
+        where asked for. ``custom``: the names of tools whose calls have an input.
         """
+        self._shows_reasoning = shows_reasoning
         self._spans = spans
         self._confidence = confidence
         self.reasoning_tokens = 0
         self._index = index
         self._reader = reader
-        self._call_id_length = call_id_length
-        self._undecoded = b""
-        """The beginning of a character."""
+        self._call_ids = call_ids or AnyIds()
+        self._custom = custom
+        self._input: InputReader | None = None
+        """Of the call of a custom tool that comes."""
+        self._decoder = Decoder(places=reader is not None)
         self._calls = 0
         self._open_calls = 0
         self._waiting: deque[tuple[int, AnswerToken]] = deque()
         """Tokens that no piece has reached yet, and where their first bytes are."""
         self._received = 0
         """Bytes of all tokens so far."""
-        self._text = ""
-        """The text that no piece has reached yet."""
-        self._passed = 0
-        """Characters of text before it."""
-        self._passed_bytes = 0
 
     def read(self, chunks: Sequence[TokenChunk]) -> Delta:
         """What ``chunks`` add together, one or more in their order.
@@ -77,12 +81,11 @@ class ChoiceReader:
         if len(chunks) > 1:
             data = b"".join([chunk.data for chunk in chunks])
             tokens = [token for chunk in chunks for token in chunk.tokens]
-        text = self._decode(data, reason is not None)
+        text = self._decoder.decode(data, reason is not None)
         pieces: list[Piece]
         if self._reader is None:
             pieces = [Content(text, 0, tokens)]
         else:
-            self._text += text
             for token in tokens:
                 self._waiting.append((self._received, token))
                 self._received += len(token.data)
@@ -94,6 +97,10 @@ class ChoiceReader:
             self._confidence.read(chunks, text, pieces)
         if self._spans is not None:
             self._spans.read(pieces)
+        if self._custom:
+            pieces = [self._with_input(piece) for piece in pieces]
+        if not self._shows_reasoning:
+            pieces = [each for each in pieces if not isinstance(each, Reasoning)]
         if reason is not None:
             pieces += self._measured()
             assert reason in ("stop", "length")
@@ -117,16 +124,10 @@ class ChoiceReader:
             found.append(Spans(spans))
         return found
 
-    def _decode(self, data: bytes, last: bool) -> str:
-        """The characters that are whole. What is no UTF-8 becomes U+FFFD (Unicode, section 3.9)."""
-        data = self._undecoded + data
-        text, used = codecs.utf_8_decode(data, "replace", last)
-        self._undecoded = data[used:]
-        return text
-
     def _with_own(self, piece: TextPiece) -> TextPiece:
         """``piece``, content with its tokens and a call with an id; counts tokens of reasoning."""
-        start, end = self._bytes_before(piece.start), self._bytes_before(piece.end)
+        bytes_before = self._decoder.bytes_before
+        start, end = bytes_before(piece.start), bytes_before(piece.end)
         tokens = []
         while self._waiting and self._waiting[0][0] < end:
             position, token = self._waiting.popleft()
@@ -140,15 +141,17 @@ class ChoiceReader:
             case CallStart():
                 self._calls += 1
                 self._open_calls += 1
-                return replace(piece, id=new_call_id(self._call_id_length))
+                return replace(piece, id=self._call_ids.new())
             case CallEnd():
                 self._open_calls -= 1
         return piece
 
-    def _bytes_before(self, position: int) -> int:
-        """Where a character is in bytes; asked for in ascending order."""
-        passed = position - self._passed
-        self._passed_bytes += len(self._text[:passed].encode())
-        self._text = self._text[passed:]
-        self._passed = position
-        return self._passed_bytes
+    def _with_input(self, piece: Piece) -> Piece:
+        """``piece``, that of a custom tool's call with its input in place of arguments."""
+        match piece:
+            case CallStart(name=name):
+                self._input = InputReader() if name in self._custom else None
+                return replace(piece, custom=self._input is not None)
+            case CallArguments(text=text) if self._input is not None:
+                return replace(piece, text=self._input.push(text), custom=True)
+        return piece

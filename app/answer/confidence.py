@@ -11,18 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.answer.pieces import (
-    Alternative,
-    Confidence,
-    LeastLikely,
-)
-from app.core.choices import ScoredChoice, ScoredWay, Way
+from app.answer.pieces import AlternativeKind, Confidence, LeastLikely
+from app.answer.shares import tell
+from app.core.choices import ScoredChoice, Way
 from app.core.events import AnswerToken
 from app.core.json_scan import BLANKS, NUMBER_BYTES, JsonScan, Place
-
-MOST_ALTERNATIVES = 64
-MOST_ALTERNATIVE_BYTES = 512
-"""Of one value; the rest of them are told together."""
 
 _OPENING, _CLOSING = b"{[", b"}]"
 _NEXT = (Place.FIRST_KEY, Place.NEXT_KEY, Place.FIRST_ITEM, Place.NEXT_ITEM)
@@ -81,6 +74,18 @@ def value_confidences(
         (each.start - start, each.place): each for each in choices if start <= each.start <= end
     }
     return _Walk(data, start, tokens, scored).entries()
+
+
+def text_confidence(
+    data: bytes, start: int, tokens: Tokens, choices: Sequence[ScoredChoice]
+) -> list[Confidence]:
+    """The same of a text that is one value and no JSON."""
+    drawn = tokens.take(start, start + len(data))
+    entry = Confidence("", "value", data.decode(errors="replace"))
+    choice = next((each for each in choices if each.place is Place.TEXT), None)
+    if choice is None or tell(entry, choice, data, _alternative) is None:
+        _add_tokens(entry, drawn)
+    return [entry]
 
 
 class _Walk:
@@ -151,28 +156,17 @@ class _Walk:
 
     def _next(self, place: Place, at: int) -> None:
         choice = self._choices.get((at, place))
-        chosen = None if choice is None else _chosen(choice, self._data[at:])
-        if choice is None or chosen is None:
+        if choice is None:
             return
         container = self._open[-1]
-        shares = _Shares.of(choice)
-        if shares is None:
+        entry = Confidence(container.entry.pointer, "next")
+        way = tell(entry, choice, self._data[at:], lambda way: _alternative(way, container))
+        if way is None:
             return
-        entry = Confidence(container.entry.pointer, "next", logprob=shares.logprob(chosen))
-        entry.which = self._which(chosen.way, container)
-        entry.mass = shares.mass
-        entry.alternatives = self._alternatives(choice, chosen, shares, container)
+        entry.which = _which(way, container)
         self._entries.append(entry)
-        if chosen.way.kind != "any key":
+        if way.kind != "any key":
             self._count(entry.logprob)
-
-    def _which(self, way: Way, container: _Container) -> Any:
-        match way.kind:
-            case "key" | "value":
-                return json.loads(way.text)
-            case "item":
-                return container.count
-        return None
 
     def _key(self, end: int) -> None:
         """A key was read; one of many counts by its tokens, too."""
@@ -181,7 +175,7 @@ class _Walk:
         if entry.what != "next" or entry.pointer != container.entry.pointer:
             return
         if entry.which is None:
-            self._add_tokens(entry, self._tokens.take(self._start + self._began, self._start + end))
+            _add_tokens(entry, self._tokens.take(self._start + self._began, self._start + end))
             entry.which = container.key
             self._count(entry.logprob)
 
@@ -189,7 +183,7 @@ class _Walk:
         entry = Confidence(self._pointer(), "container")
         choice = self._choices.get((self._asked, Place.VALUE))
         if choice is not None:
-            self._score(entry, choice)
+            tell(entry, choice, self._data[self._asked :], _alternative)
         self._entries.append(entry)
         self._open.append(_Container(entry, is_object))
 
@@ -203,29 +197,14 @@ class _Walk:
         entry = Confidence(self._pointer(), "value", json.loads(text))
         tokens = self._tokens.take(self._start + self._began, self._start + end)
         choice = self._choices.get((self._asked, Place.VALUE))
-        if choice is None or not self._score(entry, choice):
+        way = None
+        if choice is not None:
+            way = tell(entry, choice, self._data[self._asked :], _alternative)
+        if way is None or way.kind != "value":
             entry.logprob = 0.0
-            self._add_tokens(entry, tokens)
+            _add_tokens(entry, tokens)
         self._entries.append(entry)
         self._ended(entry.logprob)
-
-    def _score(self, entry: Confidence, choice: ScoredChoice) -> bool:
-        """Tell what the choice of a value says; whether that is all there is to say."""
-        chosen, shares = _chosen(choice, self._data[self._asked :]), _Shares.of(choice)
-        if chosen is None or shares is None:
-            return False
-        entry.logprob = shares.logprob(chosen)
-        entry.mass = shares.mass
-        entry.alternatives = self._alternatives(choice, chosen, shares, None)
-        return chosen.way.kind == "value"
-
-    def _add_tokens(self, entry: Confidence, tokens: Iterator[AnswerToken]) -> None:
-        chosen = [token for token in tokens if token.source == "sampled"]
-        entry.tokens = len(chosen)
-        entry.logprob += math.fsum([token.logprob for token in chosen])
-        if chosen:
-            least = min(chosen, key=lambda token: token.logprob)
-            entry.least_likely = LeastLikely(least.data, math.exp(least.logprob))
 
     def _ended(self, logprob: float) -> None:
         """A member is whole."""
@@ -241,71 +220,33 @@ class _Walk:
     def _pointer(self) -> str:
         return self._open[-1].next_pointer if self._open else ""
 
-    def _alternatives(
-        self,
-        choice: ScoredChoice,
-        chosen: ScoredWay,
-        shares: _Shares,
-        container: _Container | None,
-    ) -> list[Alternative]:
-        """The other ways, the likeliest first."""
-        others = sorted(
-            [way for way in choice.ways if way is not chosen], key=lambda way: -way.logprob
-        )
-        found: list[Alternative] = []
-        size, left = 0, len(others)
-        for each in others:
-            size += len(each.way.text)
-            if len(found) == MOST_ALTERNATIVES or size > MOST_ALTERNATIVE_BYTES:
-                break
-            found.append(self._alternative(each.way, shares.share(each), container))
-            left -= 1
-        if left:
-            rest = math.fsum([shares.share(each) for each in others[len(found) :]])
-            found.append(Alternative(rest, "other", left))
-        return found
 
-    def _alternative(
-        self, way: Way, probability: float, container: _Container | None
-    ) -> Alternative:
-        if way.kind == "value":
-            return Alternative(probability, "value", json.loads(way.text))
-        if way.kind == "any key":
-            return Alternative(probability, "type", "key")
-        if container is None:
-            return Alternative(probability, "type", way.kind)
-        return Alternative(probability, "next", self._which(way, container))
+def _add_tokens(entry: Confidence, tokens: Iterator[AnswerToken]) -> None:
+    chosen = [token for token in tokens if token.source == "sampled"]
+    entry.tokens = len(chosen)
+    entry.logprob += math.fsum([token.logprob for token in chosen])
+    if chosen:
+        least = min(chosen, key=lambda token: token.logprob)
+        entry.least_likely = LeastLikely(least.data, math.exp(least.logprob))
 
 
-@dataclass(frozen=True, slots=True)
-class _Shares:
-    """The ways of a choice, each as a share of all."""
-
-    mass: float | None
-    _log_sum: float
-
-    @staticmethod
-    def of(choice: ScoredChoice) -> _Shares | None:
-        """None where the model gives nothing to any way."""
-        highest = max(way.logprob for way in choice.ways)
-        if highest == -math.inf:
-            return None
-        total = math.fsum([math.exp(way.logprob - highest) for way in choice.ways])
-        log_sum = highest + math.log(total)
-        return _Shares(None if choice.is_open else min(1.0, math.exp(log_sum)), log_sum)
-
-    def logprob(self, way: ScoredWay) -> float:
-        return min(0.0, way.logprob - self._log_sum)
-
-    def share(self, way: ScoredWay) -> float:
-        return math.exp(self.logprob(way))
+def _alternative(way: Way, container: _Container | None = None) -> tuple[AlternativeKind, Any]:
+    """What another way is called; ``container``: where it is the next member of one."""
+    if way.kind in ("value", "text"):
+        return "value", _which(way)
+    if way.kind == "any key":
+        return "type", "key"
+    if container is None:
+        return "type", way.kind
+    return "next", _which(way, container)
 
 
-def _chosen(choice: ScoredChoice, text: bytes) -> ScoredWay | None:
-    """The way that the text went; None where it ends before that is told."""
-    for each in choice.ways:
-        if text.startswith(each.way.texts):
-            return each
-        if each.way.ends_answer and text == each.way.text:
-            return each
+def _which(way: Way, container: _Container | None = None) -> Any:
+    match way.kind:
+        case "key" | "value":
+            return json.loads(way.text)
+        case "text":
+            return way.text.decode(errors="replace")
+        case "item" if container is not None:
+            return container.count
     return None

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
-from app.answer.confidence import Tokens, value_confidences
-from app.answer.pieces import CallArguments, Confidence, Content, Piece
+from app.answer.confidence import Tokens, text_confidence, value_confidences
+from app.answer.pieces import CallArguments, CallStart, Confidence, Content, Piece
 from app.core.choices import ScoredChoice
 from app.core.events import TokenChunk
+
+ContentKind = Literal["json", "text", "free"]
+"""A JSON value; a text that is a value as a whole; any text, of which nothing is told."""
 
 
 class ConfidenceReader:
     """Collects what the confidence of one choice of a request is made of, while it comes."""
 
-    def __init__(self, *, content: bool) -> None:
-        """``content``: whether the content is a JSON value."""
+    def __init__(self, content: ContentKind) -> None:
         self._content = content
         self._text: list[str] = []
         self._tokens = Tokens()
@@ -31,10 +34,12 @@ class ConfidenceReader:
                 self._tokens.add(token)
         for piece in pieces:
             match piece:
-                case Content() if self._content:
+                case Content() if self._content != "free":
                     self._values.setdefault(None, (piece.start, []))[1].append(piece.text)
-                case CallArguments():
-                    self._values.setdefault(piece.index, (piece.start, []))[1].append(piece.text)
+                case CallStart(in_json=True):
+                    self._values[piece.index] = (piece.end, [])
+                case CallArguments() if piece.index in self._values:
+                    self._values[piece.index][1].append(piece.text)
 
     def finish(self) -> list[Confidence]:
         """What there is to say, in the order of the text. Costs O(answer)."""
@@ -42,7 +47,9 @@ class ConfidenceReader:
         found: list[Confidence] = []
         for call, (start, parts) in self._values.items():
             data, before = "".join(parts).encode(), len(whole[:start].encode())
-            entries = value_confidences(data, before, self._tokens, self._choices)
+            is_text = call is None and self._content == "text"
+            told = text_confidence if is_text else value_confidences
+            entries = told(data, before, self._tokens, self._choices)
             for entry in entries:
                 entry.call = call
             found += entries

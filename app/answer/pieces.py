@@ -1,7 +1,7 @@
 """What an answer consists of, as HTTP is told: pieces, in the order of the text.
 
-Those that have text are slices of the answer and never overlap; ``start`` and ``end`` are in
-characters of the whole answer.
+They never overlap; ``start`` and ``end`` are in characters of the whole answer. Content and
+reasoning are slices of it; arguments are JSON of what the model may write in another notation.
 
 What each step makes for each answer is not frozen: that would take three times as long to make.
 """
@@ -16,6 +16,9 @@ from typing import Any, Literal
 from app.core.events import AnswerToken
 
 EndReason = Literal["stop", "length", "tool_calls"]
+
+AlternativeKind = Literal["value", "next", "type", "other"]
+"""A whole value; the next member of the container; one of many of a type; all that are left."""
 
 
 @dataclass(slots=True)
@@ -51,19 +54,22 @@ class CallStart:
     end: int = 0
     id: str = ""
     """Made by the server, in the form that the model's chat template takes back."""
+    custom: bool = False
+    """Whether it is the call of a custom tool, which has an input and no arguments."""
+    in_json: bool = True
+    """Whether the arguments stand in the answer as JSON, from ``end`` on."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """A part of the JSON text of a call's arguments."""
+    """A part of the JSON text of a call's arguments, or of the input of a custom tool; spans what
+    says it in the answer."""
 
     index: int
     text: str
     start: int = 0
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.text)
+    end: int = 0
+    custom: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +86,7 @@ class Alternative:
     """Another way on."""
 
     probability: float
-    what: Literal["value", "next", "type", "other"]
-    """A whole value; the next member of the container; one of many of a type; all that are left."""
+    what: AlternativeKind
     which: Any
     """The value; the next key, index, or None for the end; the type; how many are left."""
 

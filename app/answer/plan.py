@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.answer.choice import ChoiceReader
-from app.answer.confidence_reader import ConfidenceReader
-from app.answer.formats import NEWLINES_BEFORE_ANSWER, ChatFormat, ReasoningFormat, ToolFormat
+from app.answer.confidence_reader import ConfidenceReader, ContentKind
+from app.answer.formats.calls import ToolFormat
+from app.answer.formats.chat import ChatFormat
+from app.answer.formats.reasoning import NEWLINES_BEFORE_ANSWER, ReasoningFormat
 from app.answer.locator import AnswerLocator
 from app.answer.prompt import Opening, opening
 from app.answer.reader import AnswerReader
+from app.answer.reasoning import AS_IT_IS, UNTAUGHT, ReasoningUse
 from app.answer.spans import Quotable, SpanReader
-from app.answer.tools import ToolUse, calls_of
+from app.answer.tools import ToolUse
 from app.core.composite import (
     Composite,
     Either,
@@ -57,8 +60,7 @@ class AnswerPlan:
     """All that the answer may be, its reasoning and its calls included; None: any text."""
     open_ended: bool
     """The constraint ends in free text: an answer that ``max_tokens`` ends there was cut."""
-    reasoning_tokens: int | None
-    """The most that the reasoning may have; None: nothing was said."""
+    reasoning: ReasoningUse
 
     @classmethod
     def of(
@@ -67,46 +69,59 @@ class AnswerPlan:
         content: ConstraintSpec | None,
         tools: ToolUse | None,
         format: ChatFormat,
-        reasoning_tokens: int | None = None,
+        reasoning: ReasoningUse = AS_IT_IS,
     ) -> AnswerPlan:
-        """``reasoning_tokens``: the most that the reasoning may have.
-
-        Raises ``InvalidRequest`` for a function whose parameters no object can satisfy.
-        """
+        """Raises ``InvalidRequest`` for a function whose parameters no object can satisfy."""
+        if format.reasoning is None and reasoning.wanted:
+            format = replace(format, reasoning=UNTAUGHT)
         whole = unreasoned = answer(content, tools, format.tools)
         start: Opening = "closed"
         if format.reasoning is not None and prompt.tail is not None:
             start = opening(prompt.tail, format.reasoning)
-            if unreasoned is None and reasoning_tokens is not None and start != "closed":
-                unreasoned = Composite(FreeText())  # the mark at its end has to be asked for
-            whole = with_reasoning(unreasoned, format.reasoning, start)
+            if reasoning.wanted and start != "open":
+                start = "needed"
+            barred = reasoning.wanted is False
+            if start != "closed" and (barred or start == "needed" or reasoning.is_limited):
+                # Free text as well: its marks have to be asked for, or ruled out.
+                unreasoned = unreasoned or Composite(FreeText())
+            if unreasoned is not None and barred and start == "possible":
+                body = _part(unreasoned)
+                bounded = _not_starting(body, [format.reasoning.begin])
+                whole = unreasoned if bounded is body else Composite(bounded)
+                start = "closed"
+            else:
+                whole = with_reasoning(unreasoned, format.reasoning, start, empty=barred)
         open_ended = unreasoned is not None and is_open_ended(unreasoned)
-        return cls(
-            prompt.tokens, start, format, content, tools, whole, open_ended, reasoning_tokens
-        )
+        return cls(prompt.tokens, start, format, content, tools, whole, open_ended, reasoning)
 
     def thinking_budget(self, max_tokens: int) -> ThinkingBudget | None:
         """Tokens that are kept for what follows the reasoning, where that is constrained."""
         reasoning = self.format.reasoning
         if reasoning is None or self.opening == "closed" or self.constraint is None:
             return None
-        begin = reasoning.begin if self.opening == "possible" else ""
-        kept = max_tokens // ANSWER_SHARE
-        if self.reasoning_tokens is not None:
-            kept = max(max_tokens - self.reasoning_tokens, 0)
+        begin = "" if self.opening == "open" else reasoning.begin
+        kept, limit = max_tokens // ANSWER_SHARE, self.reasoning.limit(max_tokens)
+        if limit is not None:
+            kept = max(max_tokens - limit, 0)
         return ThinkingBudget(kept, reasoning.end.encode(), begin.encode())
 
     @property
     def has_json(self) -> bool:
         """Whether the content, or the arguments of calls, are JSON values for certain."""
-        return self._content_is_json or self.tools is not None
+        return self._content_is == "json" or self.tools is not None
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the only value is the content, and that a text."""
+        return self._content_is == "text" and self.tools is None
 
     @property
     def locator(self) -> Callable[[], JsonLocator] | None:
-        """Makes what finds the JSON values of an answer; None: it is one."""
-        if self._content_is_json and self._is_content_alone:
+        """Makes what finds the values of an answer; None: it is one."""
+        located = self.is_text or self._content_is == "json"
+        if located and self._is_content_alone:
             return None
-        return lambda: AnswerLocator(self._answer_reader(), content=self._content_is_json)
+        return lambda: AnswerLocator(self._answer_reader(), content=located)
 
     def reader(
         self, index: int, *, confidence: bool = False, texts: Quotable | None = None
@@ -115,12 +130,16 @@ class AnswerPlan:
 
         ``confidence``: that of its values, too; ``texts``: where values stand in these, too.
         """
-        confidences = ConfidenceReader(content=self._content_is_json) if confidence else None
+        confidences = ConfidenceReader(self._content_is) if confidence else None
         spans = None if texts is None else self._span_reader(texts)
         if self._is_content_alone:
             return ChoiceReader(index, None, confidence=confidences, spans=spans)
         reader = self._answer_reader()
-        return ChoiceReader(index, reader, self.format.tools.id_length, confidences, spans)
+        tools = () if self.tools is None else self.tools.tools
+        custom = frozenset(tool.name for tool in tools if tool.custom)
+        ids = self.format.tools.ids
+        shown = self.reasoning.shown
+        return ChoiceReader(index, reader, ids, confidences, spans, custom, shows_reasoning=shown)
 
     def _span_reader(self, texts: Quotable) -> SpanReader:
         content = self.content.schema if isinstance(self.content, JsonSchema) else None
@@ -128,8 +147,13 @@ class AnswerPlan:
         return SpanReader(content, {tool.name: tool.parameters for tool in tools}, texts)
 
     @property
-    def _content_is_json(self) -> bool:
-        return isinstance(self.content, JsonSchema | JsonObject)
+    def _content_is(self) -> ContentKind:
+        match self.content:
+            case JsonSchema() | JsonObject():
+                return "json"
+            case Choice() | Regex() | Grammar():
+                return "text"
+        return "free"
 
     @property
     def _is_content_alone(self) -> bool:
@@ -139,7 +163,7 @@ class AnswerPlan:
         return AnswerReader(
             self.format,
             opening=self.opening,
-            tools=() if self.tools is None else self.tools.names,
+            use=self.tools,
             content_first=self.content is None,
         )
 
@@ -153,7 +177,7 @@ def answer(
     """
     if use is None:
         return content
-    calls = calls_of(use, format)
+    calls = format.calls(use)
     if use.mode == "required":
         return Composite(calls)
     if content is not None:
@@ -162,13 +186,20 @@ def answer(
         text = FreeText(without=(format.trigger,))
         return Composite(Series((text, Repeated(calls, at_most=1))))
     # Text that begins like a call has to become one: it need not be told apart by the name.
-    return Composite(Either((_not_starting(FreeText(), [format.begin + format.opening]), calls)))
+    return Composite(Either((_not_starting(FreeText(), format.heads()), calls)))
 
 
 def with_reasoning(
-    answer: ConstraintSpec | None, format: ReasoningFormat, opening: Opening
+    answer: ConstraintSpec | None,
+    format: ReasoningFormat,
+    opening: Opening,
+    *,
+    empty: bool = False,
 ) -> ConstraintSpec | None:
-    """``answer`` after reasoning, or after none: see ``prompt.opening``. None stays None."""
+    """``answer`` after reasoning, or after none: see ``prompt.opening``. None stays None.
+
+    ``empty``: the reasoning ends where it begins.
+    """
     if answer is None or opening == "closed":
         return answer
     body = _part(answer)
@@ -178,11 +209,14 @@ def with_reasoning(
         gap: Part = FixedText("\n" * NEWLINES_BEFORE_ANSWER)
     else:
         gap = Repeated(FixedText("\n"), at_most=NEWLINES_BEFORE_ANSWER)
-    reasoned = Series((FreeText(without=(format.end,)), FixedText(format.end), gap, body))
+    thoughts = () if empty else (FreeText(without=(format.end,)),)
+    reasoned: Part = Series((*thoughts, FixedText(format.end), gap, body))
     if opening == "open":
         return Composite(reasoned)
-    unreasoned = _not_starting(body, [format.begin])
-    return Composite(Either((unreasoned, Series((FixedText(format.begin), reasoned)))))
+    reasoned = Series((FixedText(format.begin), reasoned))
+    if opening == "needed":
+        return Composite(reasoned)
+    return Composite(Either((_not_starting(body, [format.begin]), reasoned)))
 
 
 def is_open_ended(spec: ConstraintSpec) -> bool:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from app.answer.formats import ChatFormat, ReasoningFormat, ToolFormat
+from app.answer.formats.call_ids import CallIds
+from app.answer.formats.chat import ChatFormat
+from app.answer.formats.plain import PLAIN
+from app.answer.formats.reasoning import ReasoningFormat
+from app.answer.reasoning import AS_IT_IS, INSTRUCTION, ReasoningUse
 from app.answer.tools import FunctionTool
 from app.core.errors import InvalidRequest
 from app.core.text import RenderedPrompt, Tokenizer
 from app.core.verbatim import Passage
 
-Opening = Literal["closed", "open", "possible"]
-"""Whether an answer begins after the reasoning, inside it, or before it (it may reason or not)."""
-
-_PLAIN_ID = re.compile(r"[a-zA-Z0-9]+")
-_ID_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+Opening = Literal["closed", "open", "possible", "needed"]
+"""Where an answer begins: after the reasoning, inside it, or before it. There it may reason or not,
+or has to."""
 
 _COST_OF_VALUE = 8
 """Characters that a value counts for besides its own: marks around it, and what it costs."""
@@ -46,6 +46,7 @@ class Conversation:
     """Further variables of the chat template (``enable_thinking``, ...)."""
     passages: Sequence[Passage] = ()
     """The texts of the messages, as the API calls them, for values that have to stand in them."""
+    reasoning: ReasoningUse = AS_IT_IS
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +112,14 @@ def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
     functions, calls are the assistant's text and results the user's.
     """
     messages = [_cleaned(each) for each in conversation.messages]
+    if conversation.reasoning.wanted and format.reasoning is None:
+        messages = _instructed(messages, INSTRUCTION)
     _name_results(messages)
     tools = conversation.tools
     if not format.tools.native:
-        written = _written_out(messages, tools, format.tools)
+        written = _written_out(messages, tools)
         return TemplateInput(written, None, conversation.template_options)
-    if format.tools.id_length is not None:
-        _shorten_ids(messages, format.tools.id_length)
+    _fit_ids(messages, format.tools.ids)
     shown = [_shown(tool) for tool in tools] or None
     return TemplateInput(messages, shown, conversation.template_options)
 
@@ -178,7 +180,8 @@ def _name_results(messages: Sequence[dict[str, Any]]) -> None:
 
 def _shown(tool: FunctionTool) -> dict[str, Any]:
     """All keys are there: templates write them without asking."""
-    parameters = tool.parameters if isinstance(tool.parameters, Mapping) else None
+    shown = tool.parameters if tool.shown is None else tool.shown
+    parameters = shown if isinstance(shown, Mapping) else None
     return {
         "type": "function",
         "function": {
@@ -189,45 +192,45 @@ def _shown(tool: FunctionTool) -> dict[str, Any]:
     }
 
 
-def _shorten_ids(messages: Sequence[dict[str, Any]], length: int) -> None:
+def _fit_ids(messages: Sequence[dict[str, Any]], ids: CallIds) -> None:
+    """Make the ids of calls, and of their results, what the template takes."""
+    fitting: dict[str, str] = {}
     for message in messages:
         for call in message.get("tool_calls", ()):
-            call["id"] = _short_id(call["id"], length)
+            foreign = call["id"]
+            call["id"] = ids.fitting(foreign, call["function"]["name"], len(fitting))
+            fitting[foreign] = call["id"]
         if "tool_call_id" in message:
-            message["tool_call_id"] = _short_id(message["tool_call_id"], length)
-
-
-def _short_id(foreign: str, length: int) -> str:
-    """The id itself where the template takes it; else one made of it, always the same."""
-    if len(foreign) == length and _PLAIN_ID.fullmatch(foreign):
-        return foreign
-    digest = hashlib.blake2b(foreign.encode(errors="replace"), digest_size=length).digest()
-    return "".join(_ID_LETTERS[byte % len(_ID_LETTERS)] for byte in digest)
+            foreign = message["tool_call_id"]
+            name = message.get("name", "")
+            message["tool_call_id"] = fitting.get(foreign) or ids.fitting(foreign, name, 0)
 
 
 def _written_out(
-    messages: Sequence[dict[str, Any]], tools: Sequence[FunctionTool], format: ToolFormat
+    messages: Sequence[dict[str, Any]], tools: Sequence[FunctionTool]
 ) -> list[dict[str, Any]]:
     """For templates that know text alone. Roles alternate where they did: results join others."""
     written: list[dict[str, Any]] = []
     after_result = False
     for message in messages:
         result = message["role"] == "tool"
-        plain = _as_text(message, format)
+        plain = _as_text(message)
         if written and (result or after_result) and written[-1]["role"] == plain["role"] == "user":
             plain = {**plain, "content": _paragraphs(written.pop()["content"], plain["content"])}
         written.append(plain)
         after_result = result
-    if not tools:
-        return written
-    instructions = _instructions(tools, format)
-    if written and written[0]["role"] == "system":
-        first = written[0]
-        return [{**first, "content": _paragraphs(first["content"], instructions)}, *written[1:]]
-    return [{"role": "system", "content": instructions}, *written]
+    return _instructed(written, _instructions(tools)) if tools else written
 
 
-def _as_text(message: Mapping[str, Any], format: ToolFormat) -> dict[str, Any]:
+def _instructed(messages: list[dict[str, Any]], instructions: str) -> list[dict[str, Any]]:
+    """``messages`` with ``instructions`` at the end of the system message."""
+    if messages and messages[0]["role"] == "system":
+        first = messages[0]
+        return [{**first, "content": _paragraphs(first["content"], instructions)}, *messages[1:]]
+    return [{"role": "system", "content": instructions}, *messages]
+
+
+def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
     if message["role"] == "tool":
         name = message.get("name", message.get("tool_call_id", "the function"))
         return {"role": "user", "content": f"Result of {name}:\n{message['content']}"}
@@ -235,27 +238,19 @@ def _as_text(message: Mapping[str, Any], format: ToolFormat) -> dict[str, Any]:
     if "tool_calls" in message:
         functions = [call["function"] for call in message["tool_calls"]]
         calls = [
-            (each["name"], json.dumps(each["arguments"], ensure_ascii=False)) for each in functions
+            {**each, "arguments": json.dumps(each["arguments"], ensure_ascii=False)}
+            for each in functions
         ]
-        plain["content"] = _paragraphs(plain["content"], _spelled(calls, format))
+        plain["content"] = _paragraphs(plain["content"], PLAIN.spelled(calls))
     return plain
 
 
-def _instructions(tools: Sequence[FunctionTool], format: ToolFormat) -> str:
+def _instructions(tools: Sequence[FunctionTool]) -> str:
     functions = "\n".join(
         json.dumps(_shown(tool)["function"], ensure_ascii=False) for tool in tools
     )
-    form = _spelled([("NAME", "{ARGUMENTS}")], format)
+    form = PLAIN.spelled([{"name": "NAME", "arguments": "{ARGUMENTS}"}])
     return _INSTRUCTIONS.format(functions=functions, form=form)
-
-
-def _spelled(calls: Sequence[tuple[str, str]], format: ToolFormat) -> str:
-    """Calls as ``format`` spells them, from names and the JSON of their arguments."""
-    spelled = (
-        f"{format.opening}{name}{format.middle}{arguments}{format.closing}"
-        for name, arguments in calls
-    )
-    return format.begin + format.separator.join(spelled) + format.end
 
 
 def _paragraphs(*texts: str) -> str:

@@ -1,18 +1,14 @@
-"""Functions that an answer may call: which and how often, and the texts of the calls."""
+"""Functions that an answer may call: which and how often, and their arguments."""
 
 from __future__ import annotations
 
 import re
-import secrets
-import string
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from app.answer.formats import ToolFormat
-from app.core.composite import Either, FixedText, Part, Repeated, Series
 from app.core.errors import InvalidRequest, InvalidSchema
-from app.core.specs import JsonSchema, Regex
+from app.core.specs import JsonSchema
 
 MOST_CALLS = 16
 """Calls of one answer: a model that repeats itself would go on until its budget is spent."""
@@ -35,6 +31,10 @@ class FunctionTool:
     """JSON Schema of the arguments; None: there are none."""
     strict: bool | None = None
     """False leaves objects open, as the specification does; else they are closed."""
+    custom: bool = False
+    """Whether calls have one text in place of arguments (``app.answer.custom``)."""
+    shown: Any = None
+    """What the prompt shows in place of ``parameters``; None: those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,42 +54,12 @@ class ToolUse:
         return tuple(tool.name for tool in self.tools)
 
 
-def new_call_id(length: int | None) -> str:
-    """An id that the model's chat template takes back: so many letters and digits.
-
-    None: in OpenAI's form.
-    """
-    if length is None:
-        return f"call_{secrets.token_hex(12)}"
-    alphabet = string.ascii_letters + string.digits
-    return "".join(secrets.choice(alphabet) for _ in range(length))
-
-
-def calls_of(use: ToolUse, format: ToolFormat) -> Part:
-    """The texts of one call or several.
+def arguments_of(tool: FunctionTool, whitespace: str) -> JsonSchema:
+    """What the arguments are: any object for ``{"type": "object"}``, without parameters none, as
+    OpenAI has it.
 
     Raises ``InvalidRequest`` for parameters that no object can satisfy by their type alone.
     """
-    calls = Repeated(
-        Either(tuple(_call(tool, use.whitespace, format) for tool in use.tools)),
-        separator=format.separator,
-        at_least=1,
-        at_most=MOST_CALLS if use.parallel and format.parallel else 1,
-    )
-    return Series((FixedText(format.begin), calls, FixedText(format.end)))
-
-
-def _call(tool: FunctionTool, whitespace: str, format: ToolFormat) -> Part:
-    named, arguments = format.opening + tool.name, _arguments(tool, whitespace)
-    head: tuple[Part, ...] = (FixedText(named + format.middle),)
-    if format.id_mark is not None:
-        call_id = Regex(f"[a-zA-Z0-9]{{{format.id_length}}}")
-        head = (FixedText(named + format.id_mark), call_id, FixedText(format.middle))
-    return Series((*head, arguments, FixedText(format.closing)))
-
-
-def _arguments(tool: FunctionTool, whitespace: str) -> Part:
-    """Any object for ``{"type": "object"}``; without parameters none, as OpenAI has it."""
     parameters = _NO_PARAMETERS if tool.parameters is None else tool.parameters
     try:
         schema = objects_of(parameters)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
@@ -17,6 +17,4 @@ def cached_method(
 
     For objects that live as long as a compilation does: they then are part of a reference cycle.
     """
-    return cached_property(
-        lambda instance: cast("Callable[P, R]", cache(partial(method, instance)))
-    )
+    return cached_property(lambda instance: cast("Callable[P, R]", cache(method.__get__(instance))))

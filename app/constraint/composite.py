@@ -14,6 +14,7 @@ from app.constraint.language.codepoints import CHARACTERS, utf8
 from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool, Kind
 from app.constraint.language.rows import Rows
 from app.constraint.limits import Limits
+from app.core.arguments import Arguments
 from app.core.composite import Either, FixedText, FreeText, NotStarting, Part, Repeated, Series
 from app.core.errors import (
     ConstraintError,
@@ -24,7 +25,7 @@ from app.core.errors import (
 )
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
-Leaf = JsonSchema | JsonObject | Regex | Choice | Grammar
+Leaf = JsonSchema | JsonObject | Regex | Choice | Grammar | Arguments
 
 _MOST_PARTS = 20_000
 _MOST_MARK_BYTES = 100_000
@@ -117,7 +118,7 @@ class _Lowering:
 
     def _leaf(self, part: Leaf) -> Expression:
         """Errors name the part if it has a name, and such a part is there to be used."""
-        subject = part.subject if isinstance(part, JsonSchema) else ""
+        subject = part.subject if isinstance(part, JsonSchema | Arguments) else ""
         try:
             built = self._build_leaf(part)
             if subject and built == self._pool.empty:

@@ -23,7 +23,9 @@ from app.constraint.limits import Limits
 from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse
+from app.constraint.schema.lowering.arguments import ArgumentsBuilder
 from app.constraint.schema.lowering.builder import SchemaBuilder
+from app.core.arguments import Arguments
 from app.core.composite import Composite
 from app.core.constraint import ConstraintSpec
 from app.core.errors import (
@@ -96,7 +98,7 @@ def build(spec: ConstraintSpec, limits: Limits | None = None) -> tuple[Expressio
     return pool, root
 
 
-def _lower(pool: ExpressionPool, spec: ConstraintSpec, limits: Limits) -> Expression:
+def _lower(pool: ExpressionPool, spec: ConstraintSpec | Arguments, limits: Limits) -> Expression:
     match spec:
         case Composite(root):
             return lower_composite(pool, root, limits, lambda leaf: _lower(pool, leaf, limits))
@@ -104,14 +106,18 @@ def _lower(pool: ExpressionPool, spec: ConstraintSpec, limits: Limits) -> Expres
             return _lower_regex(pool, pattern, limits)
         case Choice(options):
             return _lower_choice(pool, options, limits)
-        case Grammar(text, syntax):
-            rules = parse_grammar(text, syntax, limits)
+        case Arguments(schema):
+            text = JsonText(pool, limits, Whitespace.named(schema.whitespace))
+            return ArgumentsBuilder(spec, text).build()
+        case Grammar(source, syntax):
+            rules = parse_grammar(source, syntax, limits)
             inline = JsonText(pool, limits)
             return grammar.lower(
                 pool,
                 rules,
                 limits,
                 lambda s: SchemaBuilder(s, inline, close=True, may_mark=False).build(),
+                grammar.as_it_stands(pool),
             )
     json = JsonText(pool, limits, Whitespace.named(spec.whitespace))
     if isinstance(spec, JsonObject):

@@ -13,9 +13,12 @@ from app.core.json_scan import Place
 
 TokenIds = NDArray[np.int32]
 
-WayKind = Literal["value", "string", "number", "object", "array", "key", "any key", "item", "end"]
+WayKind = Literal[
+    "value", "string", "number", "object", "array", "key", "any key", "item", "end", "text"
+]
 """A whole value; one of several strings, numbers, objects or arrays; a key; one of several keys;
-another item of an array; the end of the array or object."""
+another item of an array; the end of the array or object; all the rest of an answer that is no
+JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class Way:
 
     kind: WayKind
     text: bytes
-    """Of a whole value or key its JSON; else b""."""
+    """Of a whole value or key its JSON, of a text itself; else b""."""
     texts: tuple[bytes, ...]
     """What the constraint has. A number whose digits could go on ends with what follows it."""
     scored: tuple[bytes, ...]
@@ -32,6 +35,9 @@ class Way:
     numbers, for the model need not know what the constraint has there."""
     ends_answer: bool = False
     """Whether ``text`` and the answer's end are this way, too."""
+    borders: tuple[bytes, ...] = ()
+    """Of a text: what a model that means this one may go on with behind it, where no other begins
+    so."""
 
 
 @dataclass(frozen=True, slots=True)

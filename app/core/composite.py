@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar
 
+from app.core.arguments import Arguments
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
 
@@ -77,6 +78,7 @@ Part = (
     | Regex
     | Choice
     | Grammar
+    | Arguments
 )
 
 
@@ -114,7 +116,7 @@ def _overlaps(other: str, mark: str) -> Iterator[int]:
 
 def _plain(part: Any) -> Any:
     """The tree as JSON: one list for each part, its kind first."""
-    if isinstance(part, JsonSchema | JsonObject | Regex | Choice | Grammar):
+    if isinstance(part, JsonSchema | JsonObject | Regex | Choice | Grammar | Arguments):
         return ["spec", part.cache_key()]
     if is_dataclass(part):
         inside = (getattr(part, field.name) for field in fields(part))

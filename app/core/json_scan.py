@@ -38,6 +38,8 @@ class Place(Enum):
     """The rest of true, false or null."""
     END = auto()
     """Nothing: the value is whole."""
+    TEXT = auto()
+    """A text that is no JSON, up to the end of the answer: never met in a scan."""
 
 
 CHOICES = frozenset(

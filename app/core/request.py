@@ -78,7 +78,9 @@ class ChoiceOptions:
     """Draw whole ways by their probability, not token by token. A constraint may ask for it, too,
     for some of them."""
     locator: Callable[[], JsonLocator] | None = None
-    """Makes what finds the JSON values of an answer; None: it is one value."""
+    """Makes what finds the values of an answer; None: it is one value."""
+    is_text: bool = False
+    """Whether its value is a text, up to the answer's end, and no JSON."""
 
 
 @dataclass(frozen=True, slots=True)

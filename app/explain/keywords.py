@@ -114,6 +114,7 @@ _ENFORCED: dict[str, tuple[tuple[str, ...], str]] = {
         ("multipleOf", _NUMBERS, "remainders of decimals as they are written, a state each"),
         ("minLength maxLength", _STRINGS, "counted characters"),
         ("pattern", _STRINGS, "the pattern's own automaton"),
+        ("x-grammar", _STRINGS, "the rules of its grammar, spelled as JSON"),
         ("x-verbatim", _STRINGS, "a piece of the prompt, bound when the request comes"),
         ("format", _STRINGS, "asserted: a pattern from the format's RFC"),
         ("items", _ARRAYS, "every item, or those after the first ones"),

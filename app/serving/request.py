@@ -30,8 +30,6 @@ class GenerationRequest:
     n: int = 1
     max_tokens: int | None = None
     """Tokens an answer may have, end of sequence not counted; None: what the context leaves."""
-    reasoning_tokens: int | None = None
-    """Of these, what the reasoning may have; None: what a constraint leaves, or all."""
     min_tokens: int = 0
     """Before so many tokens nothing ends the answer, as far as the constraint can go on."""
     stop: Sequence[str] = ()

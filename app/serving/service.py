@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from app.answer.formats import ChatFormat
 from app.answer.plan import AnswerPlan
-from app.answer.prompt import Prompt, passages, render, text_length
+from app.answer.prompt import Conversation, Prompt, passages, render, text_length
+from app.answer.reasoning import AS_IT_IS
 from app.answer.spans import Quotable
 from app.core.constraint import Constraint
 from app.core.errors import EngineDied, InvalidRequest, LeapjsonError, PromptTooLong
@@ -187,7 +188,7 @@ class GenerationService:
             request.content,
             request.tools,
             self._config.chat_format,
-            request.reasoning_tokens,
+            prompt.reasoning if isinstance(prompt, Conversation) else AS_IT_IS,
         )
 
     async def _render(self, prompt: Prompt, add_special_tokens: bool = True) -> RenderedPrompt:
@@ -239,24 +240,26 @@ class GenerationService:
 
     def _choice_options(self, request: GenerationRequest, plan: AnswerPlan) -> ChoiceOptions | None:
         exact = request.choices == "exact" if request.choices else self._config.exact_choices
-        if not plan.has_json:
+        if not (plan.has_json or plan.is_text):
             return None
-        return ChoiceOptions(request.confidence, exact, plan.locator)
+        return ChoiceOptions(request.confidence, exact, plan.locator, plan.is_text)
 
     def _check_choices(self, request: GenerationRequest, plan: AnswerPlan) -> None:
         """Raises ``InvalidRequest`` where the values of an answer are asked about that has none."""
-        asked = {
-            "confidence": request.confidence,
-            "choices": request.choices == "exact",
-            "spans": request.spans,
-        }
-        for param, is_asked in asked.items():
-            if is_asked and not plan.has_json:
+        has_value = plan.has_json or plan.is_text
+        needed = {"confidence": request.confidence, "choices": request.choices == "exact"}
+        for param, is_asked in needed.items():
+            if is_asked and not has_value:
                 raise InvalidRequest(
-                    f"{param} is about the values of JSON: ask for a json_schema or json_object, "
-                    "or give tools",
+                    f"{param} is about the values of an answer: ask for a json_schema, a "
+                    "json_object, a choice, a regex or a grammar, or give tools",
                     param=param,
                 )
+        if request.spans and not plan.has_json:
+            raise InvalidRequest(
+                "spans is about the values of JSON: ask for a json_schema, or give tools",
+                param="spans",
+            )
 
     def _room(self, request: GenerationRequest, plan: AnswerPlan) -> int:
         """Tokens that an answer is taken to need while it waits, its prompt included."""

@@ -40,6 +40,18 @@ def test_an_unfinished_character_at_the_end_is_replaced() -> None:
     assert content(reader.read([chunk(b"", "stop")])) == "\ufffd"
 
 
+def test_no_token_is_lost_behind_bytes_that_are_no_character() -> None:
+    format = ChatFormat(HERMES, ReasoningFormat("<think>", "</think>"))
+    reader = AnswerPlan.of(RenderedPrompt([1], "<think>"), None, None, format).reader(0)
+    deltas = [
+        reader.read([chunk(each)]) for each in (b"h\xff\xe2\x82m</think>\n", b"\n\xff\xe2a", b"bc")
+    ]
+    pieces = [piece for delta in deltas for piece in delta.pieces if isinstance(piece, Content)]
+    assert "".join(piece.text for piece in pieces) == "\ufffd\ufffdabc"
+    spelled = b"".join(token.data for piece in pieces for token in piece.tokens)
+    assert spelled == b"\xff\xe2abc"
+
+
 @given(st.text(), st.integers(1, 7))
 def test_chunks_of_any_size_give_the_same_text(text: str, size: int) -> None:
     reader, data = ChoiceReader(0, None), text.encode(errors="ignore")

@@ -9,18 +9,18 @@ from typing import Any, cast
 
 import pytest
 
-from app.answer.confidence import Tokens, value_confidences
+from app.answer.confidence import Tokens, text_confidence, value_confidences
 from app.answer.confidence_reader import ConfidenceReader
 from app.answer.formats import HERMES, ChatFormat, ReasoningFormat
 from app.answer.locator import AnswerLocator
-from app.answer.pieces import Alternative, Confidence, Confidences
+from app.answer.pieces import Alternative, CallArguments, CallStart, Confidence, Confidences
 from app.answer.plan import AnswerPlan
 from app.answer.reader import AnswerReader
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.choices import ScoredChoice, ScoredWay, Way, WayKind
 from app.core.events import AnswerToken, AnswerUsage, TokenChunk
 from app.core.json_scan import Place
-from app.core.specs import JsonSchema
+from app.core.specs import Choice, JsonSchema
 from app.core.text import RenderedPrompt
 
 FORMAT = ChatFormat(HERMES, ReasoningFormat("<think>", "</think>"))
@@ -227,9 +227,9 @@ def test_arguments_of_calls_are_told_apart() -> None:
 def test_the_locator_finds_where_values_begin(size: int) -> None:
     text = 'é</think>\n<tool_call>\n{"name": "f", "arguments": {"a": "é"}}\n</tool_call>\n'
     text += '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
-    locator = AnswerLocator(
-        AnswerReader(FORMAT, opening="open", tools=["f"], content_first=False), content=True
-    )
+    use = ToolUse((FunctionTool("f"),))
+    reader = AnswerReader(FORMAT, opening="open", use=use, content_first=False)
+    locator = AnswerLocator(reader, content=True)
     data = text.encode()
     starts = [data.find(b'{"a"'), data.find(b"{}")]
     outside = 0
@@ -244,9 +244,61 @@ def test_the_locator_finds_where_values_begin(size: int) -> None:
     assert locator.next_value(starts[1] + 1) is None
 
 
+def test_arguments_that_are_not_written_as_json_have_no_confidence() -> None:
+    for in_json, pointers in ((True, ["", "/a"]), (False, [])):
+        reader = ConfidenceReader(content="free")
+        start = CallStart(0, "f", 0, 3, in_json=in_json)
+        reader.read([], 'f: {"a": 1}', [start, CallArguments(0, '{"a": 1}', 3, 11)])
+        assert [each.pointer for each in reader.finish()] == pointers
+
+
+def test_the_locator_knows_content_before_it_has_come() -> None:
+    locator = AnswerLocator(AnswerReader(FORMAT, opening="open", content_first=False), content=True)
+    locator.push(b"hm</think>\n")
+    assert locator.next_value(0) is None, "another newline may come"
+    locator.push(b"\n")
+    assert locator.next_value(0) == 12
+    locator.push(b"good")
+    assert locator.next_value(0) == 12
+    assert locator.next_value(13) is None
+
+
+def _of_text(text: str, of: Tokens, *ways: tuple[str, float]) -> Confidence:
+    chosen = [ScoredWay(Way("text", t.encode(), (), (), True), math.log(p)) for t, p in ways]
+    choices = [ScoredChoice(0, Place.TEXT, tuple(chosen), False)] if ways else []
+    (found,) = text_confidence(text.encode(), 0, of, choices)
+    return found
+
+
+def test_a_text_is_one_of_all_that_it_could_have_been() -> None:
+    found = _of_text("no", tokens(("no", 0.9)), ("no", 0.3), ("no, but", 0.1), ("yes", 0.2))
+    assert (found.pointer, found.which, found.tokens) == ("", "no", None)
+    assert found.probability == pytest.approx(0.5)
+    assert found.mass == pytest.approx(0.6)
+    assert found.alternatives == [
+        near(1 / 3, "value", "yes"), near(1 / 6, "value", "no, but"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("ways", [[], [("yes", 0.5)]])
+def test_a_text_of_too_many_is_told_by_its_tokens(ways: list[tuple[str, float]]) -> None:
+    found = _of_text("nope", tokens(("no", 0.9), ("pe", 0.5)), *ways)
+    assert found.probability == pytest.approx(0.45)
+    assert (found.mass, found.tokens) == (None, 2)
+
+
 def test_a_plan_says_whether_its_answers_have_json() -> None:
     assert _plan().has_json
     assert _plan().locator is None
     assert _plan("f", content=False).locator is not None
     assert not _plan(content=False).has_json
-    assert isinstance(ConfidenceReader(content=True).finish(), list)
+    assert isinstance(ConfidenceReader("json").finish(), list)
+
+
+def test_content_that_is_a_choice_is_one_text() -> None:
+    plan = AnswerPlan.of(RenderedPrompt([1], None), Choice(("a", "b")), None, FORMAT)
+    assert plan.is_text
+    assert plan.locator is None
+    beside_tools = ToolUse((FunctionTool("f"),))
+    plan = AnswerPlan.of(RenderedPrompt([1], ""), Choice(("a", "b")), beside_tools, FORMAT)
+    assert not plan.is_text

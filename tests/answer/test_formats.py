@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from app.answer.formats import HERMES, LLAMA, MISTRAL, PLAIN, ReasoningFormat, ToolFormat, detect
+from app.answer.tools import FunctionTool, ToolUse
 from tests.answer import templates
 
 THINK = ReasoningFormat("<think>", "</think>")
@@ -42,15 +43,16 @@ def test_the_template_of_llama_is_known_and_what_it_takes(name: str) -> None:
 
 def test_older_mistral_templates_write_a_list_with_their_own_spacing() -> None:
     spaced = detect(templates.MISTRAL_LIST, ()).tools
-    assert spaced.begin + spaced.opening == '[TOOL_CALLS] [{"name": "'
+    assert spaced.heads() == ('[TOOL_CALLS] [{"name": "',)
     dense = detect(templates.MISTRAL_LIST.replace("[TOOL_CALLS] [", "[TOOL_CALLS]["), ()).tools
-    assert dense.begin == "[TOOL_CALLS]["
-    assert spaced.id_length == 9
+    assert dense.heads() == ('[TOOL_CALLS][{"name": "',)
+    assert len(spaced.ids.new()) == 9
 
 
 def test_an_id_between_name_and_arguments_is_part_of_the_format() -> None:
-    assert detect(templates.MISTRAL_CALL_ID, ()).tools.id_mark == "[CALL_ID]"
-    assert detect(templates.MAGISTRAL, ()).tools.id_mark is None
+    use = ToolUse((FunctionTool("f"),))
+    for template, admitted in ((templates.MISTRAL_CALL_ID, True), (templates.MAGISTRAL, False)):
+        assert ("[CALL_ID]" in str(detect(template, ()).tools.calls(use))) == admitted
 
 
 def test_without_a_template_the_form_is_plain_and_nothing_reasons() -> None:

@@ -56,7 +56,7 @@ WALKER = Walker(
         '{"name": "', '{"tool_calls": [{"name": "', '", "arguments": ', '", "parameters": ',
         "fg", "none", '<tool_call>\n{"name": "f', '{"n": ', ", ", "[", "<", "]}", "[CALL_ID]",
         "</thi", "nk>", "_call>", "f", *PLAIN.leads("f"), *LLAMA.leads("f"),
-        *MISTRAL_LIST.leads("f"), HERMES.opening + "f", '[TOOL_CALLS][{"name": "f"',
+        *MISTRAL_LIST.heads(), *HERMES.heads(), '[TOOL_CALLS][{"name": "f"',
     ]
 )  # fmt: skip
 
@@ -105,7 +105,7 @@ def test_whatever_is_admitted_is_read_as_it_was_constrained(
         text = WALKER.text(language, randoms, start=start)
         if text is None:
             continue
-        reader = AnswerReader(format, opening=opening, tools=use.names, content_first=spec is None)
+        reader = AnswerReader(format, opening=opening, use=use, content_first=spec is None)
         pieces = read(reader, cut(text, randoms))
         seen[bool(calls(pieces))] += 1
         check_calls(pieces, use)
@@ -222,7 +222,7 @@ def test_json_content_may_look_like_a_call_of_another_function() -> None:
     assert spec is not None
     text = '{"name": "other", "parameters": {}}'
     assert WALKER.admits(spec, text)
-    reader = AnswerReader(ChatFormat(LLAMA), tools=["f", "fg", "none"], content_first=False)
+    reader = AnswerReader(ChatFormat(LLAMA), use=ToolUse(TOOLS), content_first=False)
     assert read(reader, [text]) == [Content(text)]
 
 
@@ -233,9 +233,9 @@ def test_the_marks_of_a_required_call_are_forced(name: str) -> None:
     several = answer(None, ToolUse(TOOLS, "required"), format)
     assert one is not None
     assert several is not None
-    id_mark = format.id_mark or format.middle
-    assert WALKER.forced(one).startswith(format.begin + format.opening + "none" + id_mark)
-    assert WALKER.forced(several) == format.begin + format.opening
+    (head,) = format.heads()
+    assert WALKER.forced(one).startswith(head + "none")
+    assert WALKER.forced(several) == head
 
 
 def test_text_that_begins_like_a_call_has_to_become_one() -> None:

@@ -109,7 +109,7 @@ def test_a_template_without_tools_is_told_of_them_in_its_system_message() -> Non
     system = given.messages[0]["content"]
     assert system.startswith("Be brief.\n\n")
     assert '"name": "weather", "description": "Tells the weather."' in system
-    assert PLAIN.begin + PLAIN.opening in system
+    assert PLAIN.heads()[0] in system
     assert prepared(templates.CHATML, exchange(call())[1:]).messages[0]["role"] == "system"
     assert prepared(templates.CHATML, [{"role": "user", "content": "?"}], ()).messages == [
         {"role": "user", "content": "?"}

@@ -14,14 +14,22 @@ from app.answer.formats import (
     ChatFormat,
     ReasoningFormat,
     ToolFormat,
+    detect,
 )
+from app.answer.formats.spelled import SpelledCalls
 from app.answer.pieces import CallArguments, CallEnd, CallStart, Content, Reasoning
 from app.answer.prompt import Opening
 from app.answer.reader import AnswerReader
+from app.answer.tools import FunctionTool, ToolUse
+from tests.answer import templates
 from tests.answer.walks import calls, content, cut, read, reasoning
 
+USE = ToolUse((FunctionTool("f"), FunctionTool("fg")))
 THINK = ReasoningFormat("<think>", "</think>")
-FORMATS = [HERMES, LLAMA, MISTRAL, PLAIN]
+LATE_NAME = SpelledCalls(
+    call='<call>{"arguments": $arguments, "name": "$name"}', separator="\n", trigger="<call>"
+)
+FORMATS = [HERMES, LLAMA, MISTRAL, PLAIN, LATE_NAME]
 PARTS = [
     "<think>", "</think>", "<tool_call>", '<tool_call>\n{"name": "', "}\n</tool_call>", "\n", " ",
     '{"name": "', "f", '", "arguments": ', '", "parameters": ', "{}", '{"a": "}\\""}', "}", "text",
@@ -33,7 +41,7 @@ def reader(
     tools: ToolFormat, opening: Opening = "closed", *, content_first: bool = True
 ) -> AnswerReader:
     format = ChatFormat(tools, THINK)
-    return AnswerReader(format, opening=opening, tools=["f", "fg"], content_first=content_first)
+    return AnswerReader(format, opening=opening, use=USE, content_first=content_first)
 
 
 @given(
@@ -82,6 +90,7 @@ def test_text_and_calls_are_told_apart() -> None:
         (LLAMA, '{"name": "f", "parameters": {"a": [1]}}'),
         (PLAIN, '{"tool_calls": [{"name": "f", "arguments": {"a": [1]}}]}'),
         (MISTRAL, '[TOOL_CALLS]f[ARGS]{"a": [1]}'),
+        (LATE_NAME, '<call>{"arguments": {"a": [1]}, "name": "f"}'),
     ],
 )
 def test_every_format_is_read(tools: ToolFormat, text: str) -> None:
@@ -91,7 +100,7 @@ def test_every_format_is_read(tools: ToolFormat, text: str) -> None:
 
 
 def test_ids_between_name_and_arguments_are_passed_over() -> None:
-    tools = ToolFormat("[TOOL_CALLS]", "[ARGS]", "", trigger="[TOOL_CALLS]", id_mark="[CALL_ID]")
+    tools = detect(templates.MISTRAL_CALL_ID, ()).tools
     text = "[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{}[TOOL_CALLS]fg[CALL_ID]123456789[ARGS]{}"
     assert calls(read(reader(tools), [text])) == [("f", "{}"), ("fg", "{}")]
 
@@ -100,7 +109,7 @@ def test_a_call_is_over_with_its_last_character() -> None:
     within = reader(MISTRAL)
     within.push("[TOOL_CALLS]f[ARGS]{")
     assert within.in_calls
-    assert within.push("}") == [CallArguments(0, "}", 20), CallEnd(0, 21, 21)]
+    assert within.push("}") == [CallArguments(0, "}", 20, 21), CallEnd(0, 21, 21)]
 
 
 def test_json_that_only_begins_like_a_call_is_content() -> None:
@@ -143,11 +152,12 @@ def test_calls_inside_the_reasoning_are_reasoning() -> None:
     assert pieces == [Reasoning("maybe <tool_call>?")]
 
 
-CUT = {
+CUT: dict[ToolFormat, str] = {
     HERMES: 'yes\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>',
     LLAMA: '{"name": "f", "parameters": {"a": 1}}',
     MISTRAL: 'yes[TOOL_CALLS]f[ARGS]{"a": 1}',
     PLAIN: '{"tool_calls": [{"name": "f", "arguments": {"a": 1}}]}',
+    LATE_NAME: 'yes <call>{"arguments": {"a": 1}, "name": "f"}',
 }
 
 

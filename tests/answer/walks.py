@@ -84,7 +84,9 @@ def read(reader: AnswerReader, chunks: Sequence[str]) -> list[Piece]:
                 joined[-1] = Reasoning(last.text + piece.text, last.start)
                 assert last.end == piece.start
             case CallArguments(), CallArguments():
-                joined[-1] = CallArguments(last.index, last.text + piece.text, last.start)
+                joined[-1] = CallArguments(
+                    last.index, last.text + piece.text, last.start, piece.end
+                )
                 assert last.end == piece.start
             case _:
                 joined.append(piece)

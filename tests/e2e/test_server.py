@@ -216,6 +216,29 @@ def test_a_budget_is_kept_by_finishing_or_on_request_by_cutting(client: openai.O
     assert ask(3, on_budget="truncate")[1] == "length"
 
 
+@pytest.mark.parametrize("budget", [30, 60])
+def test_any_model_may_reason_before_its_json(client: openai.OpenAI, budget: int) -> None:
+    """The demo model was never taught to: its thoughts are worth little, its answer is whole."""
+    completion = client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": REVIEW}],
+        response_format={
+            "type": "json_schema",
+            "json_schema": {"name": "contact", "schema": Contact.model_json_schema()},
+        },
+        max_tokens=160,
+        extra_body={"reasoning": {"max_tokens": budget}},
+    )
+    message, usage = completion.choices[0].message, completion.usage
+    Contact.model_validate_json(message.content or "")
+    assert message.model_extra is not None
+    assert message.model_extra["reasoning_content"] == message.model_extra["reasoning"] != ""
+    assert usage is not None
+    assert usage.completion_tokens_details is not None
+    assert 0 < (usage.completion_tokens_details.reasoning_tokens or 0) <= budget
+    assert usage.completion_tokens <= 160
+
+
 def test_answers_to_a_schema_are_served_without_outlines_and_its_cache_of_pickles(
     server: Server, client: openai.OpenAI, imports: Path
 ) -> None:

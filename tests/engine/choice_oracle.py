@@ -1,8 +1,9 @@
-"""Random schemas whose choices are known, and their probabilities by brute force.
+"""Random schemas and sets of texts whose choices are known, with probabilities by brute force.
 
 ``python -m tests.engine.choice_oracle --schemas 1000`` checks every choice that an engine scores
 against enumeration: of all texts, byte by byte, with a vocabulary of bytes; and with one that has
-merges, of all token paths that follow the tokenizer's split but for the last token.
+merges, of all token paths that follow the tokenizer's split but for the last token. As many sets of
+texts that are no JSON are checked in the same way.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from app.core.choices import ChoosingState, ScoredChoice, Way
 from app.core.constraint import Constraint
 from app.core.json_scan import CHOICES, JsonScan, Place
 from app.core.request import ChoiceOptions, EngineRequest, SamplingParams
+from app.core.specs import Choice, Regex
 from app.engine import Engine, EngineConfig
 from app.engine.sequence import Sequence
 from tests.fakes import (
@@ -36,6 +38,8 @@ from tests.fakes import (
 
 TOLERANCE = 1e-5
 """Of probabilities: those of float32 logits."""
+
+TextSpec = Choice | Regex
 
 _WORDS = (
     "a",
@@ -79,7 +83,8 @@ class Bench:
         return Engine(runner, self.vocabulary, self.tokenizer, config)
 
     def compile(self, schema: Any) -> Constraint:
-        return self.compiler.compile(JsonSchema(schema, close_objects=True))
+        spec = schema if isinstance(schema, TextSpec) else JsonSchema(schema, close_objects=True)
+        return self.compiler.compile(spec)
 
     def request(self, allowed: Constraint, seed: int, options: ChoiceOptions) -> EngineRequest:
         return EngineRequest(
@@ -136,6 +141,14 @@ def random_schema(rng: random.Random, depth: int = 0) -> Any:
     return {"type": "object", "properties": properties, "required": required}
 
 
+def random_texts(rng: random.Random) -> TextSpec:
+    """Texts of which some begin like others, with what ends a text in some of them."""
+    words = [*_WORDS, "a.", "a. b", "or, ab", "na me", "name\n", "a+"]
+    if rng.random() < 0.3:
+        return Regex(rng.choice(["[ab]{1,3}", "(na|me)?( or)?", "(ab|name)[.,!]?", "1[0-9]?"]))
+    return Choice(tuple(rng.sample(words, rng.randint(1, 7))))
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What a choice was scored from: tokens, and how much of the answer they spell."""
@@ -179,21 +192,30 @@ def check(bench: Bench, schema: Any, seed: int, options: ChoiceOptions, *, overl
     allowed = bench.compile(schema)
     one = bench.request(allowed, seed, options)
     text, choices = run(bench, bench.engine(overlap=overlap), one)
-    json.loads(text)
-    assert [(each.start, each.place) for each, _ in choices] == places(text, allowed), text
+    if not options.is_text:
+        json.loads(text)
+    assert [(each.start, each.place) for each, _ in choices] == places(
+        text, allowed, is_text=options.is_text
+    ), text
     for choice, context in choices:
         if context.length < choice.start:
             assert text[context.length : choice.start], "a context ends behind its choice"
         for each in choice.ways:
-            expected = _by_paths(bench, allowed, text, context, choice.start, each.way)
+            if options.is_text:
+                others = [other.way.text for other in choice.ways]
+                expected = _of_text(bench, context, each.way.text, others)
+            else:
+                expected = _by_paths(bench, allowed, text, context, choice.start, each.way)
             assert abs(math.exp(each.logprob) - math.exp(expected)) < TOLERANCE, (choice, expected)
     return len(choices)
 
 
-def places(text: bytes, allowed: Constraint) -> list[tuple[int, Place]]:
+def places(text: bytes, allowed: Constraint, *, is_text: bool) -> list[tuple[int, Place]]:
     """Where an answer has choices: found from its whole text, from left to right."""
     found: list[tuple[int, Place]] = []
     state, scan = allowed.start(), JsonScan()
+    if is_text:
+        return [(0, Place.TEXT)]
 
     def ask(at: int, place: Place) -> None:
         assert isinstance(state, ChoosingState)
@@ -252,6 +274,27 @@ def _by_paths(
     return float(np.logaddexp.reduce(logs) - (np.logaddexp.reduce(entering) if before else 0.0))
 
 
+_BORDERS = [*' \t\r\n.,:;!?)]}"*', "。", "，"]
+
+
+def _of_text(bench: Bench, context: Context, text: bytes, others: Seq[bytes]) -> float:
+    """The sum over the paths that spell the text and end it: the answer's end, or a border with
+    which no other text goes on."""
+    split = _split(bench, b"", text)
+    log = sum(
+        bench.log_probability([*context.tokens, *split[:i]], [token])
+        for i, token in enumerate([*split, bench.vocabulary.eos])
+    )
+    logs = [log]
+    for border in [each.encode() for each in _BORDERS if text]:
+        if any(other.startswith(text + border) for other in others):
+            continue
+        for path, log in _paths(bench, context.tokens, text + border):
+            if path == split[: len(path)]:
+                logs.append(log)
+    return float(np.logaddexp.reduce(logs))
+
+
 def _texts(bench: Bench, allowed: Constraint, text: bytes, start: int) -> list[bytes]:
     """Texts of all ways from a place."""
     state, scan = allowed.start(), JsonScan()
@@ -297,13 +340,15 @@ def _split(bench: Bench, before: bytes, text: bytes) -> list[int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--schemas", type=int, default=1000)
+    parser.add_argument("--schemas", type=int, default=1000, help="and as many sets of texts")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     choices = 0
     for number in range(options.schemas):
         choices += check_random(options.seed + number)
     print(f"{options.schemas} schemas, {choices} choices: all as by enumeration")
+    ways = sum(check_random_texts(options.seed + number) for number in range(options.schemas))
+    print(f"{ways} sets of texts: all as by enumeration")
 
 
 BYTES = Bench.of()
@@ -317,6 +362,15 @@ def check_random(seed: int) -> int:
     bench = rng.choice([BYTES, MERGED])
     options = ChoiceOptions(report=True, exact=rng.random() < 0.5)
     return check(bench, schema, seed, options, overlap=rng.random() < 0.5)
+
+
+def check_random_texts(seed: int) -> int:
+    """Check the one choice of an answer that is one of some texts."""
+    rng = random.Random(seed)
+    spec = random_texts(rng)
+    bench = rng.choice([BYTES, MERGED])
+    options = ChoiceOptions(report=True, exact=rng.random() < 0.5, is_text=True)
+    return check(bench, spec, seed, options, overlap=rng.random() < 0.5)
 
 
 if __name__ == "__main__":

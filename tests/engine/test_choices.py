@@ -18,6 +18,7 @@ from app.core.cache import StateSlots
 from app.core.choices import ScoredChoice
 from app.core.constraint import Constraint
 from app.core.request import ChoiceOptions, EngineRequest, SamplingParams
+from app.core.specs import Choice
 from app.engine import Engine, EngineConfig
 from tests.engine import choice_oracle, harness
 from tests.engine.harness import VOCABULARY, make_engine, request
@@ -84,6 +85,11 @@ def test_scores_are_those_of_enumeration(seed: int) -> None:
     choice_oracle.check_random(seed)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_scores_of_texts_are_those_of_enumeration(seed: int) -> None:
+    assert choice_oracle.check_random_texts(seed) == 1
+
+
 def test_reporting_changes_no_answer() -> None:
     allowed = compiled(PERSON)
     plain = [replace(asked(allowed, REPORT, seed=seed), choices=None) for seed in range(12)]
@@ -141,6 +147,22 @@ def test_an_exact_choice_has_no_bias_towards_shared_beginnings() -> None:
     assert half > 72, "the mask hands the share of Half-blood to values that have none"
     assert exact["Half-giant"] == exact["Half-elf"] == 0
     assert abs(exact["Goblin"] - 80) < 18
+
+
+def test_texts_that_are_no_json_are_drawn_as_wholes_too() -> None:
+    allowed = COMPILER.compile(Choice(("Half-giant", "Half-elf", "Goblin", "Goblins")))
+    liked = _Liking({b"Half-blood": 0.7, b"Goblin.": 0.3})
+    options = ChoiceOptions(report=True, exact=True, is_text=True)
+    answers = run(
+        make_engine(model=liked, num_blocks=1000),
+        [asked(allowed, options, seed=seed) for seed in range(8)],
+    )
+    assert {text for text, _ in answers.values()} == {b"Goblin"}
+    (choice,) = answers["r0"][1]
+    told = {each.way.text: math.exp(each.logprob) for each in choice.ways}
+    assert told == pytest.approx(
+        {b"Half-giant": 0, b"Half-elf": 0, b"Goblin": 0.3, b"Goblins": 0}, abs=1e-5
+    )
 
 
 def test_the_temperature_is_that_of_whole_values() -> None:

@@ -19,6 +19,7 @@ SCHEMA = {
 }
 ANSWER = b'{"a": "xy"}'
 RESPONSES = "/v1/responses"
+COMPLETIONS = "/v1/completions"
 TEXT = {"format": {"type": "json_schema", "name": "s", "schema": {"type": "object"}}}
 
 
@@ -97,7 +98,7 @@ async def test_a_server_may_draw_exactly_where_a_request_does_not_say() -> None:
     [
         {"confidence": True},
         {"choices": "exact"},
-        {"confidence": True, "response_format": {"type": "regex", "regex": "a|b"}},
+        {"spans": True, "response_format": {"type": "choice", "choices": ["a"]}},
     ],
 )
 async def test_answers_without_json_have_no_values_to_ask_about(fields: dict[str, Any]) -> None:
@@ -117,6 +118,33 @@ async def test_other_ways_to_choose_are_refused() -> None:
     response = await post(Bench(), CHAT, chat(response_format=SCHEMA, choices="best"))
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "choices"
+
+
+CHOICE = {"type": "choice", "choices": ["good", "bad"]}
+
+
+async def test_a_text_that_is_no_json_is_one_value() -> None:
+    bench = Bench(FakeEngine(lambda request: [b"go", b"od"]))
+    response = await post(bench, CHAT, chat(response_format=CHOICE, confidence=True))
+    (value,) = response.json()["choices"][0]["confidence"]
+    assert (value["pointer"], value["value"], value["tokens"]) == ("", "good", 2)
+    assert bench.engine.added[0].choices == ChoiceOptions(report=True, is_text=True)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_completions_have_it_in_each_choice(stream: bool) -> None:
+    bench = Bench(FakeEngine(lambda request: [b"go", b"od"]))
+    body = {"model": "demo", "prompt": ["a", "b"], "n": 2, "guided_choice": ["good", "bad"]}
+    asked = body | {"confidence": True, "choices": "exact", "stream": stream}
+    response = await post(bench, COMPLETIONS, asked)
+    if stream:
+        choices = [each for event in events(response.text)[:-1] for each in event["choices"]]
+        choices = [each for each in choices if each["finish_reason"]]
+    else:
+        choices = response.json()["choices"]
+    assert [each["index"] for each in choices] == [0, 1, 2, 3]
+    assert [each["confidence"][0]["value"] for each in choices] == ["good"] * 4
+    assert bench.engine.added[0].choices == ChoiceOptions(report=True, exact=True, is_text=True)
 
 
 async def test_the_sdk_hands_it_on() -> None:

@@ -280,7 +280,6 @@ PDF = {"type": "document", "source": {"type": "url", "url": "http://x"}}
         ),
         ({"tools": [WEATHER, WEATHER]}, "tools[1].name", "two tools"),
         ({"tool_choice": {"type": "tool", "name": "x"}}, "tool_choice", "needs tools"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 9}}, "thinking", "no reasoning"),
         ({"stop": ["x"]}, "stop", "stop_sequences"),
         ({"container": "x"}, "container", "not supported"),
         ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),

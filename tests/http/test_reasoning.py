@@ -8,6 +8,7 @@ import pytest
 
 from app.answer.formats import HERMES, PLAIN, ChatFormat, ReasoningFormat
 from app.answer.plan import with_reasoning
+from app.answer.reasoning import INSTRUCTION, UNTAUGHT
 from app.core.request import ThinkingBudget
 from app.core.specs import JsonObject
 from tests.http.harness import CHAT, chat, client_of, events
@@ -17,6 +18,8 @@ THINK = ReasoningFormat("<think>", "</think>")
 REASONER = ChatFormat(
     tools=PLAIN, reasoning=THINK, variables=frozenset({"enable_thinking", "messages"})
 )
+UNTAUGHT_MODEL = ChatFormat(PLAIN)
+"""Its chat template knows no reasoning."""
 OBJECT = {"response_format": {"type": "json_object"}}
 
 
@@ -127,10 +130,138 @@ async def test_only_a_few_variables_reach_the_template(fields: Any, param: str) 
     assert response.json()["error"]["param"] == param
 
 
-async def test_a_model_that_does_not_reason_says_so() -> None:
-    async with client_of(Bench()) as client:
-        response = await client.post(CHAT, json=chat(reasoning_effort="high"))
-        assert response.status_code == 400
-        assert response.json()["error"]["param"] == "reasoning_effort"
-        response = await client.post(CHAT, json=chat(reasoning_effort="none"))
-        assert response.status_code == 200
+UNTAUGHT_TEXT = "<think>\nA lamp.\n</think>\n\n{}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "kept"),
+    [
+        ({"reasoning": {"max_tokens": 40}}, 60),
+        ({"reasoning": {"max_tokens": 400}}, 0),
+        ({"reasoning": {"enabled": True}}, 25),
+        ({"reasoning": {"effort": "low"}}, 80),
+        ({"reasoning_effort": "medium"}, 50),
+        ({"reasoning_effort": "high", "reasoning": {"effort": "high"}}, 25),
+    ],
+    ids=str,
+)
+async def test_a_model_that_was_not_taught_to_is_told_to_reason_and_has_to(
+    fields: Any, kept: int
+) -> None:
+    bench = thinking(UNTAUGHT_TEXT, format=UNTAUGHT_MODEL)
+    found = await message(bench, max_tokens=100, **OBJECT, **fields)
+    assert found["content"] == "{}"
+    assert found["reasoning_content"] == "A lamp."
+    assert found.get("reasoning") == ("A lamp." if "reasoning" in fields else None)
+    assert bench.tokenizer.seen[0][0] == {"role": "system", "content": INSTRUCTION}
+    assert bench.engine.added[0].thinking == ThinkingBudget(kept, b"</think>", b"<think>\n")
+    assert bench.compiled == [with_reasoning(JsonObject(), UNTAUGHT, "needed")]
+
+
+async def test_free_text_may_be_reasoned_about_as_well() -> None:
+    bench = thinking("<think>\nA lamp.</think>\n\nYes.", format=UNTAUGHT_MODEL)
+    found = await message(bench, max_tokens=100, reasoning={"max_tokens": 40})
+    assert (found["reasoning_content"], found["content"]) == ("A lamp.", "Yes.")
+    assert bench.engine.added[0].thinking == ThinkingBudget(60, b"</think>", b"<think>\n")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"reasoning_effort": "none"},
+        {"reasoning_effort": "minimal"},
+        {"reasoning": {"enabled": False}},
+        {"reasoning": {"max_tokens": 0}},
+        {"reasoning": {}},
+    ],
+    ids=str,
+)
+async def test_without_reasoning_nothing_changes_for_such_a_model(fields: Any) -> None:
+    bench = thinking("{}", format=UNTAUGHT_MODEL)
+    await message(bench, **OBJECT, **fields)
+    assert bench.compiled == [JsonObject()]
+    assert bench.tokenizer.seen[0][0]["role"] == "user"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text", "admitted"),
+    [
+        ("<think>\n", "</think>\n\n{}", with_reasoning(JsonObject(), THINK, "open", empty=True)),
+        ("", "{}", JsonObject()),
+        ("<think></think>", "{}", JsonObject()),
+    ],
+)
+async def test_a_model_that_reasons_can_be_told_not_to(
+    prompt: str, text: str, admitted: Any
+) -> None:
+    bench = thinking(text, prompt, ChatFormat(PLAIN, THINK))
+    found = await message(bench, reasoning={"enabled": False}, **OBJECT)
+    assert found["content"] == "{}"
+    assert "reasoning_content" not in found
+    assert bench.compiled == [admitted]
+
+
+async def test_reasoning_that_is_excluded_is_counted_and_not_shown() -> None:
+    for fields in ({"reasoning": {"exclude": True}}, {"include_reasoning": False}):
+        bench = thinking("<think>A lamp.</think>{}")
+        async with client_of(bench) as client:
+            answer = (await client.post(CHAT, json=chat(**OBJECT, **fields))).json()
+            stream = await client.post(CHAT, json=chat(stream=True, **OBJECT, **fields))
+        assert not {"reasoning", "reasoning_content"} & answer["choices"][0]["message"].keys()
+        assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] >= 3
+        assert "lamp" not in stream.text
+        assert '"reasoning' not in stream.text.replace("reasoning_tokens", "")
+
+
+async def test_a_stream_has_the_reasoning_under_openrouters_name_for_who_asks_so() -> None:
+    bench = thinking("<think>A lamp.</think>Yes.")
+    async with client_of(bench) as client:
+        response = await client.post(CHAT, json=chat(stream=True, reasoning={}))
+    deltas = [chunk["choices"][0]["delta"] for chunk in events(response.text)[:-1]]
+    for name in ("reasoning", "reasoning_content"):
+        assert "".join(delta.get(name, "") for delta in deltas) == "A lamp."
+
+
+async def test_responses_have_such_reasoning_as_an_item() -> None:
+    bench = thinking(UNTAUGHT_TEXT, format=UNTAUGHT_MODEL)
+    async with client_of(bench) as client:
+        body = {"model": "demo", "input": "Hi", "text": {"format": {"type": "json_object"}}}
+        answer = await client.post(
+            "/v1/responses", json={**body, "store": False, "reasoning": {"max_tokens": 40}}
+        )
+    reasoning, said = answer.json()["output"]
+    assert reasoning["content"] == [{"type": "reasoning_text", "text": "A lamp."}]
+    assert said["content"][0]["text"] == "{}"
+
+
+async def test_messages_have_it_as_thinking() -> None:
+    bench = thinking(UNTAUGHT_TEXT, format=UNTAUGHT_MODEL)
+    body = {"model": "demo", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 100}
+    async with client_of(bench) as client:
+        answer = await client.post(
+            "/v1/messages", json={**body, "thinking": {"type": "enabled", "budget_tokens": 40}}
+        )
+    thought, said = answer.json()["content"]
+    assert (thought["thinking"], said["text"]) == ("A lamp.", "{}")
+    assert bench.engine.added[0].thinking == ThinkingBudget(60, b"</think>", b"<think>\n")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"reasoning": {"enabled": False, "effort": "high"}}, "reasoning"),
+        ({"reasoning": {"enabled": True, "effort": "none"}}, "reasoning"),
+        ({"reasoning": {"enabled": True, "max_tokens": 0}}, "reasoning"),
+        ({"reasoning": {"effort": "low"}, "reasoning_effort": "high"}, "reasoning"),
+        ({"reasoning": {"max_tokens": -1}}, "reasoning.max_tokens"),
+        ({"reasoning": {"exclude": False}, "include_reasoning": False}, "include_reasoning"),
+    ],
+    ids=str,
+)
+async def test_fields_that_say_the_contrary_of_each_other_are_refused(
+    fields: Any, param: str
+) -> None:
+    async with client_of(thinking("x")) as client:
+        response = await client.post(CHAT, json=chat(**fields))
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == param

@@ -195,7 +195,7 @@ def items(*found: Any) -> dict[str, Any]:
         ({"context_management": [{"type": "compaction"}]}, "context_management"),
         ({"reasoning": {"context": "all_turns"}}, "reasoning.context"),
         ({"reasoning": {"mode": "pro"}}, "reasoning.mode"),
-        ({"reasoning": {"effort": "low"}}, "reasoning.effort"),
+        ({"reasoning": {"effort": "low", "enabled": False}}, "reasoning"),
         ({"tools": [WEATHER], "tool_choice": {"type": "file_search"}}, "tool_choice.type"),
         (items({"type": "computer_call", "id": "x"}), "input[0]"),
         (

@@ -16,6 +16,7 @@ import pytest
 
 from app.answer.formats import HERMES, LLAMA, MISTRAL, ChatFormat, ToolFormat
 from app.answer.reader import AnswerReader
+from app.answer.tools import FunctionTool, ToolUse
 from app.core.events import AnswerUsage
 from app.engine import EngineConfig
 from app.http.middleware.auth import ApiKeys
@@ -106,7 +107,7 @@ def test_an_answer_that_nearly_calls_tools_is_read_in_linear_time(
     """CVE-2025-48887 and CVE-2025-71379: regexes looked for calls, with backtracking."""
 
     def steps(times: int) -> int:
-        reader = AnswerReader(ChatFormat(tools), opening="closed", tools=["f"], content_first=True)
+        reader = AnswerReader(ChatFormat(tools), use=ToolUse((FunctionTool("f"),)))
         return steps_to_read(reader, piece * times)
 
     assert steps(800) < 2.5 * steps(400)

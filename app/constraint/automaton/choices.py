@@ -6,7 +6,7 @@ others. A string or number that may be one of too many is a single way, told by 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -38,6 +38,8 @@ _DIGITS = b"-0123456789"
 """What numbers begin with."""
 _ENDS = (b",", b"}", b"]", b"\n")
 """What tells that a number has ended, whatever the constraint has there."""
+_BORDERS = (*(bytes([byte]) for byte in b' \t\r\n.,:;!?)]}"*'), "。".encode(), "，".encode())
+"""What tells that a text has: no word goes on so."""
 _WORDS = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
 
 
@@ -132,12 +134,18 @@ class _Search:
         self._open = False
 
     def choice(self, state: State, place: Place) -> Choice | None:
+        start = self._automaton.expression(state)
         try:
-            self._follow(self._automaton.expression(state), b"", place)
+            if place is Place.TEXT:
+                self._whole_texts(start)
+            else:
+                self._follow(start, b"", place)
         except _TooMany:
             return None
         if not self._ways:
             return None
+        if place is Place.TEXT:
+            return Choice(_text_ways([text for _, text in self._ways]))
         ways = [self._way(kind, text, tuple(texts)) for (kind, text), texts in self._ways.items()]
         values = {way.text for way in ways if way.kind == "value"}
         is_exact = any(marked <= values for marked in self._pool.exact_choices)
@@ -178,6 +186,17 @@ class _Search:
                 self._numbers(target, text)
             else:
                 self._open = True  # no JSON value: the mark of a call
+
+    def _whole_texts(self, start: Expression) -> None:
+        """Each text up to the answer's end as a way."""
+        waiting = [(start, b"")]
+        while waiting:
+            here, text = waiting.pop()
+            if self._pool.nullable[here]:
+                self._add("text", text, text)
+            nexts = [*self._next(here)]
+            waiting += [(target, text + bytes([byte])) for byte, target in reversed(nexts)]
+            self._check(len(waiting))
 
     def _strings(self, start: Expression, opened: bytes, whole: WayKind, one_of: WayKind) -> None:
         """Each string as a way, or one way for all of them; ``opened`` ends with the quote."""
@@ -271,6 +290,15 @@ class _Search:
         if self._given_up > _MOST_IN_ALL:
             raise _TooMany
         self._texts, self._bytes, self._steps, self._ways, self._ending = mark
+
+
+def _text_ways(texts: Sequence[bytes]) -> tuple[Way, ...]:
+    begun = {text[:size] for text in texts for size in range(1, len(text) + 1)}
+
+    def borders(text: bytes) -> tuple[bytes, ...]:
+        return tuple([each for each in _BORDERS if text and text + each not in begun])
+
+    return tuple([Way("text", text, (), (), True, borders(text)) for text in texts])
 
 
 def _is_number(kind: WayKind, text: bytes) -> bool:

@@ -24,6 +24,7 @@ ways: as it is within a text, and ``leading``, where its first token is the firs
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from app.constraint.cached_method import cached_method
@@ -55,12 +56,32 @@ _MAX_LEFT_RECURSIVE_RULES = 32
 _MAX_MEASURE = 500_000
 """Nodes times rounds that finding the lengths of all rules may cost."""
 
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """How the characters of a grammar's texts are written; each is a prefix code."""
+
+    characters: Callable[[Ranges], Expression]
+    """One character of a set."""
+    text: Callable[[bytes], bytes]
+    """Text in UTF-8."""
+
+
+def as_it_stands(pool: ExpressionPool) -> Spelling:
+    """UTF-8 itself."""
+    return Spelling(lambda members: utf8(pool, members), lambda text: text)
+
+
 System = dict[str, Expression]
 """Of a rule's equation: what follows each rule that it may begin with."""
 
 
 def lower(
-    pool: ExpressionPool, grammar: Rules, limits: Limits, json: Callable[[Any], Expression]
+    pool: ExpressionPool,
+    grammar: Rules,
+    limits: Limits,
+    json: Callable[[Any], Expression],
+    spelling: Spelling,
 ) -> Expression:
     """The texts of ``grammar`` in ``pool``; ``json`` gives those of an inline schema.
 
@@ -68,7 +89,7 @@ def lower(
     ``ConstraintTooComplex``. Time is linear in the grammar's size, except for left recursion: cubic
     in the number of rules that are left-recursive through each other.
     """
-    lowering = _Lowering(pool, grammar, limits, json)
+    lowering = _Lowering(pool, grammar, limits, json, spelling)
     root = lowering.root()
     if lowering.facts.rounds * len(pool) > _MAX_MEASURE:
         raise ConstraintTooComplex("the shortest texts of a grammar nest too many rules")
@@ -83,11 +104,13 @@ class _Lowering:
         grammar: Rules,
         limits: Limits,
         json: Callable[[Any], Expression],
+        spelling: Spelling,
     ) -> None:
         self.pool = pool
         self.grammar = grammar
         self.facts = Facts(grammar, limits)
         self._json = json
+        self._spelling = spelling
         self._gap: Expression | None = None
         """What may stand between tokens; None where nothing is ignored."""
         self._rules: dict[tuple[str, bool], Expression] = {}
@@ -261,7 +284,7 @@ class _Lowering:
         pool = self.pool
         match node:
             case Text(value=value):
-                return pool.literal(value)
+                return pool.literal(self._spelling.text(value))
             case Characters(members=members):
                 return self._characters(members)
             case Json(schema=schema):
@@ -290,7 +313,7 @@ class _Lowering:
 
     @cached_method
     def _characters(self, members: Ranges) -> Expression:
-        return utf8(self.pool, members)
+        return self._spelling.characters(members)
 
     def _tokens(self, bodies: Sequence[Node], *, leading: bool) -> Expression:
         """Any of some tokens, with what may stand before them."""
@@ -301,7 +324,7 @@ class _Lowering:
 
     def _one_of(self, nodes: Sequence[Node], *, leading: bool) -> list[Expression]:
         """The non-empty texts of each; plain texts among them as one tree."""
-        texts = [node.value for node in nodes if isinstance(node, Text)]
+        texts = [self._spelling.text(node.value) for node in nodes if isinstance(node, Text)]
         others = [node for node in nodes if not isinstance(node, Text)]
         result = [self._nonempty(node, leading=leading) for node in others]
         return [self.pool.one_of(texts), *result] if texts else result

@@ -8,10 +8,19 @@ from functools import cache, cached_property
 from typing import Any
 
 from app.constraint.json.numbers.decimals import number
+from app.constraint.json.numbers.multiples import integer
 from app.constraint.json.numbers.once import plain_number
 from app.constraint.json.numbers.ranges import Interval
 from app.constraint.json.whitespace import Whitespace
-from app.constraint.language.codepoints import CHARACTERS, LAST, Ranges, clip, common, utf8
+from app.constraint.language.codepoints import (
+    CHARACTERS,
+    LAST,
+    Ranges,
+    any_character,
+    clip,
+    common,
+    utf8,
+)
 from app.constraint.language.expressions import (
     Expression,
     ExpressionPool,
@@ -57,16 +66,18 @@ SPELLINGS = {CHARACTER: character, SPELLED_ONCE: spelled_once}
 
 
 @cache
-def _with_characters() -> ExpressionPool:
+def _begun() -> ExpressionPool:
     pool = ExpressionPool()
-    character(pool)
     spelled_once(pool)
+    any_character(pool)
+    integer(pool, Interval(), Limits())
+    JsonText(pool, Limits()).any_value()
     return pool
 
 
 def json_pool(max_nodes: int) -> ExpressionPool:
-    """A pool in which the characters of JSON strings are built already."""
-    return _with_characters().copy(max_nodes)
+    """A pool in which characters, numbers without bounds and any value are built already."""
+    return _begun().copy(max_nodes)
 
 
 def json_spelling(pool: ExpressionPool, members: Ranges) -> Expression:
@@ -118,7 +129,22 @@ class JsonText:
         self.character = character(pool)
         self.levels = levels
         """Whether containers of a schema are marked as levels, so that items can be told apart."""
-        self._any_values: dict[tuple[int, bool], Expression] = {}
+
+    def spell(self, members: Ranges) -> Expression:
+        """One of ``members`` inside a string, in one spelling each."""
+        return json_spelling(self.pool, members)
+
+    def spell_freely(self, members: Ranges) -> Expression:
+        """The same, but any character at all in all its spellings."""
+        return json_spelling_or_any(self.pool, members)
+
+    def spelled(self, value: str) -> bytes:
+        """What stands between the quotes of the string ``value``."""
+        return json_text(value)[1:-1]
+
+    def written(self, value: Any, depth: int = 0) -> bytes:
+        """``value`` as text."""
+        return self.whitespace.written(value, depth)
 
     def with_levels(self) -> JsonText:
         """The same form, with containers marked as levels."""
@@ -134,14 +160,22 @@ class JsonText:
     @cached_property
     def any_content(self) -> Expression:
         """Contents of strings in one spelling of every character, as names are written."""
-        return self.pool.repeat(spelled_once(self.pool))
+        return self.pool.repeat(self.spell(CHARACTERS))
 
     def inside(self, depth: int) -> int:
         return self.whitespace.inside(depth)
 
+    def between(self, depth: int) -> Expression:
+        """What stands between two members or items of a container."""
+        return self.whitespace.between(self.pool, depth)
+
+    def end(self, bracket: bytes, depth: int) -> Expression:
+        """What comes before the closing bracket of a container with something in it, and it."""
+        return self.whitespace.end(self.pool, bracket, depth)
+
     def constant(self, value: Any, depth: int = 0) -> Expression:
         """Exactly ``value``."""
-        return self.pool.literal(self.whitespace.written(value, depth))
+        return self.pool.literal(self.written(value, depth))
 
     def string(self, low: int = 0, high: int | None = None) -> Expression:
         """Any string of ``low`` to ``high`` characters."""
@@ -168,7 +202,7 @@ class JsonText:
     def names_but(self, taken: Iterable[str]) -> Expression:
         """The contents of all names but those ``taken``, in one spelling each."""
         pool = self.pool
-        others = pool.complement(pool.one_of(json_text(name)[1:-1] for name in taken))
+        others = pool.complement(pool.one_of(map(self.spelled, taken)))
         return pool.intersect((self.any_content, others))
 
     def any_object(self, depth: int = 0, *, once: bool = False) -> Expression:
@@ -224,10 +258,11 @@ class JsonText:
 
     def any_value(self, depth: int = 0, *, once: bool = False) -> Expression:
         """Any JSON value: a rule, as values hold values. ``once``: equal ones are one text."""
-        known = self._any_values.get((depth, once))
+        pool = self.pool
+        name = ("any value", self.whitespace, depth, once)
+        known = pool.landmarks.get(name)
         if known is None:
-            pool = self.pool
-            known = self._any_values[depth, once] = pool.declare_rule()
+            known = pool.landmarks[name] = pool.declare_rule()
             words = [self.constant(word) for word in (None, True, False)]
             numbers = number(pool, Interval(), self.limits, plain=once)
             numbers = plain_number(pool, numbers) if once else numbers

@@ -87,7 +87,17 @@ def runs(character_class: str) -> Ranges:
 
 def utf8(pool: ExpressionPool, members: Ranges) -> Expression:
     """The well-formed UTF-8 spellings of ``members`` (RFC 3629); surrogates have none."""
-    members = common(members, CHARACTERS)
+    if members == CHARACTERS:
+        return any_character(pool)
+    return _utf8(pool, common(members, CHARACTERS))
+
+
+def any_character(pool: ExpressionPool) -> Expression:
+    """Any character in UTF-8; built once per pool."""
+    return pool.once("character of UTF-8", lambda: _utf8(pool, CHARACTERS))
+
+
+def _utf8(pool: ExpressionPool, members: Ranges) -> Expression:
     options = [pool.byte(byte_range(first, last)) for first, last in clip(members, 0, 0x7F)]
     for mark, first, last, tails in (
         (0xC0, 0x80, 0x7FF, 1),

@@ -92,7 +92,7 @@ class ExpressionPool(Nodes):
         other.nullable[:], other.regular[:] = self.nullable, self.regular
         other.bodies[:], other.landmarks = self.bodies, self.landmarks.copy()
         other.exact_choices = self.exact_choices.copy()
-        other._index = [index.copy() for index in self._index]
+        other.index = [index.copy() for index in self.index]
         return other
 
     @property
@@ -368,7 +368,7 @@ class ExpressionPool(Nodes):
         if len(members) == 1:
             return next(iter(members))
         operand = tuple(sorted(members))
-        found = self._index[kind].get(operand)
+        found = self.index[kind].get(operand)
         if found is not None:
             return found
         combine = any if kind == Kind.UNION else all

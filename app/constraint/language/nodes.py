@@ -87,10 +87,11 @@ class Nodes:
         """Whether no rule is referred to anywhere inside."""
         self.bodies: list[Expression | None] = []
         self.landmarks: dict[Hashable, Expression] = {}
-        """What was built with ``once``, by name."""
+        """What was built with ``once``, by name: a text where it is looked for later, else what it
+        was built from."""
         self.exact_choices: set[frozenset[bytes]] = set()
         """Sets of values, each as it is written, that a schema wants drawn as wholes."""
-        self._index: list[dict[Any, Expression]] = [{} for _ in range(Kind.MARKED + 1)]
+        self.index: list[dict[Any, Expression]] = [{} for _ in range(Kind.MARKED + 1)]
         """For each kind, the expressions by their operands."""
         self.empty = self.node(Kind.EMPTY, None, nullable=False, regular=True)
         self.epsilon = self.node(Kind.EPSILON, None, nullable=True, regular=True)
@@ -116,7 +117,7 @@ class Nodes:
 
     def literal(self, text: bytes) -> Expression:
         """Exactly ``text``; a long one in pieces, so that a derivative does not copy all of it."""
-        known = self._index[Kind.LITERAL].get(text)
+        known = self.index[Kind.LITERAL].get(text)
         if known is not None:
             return known
         if not text:
@@ -228,7 +229,7 @@ class Nodes:
 
     def node(self, kind: int, operand: Any, *, nullable: bool, regular: bool) -> Expression:
         """The expression with this operand, which must be in the form that ``Kind`` asks for."""
-        index = self._index[kind]
+        index = self.index[kind]
         found = index.get(operand)
         if found is not None:
             return found
@@ -267,7 +268,7 @@ class Nodes:
         return literal if tail == self.epsilon else self._pair(literal, tail)
 
     def _pair(self, head: Expression, tail: Expression) -> Expression:
-        found = self._index[Kind.CONCATENATION].get((head, tail))
+        found = self.index[Kind.CONCATENATION].get((head, tail))
         if found is not None:
             return found
         nullable = self.nullable[head] and self.nullable[tail]

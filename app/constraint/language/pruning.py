@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from app.constraint.language.expressions import Expression, ExpressionPool, Kind
@@ -10,46 +11,55 @@ from app.constraint.language.expressions import Expression, ExpressionPool, Kind
 def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expression]:
     """A pool of what ``root`` is made of alone, and ``root`` in it.
 
-    Expressions keep their order, and landmarks their names where they are part of ``root``.
+    Expressions keep their order, and landmarks their names where these are texts and they are part
+    of ``root``.
     """
     result = ExpressionPool(pool.max_nodes)
-    moved: dict[Expression, Expression] = {}
-    rules: list[Expression] = []
-    for expression in sorted(_parts(pool, root)):
-        kind, operand = pool.kinds[expression], pool.operands[expression]
+    kept = sorted(_parts(pool, (root, *range(len(result)))))
+    moved = dict(zip(kept, range(len(kept)), strict=True))
+    kinds, operands, rules = pool.kinds, pool.operands, pool.bodies
+    result.kinds[:] = [kinds[expression] for expression in kept]
+    result.nullable[:] = [pool.nullable[expression] for expression in kept]
+    result.regular[:] = [pool.regular[expression] for expression in kept]
+    result.operands.clear()
+    for number, expression in enumerate(kept):
+        kind, operand = kinds[expression], operands[expression]
         if kind == Kind.RULE:
-            moved[expression] = result.declare_rule(nullable=pool.nullable[expression])
-            rules.append(expression)
-        else:
-            moved[expression] = result.node(
-                kind,
-                _moved(kind, operand, moved),
-                nullable=pool.nullable[expression],
-                regular=pool.regular[expression],
-            )
-    for rule in rules:
-        result.define_rule(moved[rule], moved[pool.body(rule)])
-    result.landmarks = {n: moved[e] for n, e in pool.landmarks.items() if e in moved}
+            body = rules[operand]
+            assert body is not None, "a declared rule has no body"
+            operand = len(result.bodies)
+            result.bodies.append(moved[body])
+        elif kind == Kind.CONCATENATION:
+            operand = moved[operand[0]], moved[operand[1]]
+        elif kind > Kind.CONCATENATION:
+            operand = _moved(kind, operand, moved)
+        result.operands.append(operand)
+        result.index[kind][operand] = number
+    landmarks = pool.landmarks.items()
+    result.landmarks = {n: moved[e] for n, e in landmarks if e in moved and isinstance(n, str)}
     result.exact_choices = pool.exact_choices
     return result, moved[root]
 
 
-def _parts(pool: ExpressionPool, root: Expression) -> set[Expression]:
-    """``root`` and all it is made of."""
-    found = {root}
-    waiting = [root]
+def _parts(pool: ExpressionPool, roots: Iterable[Expression]) -> set[Expression]:
+    """``roots`` and all they are made of."""
+    kinds, operands = pool.kinds, pool.operands
+    found = set(roots)
+    waiting = list(found)
     while waiting:
-        for part in pool.parts(waiting.pop()):
-            if part not in found:
-                found.add(part)
-                waiting.append(part)
+        expression = waiting.pop()
+        kind = kinds[expression]
+        if kind > Kind.LITERAL:
+            whole = kind == Kind.CONCATENATION or kind == Kind.UNION
+            for part in operands[expression] if whole else pool.parts(expression):
+                if part not in found:
+                    found.add(part)
+                    waiting.append(part)
     return found
 
 
 def _moved(kind: int, operand: Any, moved: dict[Expression, Expression]) -> Any:
     """The operand of an expression that is no rule, with the new numbers of its parts."""
-    if kind == Kind.CONCATENATION:
-        return moved[operand[0]], moved[operand[1]]
     if kind == Kind.UNION or kind == Kind.INTERSECTION:
         return tuple([moved[part] for part in operand])
     if kind == Kind.REPETITION:

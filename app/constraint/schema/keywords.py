@@ -32,6 +32,8 @@ NOT_ENUM = ("not", "enum")
 """The value is none of this list of numbers, strings, booleans and nulls."""
 VERBATIM = "x-verbatim"
 """Ours: the string is a piece of the prompt. See ``verbatim_source``."""
+GRAMMAR = "x-grammar"
+"""Ours: the string is a text of a grammar. See ``string_grammars``."""
 SOME_MEMBER = ("some", "member")
 """The object has a member as this ``objects.SomeMember`` describes."""
 SOME_ITEM = ("some", "item")
@@ -42,7 +44,7 @@ _ASSERTIONS: dict[str, frozenset[Any]] = {
     "boolean": frozenset([NOT_ENUM]),
     "number": frozenset(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"])
     | {"multipleOf", NOT_INTEGER, NOT_MULTIPLE_OF, NOT_ENUM},
-    "string": frozenset(["minLength", "maxLength", "pattern", "format", VERBATIM])
+    "string": frozenset(["minLength", "maxLength", "pattern", "format", VERBATIM, GRAMMAR])
     | {NOT_PATTERN, NOT_FORMAT, NOT_ENUM},
     "array": frozenset(["items", "prefixItems", "additionalItems", "unevaluatedItems"])
     | {"minItems", "maxItems", "uniqueItems", "contains", SOME_ITEM},
@@ -162,6 +164,12 @@ def _is_verbatim(value: Any) -> bool:
     )
 
 
+def _is_grammar(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return isinstance(value, str)
+    return value.keys() == {"syntax", "definition"} and _is_strings([*value.values()])
+
+
 def _is_map_of(shape: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, dict) and all(map(shape, value.values()))
 
@@ -184,6 +192,7 @@ _SHAPES: dict[str, tuple[Callable[[Any], bool], str]] = {
         (_is_count, "a non-negative integer"),
     ),
     VERBATIM: (_is_verbatim, 'a boolean, "words", the name of a part, or both in an object'),
+    GRAMMAR: (_is_grammar, "a grammar's text, or an object with its syntax and definition"),
     "uniqueItems": (lambda value: isinstance(value, bool), "a boolean"),
     "required": (_is_strings, "a list of strings"),
     "dependentRequired": (_is_map_of(_is_strings), "an object whose values are lists of strings"),

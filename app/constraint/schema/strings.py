@@ -5,10 +5,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from app.constraint.cached_method import cached_method
 from app.constraint.formats.strict import loose_format, strict_format
-from app.constraint.json.text import JsonText, json_spelling, json_spelling_or_any, json_text
+from app.constraint.json.text import JsonText
 from app.constraint.language.codepoints import CHARACTERS, Ranges, utf8
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import Expression, ExpressionPool, Kind
@@ -19,6 +20,7 @@ from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import (
+    GRAMMAR,
     NOT_ENUM,
     NOT_FORMAT,
     NOT_PATTERN,
@@ -26,8 +28,14 @@ from app.constraint.schema.keywords import (
     counts,
     verbatim_source,
 )
+from app.constraint.schema.string_grammars import StringGrammars
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 from app.core.verbatim import Hole, Source
+
+_BESIDE_NO_GRAMMAR = (
+    *("minLength", "maxLength", "pattern", "format", VERBATIM),
+    *(NOT_PATTERN, NOT_FORMAT, NOT_ENUM),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,10 @@ class _Dialects:
     def __init__(self, pool: ExpressionPool, spell: Callable[[Ranges], Expression]) -> None:
         self.every = Lowering(pool, spell)
         self.any = Lowering(pool, spell, loose=True)
-        self.any_character = spell(CHARACTERS)
+
+    @cached_property
+    def any_character(self) -> Expression:
+        return self.every.character(CHARACTERS)
 
 
 class Strings:
@@ -95,9 +106,10 @@ class Strings:
     def __init__(self, text: JsonText) -> None:
         self._text = text
         self._pool = pool = text.pool
-        self._freely = _Dialects(pool, lambda members: json_spelling_or_any(pool, members))
-        self._once = _Dialects(pool, lambda members: json_spelling(pool, members))
+        self._freely = _Dialects(pool, text.spell_freely)
+        self._once = _Dialects(pool, text.spell)
         self._raw = _Dialects(pool, lambda members: utf8(pool, members))
+        self._grammars = StringGrammars(text)
         self._derivatives = Derivatives(pool)
         self._parsed: dict[str, syntax.Node] = {}
         self._met: Node | None = None
@@ -105,6 +117,10 @@ class Strings:
     @cached_method
     def build(self, nodes: Goal) -> Expression:
         """The strings that satisfy ``nodes``, with their quotes."""
+        if len(nodes) == 1 and nodes[0].schema.keys().isdisjoint(_BESIDE_NO_GRAMMAR):
+            derived = self._grammars.content(nodes[0])
+            if derived is not None:
+                return self._text.quoted(derived)
         facts = self._facts(nodes)
         if facts.verbatim is not None:
             return self._text.quoted(self._hole(facts, facts.verbatim))
@@ -124,9 +140,17 @@ class Strings:
             raise _refused(facts.verbatim, "names are not taken from the prompt")
         return self._language(facts, self._once)
 
+    def bare(self, nodes: Goal, excluded: Sequence[Expression]) -> Expression:
+        """The strings that satisfy ``nodes`` as they are, in UTF-8, but those ``excluded``."""
+        facts = self._facts(nodes)
+        if facts.verbatim is not None:
+            raise _refused(facts.verbatim, "strings that are written without quotes")
+        text = self._language(facts, self._raw, spell=str.encode)
+        return self._pool.intersect((text, *map(self._pool.complement, excluded)))
+
     def listed(self, nodes: Goal, values: Sequence[str]) -> Expression:
         """``values``, with quotes; where ``nodes`` ask for it those that stand in the prompt."""
-        texts = self._pool.one_of([json_text(value)[1:-1] for value in values])
+        texts = self._pool.one_of(map(self._text.spelled, values))
         facts = self._facts(nodes)
         if facts.verbatim is not None:
             free = _Facts(_Lengths(0, None), verbatim=facts.verbatim, source=facts.source)
@@ -192,7 +216,7 @@ class Strings:
         self,
         facts: _Facts,
         spelling: _Dialects,
-        spell: Callable[[str], bytes] = lambda value: json_text(value)[1:-1],
+        spell: Callable[[str], bytes] | None = None,
     ) -> Expression:
         """The contents of strings that ``facts`` describe; ``spell`` spells whole values."""
         pool, lengths = self._pool, facts.lengths
@@ -206,6 +230,7 @@ class Strings:
             parts.append(self._of_length(lengths, spelling, alone=not parts))
         parts += map(pool.complement, facts.excluded(spelling.any))
         if facts.not_values:
+            spell = spell or self._text.spelled
             parts.append(pool.complement(pool.one_of(map(spell, facts.not_values))))
         return pool.intersect(parts)
 
@@ -232,6 +257,9 @@ class Strings:
         facts = _Facts(_Lengths(*counts(nodes, "minLength", "maxLength")))
         for node in nodes:
             schema = node.schema
+            if GRAMMAR in schema:
+                reason = "nothing else may be asked of its string, which is no name and not listed"
+                raise UnsupportedSchema(GRAMMAR, node.pointer_to(GRAMMAR), reason)
             if "pattern" in schema:
                 facts.patterns.append(self._parse(node, schema["pattern"]))
             if NOT_PATTERN in schema:

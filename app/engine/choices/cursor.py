@@ -37,8 +37,14 @@ class Cursor:
              ^ cursor
     """
 
-    def __init__(self, state: ChoosingState, locator: JsonLocator | None) -> None:
-        """``state`` is the answer's first; ``locator`` None: the answer is one JSON value."""
+    def __init__(
+        self, state: ChoosingState, locator: JsonLocator | None, *, is_text: bool = False
+    ) -> None:
+        """``state`` is the answer's first; ``locator`` None: the answer is one value.
+
+        ``is_text``: that value is no JSON, but all the rest of the answer.
+        """
+        self._is_text = is_text
         self._text = bytearray()
         self._state = state
         self._at = 0
@@ -85,6 +91,9 @@ class Cursor:
                 scan = self._enter()
                 if scan is None:
                     return None
+            if self._is_text:
+                asked, self._asked = self._asked, True
+                return None if asked else self._choice(Place.TEXT)
             place = self._place(scan)
             if place is Place.END and self._locator is not None:
                 self._scan = None

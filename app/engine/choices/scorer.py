@@ -16,7 +16,6 @@ import numpy as np
 
 from app.core.choices import ChoosingState, Way
 from app.core.constraint import Constraint, ConstraintState, Vocabulary
-from app.core.json_scan import Place
 from app.core.request import EngineRequest
 from app.engine.choices.cursor import Cursor, Found
 from app.engine.choices.scoring import Scoring, draw
@@ -59,7 +58,8 @@ class Scorer:
             return None
         if not (options.report or options.exact or state.has_exact_choices):
             return None
-        return Cursor(state.copy(), None if options.locator is None else options.locator())
+        locator = None if options.locator is None else options.locator()
+        return Cursor(state.copy(), locator, is_text=options.is_text)
 
     def look(self, sequence: Sequence) -> None:
         """Note the next choice that is to be scored, before the sequence goes on.
@@ -127,7 +127,7 @@ class Scorer:
         told = cursor.text(found.start, cursor.length)
         left = [_rest(way, told) is not None for way in found.choice.ways].count(True)
         exact = (options.exact or found.choice.is_exact) and left > 1 and not found.choice.is_open
-        whole = found.place is Place.VALUE and found.choice.ways[0].kind == "value"
+        whole = found.choice.ways[0].kind in ("value", "text")
         if not exact and not (options.report and (several or whole)):
             return None
         base, before = len(sequence.tokens), found.ahead

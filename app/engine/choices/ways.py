@@ -10,7 +10,9 @@ text::
     node 2  "po|sit    `- ...    covers of  ive"
 
 These paths are disjoint events, so their probabilities add up to a lower bound of the text's, and
-near to it: what other splits have a model of the tokenizer's own text hardly ever writes.
+near to it: what other splits have a model of the tokenizer's own text hardly ever writes. A text
+that is no JSON value is covered by tokens that go on with one of its borders, or by the answer's
+end.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.core.choices import TokenIds
+from app.core.choices import TokenIds, Way
 from app.core.tree import MOST_TOKENS
 from app.engine.choices.cursor import Found
 
@@ -102,7 +104,7 @@ class _Growing:
         for number, way in enumerate(self._found.choice.ways):
             if not all(self._add(number, text) for text in way.scored):
                 return False
-            if way.ends_answer and not self._add_end(number, way.text):
+            if way.ends_answer and not self._add_end(number, way):
                 return False
         if self._before:
             for node in self.nodes:
@@ -122,13 +124,27 @@ class _Growing:
                 node.ends.append((way, tokens))
         return True
 
-    def _add_end(self, way: int, text: bytes) -> bool:
-        """The way ``text`` where the answer ends behind it."""
-        path = self._path(self._before + text, to_end=True)
+    def _add_end(self, number: int, way: Way) -> bool:
+        """The way's text where the answer ends behind it, or one of its borders follows."""
+        whole = self._before + way.text
+        path = self._path(whole, to_end=True)
         if path is None:
             return False
-        self.nodes[path[-1]].ends.append((way, self._eos))
+        for each in path:
+            node = self.nodes[each]
+            over = self._over(whole[node.at :], way.borders)
+            sets = [over, self._eos] if each == path[-1] else [over]
+            tokens = np.unique(np.concatenate(sets))
+            if len(tokens):
+                node.ends.append((number, tokens))
         return True
+
+    def _over(self, rest: bytes, borders: Sequence[bytes]) -> TokenIds:
+        """The tokens that spell ``rest`` and a border."""
+        beginning = self._found.state.beginning
+        if not borders or (rest and not len(beginning(rest))):
+            return np.empty(0, np.int32)
+        return np.concatenate([beginning(rest + border) for border in borders])
 
     def _path(self, text: bytes, *, to_end: bool) -> list[int] | None:
         """The nodes along the split of ``text``, up to its last token or to its end."""

@@ -38,13 +38,25 @@ class AnsweredCall(Shape):
     function: AnsweredFunction
 
 
+class AnsweredInput(Shape):
+    name: str
+    input: str
+    """A text of the tool's grammar, where it has one."""
+
+
+class AnsweredCustomCall(Shape):
+    id: str
+    type: Literal["custom"]
+    custom: AnsweredInput
+
+
 class AnsweredMessage(Shape):
     role: Literal["assistant"]
     content: str | None
     refusal: None
     annotations: list[Any] = Field(max_length=0)
     reasoning_content: str = ""
-    tool_calls: list[AnsweredCall] = Field(default=[], min_length=1)
+    tool_calls: list[AnsweredCall | AnsweredCustomCall] = Field(default=[], min_length=1)
 
 
 class ChatChoice(Shape):
@@ -85,12 +97,24 @@ class CallDelta(Shape):
     function: FunctionDelta
 
 
+class InputDelta(Shape):
+    name: str = ""
+    input: str
+
+
+class CustomCallDelta(Shape):
+    index: int
+    id: str = ""
+    type: Literal["custom"] = "custom"
+    custom: InputDelta
+
+
 class Delta(Shape):
     role: Literal["assistant"] = "assistant"
     content: str = ""
     refusal: None = None
     reasoning_content: str = ""
-    tool_calls: list[CallDelta] = Field(default=[])
+    tool_calls: list[CallDelta | CustomCallDelta] = Field(default=[])
 
 
 class ChunkChoice(Shape):

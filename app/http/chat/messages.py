@@ -6,8 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.core.errors import InvalidRequest
-from app.http.chat.wire import Message
-from app.http.requests.messages import joined_text, template_call, template_role
+from app.http.chat.wire import CustomToolCall, Message, ToolCall
+from app.http.requests.messages import (
+    joined_text,
+    template_call,
+    template_custom_call,
+    template_role,
+)
 from app.http.requests.wire import missing
 
 
@@ -65,12 +70,14 @@ def _template_message(message: Message, param: str) -> dict[str, Any]:
         rendered["reasoning_content"] = reasoning
     if message.tool_calls:
         rendered["tool_calls"] = [
-            template_call(
-                call.id,
-                call.function.name,
-                call.function.arguments,
-                f"{param}.tool_calls[{index}].function.arguments",
-            )
+            _template_call(call, f"{param}.tool_calls[{index}]")
             for index, call in enumerate(message.tool_calls)
         ]
     return rendered
+
+
+def _template_call(call: ToolCall | CustomToolCall, param: str) -> dict[str, Any]:
+    if isinstance(call, CustomToolCall):
+        return template_custom_call(call.id, call.custom.name, call.custom.input)
+    function = call.function
+    return template_call(call.id, function.name, function.arguments, f"{param}.function.arguments")

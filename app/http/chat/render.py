@@ -47,11 +47,19 @@ def chat_renderer(
             "service_tier": "default",
         }
         names = vocabulary if wire.logprobs else None
+        reasoning = _reasoning_names(wire)
         if wire.stream:
-            return _Chunks(head, generation, stream_options(wire), names)
-        return _Whole(head, generation, names)
+            return _Chunks(head, generation, stream_options(wire), names, reasoning)
+        return _Whole(head, generation, names, reasoning)
 
     return renderer
+
+
+def _reasoning_names(wire: ChatCompletionRequest) -> Sequence[str]:
+    """The fields that hold the reasoning: who asks in OpenRouter's words reads its field, too."""
+    if wire.reasoning is None and wire.include_reasoning is None:
+        return ("reasoning_content",)
+    return ("reasoning_content", "reasoning")
 
 
 def _logprobs(
@@ -92,7 +100,7 @@ class _Choice:
             case End(reason=reason):
                 self.finish_reason = reason
 
-    def message(self) -> dict[str, Any]:
+    def message(self, reasoning_names: Sequence[str]) -> dict[str, Any]:
         content = "".join(self.content)
         message: dict[str, Any] = {
             "role": "assistant",
@@ -101,14 +109,10 @@ class _Choice:
             "annotations": [],
         }
         if self.reasoning:
-            message["reasoning_content"] = "".join(self.reasoning)
+            message |= dict.fromkeys(reasoning_names, "".join(self.reasoning))
         if self.calls:
             message["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": "".join(arguments)},
-                }
+                {"id": call.id, **_called(call.custom, "".join(arguments), call.name)}
                 for call, arguments in self.calls
             ]
         return message
@@ -116,10 +120,15 @@ class _Choice:
 
 class _Whole(WholeRenderer):
     def __init__(
-        self, head: dict[str, Any], generation: Generation, vocabulary: Vocabulary | None
+        self,
+        head: dict[str, Any],
+        generation: Generation,
+        vocabulary: Vocabulary | None,
+        reasoning_names: Sequence[str],
     ) -> None:
         super().__init__(head, generation)
         self._vocabulary = vocabulary
+        self._reasoning_names = reasoning_names
         self._choices = [_Choice() for _ in range(generation.n)]
 
     def _add(self, delta: Delta) -> None:
@@ -130,7 +139,7 @@ class _Whole(WholeRenderer):
         choice = self._choices[index]
         wire = {
             "index": index,
-            "message": choice.message(),
+            "message": choice.message(self._reasoning_names),
             "logprobs": _logprobs(choice.tokens, self._vocabulary),
             "finish_reason": choice.finish_reason,
         }
@@ -148,9 +157,11 @@ class _Chunks(ChunkRenderer):
         generation: Generation,
         options: StreamOptions,
         vocabulary: Vocabulary | None,
+        reasoning_names: Sequence[str],
     ) -> None:
         super().__init__(head, generation, options)
         self._vocabulary = vocabulary
+        self._reasoning_names = reasoning_names
         self._measured: dict[int, dict[str, Any]] = {}
         """By choice, until its last chunk: what is told of its values."""
         self._contents = [
@@ -179,14 +190,16 @@ class _Chunks(ChunkRenderer):
                     return b""
                 return self._part(index, {"content": text}, logprobs)
             case Reasoning(text=text):
-                return self._part(index, {"reasoning_content": text})
-            case CallStart(index=number, name=name, id=id):
-                function = {"name": name, "arguments": ""}
-                call = {"index": number, "id": id, "type": "function", "function": function}
+                return self._part(index, dict.fromkeys(self._reasoning_names, text))
+            case CallStart(index=number, id=id):
+                call = {"index": number, "id": id, **_called(piece.custom, "", piece.name)}
                 return self._part(index, {"tool_calls": [call]})
-            case CallArguments(index=number, text=text):
-                call = {"index": number, "function": {"arguments": text}}
-                return self._part(index, {"tool_calls": [call]})
+            case CallArguments(index=number, text=text, custom=custom):
+                if custom and not text:
+                    return b""
+                return self._part(
+                    index, {"tool_calls": [{"index": number, **_called(custom, text)}]}
+                )
             case Confidences(values=values):
                 entries = confidence_entries(values)
                 self._measured.setdefault(index, {})["confidence"] = entries
@@ -204,6 +217,15 @@ class _Chunks(ChunkRenderer):
         logprobs: dict[str, Any] | None = None,
     ) -> bytes:
         return self._event(_wire(index, delta, logprobs))
+
+
+def _called(custom: bool, text: str, name: str | None = None) -> dict[str, Any]:
+    """A call of a function or of a custom tool; its type and name come once, at its beginning."""
+    if name is None:
+        return {"custom": {"input": text}} if custom else {"function": {"arguments": text}}
+    if custom:
+        return {"type": "custom", "custom": {"name": name, "input": text}}
+    return {"type": "function", "function": {"name": name, "arguments": text}}
 
 
 def _wire(

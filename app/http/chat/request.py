@@ -17,7 +17,8 @@ from app.http.chat.wire import (
     AllowedToolsChoice,
     ChatCompletionRequest,
     ConversationFields,
-    NamedTool,
+    NamedCustomTool,
+    NamedFunction,
 )
 from app.http.config import ApiConfig
 from app.http.models import ServedModels
@@ -25,8 +26,10 @@ from app.http.requests.constraints import ConstraintReader
 from app.http.requests.generation import generation_request, token_limit
 from app.http.requests.ignored import Ignored
 from app.http.requests.messages import check_message_count
+from app.http.requests.reasoning import ReasoningFields, asked_reasoning
 from app.http.requests.template_options import template_options
-from app.http.requests.tools import ToolChoice, function_tools, served, tool_use
+from app.http.requests.tools import ToolChoice, function_tools, leave_out_others, tool_use
+from app.http.requests.wire import Other
 
 
 def chat_call(
@@ -77,24 +80,44 @@ def read_conversation(
     """What the prompt shows, and all tools of the request. Raises ``InvalidRequest``."""
     check_message_count(wire.messages, config.max_messages)
     messages = template_messages(wire.messages)
-    functions = {number: tool.function for number, tool in served(wire.tools, ignored)}
-    tools = function_tools(functions, "tools[{}].function.name")
-    options = template_options(wire.reasoning_effort, wire.chat_template_kwargs, config)
+    leave_out_others(wire.tools, ignored)
+    tools = function_tools(
+        (f"tools[{number}].{tool.type}", tool.definition)
+        for number, tool in enumerate(wire.tools or ())
+        if not isinstance(tool, Other)
+    )
+    options = template_options(wire.chat_template_kwargs, config)
+    asked = asked_reasoning(_reasoning(wire), config, effort=wire.reasoning_effort)
     passages = [
         Passage(f"messages[{number}]", message["content"] or "", message["role"] == "user")
         for number, message in enumerate(messages)
     ]
-    return Conversation(messages, tools if show_tools else (), options, passages), tools
+    shown = tools if show_tools else ()
+    return Conversation(messages, shown, options | asked.options, passages, asked.use), tools
+
+
+def _reasoning(wire: ConversationFields) -> ReasoningFields | None:
+    """OpenRouter's fields, its older one included."""
+    if wire.include_reasoning is None:
+        return wire.reasoning
+    excluded = not wire.include_reasoning
+    fields = wire.reasoning or ReasoningFields()
+    if fields.exclude not in (None, excluded):
+        raise InvalidRequest(
+            "include_reasoning and reasoning.exclude say the contrary of each other",
+            param="include_reasoning",
+        )
+    return fields.model_copy(update={"exclude": excluded})
 
 
 def _tool_choice(wire: ChatCompletionRequest) -> ToolChoice:
     match wire.tool_choice:
         case None:
             return ToolChoice()
-        case NamedTool(function=function):
-            return ToolChoice("required", [function.name], once=True)
+        case NamedFunction(name=name) | NamedCustomTool(name=name):
+            return ToolChoice("required", [name], once=True)
         case AllowedToolsChoice(allowed_tools=allowed):
-            return ToolChoice(allowed.mode, [each.function.name for each in allowed.tools])
+            return ToolChoice(allowed.mode, [each.name for each in allowed.tools])
     return ToolChoice(wire.tool_choice)
 
 

@@ -7,10 +7,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from app.core.specs import Grammar, Regex
 from app.http.requests.constraints import ConstraintFields
 from app.http.requests.generation import ChoiceFields, GenerationFields
 from app.http.requests.messages import RefusalPart, TextPart
-from app.http.requests.tools import FunctionDefinition
+from app.http.requests.reasoning import ReasoningFields
+from app.http.requests.tools import AnyInput, CustomDefinition, FunctionDefinition, InputGrammar
 from app.http.requests.unserved import CHAT, NO_EFFECT
 from app.http.requests.wire import (
     Body,
@@ -22,6 +24,11 @@ from app.http.requests.wire import (
     Wire,
     type_among,
 )
+
+
+def _kind(value: Any) -> str:
+    """Of a name of a tool, or a call: without a type it is a function's."""
+    return "custom" if isinstance(value, dict) and value.get("type") == "custom" else "function"
 
 
 class ChatText(TextPart):
@@ -57,6 +64,27 @@ class ToolCall(Wire):
     function: CalledFunction
 
 
+class CalledCustom(Wire):
+    has_notes = True
+
+    name: str
+    input: str
+
+
+class CustomToolCall(Wire):
+    has_notes = True
+
+    id: str
+    type: Literal["custom"]
+    custom: CalledCustom
+
+
+AnyToolCall = Annotated[
+    Annotated[ToolCall, Tag("function")] | Annotated[CustomToolCall, Tag("custom")],
+    Discriminator(_kind),
+]
+
+
 class Message(Wire):
     """A message of the conversation.
 
@@ -70,7 +98,7 @@ class Message(Wire):
     content: str | Annotated[list[Part], Field(fail_fast=True)] | None = None
     name: str | None = None
     tool_call_id: str | None = None
-    tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = None
+    tool_calls: Annotated[list[AnyToolCall], Field(fail_fast=True)] | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -80,14 +108,42 @@ class Message(Wire):
     function_call: None = None
 
 
-class FunctionToolParam(Wire):
+class FunctionTool(Wire):
     type: Literal["function"]
     function: FunctionDefinition
 
+    @property
+    def definition(self) -> FunctionDefinition:
+        return self.function
+
+
+class GrammarInput(Wire):
+    type: Literal["grammar"]
+    grammar: InputGrammar
+
+
+class CustomTool(CustomDefinition):
+    format: Annotated[AnyInput | GrammarInput, Field(discriminator="type")] | None = None
+
+    @property
+    def input(self) -> Grammar | Regex | None:
+        return self.format.grammar.spec if isinstance(self.format, GrammarInput) else None
+
+
+class CustomToolParam(Wire):
+    type: Literal["custom"]
+    custom: CustomTool
+
+    @property
+    def definition(self) -> CustomTool:
+        return self.custom
+
 
 Tool = Annotated[
-    Annotated[FunctionToolParam, Tag("function")] | Annotated[Other, Tag("other")],
-    Discriminator(type_among("function")),
+    Annotated[FunctionTool, Tag("function")]
+    | Annotated[CustomToolParam, Tag("custom")]
+    | Annotated[Other, Tag("other")],
+    Discriminator(type_among("function", "custom", default="function")),
 ]
 
 
@@ -95,9 +151,28 @@ class ToolName(Wire):
     name: str
 
 
-class NamedTool(Wire):
+class NamedFunction(Wire):
     type: Literal["function"]
     function: ToolName
+
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+
+class NamedCustomTool(Wire):
+    type: Literal["custom"]
+    custom: ToolName
+
+    @property
+    def name(self) -> str:
+        return self.custom.name
+
+
+NamedTool = Annotated[
+    Annotated[NamedFunction, Tag("function")] | Annotated[NamedCustomTool, Tag("custom")],
+    Discriminator(_kind),
+]
 
 
 class AllowedTools(Wire):
@@ -110,7 +185,10 @@ class AllowedToolsChoice(Wire):
     allowed_tools: AllowedTools
 
 
-ToolChoice = Literal["none", "auto", "required"] | NamedTool | AllowedToolsChoice
+ToolChoice = (
+    Literal["none", "auto", "required"]
+    | Annotated[NamedFunction | NamedCustomTool | AllowedToolsChoice, Field(discriminator="type")]
+)
 
 
 class ConversationFields(Body):
@@ -120,6 +198,9 @@ class ConversationFields(Body):
     messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
     tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
     reasoning_effort: Effort | None = None
+    reasoning: ReasoningFields | None = None
+    include_reasoning: bool | None = None
+    """The older form of ``reasoning.exclude``."""
     chat_template_kwargs: dict[str, Any] | None = None
     """Extension: variables of the chat template, of which a few are passed on."""
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from app.http.choices import Usage
+from app.http.confidence import ValueConfidence, ValueSpan
 from app.http.openapi import Shape
 
 
@@ -20,6 +23,9 @@ class CompletionChunkChoice(Shape):
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: Literal["stop", "length"] | None
+    confidence: list[ValueConfidence] = Field(default=[])
+    """With the choice's last chunk, where it is asked for; so are ``spans``."""
+    spans: list[ValueSpan] = Field(default=[])
 
 
 class CompletionChoice(CompletionChunkChoice):

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.answer.pieces import Content, Delta, End
+from app.answer.pieces import Confidences, Content, Delta, End, Spans
 from app.core.events import AnswerToken
 from app.http.answering import Renderer
 from app.http.choices import TEXT, ChunkRenderer, WholeRenderer
 from app.http.completions.logprobs import ChoiceLogprobs, TokenName
 from app.http.completions.wire import CompletionRequest
+from app.http.confidence import confidence_entries, span_entries
 from app.http.models import ServedModel
 from app.http.requests.generation import StreamOptions, stream_options
 from app.serving.generation import Generation
@@ -45,6 +46,8 @@ class _Choice:
 
     texts: list[str] = field(default_factory=list)
     tokens: list[AnswerToken] = field(default_factory=list)
+    measured: dict[str, Any] = field(default_factory=dict)
+    """What is told of the values."""
     finish_reason: str | None = None
 
     def add(self, delta: Delta) -> None:
@@ -53,6 +56,10 @@ class _Choice:
                 case Content(text=text, tokens=tokens):
                     self.texts.append(text)
                     self.tokens += tokens
+                case Confidences(values=values):
+                    self.measured["confidence"] = confidence_entries(values)
+                case Spans(values=spans):
+                    self.measured["spans"] = span_entries(spans)
                 case End(reason=reason):
                     self.finish_reason = reason
 
@@ -62,6 +69,7 @@ class _Choice:
             "text": "".join(self.texts),
             "logprobs": None if logprobs is None else logprobs.of(self.tokens),
             "finish_reason": self.finish_reason,
+            **self.measured,
         }
 
 

@@ -52,6 +52,7 @@ def completion_call(
         n=n,
         max_tokens=max_tokens,
         logprobs=wire.logprobs,
+        choices=wire,
     )
     return AnswerCall(
         request,

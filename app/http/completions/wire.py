@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, WithJsonSchema
 
 from app.http.requests.constraints import ConstraintFields
-from app.http.requests.generation import GenerationFields
+from app.http.requests.generation import ChoiceFields, GenerationFields
 from app.http.requests.unserved import COMPLETIONS, NO_EFFECT
 from app.http.requests.wire import Count, TokenLimit, Unserved
 
@@ -23,7 +23,7 @@ _PROMPT_SCHEMA = {
 }
 
 
-class CompletionRequest(GenerationFields, ConstraintFields):
+class CompletionRequest(GenerationFields, ChoiceFields, ConstraintFields):
     """The fields this server acts on; None means the default, as OpenAI takes null."""
 
     unserved: ClassVar[Mapping[str, Unserved]] = COMPLETIONS

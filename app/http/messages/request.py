@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.answer.prompt import Conversation
+from app.answer.reasoning import AS_IT_IS
 from app.answer.tools import FunctionTool
 from app.core.errors import InvalidRequest
 from app.core.specs import JsonSchema
@@ -20,6 +21,7 @@ from app.http.messages.wire import (
     MessagesRequest,
     NamedTool,
     NoTool,
+    OtherTool,
     ThinkingDisabled,
     ThinkingEnabled,
 )
@@ -27,8 +29,13 @@ from app.http.models import ServedModels
 from app.http.requests.generation import generation_request, token_limit
 from app.http.requests.ignored import Ignored
 from app.http.requests.messages import check_message_count
-from app.http.requests.template_options import template_options
-from app.http.requests.tools import ToolChoice, served, tool_use
+from app.http.requests.reasoning import (
+    Asked,
+    ReasoningFields,
+    asked_reasoning,
+    template_words,
+)
+from app.http.requests.tools import ToolChoice, leave_out_others, tool_use
 
 
 def messages_call(
@@ -44,7 +51,6 @@ def messages_call(
     content, param = _content(wire, config)
     conversation, tools = read_conversation(wire, ignored, config)
     choice = _tool_choice(wire)
-    thinking = wire.thinking
     limit, max_tokens = token_limit(wire, "max_tokens")
     request = generation_request(
         wire,
@@ -54,7 +60,6 @@ def messages_call(
         content=content,
         tools=tool_use(tools, choice, not choice.once, config.whitespace),
         max_tokens=max_tokens,
-        reasoning_tokens=thinking.budget_tokens if isinstance(thinking, ThinkingEnabled) else None,
         logprobs=None,
         choices=wire,
     )
@@ -79,12 +84,16 @@ def read_conversation(
     tools = _tools(wire, ignored)
     shown = () if isinstance(wire.tool_choice, NoTool) else tools
     messages, passages = template_messages(wire.system, wire.messages)
-    return Conversation(messages, shown, _options(wire, config), passages), tools
+    reasoning = _reasoning(wire, config)
+    return Conversation(messages, shown, reasoning.options, passages, reasoning.use), tools
 
 
 def _tools(wire: ConversationFields, ignored: Ignored) -> list[FunctionTool]:
     tools: dict[str, FunctionTool] = {}
-    for number, tool in served(wire.tools, ignored):
+    leave_out_others(wire.tools, ignored)
+    for number, tool in enumerate(wire.tools or ()):
+        if isinstance(tool, OtherTool):
+            continue
         if tool.name in tools:
             raise InvalidRequest(
                 f"two tools are named {tool.name!r}", param=f"tools[{number}].name"
@@ -106,22 +115,17 @@ def _tool_choice(wire: ConversationFields) -> ToolChoice:
     return ToolChoice()
 
 
-def _options(wire: ConversationFields, config: ApiConfig) -> dict[str, Any]:
-    """Variables of the chat template. Raises ``InvalidRequest`` for what it cannot be told."""
+def _reasoning(wire: ConversationFields, config: ApiConfig) -> Asked:
+    """``effort`` is about the whole answer: it alone does not ask for reasoning."""
     effort = wire.output_config.effort if wire.output_config else None
-    options = template_options(effort, None, config, "output_config.effort")
     match wire.thinking:
         case ThinkingDisabled():
-            return {**options, **template_options("none", None, config, "thinking")}
-        case ThinkingEnabled() if config.chat_format.reasoning is None:
-            raise InvalidRequest(
-                "this model's chat template knows no reasoning; leave thinking out",
-                param="thinking",
-            )
-        case ThinkingEnabled():
-            known = config.chat_format.variables & {"enable_thinking", "thinking"}
-            return {**options, **dict.fromkeys(known, True)}
-    return options
+            return asked_reasoning(ReasoningFields(enabled=False), config, param="thinking")
+        case ThinkingEnabled(budget_tokens=budget):
+            fields = ReasoningFields(effort=effort, max_tokens=budget)
+            return asked_reasoning(fields, config, param="thinking")
+    adaptive = True if wire.thinking else None
+    return Asked(AS_IT_IS, template_words(adaptive, effort, None, config))
 
 
 def _content(wire: MessagesRequest, config: ApiConfig) -> tuple[JsonSchema | None, str]:

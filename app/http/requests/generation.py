@@ -99,7 +99,7 @@ class GenerationFields(Body):
 
 
 class ChoiceFields(Body):
-    """Extensions that are about the values of JSON answers."""
+    """Extensions that are about the values of answers."""
 
     confidence: bool | None = None
     """Extension: tell how sure the model was of each value; see docs/confidence.md."""
@@ -119,7 +119,6 @@ def generation_request(
     tools: ToolUse | None = None,
     n: int = 1,
     max_tokens: int | None,
-    reasoning_tokens: int | None = None,
     logprobs: int | None,
     choices: ChoiceFields | None = None,
 ) -> GenerationRequest:
@@ -139,7 +138,6 @@ def generation_request(
         sampling=_sampling_params(fields, logprobs, confidence),
         n=n,
         max_tokens=max_tokens,
-        reasoning_tokens=reasoning_tokens,
         min_tokens=fields.min_tokens or 0,
         stop=_stop_strings(fields.stop),
         stop_token_ids=tuple(fields.stop_token_ids or ()),

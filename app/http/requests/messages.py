@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from app.answer.custom import custom_arguments
 from app.core.errors import InvalidRequest
 from app.http.requests.fields import parsed
 from app.http.requests.wire import Other, Wire, refusal
@@ -54,6 +55,15 @@ def template_call(id: str, name: str, arguments: str, param: str) -> dict[str, A
     """An earlier call, whose ``arguments`` are the field ``param``. Raises ``InvalidRequest``."""
     function = {"name": name, "arguments": called_arguments(arguments, param)}
     return {"id": id, "type": "function", "function": function}
+
+
+def template_custom_call(id: str, name: str, input: str) -> dict[str, Any]:
+    """An earlier call of a custom tool."""
+    return {
+        "id": id,
+        "type": "function",
+        "function": {"name": name, "arguments": custom_arguments(input)},
+    }
 
 
 def called_arguments(text: str, param: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a request may tell the chat template: how much to reason, and a few variables more."""
+"""What a request may tell the chat template: a few variables that change the prompt alone."""
 
 from __future__ import annotations
 
@@ -22,24 +22,13 @@ ALLOWED = frozenset(
 """Variables of well-known templates that change the prompt and nothing else."""
 
 _LONGEST_TEXT = 128
-_SWITCHES = ("enable_thinking", "thinking")
 
 
-def template_options(
-    effort: str | None,
-    given: Mapping[str, Any] | None,
-    config: ApiConfig,
-    effort_param: str = "reasoning_effort",
-) -> dict[str, Any]:
-    """Variables for the template. Raises ``InvalidRequest`` for one that it does not have.
-
-    ``effort_param``: the field that ``effort`` came from.
-    """
+def template_options(given: Mapping[str, Any] | None, config: ApiConfig) -> dict[str, Any]:
+    """``chat_template_kwargs``. Raises ``InvalidRequest`` for what the template does not have."""
     options = dict(given or {})
     for name, value in options.items():
         _check(name, value, config)
-    if effort is not None:
-        options |= _effort(effort, config, effort_param)
     return options
 
 
@@ -59,17 +48,3 @@ def _check(name: str, value: Any, config: ApiConfig) -> None:
             f"{param} has to be a boolean, a number or a text of up to {_LONGEST_TEXT} characters",
             param=param,
         )
-
-
-def _effort(effort: str, config: ApiConfig, param: str) -> dict[str, Any]:
-    """``reasoning_effort`` in the template's own words. For most models "none" changes nothing."""
-    known = config.chat_format.variables
-    switches = {name: effort != "none" for name in _SWITCHES if name in known}
-    if "reasoning_effort" in known:
-        return {**switches, "reasoning_effort": effort}
-    if not switches and effort != "none":
-        raise InvalidRequest(
-            f"this model's chat template has no setting for reasoning; leave {param} out",
-            param=param,
-        )
-    return switches

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
+from app.answer.custom import custom_tool
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.errors import InvalidRequest
+from app.core.specs import Grammar, Regex
 from app.http.requests.ignored import Ignored
 from app.http.requests.wire import Name, Other, Wire
-
-Served = TypeVar("Served", bound=Wire)
 
 
 class FunctionDefinition(Wire):
@@ -19,6 +19,38 @@ class FunctionDefinition(Wire):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+
+
+class AnyInput(Wire):
+    type: Literal["text"]
+
+
+class InputGrammar(Wire):
+    """A grammar or regular expression of which inputs are texts."""
+
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+    @property
+    def spec(self) -> Grammar | Regex:
+        if self.syntax == "regex":
+            return Regex(self.definition)
+        return Grammar(self.definition, self.syntax)
+
+
+class CustomDefinition(Wire):
+    """A custom tool; each API has its own form for the input's format."""
+
+    name: Name
+    description: str | None = None
+
+    @property
+    def input(self) -> Grammar | Regex | None:
+        """What inputs are texts of; None where any text is one."""
+        raise NotImplementedError
+
+
+Definition = FunctionDefinition | CustomDefinition
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,36 +79,34 @@ def tool_use(
     return ToolUse(tuple(tools), choice.mode, parallel is not False and not choice.once, whitespace)
 
 
-def served(tools: Sequence[Served | Other] | None, ignored: Ignored) -> list[tuple[int, Served]]:
-    """The tools that an answer may call, each with its number among all; the others are left out.
-
-    Raises ``InvalidRequest`` where nothing may be.
-    """
-    found = []
+def leave_out_others(tools: Sequence[Wire] | None, ignored: Ignored) -> None:
+    """Leave out the tools whose type is not served. Raises ``InvalidRequest`` if none may be."""
     for number, tool in enumerate(tools or ()):
         if isinstance(tool, Other):
             param = f"tools[{number}].type"
             reason = f"tools of the type {tool.type!r} are not supported; give functions"
             ignored.leave_out(param, f"{param}: {reason}", name=f"tools[].type={tool.type}")
-        else:
-            found.append((number, tool))
-    return found
 
 
-def function_tools(functions: Mapping[int, FunctionDefinition], param: str) -> list[FunctionTool]:
-    """What the prompt shows, in the order given; ``functions`` by their numbers.
+def function_tools(definitions: Iterable[tuple[str, Definition]]) -> list[FunctionTool]:
+    """What the prompt shows, in the order given; each definition with the field it is in.
 
-    ``param`` is the field of a name, with {} for the number.
-
-    Raises ``InvalidRequest`` for a name that two functions have.
+    Raises ``InvalidRequest`` for a name that two tools have.
     """
     tools: dict[str, FunctionTool] = {}
-    for number, function in functions.items():
-        name = function.name
-        if name in tools:
-            raise InvalidRequest(f"two tools are named {name!r}", param=param.format(number))
-        tools[name] = FunctionTool(name, function.description, function.parameters, function.strict)
+    for param, definition in definitions:
+        if definition.name in tools:
+            raise InvalidRequest(f"two tools are named {definition.name!r}", param=f"{param}.name")
+        tools[definition.name] = _tool(definition)
     return list(tools.values())
+
+
+def _tool(definition: Definition) -> FunctionTool:
+    if isinstance(definition, CustomDefinition):
+        return custom_tool(definition.name, definition.description, definition.input)
+    return FunctionTool(
+        definition.name, definition.description, definition.parameters, definition.strict
+    )
 
 
 def _named(tools: Sequence[FunctionTool], names: Sequence[str]) -> list[FunctionTool]:

@@ -122,7 +122,6 @@ UNSERVED: Mapping[str, Unserved] = {
     "xtc_probability": refused(_DRAWING, 0, 0.0),
     # What is told beside it.
     "enable_response_messages": refused(_MORE, False),
-    "include_reasoning": refused("pass over reasoning_content", True),
     "logprob_token_ids": refused("use top_logprobs"),
     "n_probs": refused("use logprobs", 0),
     "prompt_logprobs": refused(_MORE),
@@ -180,11 +179,9 @@ _CHAT_ALONE = {
     name: refused("ask /v1/chat/completions")
     for name in (
         "chat_template_kwargs",
-        "choices",
-        "confidence",
+        "include_reasoning",
         "reasoning",
         "reasoning_effort",
-        "spans",
         "thinking",
         "tool_choice",
         "tools",
@@ -217,6 +214,7 @@ _IN_COMPLETIONS = {
 _IN_RESPONSES = {
     "format": "text.format",
     "functions": "tools",
+    "include_reasoning": "reasoning.exclude",
     "max_completion_tokens": "max_output_tokens",
     "max_new_tokens": "max_output_tokens",
     "max_tokens": "max_output_tokens",
@@ -233,6 +231,7 @@ _IN_RESPONSES = {
 _IN_MESSAGES = {
     **dict.fromkeys(_CONSTRAINTS, "output_config.format"),
     "format": "output_config.format",
+    "include_reasoning": "thinking.display",
     "input": "messages",
     "instructions": "system",
     "max_completion_tokens": "max_tokens",
@@ -253,7 +252,6 @@ CHAT: Mapping[str, Unserved] = {
     "add_special_tokens": refused(_TEMPLATE, False),
     "best_of": refused("use n", 1),
     "max_tool_calls": left_out(),
-    "reasoning": refused("use reasoning_effort"),
     "thinking": refused("use reasoning_effort"),
 }
 COMPLETIONS: Mapping[str, Unserved] = {

@@ -31,11 +31,11 @@ class ResponsesUsage(Shape):
 
 
 class OutputItem(BaseModel):
-    """A message, a function call, or reasoning; its other fields depend on its type."""
+    """A message, a call, or reasoning; its other fields depend on its type."""
 
     model_config = ConfigDict(extra="allow")
     id: str
-    type: Literal["message", "function_call", "reasoning"]
+    type: Literal["message", "function_call", "custom_tool_call", "reasoning"]
     status: Literal["completed", "incomplete"] = "completed"
 
 

@@ -7,9 +7,15 @@ from typing import Any
 
 from app.core.errors import InvalidRequest
 from app.core.verbatim import Passage
-from app.http.requests.messages import joined_text, template_call, template_role
+from app.http.requests.messages import (
+    joined_text,
+    template_call,
+    template_custom_call,
+    template_role,
+)
 from app.http.requests.wire import Other, refusal
 from app.http.responses.wire import (
+    CustomToolCall,
     FunctionCall,
     FunctionCallOutput,
     Item,
@@ -72,7 +78,10 @@ class _Conversation:
                 self.passages.append(Passage(param, text, by_user=False))
                 self._add_answer(text)
             case FunctionCall():
-                self._add_call(item, param)
+                call = template_call(item.call_id, item.name, item.arguments, f"{param}.arguments")
+                self._add_call(call)
+            case CustomToolCall():
+                self._add_call(template_custom_call(item.call_id, item.name, item.input))
             case Message(role=role):
                 text = joined_text(item.content, f"{param}.content")
                 self.passages.append(Passage(param, text, by_user=role == "user"))
@@ -115,16 +124,15 @@ class _Conversation:
             answer = self._open_answer()
         answer["content"] = text
 
-    def _add_call(self, item: FunctionCall, param: str) -> None:
-        call = template_call(item.call_id, item.name, item.arguments, f"{param}.arguments")
-        self._called.add(item.call_id)
+    def _add_call(self, call: dict[str, Any]) -> None:
+        self._called.add(call["id"])
         answer = self._answer or self._open_answer()
         answer.setdefault("tool_calls", []).append(call)
 
     def _add_output(self, item: FunctionCallOutput, param: str) -> None:
         if item.call_id not in self._called:
             raise InvalidRequest(
-                f"{param}: no function_call before this item has the call_id {item.call_id!r}",
+                f"{param}: no call before this item has the call_id {item.call_id!r}",
                 param=f"{param}.call_id",
             )
         text = joined_text(item.output, f"{param}.output")
@@ -141,6 +149,6 @@ def _unsupported_item(type: str, param: str) -> InvalidRequest:
     else:
         message = (
             f"items of the type {type!r} are not supported; this server takes message, reasoning, "
-            "function_call and function_call_output"
+            "function_call, custom_tool_call and their outputs"
         )
     return refusal(param, message)

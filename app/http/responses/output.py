@@ -53,11 +53,12 @@ class OutputBuilder:
                 return self._text(_Message, text, self._take_logprobs())
             case Reasoning(text=text):
                 return self._text(_Reasoning, text)
-            case CallStart(name=name, id=id):
-                return self._begin(_Call(self._key, self._next, id, name))
+            case CallStart(name=name, id=id, custom=custom):
+                kind = _CustomCall if custom else _Call
+                return self._begin(kind(self._key, self._next, id, name))
             case CallArguments(text=text):
                 assert self._open is not None
-                return [self._open.add(text)]
+                return [] if piece.custom and not text else [self._open.add(text)]
             case CallEnd():
                 return self._close("completed")
 
@@ -229,9 +230,10 @@ class _Reasoning(_TextItem):
 
 class _Call(_Item):
     stem = "response.function_call_arguments"
+    _prefix = "fc"
 
     def __init__(self, key: str, index: int, call_id: str, name: str) -> None:
-        super().__init__("fc", key, index)
+        super().__init__(self._prefix, key, index)
         self._call_id = call_id
         self._name = name
 
@@ -248,6 +250,24 @@ class _Call(_Item):
     def _done(self) -> Event:
         # Older versions of the SDK need the name.
         return self._event(f"{self.stem}.done", name=self._name, arguments=self.text)
+
+
+class _CustomCall(_Call):
+    stem = "response.custom_tool_call_input"
+    _prefix = "ctc"
+
+    def wire(self, status: str) -> dict[str, Any]:
+        return {
+            "id": self._id,
+            "type": "custom_tool_call",
+            "status": status,
+            "call_id": self._call_id,
+            "name": self._name,
+            "input": self.text,
+        }
+
+    def _done(self) -> Event:
+        return self._event(f"{self.stem}.done", input=self.text)
 
 
 def _entries(tokens: Iterable[AnswerToken], vocabulary: Vocabulary) -> list[dict[str, Any]]:

@@ -19,8 +19,9 @@ from app.http.requests.constraints import (
 )
 from app.http.requests.generation import generation_request, token_limit
 from app.http.requests.ignored import Ignored
+from app.http.requests.reasoning import asked_reasoning
 from app.http.requests.template_options import template_options
-from app.http.requests.tools import ToolChoice, function_tools, served, tool_use
+from app.http.requests.tools import ToolChoice, function_tools, leave_out_others, tool_use
 from app.http.requests.wire import Other, missing
 from app.http.responses.items import template_messages
 from app.http.responses.render import responses_renderer
@@ -51,10 +52,14 @@ def responses_call(
     model = models.find(wire.model)
     _check(wire, ignored, config)
     content = constraints.read(wire, _format(wire), ignored, "text.format")
-    functions = dict(served(wire.tools, ignored))
-    tools = function_tools(functions, "tools[{}].name")
+    leave_out_others(wire.tools, ignored)
+    tools = function_tools(
+        (f"tools[{number}]", tool)
+        for number, tool in enumerate(wire.tools or ())
+        if not isinstance(tool, Other)
+    )
     choice = _tool_choice(wire)
-    effort = wire.reasoning.effort if wire.reasoning else None
+    reasoning = asked_reasoning(wire.reasoning, config)
     # Clients set either of the two (langchain-openai sends top_logprobs alone).
     logprobs = LOGPROBS in (wire.include or ()) or bool(wire.top_logprobs)
     limit, max_tokens = token_limit(wire, "max_output_tokens")
@@ -62,8 +67,9 @@ def responses_call(
     conversation = Conversation(
         messages,
         () if choice.mode == "none" else tools,
-        template_options(effort, wire.chat_template_kwargs, config, "reasoning.effort"),
+        template_options(wire.chat_template_kwargs, config) | reasoning.options,
         passages,
+        reasoning.use,
     )
     request = generation_request(
         wire,
@@ -138,7 +144,7 @@ def _tool_choice(wire: ResponsesRequest) -> ToolChoice:
         case Other(type=type):
             raise InvalidRequest(
                 f"a tool_choice of the type {type!r} is not supported; this server takes none, "
-                "auto, required, function and allowed_tools",
+                "auto, required, function, custom and allowed_tools",
                 param="tool_choice.type",
             )
     return ToolChoice(wire.tool_choice)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.http.responses.wire import FunctionToolParam, ResponsesRequest
+from app.http.requests.wire import Other
+from app.http.responses.wire import CustomToolParam, FunctionToolParam, ResponsesRequest
 
 
 def settings(wire: ResponsesRequest) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def settings(wire: ResponsesRequest) -> dict[str, Any]:
         "tool_choice": (
             choice or "auto" if isinstance(choice, str | None) else choice.model_dump()
         ),
-        "tools": [_tool(tool) for tool in wire.tools or () if isinstance(tool, FunctionToolParam)],
+        "tools": [_tool(tool) for tool in wire.tools or () if not isinstance(tool, Other)],
         "top_logprobs": wire.top_logprobs or 0,
         "top_p": 1.0 if wire.top_p is None else wire.top_p,
         "truncation": "disabled",
@@ -48,7 +49,15 @@ def _format(wire: ResponsesRequest) -> dict[str, Any]:
     return shown
 
 
-def _tool(tool: FunctionToolParam) -> dict[str, Any]:
+def _tool(tool: FunctionToolParam | CustomToolParam) -> dict[str, Any]:
+    if isinstance(tool, CustomToolParam):
+        asked = {"type": "text"} if tool.format is None else tool.format.model_dump()
+        return {
+            "type": "custom",
+            "name": tool.name,
+            "description": tool.description,
+            "format": asked,
+        }
     return {
         "type": "function",
         "name": tool.name,

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from app.core.specs import Grammar, Regex
 from app.http.config import Whitespace
 from app.http.requests.constraints import (
     ChoiceResponse,
@@ -19,18 +20,10 @@ from app.http.requests.constraints import (
 )
 from app.http.requests.generation import ChoiceFields, GenerationFields
 from app.http.requests.messages import RefusalPart, TextPart
-from app.http.requests.tools import FunctionDefinition
+from app.http.requests.reasoning import ReasoningFields
+from app.http.requests.tools import AnyInput, CustomDefinition, FunctionDefinition, InputGrammar
 from app.http.requests.unserved import NO_EFFECT, RESPONSES, left_out, refused
-from app.http.requests.wire import (
-    Count,
-    Effort,
-    Name,
-    Other,
-    TokenLimit,
-    Unserved,
-    Wire,
-    type_among,
-)
+from app.http.requests.wire import Count, Name, Other, TokenLimit, Unserved, Wire, type_among
 
 
 class InputText(TextPart):
@@ -92,6 +85,22 @@ class FunctionCallOutput(Wire):
     namespace: None = None
 
 
+class CustomToolCall(Wire):
+    type: Literal["custom_tool_call"]
+    call_id: str
+    name: str
+    input: str
+    id: str | None = None
+    status: Status | None = None
+    caller: None = None
+    namespace: None = None
+    async_: Literal[False] | None = Field(default=None, alias="async")
+
+
+class CustomToolCallOutput(FunctionCallOutput):
+    type: Literal["custom_tool_call_output"]  # type: ignore[assignment]
+
+
 class SummaryText(Wire):
     type: Literal["summary_text"]
     text: str
@@ -115,11 +124,15 @@ Item = Annotated[
     Annotated[Message, Tag("message")]
     | Annotated[FunctionCall, Tag("function_call")]
     | Annotated[FunctionCallOutput, Tag("function_call_output")]
+    | Annotated[CustomToolCall, Tag("custom_tool_call")]
+    | Annotated[CustomToolCallOutput, Tag("custom_tool_call_output")]
     | Annotated[Reasoning, Tag("reasoning")]
     | Annotated[Other, Tag("other")],
     Discriminator(
         type_among(
-            "message", "function_call", "function_call_output", "reasoning", default="message"
+            *("message", "function_call", "function_call_output", "reasoning"),
+            *("custom_tool_call", "custom_tool_call_output"),
+            default="message",
         )
     ),
 ]
@@ -166,15 +179,38 @@ class FunctionToolParam(FunctionDefinition):
     output_schema: None = None
 
 
+class GrammarInput(InputGrammar):
+    type: Literal["grammar"]
+
+
+class CustomToolParam(CustomDefinition):
+    type: Literal["custom"]
+    format: Annotated[AnyInput | GrammarInput, Field(discriminator="type")] | None = None
+    allowed_callers: list[Literal["direct"]] | None = None
+    async_: Literal[False] | None = Field(default=None, alias="async")
+    defer_loading: Literal[False] | None = None
+
+    @property
+    def input(self) -> Grammar | Regex | None:
+        return self.format.spec if isinstance(self.format, GrammarInput) else None
+
+
 Tool = Annotated[
-    Annotated[FunctionToolParam, Tag("function")] | Annotated[Other, Tag("other")],
-    Discriminator(type_among("function")),
+    Annotated[FunctionToolParam, Tag("function")]
+    | Annotated[CustomToolParam, Tag("custom")]
+    | Annotated[Other, Tag("other")],
+    Discriminator(type_among("function", "custom")),
 ]
 
 
 class NamedTool(Wire):
-    type: Literal["function"]
+    type: Literal["function", "custom"]
     name: str
+
+
+def _choice_type(value: Any) -> str:
+    found = type_among("function", "custom", "allowed_tools")(value)
+    return "named" if found in ("function", "custom") else found
 
 
 class AllowedTools(Wire):
@@ -186,15 +222,15 @@ class AllowedTools(Wire):
 ToolChoice = (
     Literal["none", "auto", "required"]
     | Annotated[
-        Annotated[NamedTool, Tag("function")]
+        Annotated[NamedTool, Tag("named")]
         | Annotated[AllowedTools, Tag("allowed_tools")]
         | Annotated[Other, Tag("other")],
-        Discriminator(type_among("function", "allowed_tools")),
+        Discriminator(_choice_type),
     ]
 )
 
 
-class ReasoningOptions(Wire):
+class ReasoningOptions(ReasoningFields):
     unserved: ClassVar[Mapping[str, Unserved]] = {
         "context": refused("the input says what the model sees; leave it out", "auto"),
         "generate_summary": left_out("auto", "none"),
@@ -202,8 +238,6 @@ class ReasoningOptions(Wire):
         "summary": left_out("auto", "none"),
     }
     """Of summaries: the reasoning itself is shown."""
-
-    effort: Effort | None = None
 
 
 Label = Annotated[str, Field(max_length=1024)]

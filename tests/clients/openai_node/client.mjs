@@ -318,6 +318,44 @@ check("responses tools", "streamed arguments", async () => {
   Contact.parse(JSON.parse(text));
 });
 
+const ADD = 'start: "add(" NUMBER ("," NUMBER)~1..3 ")"\nNUMBER: /[0-9]{1,2}/';
+const SUM = /^add\([0-9]{1,2}(,[0-9]{1,2}){1,3}\)$/;
+
+check("tools", "a custom tool's input is a text of its grammar", async () => {
+  const format = { type: "grammar", grammar: { syntax: "lark", definition: ADD } };
+  const completion = await chat.create({
+    model,
+    messages: CONTACT,
+    tools: [{ type: "custom", custom: { name: "add", format } }],
+    tool_choice: "required",
+  });
+  const [call] = completion.choices[0].message.tool_calls;
+  assert.equal(call.type, "custom");
+  assert.match(call.custom.input, SUM);
+});
+
+check("responses tools", "a custom tool's input, streamed", async () => {
+  const stream = client.responses.stream({
+    model,
+    input: CONTACT_TEXT,
+    tools: [
+      {
+        type: "custom",
+        name: "add",
+        format: { type: "grammar", syntax: "lark", definition: ADD },
+      },
+    ],
+    tool_choice: "required",
+  });
+  let text = "";
+  for await (const event of stream) {
+    if (event.type === "response.custom_tool_call_input.delta" && event.output_index === 0) {
+      text += event.delta;
+    }
+  }
+  assert.match(text, SUM);
+});
+
 check("models", "models.list and models.retrieve", async () => {
   const page = await client.models.list();
   assert.ok(page.data.some(({ id }) => id === MODEL));

@@ -11,6 +11,7 @@ from app.answer.formats import PLAIN, ChatFormat
 from app.answer.pieces import CallArguments, CallStart, Content
 from app.answer.prompt import Conversation, prepare
 from app.answer.reader import AnswerReader
+from app.answer.tools import ToolUse
 from tools.demo_model.corpus import Example, ToolKind, examples
 from tools.demo_model.evaluate import fields
 from tools.demo_model.evaluate_functions import CALL
@@ -57,7 +58,7 @@ def test_the_server_reads_the_calls_that_are_trained_and_takes_text_for_text(
 ) -> None:
     for example in examples(kind, count=40, seed=5):
         scene = scene_of(example)
-        reader = AnswerReader(_FORMAT, tools=[tool.name for tool in scene.tools])
+        reader = AnswerReader(_FORMAT, use=ToolUse(tuple(scene.tools)) if scene.tools else None)
         pieces = [*reader.push(example.text), *reader.finish()]
         names = [piece.name for piece in pieces if isinstance(piece, CallStart)]
         written = ["" for _ in names]

@@ -43,7 +43,8 @@ def number(
     the other bound has. ``plain`` leaves out exponents.
     """
     if between == Interval() and not plain:
-        return _any_number(pool, limits)
+        name = ("any number", limits.integer_digits, limits.fraction_digits)
+        return pool.once(name, lambda: _any_number(pool, limits))
     decimals = Decimals(pool, limits.fraction_digits)
     low, high = ends_on_grid(between, limits.fraction_digits, limits)
     ceiling = int(sys.float_info.max) * decimals.scale

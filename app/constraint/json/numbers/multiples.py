@@ -69,9 +69,13 @@ def integer(
     Without a bound there are ``limits.integer_digits`` digits, or one more than the other bound
     or ``multiple_of`` has. Ask ``can_follow_multiples`` before.
     """
-    grid = integer_grid(between, limits, multiple_of)
-    naturals = partial(_natural_multiples, pool, factor=multiple_of)
-    return signed(pool, grid.low, grid.high, naturals)
+
+    def build() -> Expression:
+        grid = integer_grid(between, limits, multiple_of)
+        naturals = partial(_natural_multiples, pool, factor=multiple_of)
+        return signed(pool, grid.low, grid.high, naturals)
+
+    return pool.once(("integer", between, limits.integer_digits, multiple_of), build)
 
 
 def multiples(

@@ -18,6 +18,7 @@ from app.constraint.formats.strict import known_formats
 from app.constraint.schema.arrays import item_keywords
 from app.constraint.schema.document import Document, Node
 from app.constraint.schema.keywords import (
+    GRAMMAR,
     NOT_ENUM,
     NOT_FORMAT,
     NOT_INTEGER,
@@ -274,6 +275,7 @@ _NEGATIONS: dict[str, _Negation] = {
     "pattern": lambda node: _one(node, "string", NOT_PATTERN, node.schema["pattern"], "pattern"),
     "format": _format,
     VERBATIM: partial(_refused, VERBATIM),
+    GRAMMAR: partial(_refused, GRAMMAR),
     "items": _items,
     "prefixItems": lambda node: [] if "items" in node.schema else _items(node),
     "minItems": partial(_count, "array", "minItems", "maxItems", -1),

@@ -70,8 +70,8 @@ class ArrayWriter:
         self._form = form
         self._told_apart = False
         """Whether items are marked, to differ from one another."""
-        self._between = text.whitespace.between(text.pool, depth)
-        self._end = text.whitespace.end(text.pool, b"[]", depth)
+        self._between = text.between(depth)
+        self._end = text.end(b"[]", depth)
 
     def write(self, shape: ArrayShape) -> Expression:
         """The arrays of this shape."""

@@ -86,7 +86,7 @@ class SchemaBuilder:
     def build(self) -> Expression:
         """The values of the whole schema. Call once."""
         try:
-            root = self._value((self._document.root,), 0)
+            root = self._root()
             while self._waiting:
                 unit, rule = self._waiting.pop()
                 self._pool.define_rule(rule, self._any_of(unit))
@@ -94,12 +94,18 @@ class SchemaBuilder:
             if not self._may_mark:
                 reason = "a grammar does not tell items or names apart that have no list"
                 raise UnsupportedSchema(needed.keyword, needed.pointer, reason) from None
-            marked = SchemaBuilder(self._schema, self._text.with_levels(), close=self._close)
-            return marked.build()
+            return self._with_levels().build()
         self._plenty.check()
         for node in self._document.nodes_with(EXACT_CHOICE):
             self._pool.exact_choices.add(self._exact_choice(node))
         return root
+
+    def _root(self) -> Expression:
+        return self._value((self._document.root,), 0)
+
+    def _with_levels(self) -> SchemaBuilder:
+        """The same with containers marked."""
+        return SchemaBuilder(self._schema, self._text.with_levels(), close=self._close)
 
     def _exact_choice(self, node: Node) -> frozenset[bytes]:
         """The values of a node that wants them drawn as wholes."""
@@ -158,7 +164,7 @@ class SchemaBuilder:
     def _written(self, branch: Branch, values: list[Any], depth: int, form: Form) -> Expression:
         """One of ``values``; of strings those that stand in the prompt, if that is asked for."""
         strings = [value for value in values if isinstance(value, str)]
-        write = self._text_in(form).whitespace.written
+        write = self._text_in(form).written
         if not (strings and self._strings.is_verbatim(branch)):
             return self._pool.one_of([write(form.value_of(value), depth) for value in values])
         others = [write(value, depth) for value in values if not isinstance(value, str)]
@@ -199,7 +205,7 @@ class SchemaBuilder:
         text, nodes = self._text_in(form), tuple(node for node in branch if restricts(node, kind))
         once = form != Form.ANY
         if kind in ("null", "boolean"):
-            return self._pool.union([text.constant(value) for value in _words(kind, nodes)])
+            return self._pool.union([text.constant(value) for value in words_of(kind, nodes)])
         if kind == "number":
             return self._numbers(nodes, any(map(integers_only, branch)), once)
         if kind == "string":
@@ -215,9 +221,14 @@ class SchemaBuilder:
         shape = form.shape_of(object_shape(nodes, self._strings.key_matches, close=self._close))
         if shape.some and form == Form.ONCE:
             form = Form.SORTED
-        value = partial(value, form=form)
         writer = ObjectWriter(
-            text, self._strings, self._free_names, value, self._plenty, depth, once=once
+            text,
+            self._strings,
+            self._free_names,
+            lambda goal, _: value(goal, form=form),
+            self._plenty,
+            depth,
+            once=once,
         )
         return writer.write(nodes, shape)
 
@@ -234,7 +245,7 @@ class SchemaBuilder:
                 kinds = kinds_of(branch)
                 if not {"null", "boolean"}.issuperset(kinds):
                     return None
-                values = [value for kind in kinds for value in _words(kind, branch)]
+                values = [value for kind in kinds for value in words_of(kind, branch)]
             found += values
         return found
 
@@ -244,7 +255,7 @@ class SchemaBuilder:
         for branch in self._branches.of(goal):
             values = self._listed(branch)
             if values is not None and not self._strings.is_verbatim(branch):
-                texts = [json_text(value)[1:-1] for value in values if isinstance(value, str)]
+                texts = [self._text.spelled(value) for value in values if isinstance(value, str)]
                 options.append(self._pool.one_of(texts))
             elif all(admits_kind(node, "string") for node in branch):
                 nodes = tuple(node for node in branch if restricts(node, "string"))
@@ -256,7 +267,7 @@ class SchemaBuilder:
         values = self._finite_values(goal)
         if values is None:
             return None
-        write = self._text_in(form).whitespace.written
+        write = self._text_in(form).written
         found = {identity(value): write(form.value_of(value), depth) for value in values}
         if len(found) > self._limits.different_items:
             return None
@@ -272,7 +283,7 @@ def _check_items(branch: Branch) -> None:
                 raise UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
 
 
-def _words(kind: str, nodes: Goal) -> list[Any]:
+def words_of(kind: str, nodes: Goal) -> list[Any]:
     """The values of ``null`` or ``boolean`` that ``nodes`` do not exclude."""
     words: list[Any] = [None] if kind == "null" else [True, False]
     excluded = {identity(value) for node in nodes for value in node.schema.get(NOT_ENUM, ())}

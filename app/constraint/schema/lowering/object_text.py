@@ -21,8 +21,8 @@ from app.constraint.schema.objects import Member, ObjectShape, SomeMember, is_th
 from app.constraint.schema.strings import Strings
 from app.core.errors import ConstraintTooComplex, UnsupportedSchema
 
-Value = Callable[[Goal], Expression]
-"""Builds the values that satisfy a goal."""
+Value = Callable[[Goal, str | None], Expression]
+"""Builds the values that satisfy a goal, of the member of this name; None: of a free one."""
 
 _MOST_WANTED = 4
 """Nodes with ``SOME_MEMBER`` in one branch; each doubles what must be told apart."""
@@ -73,8 +73,8 @@ class ObjectWriter:
         self.once = once
         """Whether equal objects must be equal texts: at most one member without a name of its own,
         as two might come in either order."""
-        self.between = text.whitespace.between(text.pool, depth)
-        self.end = text.whitespace.end(text.pool, b"{}", depth)
+        self.between = text.between(depth)
+        self.end = text.end(b"{}", depth)
 
     def write(self, nodes: Goal, shape: ObjectShape) -> Expression:
         """The objects that satisfy ``nodes``, whose shape this is."""
@@ -106,7 +106,7 @@ class ObjectWriter:
             return _Written(member.required, pool.empty, {})
 
         def written(goal: Goal) -> Expression:
-            value = self._value(goal)
+            value = self._value(goal, member.name)
             return value if value == pool.empty else text.member(member.name, value)
 
         possible = 0
@@ -134,12 +134,13 @@ class ObjectWriter:
         declared = [member.name for member in shape.members]
         wanted, unwanted = _chosen(shape.some, block), _chosen(shape.some, others)
         classes = self._free_names.classes(nodes, declared, wanted, unwanted)
+        asked = _values(shape.some, block)
         any_name = self._text.any_content if self.once or self.told_apart else None
         return self.pool.union(
             [
                 self._free_member(any_name if names is None else names, value)
                 for names, goal in classes
-                if (value := self._value((*goal, *_values(shape.some, block)))) != self.pool.empty
+                if (value := self._value((*goal, *asked), None)) != self.pool.empty
             ]
         )
 

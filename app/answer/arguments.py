@@ -1,0 +1,237 @@
+"""The text of arguments that a model does not write as JSON -> their JSON, as it comes.
+
+See ``app.core.arguments`` for how such texts are written and what they mean.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from app.core.arguments import Kind, Parameters, Readings, kind_of
+
+_NUMBER_CHARACTERS = frozenset("+-.0123456789Ee")
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPart:
+    """A part of the JSON of arguments, and the place in the answer of what says so.
+
+    A value begins with a part of its own and ends with one.
+    """
+
+    text: str
+    start: int
+    end: int
+
+
+class ArgumentsReader(Protocol):
+    """Reads one call's arguments."""
+
+    def push(self, text: str, start: int) -> list[JsonPart]:
+        """What ``text``, which begins at ``start`` of the answer, adds."""
+
+    @property
+    def rest(self) -> str | None:
+        """What was read of the text behind the arguments; None: they have not ended."""
+
+
+class ParameterReader:
+    """Reads arguments that are a text each, in chunks of any size."""
+
+    def __init__(self, notation: Parameters, readings: Readings) -> None:
+        self._notation = notation
+        self._readings = readings
+        self._buffer = ""
+        self._position = 0
+        """Where the buffer begins in the answer."""
+        self._parts: list[JsonPart] = []
+        self._count = 0
+        """Parameters so far."""
+        self._kinds: frozenset[Kind] = frozenset()
+        """What the value that is being read may be."""
+        self._looked = 0
+        """Characters of the buffer that may be of a number or a word."""
+        self._value = BracketEnd()
+        self._step: Callable[[], bool] = self._read_before
+        self.rest: str | None = None
+
+    def push(self, text: str, start: int) -> list[JsonPart]:
+        """See ``ArgumentsReader``."""
+        if not self._buffer:
+            self._position = start
+        self._buffer += text
+        while self._step():
+            pass
+        parts, self._parts = self._parts, []
+        return parts
+
+    # Each step reads from the buffer and says whether there may be more to do.
+
+    def _read_before(self) -> bool:
+        before = self._notation.before
+        if self._buffer.startswith(before):
+            self._step = self._read_name
+            return True
+        if before.startswith(self._buffer):
+            return False
+        self._put("}" if self._count else "{}", 0)
+        self.rest = self._buffer
+        self._step = self._read_nothing
+        return False
+
+    def _read_nothing(self) -> bool:
+        """Behind the arguments."""
+        self.rest = self._buffer
+        return False
+
+    def _read_name(self) -> bool:
+        start, notation = len(self._notation.before), self._notation
+        found = [(self._buffer.find(each, start), each) for each in notation.betweens()]
+        there = [pair for pair in found if pair[0] >= 0]
+        if not there:
+            return False
+        at, between = min(there)
+        if self._incomplete(at, notation.betweens()):
+            return False
+        name = self._buffer[start:at]
+        comma = ", " if self._count else "{"
+        self._put(f"{comma}{_json(name)}: ", at + len(between))
+        self._count += 1
+        self._kinds = notation.kinds_behind(between, self._readings.kinds(name))
+        self._looked = 0
+        self._step = self._read_value
+        if self._kinds == {"string"}:
+            self._begin_string()
+        return True
+
+    def _incomplete(self, at: int, marks: Collection[str]) -> bool:
+        """Whether a longer one of ``marks`` may still come at ``at``."""
+        here = self._buffer[at:]
+        return any(mark.startswith(here) and mark != here for mark in marks)
+
+    def _read_value(self) -> bool:
+        """Find out what the value is."""
+        kinds, buffer = self._kinds, self._buffer
+        if not buffer:
+            return False
+        if kind_of(buffer[0], kinds, {}) in ("array", "object"):
+            self._value = BracketEnd()
+            self._step = self._read_json
+            return True
+        at = buffer.find(self._notation.after)
+        if at >= 0:
+            text = buffer[:at]
+            if kind_of(text, kinds, self._notation.words) == "string" and "string" in kinds:
+                self._begin_string()
+                return True
+            self._put(self._scalar(text), at)
+            return self._end_value()
+        if "string" in kinds and not self._may_be_scalar():
+            self._begin_string()
+            return True
+        return False
+
+    def _scalar(self, text: str) -> str:
+        """The JSON of a number, a boolean or null."""
+        words: dict[str, Any] = self._notation.words
+        return json.dumps(words[text]) if text in words else text
+
+    def _may_be_scalar(self) -> bool:
+        """Whether the buffer may become a word or number, and then what follows values."""
+        text = self._buffer[: len(self._buffer) - self._held()]
+        if any(word.startswith(text) for word in self._notation.words):
+            return True
+        if "number" not in self._kinds:
+            return False
+        looked = self._looked
+        self._looked = len(text)
+        return _NUMBER_CHARACTERS.issuperset(text[looked:])
+
+    def _begin_string(self) -> None:
+        self._put('"', 0)
+        self._step = self._read_string
+
+    def _read_string(self) -> bool:
+        after = self._notation.after
+        at = self._buffer.find(after)
+        if at < 0:
+            ready = len(self._buffer) - self._held()
+            if ready:
+                self._put(_json(self._buffer[:ready])[1:-1], ready)
+            return False
+        if at:
+            self._put(_json(self._buffer[:at])[1:-1], at)
+        self._put('"', 0)
+        return self._end_value()
+
+    def _held(self) -> int:
+        """How many characters at the buffer's end may begin what follows values."""
+        after, size = self._notation.after, len(self._buffer)
+        lengths = range(min(len(after) - 1, size), 0, -1)
+        return next((n for n in lengths if self._buffer.endswith(after[:n])), 0)
+
+    def _read_json(self) -> bool:
+        """An array or object."""
+        end = self._value.find(self._buffer)
+        size = len(self._buffer) if end is None else end
+        if size:
+            self._put(self._buffer[:size], size)
+        if end is None:
+            return False
+        self._step = self._read_after
+        return True
+
+    def _read_after(self) -> bool:
+        after = self._notation.after
+        if after.startswith(self._buffer) and self._buffer != after:
+            return False
+        return self._end_value()
+
+    def _end_value(self) -> bool:
+        self._take(len(self._notation.after))
+        self._step = self._read_before
+        return True
+
+    def _put(self, text: str, count: int) -> None:
+        """``text`` is what the buffer's first characters say."""
+        start = self._position
+        self._take(count)
+        self._parts.append(JsonPart(text, start, self._position))
+
+    def _take(self, count: int) -> None:
+        self._buffer = self._buffer[count:]
+        self._position += count
+
+
+class BracketEnd:
+    """Finds where a JSON object or array ends, in chunks of any size."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+
+    def find(self, text: str) -> int | None:
+        """The index after the value's last bracket; None if ``text`` does not hold it."""
+        for index, character in enumerate(text):
+            if self._escaped:
+                self._escaped = False
+            elif self._in_string:
+                self._escaped = character == "\\"
+                self._in_string = character != '"'
+            elif character == '"':
+                self._in_string = True
+            elif character in "{[":
+                self._depth += 1
+            elif character in "}]":
+                self._depth -= 1
+                if self._depth <= 0:
+                    return index + 1
+        return None
+
+
+def _json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

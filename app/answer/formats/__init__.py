@@ -1,0 +1,33 @@
+"""How models mark their reasoning and write their calls, found in their chat templates.
+
+chat       what is known of a chat template, and the table of the formats it is looked up in
+calls      what a format of tool calls is: the texts of calls, and what takes them apart
+reasoning  the marks around reasoning
+spelled    calls that are a fixed text around a name and the JSON of arguments
+incoming   text that comes in chunks, for those who read it
+call_ids   ids of calls, as templates take them
+
+Each other module holds the formats of one family. A further one is a module of its own and a line
+in ``chat.TOOL_FORMATS``.
+"""
+
+from app.answer.formats.calls import CallPiece, CallsReader, ToolFormat
+from app.answer.formats.chat import ChatFormat, detect
+from app.answer.formats.hermes import HERMES
+from app.answer.formats.llama import LLAMA
+from app.answer.formats.mistral import MISTRAL
+from app.answer.formats.plain import PLAIN
+from app.answer.formats.reasoning import ReasoningFormat
+
+__all__ = [
+    "HERMES",
+    "LLAMA",
+    "MISTRAL",
+    "PLAIN",
+    "CallPiece",
+    "CallsReader",
+    "ChatFormat",
+    "ReasoningFormat",
+    "ToolFormat",
+    "detect",
+]

@@ -1,0 +1,67 @@
+"""What a format of tool calls is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from app.answer.formats.call_ids import CallIds
+from app.answer.pieces import CallArguments, CallEnd, CallStart
+from app.answer.tools import ToolUse
+from app.core.composite import Part
+
+CallPiece = CallStart | CallArguments | CallEnd
+
+
+class ToolFormat(Protocol):
+    """How a family of models writes calls."""
+
+    @property
+    def trigger(self) -> str | None:
+        """Calls may follow text, and this is what text cannot hold: every text of calls begins
+        with it.
+
+        None: an answer is either text or calls.
+        """
+
+    @property
+    def native(self) -> bool:
+        """Whether the chat template shows tools and calls; else ``prompt`` writes them out."""
+
+    @property
+    def ids(self) -> CallIds:
+        """Ids that the chat template takes."""
+
+    def leads(self, names: Iterable[str]) -> tuple[str, ...]:
+        """What tells that calls of these functions begin: one of these strings.
+
+        Where text and calls share no mark that only calls have, the name and what follows it are
+        part of the lead: ``{"name": "Ada"}`` is an answer like any other.
+        """
+
+    def heads(self) -> tuple[str, ...]:
+        """What all texts of calls begin with, whatever is called: one of these strings."""
+
+    def calls(self, use: ToolUse) -> Part:
+        """The texts of one call or several.
+
+        Raises ``InvalidRequest`` for parameters that no object can satisfy by their type alone.
+        """
+
+    def reader(self, use: ToolUse, start: int) -> CallsReader:
+        """Takes such a text apart, or the beginning of one, which begins at ``start`` in the
+        answer."""
+
+    def marks(self) -> Iterable[str]:
+        """Marks that an answer may hold: where one is a special token, it has to be writable."""
+
+
+class CallsReader(Protocol):
+    """Takes the text of one answer's calls apart."""
+
+    def push(self, text: str) -> Sequence[CallPiece]:
+        """What ``text`` adds, which comes in chunks of any size.
+
+        Of each call: its start, its arguments in parts that join to one JSON object, its end.
+        Their places ascend and do not overlap. Joined, they do not depend on the chunks.
+        """

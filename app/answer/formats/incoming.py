@@ -1,0 +1,43 @@
+"""Text that comes in chunks of any size, read from its beginning."""
+
+from __future__ import annotations
+
+
+class Incoming:
+    """What has come and was not taken."""
+
+    def __init__(self, position: int) -> None:
+        self.text = ""
+        self.position = position
+        """Where the text begins in the answer."""
+
+    def push(self, text: str) -> None:
+        self.text += text
+
+    def take(self, count: int) -> tuple[str, int]:
+        """The first characters, and where they begin in the answer."""
+        taken, start = self.text[:count], self.position
+        self.text = self.text[count:]
+        self.position += count
+        return taken, start
+
+    def take_all(self) -> tuple[str, int]:
+        return self.take(len(self.text))
+
+    def begins(self, mark: str) -> bool | None:
+        """Whether the text begins with ``mark``; None while that may still come."""
+        if self.text.startswith(mark):
+            return True
+        return None if mark.startswith(self.text) else False
+
+    def before(self, mark: str) -> tuple[int, bool]:
+        """How many characters are before ``mark``, and whether it is there.
+
+        Where it is not, those that may become it do not count.
+        """
+        at = self.text.find(mark)
+        if at >= 0:
+            return at, True
+        size = len(self.text)
+        lengths = range(min(len(mark) - 1, size), 0, -1)
+        return size - next((n for n in lengths if self.text.endswith(mark[:n])), 0), False

@@ -1,0 +1,13 @@
+"""The form of calls for chat templates that know none, or none that is known here."""
+
+from __future__ import annotations
+
+from app.answer.formats.spelled import SpelledCalls
+
+PLAIN = SpelledCalls(
+    begin='{"tool_calls": [',
+    call='{"name": "$name", "arguments": $arguments}',
+    separator=", ",
+    end="]}",
+    native=False,
+)

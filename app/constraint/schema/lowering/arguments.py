@@ -1,0 +1,227 @@
+"""Arguments of functions, a text for each: strings as they are, other values as JSON.
+
+See ``app.core.arguments``, whose rules say how such texts are read. What a rule would read as
+another value is not admitted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from app.constraint.cached_method import cached_method
+from app.constraint.json.text import JsonText, json_text
+from app.constraint.language.codepoints import negate, ranges, utf8
+from app.constraint.language.expressions import Expression
+from app.constraint.regex.lowering import Lowering
+from app.constraint.regex.parser import parse
+from app.constraint.schema.document import Goal
+from app.constraint.schema.keywords import EXACT_CHOICE, kinds_of, restricts
+from app.constraint.schema.logic.partial_branch import Branch
+from app.constraint.schema.lowering.builder import SchemaBuilder, words_of
+from app.constraint.schema.lowering.form import Form
+from app.constraint.schema.lowering.object_text import ObjectWriter
+from app.constraint.schema.lowering.plenty import LevelsNeeded
+from app.constraint.schema.objects import object_shape
+from app.core.arguments import (
+    KINDS,
+    NUMBER,
+    Arguments,
+    Kind,
+    Parameters,
+    Readings,
+    json_kind,
+    kind_of,
+)
+from app.core.errors import UnsupportedSchema
+
+_NOT_IN_NAMES = b'"&<>\\'
+"""Characters that names without a name of their own have not: marks and escapes begin with them."""
+
+_WORDS = ("null", "boolean")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+_Kinds = frozenset[Kind]
+
+
+class ParameterText(JsonText):
+    """The members of an object as parameters, and nothing around them or between them."""
+
+    def __init__(self, text: JsonText, notation: Parameters, readings: Readings) -> None:
+        super().__init__(text.pool, text.limits, text.whitespace)
+        self._notation = notation
+        self._readings = readings
+
+    def between(self, depth: int) -> Expression:
+        return self.pool.epsilon
+
+    def end(self, bracket: bytes, depth: int) -> Expression:
+        return self.pool.epsilon
+
+    def begun(
+        self,
+        bracket: bytes,
+        items: Expression,
+        *,
+        may_be_empty: bool,
+        depth: int,
+        level: bool = True,
+    ) -> Expression:
+        return self.pool.optional(items) if may_be_empty else items
+
+    def member(self, name: str, value: Expression) -> Expression:
+        if not self._notation.can_name(name):
+            reason = f"a model that writes it {self._notation.before!r} cannot name {name!r}"
+            raise UnsupportedSchema("properties", "/properties", reason)
+        return self.pool.concatenate(self._before(name), value)
+
+    def free_member(self, content: Expression | None, value: Expression) -> Expression:
+        """A member of another name than those declared, of which ``content`` has JSON's spelling.
+
+        It is made of characters that are spelled alike with quotes and without.
+        """
+        names = self._free_names if content is None else self._in_common(content)
+        return self.pool.concatenate(self._before(""), names, value)
+
+    @property
+    def _free_names(self) -> Expression:
+        pool, taken = self.pool, self._readings.declared
+        reserved = ranges([(0, 0x1F), *((byte, byte) for byte in _NOT_IN_NAMES)])
+        names = pool.repeat(utf8(pool, negate(ranges((*reserved, (0xD800, 0xDFFF))))))
+        declared = pool.one_of(json_text(name)[1:-1] for name in taken)
+        return pool.intersect((names, pool.complement(declared)))
+
+    def _in_common(self, content: Expression) -> Expression:
+        return self.pool.intersect((content, self._free_names))
+
+    def _before(self, name: str) -> Expression:
+        return self.pool.literal((self._notation.before + name).encode())
+
+
+class ArgumentsBuilder(SchemaBuilder):
+    """Builds the arguments of one function."""
+
+    def __init__(self, spec: Arguments, text: JsonText) -> None:
+        super().__init__(spec.schema.schema, text, close=spec.schema.close_objects)
+        self._spec = spec
+        self._notation = spec.notation
+        self._readings = Readings(spec.schema.schema)
+
+    def _root(self) -> Expression:
+        for node in self._document.nodes_with(EXACT_CHOICE):
+            reason = "not in arguments that are not written as JSON"
+            raise UnsupportedSchema(EXACT_CHOICE, node.pointer_to(EXACT_CHOICE), reason)
+        branches = self._branches.of((self._document.root,))
+        return self._pool.union([self._objects(branch) for branch in branches])
+
+    def _with_levels(self) -> SchemaBuilder:
+        return ArgumentsBuilder(self._spec, self._text.with_levels())
+
+    def _objects(self, branch: Branch) -> Expression:
+        """The objects that a branch of the whole schema admits."""
+        values = self._listed(branch)
+        if values is not None:
+            objects = [value for value in values if isinstance(value, dict)]
+            return self._pool.union([self._object(value) for value in objects])
+        if "object" not in kinds_of(branch):
+            return self._pool.empty
+        nodes = tuple(node for node in branch if restricts(node, "object"))
+        shape = object_shape(nodes, self._strings.key_matches, close=self._close)
+        text = ParameterText(self._text, self._notation, self._readings)
+        writer = ObjectWriter(text, self._strings, self._free_names, self._bare, self._plenty, 0)
+        try:
+            return writer.write(nodes, shape)
+        except LevelsNeeded as needed:
+            if self._text.levels:  # the names themselves: all else has its levels by now
+                reason = "names of arguments that are not written as JSON are not told apart"
+                raise UnsupportedSchema(needed.keyword, needed.pointer, reason) from None
+            raise
+
+    def _object(self, value: dict[str, Any]) -> Expression:
+        """One object of an ``enum``."""
+        text = ParameterText(self._text, self._notation, self._readings)
+        members = []
+        for name, member in value.items():
+            written = self._written_bare([member], self._readings.kinds(name))
+            members.append(text.member(name, self._ended(written)))
+        return self._pool.concatenate(*members)
+
+    def _bare(self, goal: Goal, name: str | None) -> Expression:
+        """The values of a parameter, with what stands between the name and them and after them."""
+        kinds = self._readings.kinds(name)
+        branches = self._branches.of(goal)
+        return self._ended(self._pool.union([self._bare_branch(each, kinds) for each in branches]))
+
+    def _ended(self, value: Expression) -> Expression:
+        return self._pool.concatenate(value, self._pool.literal(self._notation.after.encode()))
+
+    @cached_method
+    def _bare_branch(self, branch: Branch, kinds: _Kinds) -> Expression:
+        values = self._listed(branch)
+        if values is not None:
+            return self._written_bare(values, kinds)
+        found = [kind for kind in KINDS if kind in kinds and kind in kinds_of(branch)]
+        return self._pool.union([self._bare_kind(branch, kind, kinds) for kind in found])
+
+    def _bare_kind(self, branch: Branch, kind: Kind, kinds: _Kinds) -> Expression:
+        """The values of one type; a parameter may be of ``kinds``."""
+        nodes = tuple(node for node in branch if restricts(node, kind))
+        if kind == "string":
+            text = self._strings.bare(nodes, self._not_bare(self._beside("string", kinds)))
+        elif kind == "null" or kind == "boolean":
+            return self._written_bare(words_of(kind, nodes), kinds)
+        else:
+            text = self._kind(branch, kind, 0, Form.ANY)
+        return self._pool.concatenate(self._between(kind), text)
+
+    def _between(self, kind: Kind) -> Expression:
+        return self._pool.literal(self._notation.between_of(kind).encode())
+
+    def _beside(self, kind: Kind, kinds: _Kinds) -> _Kinds:
+        """Those of ``kinds`` that a reader cannot tell from ``kind`` by what is before the text."""
+        return self._notation.kinds_behind(self._notation.between_of(kind), kinds)
+
+    def _written_bare(self, values: list[Any], kinds: _Kinds) -> Expression:
+        """Those of ``values`` that are read as what they are."""
+        pool = self._pool
+        texts = [text for value in values for text in self._spellings(value, kinds)]
+        if values and not texts:
+            reason = f"no reader could tell {values[0]!r} from what else may stand there"
+            raise UnsupportedSchema("enum", "", reason)
+        return pool.one_of(texts)
+
+    def _spellings(self, value: Any, kinds: _Kinds) -> Iterator[bytes]:
+        """The texts of ``value``, and what stands between the name and them."""
+        kind = json_kind(value)
+        between = self._notation.between_of(kind)
+        if isinstance(value, str):
+            beside = self._beside(kind, kinds)
+            known = kind_of(value, beside, self._notation.words) == "string"
+            if known and self._notation.stop not in value and not _SURROGATE.search(value):
+                yield (between + value).encode()
+        elif kind not in kinds:
+            return
+        elif value is None or isinstance(value, bool):
+            for text, word in self._notation.words.items():
+                if word is value:
+                    yield (between + text).encode()
+        else:
+            yield between.encode() + self._text.written(value)
+
+    def _not_bare(self, beside: _Kinds) -> list[Expression]:
+        """Texts that are no strings where a parameter may be of ``beside``: see ``kind_of``."""
+        pool, notation = self._pool, self._notation
+        stop = pool.literal(notation.stop.encode())
+        words = [text for text in notation.words if kind_of(text, beside, notation.words) in _WORDS]
+        found = [
+            pool.concatenate(pool.everything, stop, pool.everything),
+            pool.one_of(map(str.encode, words)),
+        ]
+        for kind, bracket in (("array", b"["), ("object", b"{")):
+            if kind in beside:
+                found.append(pool.concatenate(pool.literal(bracket), pool.everything))
+        if "number" in beside:
+            tree = parse(NUMBER.pattern, self._limits)
+            found.append(Lowering(pool, lambda members: utf8(pool, members)).whole(tree))
+        return found

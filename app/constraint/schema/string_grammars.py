@@ -1,0 +1,77 @@
+"""Strings that are texts of a grammar: the keyword ``x-grammar``."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from app.constraint.cached_method import cached_method
+from app.constraint.grammar.lowering import Spelling, lower
+from app.constraint.grammar.parsing import parse as parse_grammar
+from app.constraint.json.text import JsonText, json_spelling
+from app.constraint.language.expressions import Expression
+from app.constraint.regex.errors import PatternError, PatternNotSupported
+from app.constraint.regex.lowering import Lowering
+from app.constraint.regex.parser import parse as parse_regex
+from app.constraint.schema.document import Node
+from app.constraint.schema.keywords import GRAMMAR
+from app.core.errors import InvalidSchema, UnsupportedSchema
+
+
+class StringGrammars:
+    """Lowers the grammars of strings into the pool of ``text``, a character in one spelling each.
+
+    ``x-grammar`` is a grammar's text in GBNF or Lark's notation, told apart as ``Grammar`` does,
+    or ``{"syntax": "lark" | "gbnf" | "regex", "definition": text}``. A regular expression matches
+    from end to end.
+    """
+
+    def __init__(self, text: JsonText) -> None:
+        self._text = text
+        self._spelling = Spelling(
+            characters=lambda members: json_spelling(text.pool, members),
+            text=lambda written: json.dumps(written.decode(), ensure_ascii=False)[1:-1].encode(),
+        )
+
+    @cached_method
+    def content(self, node: Node) -> Expression | None:
+        """What stands between the quotes; None where ``node`` has no grammar.
+
+        Raises ``InvalidSchema``, ``UnsupportedSchema``, ``UnsatisfiableSchema`` or
+        ``ConstraintTooComplex``.
+        """
+        asked = node.schema.get(GRAMMAR)
+        if asked is None:
+            return None
+        pointer = node.pointer_to(GRAMMAR)
+        if self._text.levels:
+            reason = "in one schema with items that have to differ and have no list (uniqueItems)"
+            raise UnsupportedSchema(GRAMMAR, pointer, reason)
+        if isinstance(asked, str):
+            asked = {"syntax": "auto", "definition": asked}
+        try:
+            return self._lowered(asked["syntax"], asked["definition"], pointer)
+        except (InvalidSchema, UnsupportedSchema) as error:
+            if error.pointer == pointer:
+                raise
+            reason = f"{error.pointer}: {error.reason.rstrip()}"
+            if isinstance(error, InvalidSchema):
+                raise InvalidSchema(reason, pointer=pointer) from None
+            raise UnsupportedSchema(GRAMMAR, pointer, reason) from None
+
+    def _lowered(self, syntax: str, definition: str, pointer: str) -> Expression:
+        pool, limits = self._text.pool, self._text.limits
+        if syntax == "regex":
+            try:
+                tree = parse_regex(definition, limits)
+            except PatternError as error:
+                raise InvalidSchema(str(error), pointer=pointer) from error
+            except PatternNotSupported as error:
+                raise UnsupportedSchema(GRAMMAR, pointer, str(error)) from error
+            return Lowering(pool, self._spelling.characters).whole(tree)
+
+        def inline_json(schema: Any) -> Expression:
+            raise UnsupportedSchema(GRAMMAR, pointer, "%json stands for a value, not for a string")
+
+        rules = parse_grammar(definition, syntax, limits)
+        return lower(pool, rules, limits, inline_json, self._spelling)

@@ -1,0 +1,276 @@
+"""Arguments of functions that are not written as one JSON text: how they are written, and read.
+
+Models write a text for each argument, with strings as they are::
+
+    <parameter=city>        before NAME between
+    Paris                   VALUE
+    </parameter>            after
+
+Who writes (``app.constraint``) and who reads (``app.answer``) go by the same two rules:
+``Readings`` says of which types an argument can be, ``kind_of`` which of these a text is. Only
+texts whose reading is the value meant are admitted: a string that would read as a number is not,
+where the schema admits both.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from app.core.specs import JsonSchema
+
+Kind = Literal["null", "boolean", "number", "string", "array", "object"]
+KINDS: tuple[Kind, ...] = ("null", "boolean", "number", "string", "array", "object")
+"""The types of JSON values; integers are numbers."""
+
+_ANY = frozenset(KINDS)
+_JSON_WORDS = {"null": None, "true": True, "false": False}
+_PYTHON_WORDS = {"None": None, "True": True, "False": False}
+NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+
+_MOST_SUBSCHEMAS = 1_000
+"""That are looked at for one argument; where there are more, it may be of any type."""
+_LONELY_REF = re.compile(r"json-schema\.org/draft-0[3-7]/")
+"""Drafts in which ``$ref`` has no keywords beside it that count (draft 7, section 8.3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Arguments one after the other: ``before NAME between VALUE after``.
+
+    Strings are written as they are; other values as JSON.
+    """
+
+    before: str
+    after: str
+    stop: str
+    """What strings cannot hold: the mark in ``after``."""
+    between: str = ""
+    types: tuple[tuple[Kind, str], ...] = ()
+    """What stands between name and value by the value's type, where the model writes that."""
+    python_words: bool = False
+    """Whether True, False and None stand beside true, false and null: some templates write so."""
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """Texts of booleans and null."""
+        return _JSON_WORDS | _PYTHON_WORDS if self.python_words else _JSON_WORDS
+
+    def between_of(self, kind: Kind) -> str:
+        """What stands between the name and a value of the type ``kind``."""
+        return dict(self.types).get(kind, self.between)
+
+    def kinds_behind(self, between: str, kinds: Iterable[Kind]) -> frozenset[Kind]:
+        """Those of ``kinds`` whose values stand behind ``between``."""
+        return frozenset(kind for kind in kinds if self.between_of(kind) == between)
+
+    def betweens(self) -> tuple[str, ...]:
+        """All that may stand between a name and its value."""
+        return tuple({self.between_of(kind): None for kind in KINDS})
+
+    def can_name(self, name: str) -> bool:
+        """Whether a reader finds the end of ``name``."""
+        return all((name + each).find(each) == len(name) for each in self.betweens())
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The objects valid against ``schema``, written in ``notation``. A part of a composite."""
+
+    kind: ClassVar = "arguments"
+    schema: JsonSchema
+    notation: Parameters
+
+    @property
+    def subject(self) -> str:
+        """What its errors are about."""
+        return self.schema.subject
+
+    def cache_key(self) -> str:
+        notation = [getattr(self.notation, name) for name in Parameters.__dataclass_fields__]
+        return f"arguments:{json.dumps(notation)}:{self.schema.cache_key()}"
+
+
+def kind_of(text: str, kinds: frozenset[Kind], words: dict[str, Any]) -> Kind:
+    """The type of what ``text`` means where an argument may be of ``kinds``.
+
+    With no string among them it is the JSON that it looks like.
+    """
+    if kinds == {"string"}:
+        return "string"
+    if text[:1] == "[" and "array" in kinds:
+        return "array"
+    if text[:1] == "{" and "object" in kinds:
+        return "object"
+    if text in words:
+        kind: Kind = "null" if words[text] is None else "boolean"
+        return kind if kind in kinds else "string"
+    return "number" if "number" in kinds and NUMBER.fullmatch(text) else "string"
+
+
+class Readings:
+    """Of which types the members of a schema's objects can be, by their names.
+
+    Types beyond those that can be are among them where that takes more than a glance: a string is
+    then read as what it looks like.
+    """
+
+    def __init__(self, schema: Any) -> None:
+        self._root = schema
+        dialect = schema.get("$schema") if isinstance(schema, dict) else None
+        self._lonely_ref = isinstance(dialect, str) and bool(_LONELY_REF.search(dialect))
+        self._follows = not any(_names_itself(each) for each in _below(schema))
+        self.declared = frozenset(self._declared())
+        """Names that some ``properties`` has; all others are read alike."""
+        self._known: dict[str | None, frozenset[Kind]] = {}
+
+    def kinds(self, name: str | None) -> frozenset[Kind]:
+        """Types of the member ``name``; None: of those that are not ``declared``."""
+        name = name if name in self.declared else None
+        if name not in self._known:
+            walk = _Walk(self._lonely_ref, self._resolved)
+            self._known[name] = walk.of_member(self._root, name)
+        return self._known[name]
+
+    def _declared(self) -> Iterator[str]:
+        """Names in ``properties`` of all subschemas that are about the object itself."""
+        waiting, seen = [self._root], set[int]()
+        while waiting:
+            node = waiting.pop()
+            if not isinstance(node, dict) or id(node) in seen:
+                continue
+            seen.add(id(node))
+            properties = node.get("properties")
+            if isinstance(properties, dict):
+                yield from (name for name in properties if isinstance(name, str))
+            for keyword in ("allOf", "anyOf", "oneOf"):
+                below = node.get(keyword)
+                waiting += below if isinstance(below, list) else []
+            waiting += [node.get(keyword) for keyword in ("if", "then", "else", "not")]
+            dependent = node.get("dependentSchemas", node.get("dependencies"))
+            waiting += dependent.values() if isinstance(dependent, dict) else []
+            waiting.append(self._resolved(node.get("$ref")))
+
+    def _resolved(self, reference: Any) -> Any:
+        """The subschema that a plain reference within the schema leads to; None for others."""
+        if not self._follows or not isinstance(reference, str):
+            return None
+        if reference == "#":
+            return self._root
+        if not reference.startswith("#/") or "%" in reference:
+            return None
+        target = self._root
+        for token in reference[2:].split("/"):
+            token = token.replace("~1", "/").replace("~0", "~")
+            if isinstance(target, list) and token.isdecimal() and int(token[:9]) < len(target):
+                target = target[int(token[:9])]
+            else:
+                target = target.get(token) if isinstance(target, dict) else None
+        return target
+
+
+class _Walk:
+    """Looks at so many subschemas for one argument."""
+
+    def __init__(self, lonely_ref: bool, resolved: Callable[[Any], Any]) -> None:
+        self._lonely_ref = lonely_ref
+        self._resolved = resolved
+        self._left = _MOST_SUBSCHEMAS
+        self._open: set[tuple[int, bool]] = set()
+
+    def of_member(self, node: Any, name: str | None) -> frozenset[Kind]:
+        """Types of a member of the objects that ``node`` admits."""
+        return self._of(node, lambda here: self._own_member(here, name), member=True)
+
+    def _own_member(self, node: dict[str, Any], name: str | None) -> frozenset[Kind]:
+        properties = node.get("properties")
+        if name is not None and isinstance(properties, dict) and name in properties:
+            return self._of_value(properties[name])
+        patterns = node.get("patternProperties", {})
+        found = self._of_value(node.get("additionalProperties", True))
+        for each in patterns.values() if isinstance(patterns, dict) else ():
+            found |= self._of_value(each)
+        return found
+
+    def _of_value(self, node: Any) -> frozenset[Kind]:
+        """Types of the values that ``node`` admits."""
+        return self._of(node, _own_types, member=False)
+
+    def _of(
+        self, node: Any, own: Callable[[dict[str, Any]], frozenset[Kind]], *, member: bool
+    ) -> frozenset[Kind]:
+        """What ``own`` says of ``node``, and of the subschemas that are about the same value."""
+        key = (id(node), member)
+        self._left -= 1
+        if not isinstance(node, dict) or key in self._open or self._left < 0:
+            return frozenset() if node is False else _ANY
+        self._open.add(key)
+        try:
+            if self._lonely_ref and "$ref" in node:
+                return self._of(self._resolved(node["$ref"]), own, member=member)
+            found = own(node)
+            if "$ref" in node:
+                found &= self._of(self._resolved(node["$ref"]), own, member=member)
+            for each in _listed(node, "allOf"):
+                found &= self._of(each, own, member=member)
+            for keyword in ("anyOf", "oneOf"):
+                ways = _listed(node, keyword)
+                if ways:
+                    found &= frozenset[Kind]().union(
+                        *(self._of(each, own, member=member) for each in ways)
+                    )
+            return found
+        finally:
+            self._open.discard(key)
+
+
+def _own_types(node: dict[str, Any]) -> frozenset[Kind]:
+    """Types that ``type``, ``const`` and ``enum`` of a subschema leave."""
+    found = _ANY
+    types = node.get("type")
+    if types is not None:
+        names = [types] if isinstance(types, str) else types if isinstance(types, list) else KINDS
+        found &= {"number" if name == "integer" else name for name in names}
+    if "const" in node:
+        found &= {json_kind(node["const"])}
+    if isinstance(node.get("enum"), list):
+        found &= set(map(json_kind, node["enum"]))
+    return found
+
+
+def json_kind(value: Any) -> Kind:
+    """The type of a parsed JSON value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
+
+
+def _listed(node: dict[str, Any], keyword: str) -> list[Any]:
+    value = node.get(keyword)
+    return value if isinstance(value, list) else []
+
+
+def _below(schema: Any) -> Iterator[dict[str, Any]]:
+    """All objects inside a schema but the outermost."""
+    waiting = list(schema.values()) if isinstance(schema, dict) else []
+    while waiting:
+        here = waiting.pop()
+        if isinstance(here, dict):
+            yield here
+            waiting += here.values()
+        elif isinstance(here, list):
+            waiting += here
+
+
+def _names_itself(node: dict[str, Any]) -> bool:
+    """Whether references below ``node`` may be relative to it."""
+    return any(isinstance(node.get(keyword), str) for keyword in ("$id", "id"))

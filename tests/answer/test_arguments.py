@@ -1,0 +1,255 @@
+"""Arguments that are not JSON text: what is admitted is read back as a valid object."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import jsonschema
+import pytest
+
+from app.answer.arguments import JsonPart, ParameterReader
+from app.constraint import compile_program
+from app.core.arguments import Arguments, Parameters, Readings, json_kind, kind_of
+from app.core.composite import Composite, FixedText, Series
+from app.core.errors import UnsatisfiableSchema, UnsupportedSchema
+from app.core.specs import JsonSchema
+from tests.constraint.walks import Walker
+
+LINES = Parameters(
+    "<parameter=", "\n</parameter>\n", "</parameter>", between=">\n", python_words=True
+)
+"""As Qwen3-Coder writes."""
+PAIRS = Parameters("\n<arg_key>", "</arg_value>", "</arg_value>", between="</arg_key>\n<arg_value>")
+"""As GLM 4.5 writes."""
+STRINGS_MARKED = Parameters(
+    '<p name="',
+    "</p>\n",
+    "</p>",
+    between='" string="false">',
+    types=(("string", '" string="true">'),),
+)
+"""As DeepSeek V3.2 writes."""
+NOTATIONS = (LINES, PAIRS, STRINGS_MARKED)
+
+END = "</end>"
+
+SCHEMAS: list[dict[str, Any]] = [
+    {
+        "properties": {
+            "city": {"type": "string", "minLength": 2, "maxLength": 9},
+            "days": {"type": "integer", "minimum": 1, "maximum": 14},
+            "flags": {"type": "array", "items": {"enum": ["a", None, True]}, "maxItems": 3},
+            "on": {"type": "boolean"},
+        },
+        "required": ["city", "on"],
+    },
+    {
+        "properties": {
+            "either": {"type": ["string", "null", "number", "boolean"]},
+            "deep": {"anyOf": [{"type": "string"}, {"type": "array", "items": {}}]},
+            "any": {},
+            "where": {"$ref": "#/$defs/place"},
+        },
+        "$defs": {
+            "place": {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}
+        },
+    },
+    {
+        "properties": {"unit": {"enum": ["c", "f", "1", 1, None, [1, "x"]]}, "k": {"const": "é"}},
+        "additionalProperties": {"type": "string", "pattern": "^[0-9]*$"},
+    },
+    {
+        "properties": {"size": {"type": "string", "format": "date"}},
+        "patternProperties": {"^n": {"type": ["integer", "string"]}},
+        "additionalProperties": False,
+        "maxProperties": 3,
+    },
+    {
+        "anyOf": [
+            {"properties": {"a": {"type": "string"}}, "required": ["a"]},
+            {"properties": {"a": {"type": "integer"}, "b": {"type": "null"}}, "required": ["b"]},
+        ]
+    },
+    {
+        "properties": {"kids": {"type": "array", "items": {"$ref": "#"}}, "n": {"type": "string"}},
+        "required": ["n"],
+    },
+    {"allOf": [{"properties": {"a": {"type": "string"}}}, {"properties": {"a": {"minLength": 3}}}]},
+    {"additionalProperties": True},
+    {"not": {"properties": {"a": {"const": "x"}}, "required": ["a"]}, "properties": {"a": {}}},
+    {"enum": [{"a": "x", "b": 1}, {"a": "</end>"}]},
+]
+
+
+def spec_of(schema: dict[str, Any], notation: Parameters) -> Composite:
+    """The arguments, and a mark behind them."""
+    json_schema = JsonSchema({"type": "object", **schema}, close_objects=True, subject="f")
+    return Composite(Series((Arguments(json_schema, notation), FixedText(END))))
+
+
+def read(
+    schema: dict[str, Any], notation: Parameters, chunks: Sequence[str]
+) -> tuple[list[JsonPart], str | None]:
+    reader = ParameterReader(notation, Readings({"type": "object", **schema}))
+    parts, at = [], 0
+    for chunk in chunks:
+        parts += reader.push(chunk, at)
+        at += len(chunk)
+    return parts, reader.rest
+
+
+def joined(parts: Sequence[JsonPart]) -> str:
+    return "".join(part.text for part in parts)
+
+
+def spelled(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def written(notation: Parameters, arguments: dict[str, Any]) -> str:
+    """As a chat template writes it."""
+    return "".join(
+        notation.before
+        + name
+        + notation.between_of(json_kind(value))
+        + spelled(value)
+        + notation.after
+        for name, value in arguments.items()
+    )
+
+
+@pytest.mark.parametrize("notation", NOTATIONS)
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_every_text_that_is_admitted_reads_as_a_valid_object_in_every_split(
+    schema: dict[str, Any], notation: Parameters
+) -> None:
+    walker, rng = Walker.of(spec_of(schema, notation)), random.Random(1)
+    validator = jsonschema.Draft202012Validator({"type": "object", **schema})
+    for _ in range(12):
+        text = walker.sample(rng, rng.randint(0, 150)).decode()
+        parts, rest = read(schema, notation, [text])
+        value = json.loads(joined(parts))
+        assert validator.is_valid(value), (text, value)
+        assert rest == END
+        cuts = sorted(rng.sample(range(len(text)), min(len(text), 4)))
+        ends = [*cuts, len(text)]
+        split = [text[a:b] for a, b in zip([0, *cuts], ends, strict=True)]
+        for chunks in (split, list(text)):
+            again, rest = read(schema, notation, chunks)
+            assert (joined(again), rest) == (joined(parts), END)
+            places = [place for part in again for place in (part.start, part.end)]
+            assert places == sorted(places)
+
+
+@pytest.mark.parametrize("notation", NOTATIONS)
+def test_what_a_template_writes_is_admitted_and_read_as_what_it_was(notation: Parameters) -> None:
+    schema, values = SCHEMAS[0], {"city": "Ulm\n12", "days": 3, "flags": ["a", None], "on": True}
+    text = written(notation, values) + END
+    assert Walker.of(spec_of(schema, notation)).accepts(text)
+    parts, rest = read(schema, notation, [text])
+    assert json.loads(joined(parts)) == values
+    assert list(json.loads(joined(parts))) == list(values)
+    assert rest == END
+
+
+def test_no_arguments_are_no_text() -> None:
+    assert Walker.of(spec_of({}, LINES)).accepts(END)
+    assert joined(read({}, LINES, [END])[0]) == "{}"
+
+
+def test_a_string_is_bare_and_keeps_its_own_rules() -> None:
+    schema = {"properties": {"a": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 3}}}
+    walker = Walker.of(spec_of(schema, LINES))
+    accepted = [s for s in ("abc", "abcd", "", "AB", '"ab"', "null") if accepts(walker, s)]
+    assert accepted == ["abc"]
+    number = Walker.of(spec_of({"properties": {"a": {"type": "string"}}}, LINES))
+    assert all(accepts(number, text) for text in ("12", "null", "[1", "a\n\nb\n", "", "</paramete"))
+    assert not accepts(number, "a</parameter>b")
+
+
+def accepts(walker: Walker, value: str) -> bool:
+    return walker.accepts(LINES.before + "a" + LINES.between + value + LINES.after + END)
+
+
+def test_beside_other_types_a_string_may_not_look_like_one_of_them() -> None:
+    schema = {"properties": {"a": {"type": ["string", "null", "integer"]}}}
+    walker = Walker.of(spec_of(schema, LINES))
+    looks = {"null": None, "None": None, "12": 12, "1.5": None, "true": "true", "[1]": "[1]"}
+    for text, value in looks.items():
+        assert accepts(walker, text) == (text != "1.5")
+        if text != "1.5":
+            parts, _ = read(schema, LINES, [LINES.before + "a>\n" + text + LINES.after + END])
+            assert json.loads(joined(parts)) == {"a": value}
+
+
+def test_where_types_are_marked_a_string_may_look_like_anything() -> None:
+    schema = {"properties": {"a": {"type": ["string", "null", "integer"]}}}
+    for value in ("null", "12", None, 12):
+        text = written(STRINGS_MARKED, {"a": value}) + END
+        assert Walker.of(spec_of(schema, STRINGS_MARKED)).accepts(text)
+        assert json.loads(joined(read(schema, STRINGS_MARKED, [text])[0])) == {"a": value}
+
+
+def test_a_string_comes_as_it_is_written() -> None:
+    schema = {"properties": {"a": {"type": "string"}}}
+    reader = ParameterReader(LINES, Readings(schema))
+    seen = [joined(reader.push(chunk, 0)) for chunk in ("<parameter=a>\nHe", 'l"l', "o\n</pa", "x")]
+    assert seen == ['{"a": "He', 'l\\"l', "o", "\\n</pax"]
+
+
+def test_parts_lie_where_their_values_are_written() -> None:
+    schema = {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}
+    text = written(LINES, {"a": "xy", "b": 12}) + END
+    parts = read(schema, LINES, [text])[0]
+    places = {part.text: text[part.start : part.end] for part in parts}
+    assert places["xy"] == "xy"
+    assert places["12"] == "12"
+    assert places['{"a": '] == "<parameter=a>\n"
+
+
+@pytest.mark.parametrize(
+    ("schema", "keyword"),
+    [
+        ({"properties": {"a": {"type": "string", "x-verbatim": True}}}, "x-verbatim"),
+        ({"properties": {"a": {"enum": ["x", "y"], "x-choice": "exact"}}}, "x-choice"),
+        ({"properties": {"a>\nb": {"type": "string"}}}, "properties"),
+        ({"properties": {"a": {"enum": ["x</parameter>"]}}}, "enum"),
+        ({"minProperties": 4}, "minProperties"),
+    ],
+)
+def test_what_cannot_be_said_or_measured_so_is_refused(
+    schema: dict[str, Any], keyword: str
+) -> None:
+    with pytest.raises(UnsupportedSchema) as caught:
+        compile_program(spec_of(schema, LINES))
+    assert caught.value.keyword == keyword
+
+
+def test_a_function_whose_arguments_nothing_satisfies_is_refused() -> None:
+    with pytest.raises(UnsatisfiableSchema):
+        compile_program(spec_of({"properties": {"a": False}, "required": ["a"]}, LINES))
+
+
+@pytest.mark.parametrize(
+    ("schema", "kinds"),
+    [
+        ({"type": "string"}, {"string"}),
+        ({"$ref": "#/$defs/s"}, {"string"}),
+        ({"allOf": [{"type": ["string", "null"]}, {"minLength": 1}]}, {"string", "null"}),
+        ({"anyOf": [{"const": 1}, {"enum": ["x"]}]}, {"string", "number"}),
+        ({"$ref": "#/$defs/self"}, set(Readings({}).kinds("a"))),
+        (False, set()),
+    ],
+)
+def test_types_are_seen_through_references_and_applicators(schema: Any, kinds: set[str]) -> None:
+    defs = {"s": {"type": "string"}, "self": {"$ref": "#/$defs/self"}}
+    assert Readings({"properties": {"a": schema}, "$defs": defs}).kinds("a") == kinds
+
+
+def test_a_word_is_one_only_where_its_type_may_stand() -> None:
+    assert kind_of("True", frozenset({"string", "boolean"}), LINES.words) == "boolean"
+    assert kind_of("True", frozenset({"string", "null"}), LINES.words) == "string"
+    assert kind_of("True", frozenset({"string", "boolean"}), PAIRS.words) == "string"
