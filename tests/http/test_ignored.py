@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -13,6 +15,7 @@ from app.http.chat.wire import ChatCompletionRequest
 from app.http.completions.wire import CompletionRequest
 from app.http.messages.wire import MessagesRequest
 from app.http.requests.ignored import HEADER, Ignored
+from app.http.requests.unserved import UNSERVED
 from app.http.requests.wire import Body, _declared
 from app.http.responses.wire import ResponsesRequest
 from tests.http.harness import CHAT, CONFIG, application, client_of
@@ -233,3 +236,9 @@ def test_an_index_is_not_part_of_a_name() -> None:
     for number in range(100):
         ignored.leave_out(f"tools[{number}].cache_control")
     assert ignored.headers == {HEADER: "tools[].cache_control"}
+
+
+def test_the_page_lists_what_is_refused() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/requests.md").read_text(encoding="utf-8")
+    refused = {name for name, field in UNSERVED.items() if field.instead is not None}
+    assert {name for name in refused if not re.search(rf"`{name}\b", page)} == set()
