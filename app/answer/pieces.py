@@ -157,6 +157,26 @@ class Spans:
     """In the order of the text."""
 
 
+@dataclass(slots=True)
+class FieldValue:
+    """A value of a JSON answer that is whole."""
+
+    pointer: str
+    """JSON Pointer (RFC 6901)."""
+    text: bytes | None
+    """As it stands in the answer; None: it is too large, and its parts have been told."""
+    call: int | None = None
+    """Of an argument, which call's."""
+
+
+@dataclass(slots=True)
+class Fields:
+    """Values that the piece before made whole: comes where it was asked for."""
+
+    values: Sequence[FieldValue]
+    """In the order of their ends."""
+
+
 @dataclass(frozen=True, slots=True)
 class End:
     """The answer is over: the last piece, and only that."""
@@ -169,7 +189,7 @@ class End:
 TextPiece = Content | Reasoning | CallStart | CallArguments | CallEnd
 """A piece that has a place in the text."""
 
-Piece = TextPiece | Confidences | Spans | End
+Piece = TextPiece | Fields | Confidences | Spans | End
 
 
 @dataclass(slots=True)

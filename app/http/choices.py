@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import to_json
 
-from app.answer.pieces import Delta
+from app.answer.pieces import Delta, FieldValue
 from app.http.answering import Renderer, error_event
+from app.http.fields import with_fields
 from app.http.openapi import Shape
 from app.http.requests.generation import StreamOptions
 from app.serving.generation import Generation
@@ -114,10 +115,11 @@ class ChunkRenderer(Renderer):
     def fail(self, error: Exception) -> bytes:
         return error_event(error)
 
-    def _event(self, choice: Mapping[str, Any]) -> bytes:
-        """One chunk."""
+    def _event(self, choice: Mapping[str, Any], whole: Sequence[FieldValue] = ()) -> bytes:
+        """One chunk, and the values that are ``whole`` with it."""
         ending = self._counted() if self._counts else self._ending
-        return b"".join((self._head, to_json(choice), ending))
+        data = to_json(choice)
+        return b"".join((self._head, with_fields(data, whole) if whole else data, ending))
 
     def _frame(self, choice: Mapping[str, Any]) -> Frame:
         """Chunks with ``choice``, in which ``TEXT`` stands for one that changes."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
+from app.answer.fields import FieldReader
 from app.answer.pieces import Delta
 from app.answer.plan import AnswerPlan
 from app.answer.spans import Quotable
@@ -42,6 +43,7 @@ class Generation:
         request_ids: Sequence[str],
         plans: Sequence[AnswerPlan],
         confidence: bool = False,
+        fields: bool = False,
         texts: Sequence[Quotable | None] = (),
         ticket: Ticket,
         timeline: Timeline,
@@ -51,7 +53,8 @@ class Generation:
     ) -> None:
         """``plans``: of each prompt, whose choices have consecutive ``request_ids``. ``release`` is
         called when all have ended, perhaps more than once. ``texts``: for each plan those that
-        values are looked up in, where that is asked for."""
+        values are looked up in, where that is asked for. ``fields``: values are told as they become
+        whole."""
         self.n = len(request_ids)
         self._index = {request_id: index for index, request_id in enumerate(request_ids)}
         self._choices_each = self.n // len(plans)
@@ -63,6 +66,12 @@ class Generation:
             for index in range(self.n)
             for number in [index // self._choices_each]
         ]
+        self._fields: list[FieldReader] = []
+        """None where values are not told of."""
+        if fields:
+            self._fields = [
+                plan.field_reader() for plan in plans for _ in range(self._choices_each)
+            ]
         self._ticket = ticket
         self._timeline = timeline
         self._abort = abort
@@ -146,6 +155,12 @@ class Generation:
         chunks, self._unread = self._unread, []
         if len(chunks) > _TOGETHER:
             chunks, self._unread = chunks[:_TOGETHER], chunks[_TOGETHER:]
+        deltas = self._deltas(chunks)
+        if not self._fields:
+            return deltas
+        return [self._fields[delta.index].read(delta) for delta in deltas]
+
+    def _deltas(self, chunks: Sequence[TokenChunk]) -> list[Delta]:
         if self.n == 1:
             return [self._readers[0].read(chunks)]
         of_choices: dict[str, list[TokenChunk]] = {}

@@ -42,6 +42,8 @@ class GenerationRequest:
     on_budget: OnBudget = "finish"
     confidence: bool = False
     """Tell how sure the model was of each value."""
+    fields: bool = False
+    """Tell each value of a JSON answer as soon as it is whole."""
     spans: bool = False
     """Tell where values stand in the prompt whose schema says that they do."""
     choices: Literal["tokens", "exact"] | None = None

@@ -161,6 +161,7 @@ class GenerationService:
                 request_ids=[choice.request_id for choice in choices],
                 plans=plans,
                 confidence=request.confidence,
+                fields=request.fields,
                 texts=texts,
                 ticket=ticket,
                 timeline=timeline,
@@ -255,11 +256,13 @@ class GenerationService:
                     "json_object, a choice, a regex or a grammar, or give tools",
                     param=param,
                 )
-        if request.spans and not plan.has_json:
-            raise InvalidRequest(
-                "spans is about the values of JSON: ask for a json_schema, or give tools",
-                param="spans",
-            )
+        of_json = {"spans": request.spans, "stream_options.fields": request.fields}
+        for param, is_asked in of_json.items():
+            if is_asked and not plan.has_json:
+                raise InvalidRequest(
+                    f"{param} is about the values of JSON: ask for a json_schema, or give tools",
+                    param=param,
+                )
 
     def _room(self, request: GenerationRequest, plan: AnswerPlan) -> int:
         """Tokens that an answer is taken to need while it waits, its prompt included."""

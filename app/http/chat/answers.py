@@ -8,6 +8,7 @@ from pydantic import Field
 
 from app.http.choices import Usage
 from app.http.confidence import ValueConfidence, ValueSpan
+from app.http.fields import WholeValue
 from app.http.openapi import Shape
 
 
@@ -125,6 +126,8 @@ class ChunkChoice(Shape):
     confidence: list[ValueConfidence] = Field(default=[])
     spans: list[ValueSpan] = Field(default=[])
     """In the last chunk of the choice, where it was asked for."""
+    fields: list[WholeValue] = Field(default=[])
+    """Values that are whole with the chunk before, where that was asked for."""
 
 
 class ChatCompletionChunk(_Head):

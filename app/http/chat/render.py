@@ -15,6 +15,7 @@ from app.answer.pieces import (
     Content,
     Delta,
     End,
+    Fields,
     Piece,
     Reasoning,
     Span,
@@ -200,6 +201,8 @@ class _Chunks(ChunkRenderer):
                 return self._part(
                     index, {"tool_calls": [{"index": number, **_called(custom, text)}]}
                 )
+            case Fields(values=whole):
+                return self._event(_wire(index, {}), whole)
             case Confidences(values=values):
                 entries = confidence_entries(values)
                 self._measured.setdefault(index, {})["confidence"] = entries

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from app.http.choices import Usage
 from app.http.confidence import ValueConfidence, ValueSpan
+from app.http.fields import WholeValue
 from app.http.openapi import Shape
 
 
@@ -26,6 +27,8 @@ class CompletionChunkChoice(Shape):
     confidence: list[ValueConfidence] = Field(default=[])
     """With the choice's last chunk, where it is asked for; so are ``spans``."""
     spans: list[ValueSpan] = Field(default=[])
+    fields: list[WholeValue] = Field(default=[])
+    """Values that are whole with this chunk of a stream, where that was asked for."""
 
 
 class CompletionChoice(CompletionChunkChoice):

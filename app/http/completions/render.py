@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.answer.pieces import Confidences, Content, Delta, End, Spans
+from app.answer.pieces import Confidences, Content, Delta, End, Fields, FieldValue, Spans
 from app.core.events import AnswerToken
 from app.http.answering import Renderer
 from app.http.choices import TEXT, ChunkRenderer, WholeRenderer
@@ -49,6 +49,7 @@ class _Choice:
     measured: dict[str, Any] = field(default_factory=dict)
     """What is told of the values."""
     finish_reason: str | None = None
+    whole: list[FieldValue] = field(default_factory=list)
 
     def add(self, delta: Delta) -> None:
         for piece in delta.pieces:
@@ -60,6 +61,8 @@ class _Choice:
                     self.measured["confidence"] = confidence_entries(values)
                 case Spans(values=spans):
                     self.measured["spans"] = span_entries(spans)
+                case Fields(values=whole):
+                    self.whole += whole
                 case End(reason=reason):
                     self.finish_reason = reason
 
@@ -119,4 +122,4 @@ class _Chunks(ChunkRenderer):
             logprobs = self._logprobs[delta.index]
         if not any(choice.texts) and logprobs is None and choice.finish_reason is None:
             return b""
-        return self._event(choice.wire(delta.index, logprobs))
+        return self._event(choice.wire(delta.index, logprobs), choice.whole)

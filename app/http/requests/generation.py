@@ -31,6 +31,8 @@ class StreamOptions(Wire):
     include_usage: bool = False
     """The last chunk of choices is followed by one that has the usage; not all APIs need it."""
     continuous_usage_stats: bool = False
+    fields: bool = False
+    """Extension: tell each value of a JSON answer when it is whole; see docs/requests.md."""
 
 
 class UsageOptions(Wire):
@@ -145,6 +147,7 @@ def generation_request(
         seed=fields.seed,
         on_budget=fields.on_budget or "finish",
         confidence=confidence,
+        fields=stream_options(fields).fields,
         spans=choices is not None and bool(choices.spans),
         choices=None if choices is None else choices.choices,
         leap=fields.leap is not False,

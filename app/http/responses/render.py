@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pydantic_core import to_json
 
-from app.answer.pieces import Confidences, Delta, End, Spans
+from app.answer.pieces import Confidences, Delta, End, Fields, FieldValue, Spans
 from app.core.constraint import Vocabulary
 from app.core.errors import QueueFull, RequestError
 from app.http.answering import Renderer
 from app.http.confidence import confidence_entries, span_entries
 from app.http.errors import envelope
+from app.http.fields import with_fields
 from app.http.models import ServedModel
-from app.http.responses.output import Ended, Event, OutputBuilder
+from app.http.responses.output import WHOLE, Ended, Event, OutputBuilder
 from app.http.responses.settings import settings
 from app.http.responses.wire import ResponsesRequest
 from app.serving.generation import Generation, Usage
@@ -79,6 +80,8 @@ class _Whole(Renderer):
                 self._measured["confidence"] = confidence_entries(piece.values)
             elif isinstance(piece, Spans):
                 self._measured["spans"] = span_entries(piece.values)
+            elif isinstance(piece, Fields):
+                events.append(self._output.whole(piece.values))
             else:
                 events += self._output.add(piece)
         return events
@@ -137,7 +140,10 @@ class _Events(_Whole):
     def _one(self, event: Event) -> bytes:
         event["sequence_number"] = self._number
         self._number += 1
+        whole: Sequence[FieldValue] = event.pop(WHOLE, ())
         data = to_json(event)
+        if whole:
+            data = with_fields(data, whole)
         return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), data)
 
 
