@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from app.core.cache import CacheGroup, StateSlots
 from app.core.constraint import Mask
 from app.core.errors import RejectedToken
+from app.core.relaxation import Relaxation
 from app.core.step import (
     NOT_DRAWN,
     Draw,
@@ -148,6 +149,10 @@ class FiniteConstraint:
 
     @property
     def holes(self) -> Sequence[Hole]:
+        return ()
+
+    @property
+    def relaxed(self) -> Sequence[Relaxation]:
         return ()
 
     def bind(self, documents: Mapping[Source, Any]) -> FiniteConstraint:

@@ -19,7 +19,7 @@ _NUMBER_CHARACTERS = frozenset("+-.0123456789Ee")
 class JsonPart:
     """A part of the JSON of arguments, and the place in the answer of what says so.
 
-    A value begins with a part of its own and ends with one.
+    A value begins with a part of its own and ends with one. The places have no gaps between them.
     """
 
     text: str
@@ -31,11 +31,54 @@ class ArgumentsReader(Protocol):
     """Reads one call's arguments."""
 
     def push(self, text: str, start: int) -> list[JsonPart]:
-        """What ``text``, which begins at ``start`` of the answer, adds."""
+        """What ``text``, which begins at ``start`` of the answer, adds. Not beyond their end."""
 
     @property
     def rest(self) -> str | None:
         """What was read of the text behind the arguments; None: they have not ended."""
+
+
+class JsonReader:
+    """Reads arguments that are JSON already."""
+
+    def __init__(self) -> None:
+        self._value = ValueEnd()
+        self.rest: str | None = None
+
+    def push(self, text: str, start: int) -> list[JsonPart]:
+        """See ``ArgumentsReader``."""
+        end = self._value.find(text)
+        size = len(text) if end is None else end
+        if end is not None:
+            self.rest = text[end:]
+        return [JsonPart(text[:size], start, start + size)] if size else []
+
+
+class ValueEnd:
+    """Finds where a JSON object or array ends, in chunks of any size."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+
+    def find(self, text: str) -> int | None:
+        """The index after the value's last bracket; None if ``text`` does not hold it."""
+        for index, character in enumerate(text):
+            if self._escaped:
+                self._escaped = False
+            elif self._in_string:
+                self._escaped = character == "\\"
+                self._in_string = character != '"'
+            elif character == '"':
+                self._in_string = True
+            elif character in "{[":
+                self._depth += 1
+            elif character in "}]":
+                self._depth -= 1
+                if self._depth <= 0:
+                    return index + 1
+        return None
 
 
 class ParameterReader:
@@ -47,6 +90,8 @@ class ParameterReader:
         self._buffer = ""
         self._position = 0
         """Where the buffer begins in the answer."""
+        self._told = -1
+        """Up to where the text was told."""
         self._parts: list[JsonPart] = []
         self._count = 0
         """Parameters so far."""
@@ -54,14 +99,14 @@ class ParameterReader:
         """What the value that is being read may be."""
         self._looked = 0
         """Characters of the buffer that may be of a number or a word."""
-        self._value = BracketEnd()
+        self._value = ValueEnd()
         self._step: Callable[[], bool] = self._read_before
         self.rest: str | None = None
 
     def push(self, text: str, start: int) -> list[JsonPart]:
         """See ``ArgumentsReader``."""
-        if not self._buffer:
-            self._position = start
+        if self._told < 0:
+            self._position = self._told = start
         self._buffer += text
         while self._step():
             pass
@@ -77,13 +122,10 @@ class ParameterReader:
             return True
         if before.startswith(self._buffer):
             return False
-        self._put("}" if self._count else "{}", 0)
-        self.rest = self._buffer
-        self._step = self._read_nothing
-        return False
-
-    def _read_nothing(self) -> bool:
-        """Behind the arguments."""
+        empty = "" if self._count else self._notation.empty
+        if empty.startswith(self._buffer) and self._buffer != empty:
+            return False
+        self._put("}" if self._count else "{}", len(empty))
         self.rest = self._buffer
         return False
 
@@ -118,7 +160,7 @@ class ParameterReader:
         if not buffer:
             return False
         if kind_of(buffer[0], kinds, {}) in ("array", "object"):
-            self._value = BracketEnd()
+            self._value = ValueEnd()
             self._step = self._read_json
             return True
         at = buffer.find(self._notation.after)
@@ -197,40 +239,13 @@ class ParameterReader:
 
     def _put(self, text: str, count: int) -> None:
         """``text`` is what the buffer's first characters say."""
-        start = self._position
         self._take(count)
-        self._parts.append(JsonPart(text, start, self._position))
+        self._parts.append(JsonPart(text, self._told, self._position))
+        self._told = self._position
 
     def _take(self, count: int) -> None:
         self._buffer = self._buffer[count:]
         self._position += count
-
-
-class BracketEnd:
-    """Finds where a JSON object or array ends, in chunks of any size."""
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._in_string = False
-        self._escaped = False
-
-    def find(self, text: str) -> int | None:
-        """The index after the value's last bracket; None if ``text`` does not hold it."""
-        for index, character in enumerate(text):
-            if self._escaped:
-                self._escaped = False
-            elif self._in_string:
-                self._escaped = character == "\\"
-                self._in_string = character != '"'
-            elif character == '"':
-                self._in_string = True
-            elif character in "{[":
-                self._depth += 1
-            elif character in "}]":
-                self._depth -= 1
-                if self._depth <= 0:
-                    return index + 1
-        return None
 
 
 def _json(text: str) -> str:

@@ -24,6 +24,7 @@ from app.answer.pieces import (
     Content,
     Delta,
     End,
+    Inexact,
     Piece,
     Reasoning,
     Spans,
@@ -114,12 +115,15 @@ class ChoiceReader:
         found: list[Piece] = []
         spans = None if self._spans is None else self._spans.finish()
         if self._confidence is not None:
-            confidences = self._confidence.finish()
+            told = self._confidence.finish()
             by_place = {(each.call, each.pointer): each for each in spans or ()}
-            for each in confidences:
+            for each in told.entries:
                 if each.what == "value":
                     each.span = by_place.get((each.call, each.pointer))
-            found.append(Confidences(confidences))
+            if self._confidence.listed:
+                found.append(Confidences(told.entries))
+            if told.by_tokens:
+                found.append(Inexact(told.by_tokens))
         if self._spans is not None and spans is not None and self._spans.listed:
             found.append(Spans(spans))
         return found

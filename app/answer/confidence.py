@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.answer.pieces import AlternativeKind, Confidence, LeastLikely
+from app.answer.pieces import AlternativeKind, Confidence, LeastLikely, TokenByToken
 from app.answer.shares import tell
 from app.core.choices import ScoredChoice, Way
 from app.core.events import AnswerToken
@@ -62,30 +62,40 @@ class Tokens:
             self._next += 1
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What there is to say of one value, and of those in it."""
+
+    entries: list[Confidence]
+    by_tokens: list[TokenByToken]
+
+
 def value_confidences(
     data: bytes, start: int, tokens: Tokens, choices: Sequence[ScoredChoice]
-) -> list[Confidence]:
+) -> Told:
     """Of the JSON value ``data``, which begins at byte ``start`` of its answer; in its order.
 
     ``choices`` are those of the whole answer. What is not whole is left out.
     """
     end = start + len(data)
-    scored = {
+    known = {
         (each.start - start, each.place): each for each in choices if start <= each.start <= end
     }
-    return _Walk(data, start, tokens, scored).entries()
+    walk = _Walk(data, start, tokens, known)
+    return Told(walk.entries(), walk.by_tokens)
 
 
 def text_confidence(
     data: bytes, start: int, tokens: Tokens, choices: Sequence[ScoredChoice]
-) -> list[Confidence]:
+) -> Told:
     """The same of a text that is one value and no JSON."""
     drawn = tokens.take(start, start + len(data))
     entry = Confidence("", "value", data.decode(errors="replace"))
     choice = next((each for each in choices if each.place is Place.TEXT), None)
     if choice is None or tell(entry, choice, data, _alternative) is None:
         _add_tokens(entry, drawn)
-    return [entry]
+    by_tokens = choice is not None and choice.by_tokens
+    return Told([entry], [TokenByToken("", "value")] if by_tokens else [])
 
 
 class _Walk:
@@ -104,6 +114,7 @@ class _Walk:
         self._choices = choices
         self._open: list[_Container] = []
         self._entries: list[Confidence] = []
+        self.by_tokens: list[TokenByToken] = []
         self._whole: set[int] = set()
         """Containers that were closed, by their id."""
         self._began = 0
@@ -159,6 +170,8 @@ class _Walk:
         if choice is None:
             return
         container = self._open[-1]
+        if choice.by_tokens:
+            self.by_tokens.append(TokenByToken(container.entry.pointer, "next"))
         entry = Confidence(container.entry.pointer, "next")
         way = tell(entry, choice, self._data[at:], lambda way: _alternative(way, container))
         if way is None:
@@ -181,9 +194,7 @@ class _Walk:
 
     def _begin_container(self, is_object: bool) -> None:
         entry = Confidence(self._pointer(), "container")
-        choice = self._choices.get((self._asked, Place.VALUE))
-        if choice is not None:
-            tell(entry, choice, self._data[self._asked :], _alternative)
+        self._tell(entry)
         self._entries.append(entry)
         self._open.append(_Container(entry, is_object))
 
@@ -196,15 +207,21 @@ class _Walk:
         text = self._data[self._began : end]
         entry = Confidence(self._pointer(), "value", json.loads(text))
         tokens = self._tokens.take(self._start + self._began, self._start + end)
-        choice = self._choices.get((self._asked, Place.VALUE))
-        way = None
-        if choice is not None:
-            way = tell(entry, choice, self._data[self._asked :], _alternative)
+        way = self._tell(entry)
         if way is None or way.kind != "value":
             entry.logprob = 0.0
             _add_tokens(entry, tokens)
         self._entries.append(entry)
         self._ended(entry.logprob)
+
+    def _tell(self, entry: Confidence) -> Way | None:
+        """Tell what was scored of the value that begins, if it was."""
+        choice = self._choices.get((self._asked, Place.VALUE))
+        if choice is None:
+            return None
+        if choice.by_tokens:
+            self.by_tokens.append(TokenByToken(entry.pointer, "value"))
+        return tell(entry, choice, self._data[self._asked :], _alternative)
 
     def _ended(self, logprob: float) -> None:
         """A member is whole."""

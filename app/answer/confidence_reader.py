@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
-from app.answer.confidence import Tokens, text_confidence, value_confidences
-from app.answer.pieces import CallArguments, CallStart, Confidence, Content, Piece
+from app.answer.confidence import Tokens, Told, text_confidence, value_confidences
+from app.answer.pieces import (
+    CallArguments,
+    CallStart,
+    Confidence,
+    Content,
+    Piece,
+    TokenByToken,
+)
 from app.core.choices import ScoredChoice
 from app.core.events import TokenChunk
 
@@ -17,8 +25,10 @@ ContentKind = Literal["json", "text", "free"]
 class ConfidenceReader:
     """Collects what the confidence of one choice of a request is made of, while it comes."""
 
-    def __init__(self, content: ContentKind) -> None:
+    def __init__(self, content: ContentKind, *, listed: bool = True) -> None:
+        """``listed``: whether the confidence was asked for, or only where choices are not exact."""
         self._content = content
+        self.listed = listed
         self._text: list[str] = []
         self._tokens = Tokens()
         self._choices: list[ScoredChoice] = []
@@ -41,16 +51,20 @@ class ConfidenceReader:
                 case CallArguments() if piece.index in self._values:
                     self._values[piece.index][1].append(piece.text)
 
-    def finish(self) -> list[Confidence]:
+    def finish(self) -> Told:
         """What there is to say, in the order of the text. Costs O(answer)."""
-        whole = "".join(self._text)
         found: list[Confidence] = []
+        by_tokens: list[TokenByToken] = []
+        if not self.listed and not any(each.by_tokens for each in self._choices):
+            return Told(found, by_tokens)
+        whole = "".join(self._text)
         for call, (start, parts) in self._values.items():
             data, before = "".join(parts).encode(), len(whole[:start].encode())
             is_text = call is None and self._content == "text"
             told = text_confidence if is_text else value_confidences
-            entries = told(data, before, self._tokens, self._choices)
-            for entry in entries:
+            of_value = told(data, before, self._tokens, self._choices)
+            for entry in of_value.entries:
                 entry.call = call
-            found += entries
-        return found
+            found += of_value.entries
+            by_tokens += [replace(each, call=call) for each in of_value.by_tokens]
+        return Told(found, by_tokens)

@@ -135,6 +135,26 @@ class Confidences:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenByToken:
+    """A choice that was to be drawn as a whole and was drawn token by token."""
+
+    pointer: str
+    """JSON Pointer (RFC 6901) to the value, or to the object or array."""
+    what: Literal["value", "next"]
+    """The value itself, or what came next in the object or array."""
+    call: int | None = None
+    """Of an argument, which call's."""
+
+
+@dataclass(slots=True)
+class Inexact:
+    """Where exact choices were asked for and not made: comes once, before the end, if at all."""
+
+    values: Sequence[TokenByToken]
+    """In the order of the text."""
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
     """Where a value of the answer stands in the prompt, at first if several times."""
 
@@ -189,7 +209,10 @@ class End:
 TextPiece = Content | Reasoning | CallStart | CallArguments | CallEnd
 """A piece that has a place in the text."""
 
-Piece = TextPiece | Fields | Confidences | Spans | End
+Measurement = Confidences | Inexact | Spans
+"""What is told of the values of an answer."""
+
+Piece = TextPiece | Fields | Measurement | End
 
 
 @dataclass(slots=True)

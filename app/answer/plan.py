@@ -125,13 +125,21 @@ class AnswerPlan:
         return lambda: AnswerLocator(self._answer_reader(), content=located)
 
     def reader(
-        self, index: int, *, confidence: bool = False, texts: Quotable | None = None
+        self,
+        index: int,
+        *,
+        confidence: bool = False,
+        exact: bool = False,
+        texts: Quotable | None = None,
     ) -> ChoiceReader:
         """What takes the choice ``index`` apart.
 
-        ``confidence``: that of its values, too; ``texts``: where values stand in these, too.
+        ``confidence``: that of its values, too; ``exact``: where choices are not, too; ``texts``:
+        where values stand in these, too.
         """
-        confidences = ConfidenceReader(self._content_is) if confidence else None
+        confidences = None
+        if confidence or exact:
+            confidences = ConfidenceReader(self._content_is, listed=confidence)
         spans = None if texts is None else self._span_reader(texts)
         if self._is_content_alone:
             return ChoiceReader(index, None, confidence=confidences, spans=spans)

@@ -11,6 +11,7 @@ from app.answer.formats.call_ids import CallIds
 from app.answer.formats.chat import ChatFormat
 from app.answer.formats.plain import PLAIN
 from app.answer.formats.reasoning import ReasoningFormat
+from app.answer.formats.spelled import SpelledCalls
 from app.answer.reasoning import AS_IT_IS, INSTRUCTION, ReasoningUse
 from app.answer.tools import FunctionTool
 from app.core.errors import InvalidRequest
@@ -108,8 +109,9 @@ def passages(prompt: Prompt) -> Sequence[Passage]:
 def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
     """The messages and tools in the form that the chat template knows.
 
-    Where it knows calls, ids become what it accepts. Else a system message tells of the
-    functions, calls are the assistant's text and results the user's.
+    Ids become what it accepts. Where it tells of no functions, a system message does; where it
+    writes no calls, they are the assistant's text. Where nothing is known of calls, results are the
+    user's text.
     """
     messages = [_cleaned(each) for each in conversation.messages]
     if conversation.reasoning.wanted and format.reasoning is None:
@@ -120,6 +122,13 @@ def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
         written = _written_out(messages, tools)
         return TemplateInput(written, None, conversation.template_options)
     _fit_ids(messages, format.tools.ids)
+    if isinstance(format.tools, SpelledCalls):  # with other formats the template does it all
+        if not format.writes_calls:
+            messages = [_with_calls(each, format.tools, "\n") for each in messages]
+        if tools and not format.shows_tools:
+            messages, tools = _instructed(messages, _instructions(tools, format.tools)), ()
+    if format.arguments_as_text:
+        _write_arguments(messages)
     shown = [_shown(tool) for tool in tools] or None
     return TemplateInput(messages, shown, conversation.template_options)
 
@@ -206,6 +215,13 @@ def _fit_ids(messages: Sequence[dict[str, Any]], ids: CallIds) -> None:
             message["tool_call_id"] = fitting.get(foreign) or ids.fitting(foreign, name, 0)
 
 
+def _write_arguments(messages: Sequence[dict[str, Any]]) -> None:
+    for message in messages:
+        for call in message.get("tool_calls", ()):
+            arguments = json.dumps(call["function"]["arguments"], ensure_ascii=False)
+            call["function"] = {**call["function"], "arguments": arguments}
+
+
 def _written_out(
     messages: Sequence[dict[str, Any]], tools: Sequence[FunctionTool]
 ) -> list[dict[str, Any]]:
@@ -219,7 +235,7 @@ def _written_out(
             plain = {**plain, "content": _paragraphs(written.pop()["content"], plain["content"])}
         written.append(plain)
         after_result = result
-    return _instructed(written, _instructions(tools)) if tools else written
+    return _instructed(written, _instructions(tools, PLAIN)) if tools else written
 
 
 def _instructed(messages: list[dict[str, Any]], instructions: str) -> list[dict[str, Any]]:
@@ -234,6 +250,11 @@ def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
     if message["role"] == "tool":
         name = message.get("name", message.get("tool_call_id", "the function"))
         return {"role": "user", "content": f"Result of {name}:\n{message['content']}"}
+    return _with_calls(message, PLAIN, "\n\n")
+
+
+def _with_calls(message: Mapping[str, Any], format: SpelledCalls, separator: str) -> dict[str, Any]:
+    """``message`` with its calls in its text, as the model writes them."""
     plain = {key: value for key, value in message.items() if key != "tool_calls"}
     if "tool_calls" in message:
         functions = [call["function"] for call in message["tool_calls"]]
@@ -241,15 +262,16 @@ def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
             {**each, "arguments": json.dumps(each["arguments"], ensure_ascii=False)}
             for each in functions
         ]
-        plain["content"] = _paragraphs(plain["content"], PLAIN.spelled(calls))
+        texts = (message["content"], format.spelled(calls))
+        plain["content"] = separator.join(filter(None, texts))
     return plain
 
 
-def _instructions(tools: Sequence[FunctionTool]) -> str:
+def _instructions(tools: Sequence[FunctionTool], format: SpelledCalls) -> str:
     functions = "\n".join(
         json.dumps(_shown(tool)["function"], ensure_ascii=False) for tool in tools
     )
-    form = PLAIN.spelled([{"name": "NAME", "arguments": "{ARGUMENTS}"}])
+    form = format.spelled([{"name": "NAME", "arguments": "{ARGUMENTS}"}])
     return _INSTRUCTIONS.format(functions=functions, form=form)
 
 

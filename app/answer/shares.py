@@ -22,7 +22,7 @@ def tell(entry: Confidence, choice: ScoredChoice, text: bytes, named: Named) -> 
     """Write into ``entry`` what ``choice`` says, where the answer went on with ``text``.
 
     The way that it went; None, and nothing is written, where the text ends before that is told, or
-    where the model gives nothing to any way.
+    where the model gives nothing to any way, or none was scored.
     """
     chosen, shares = _chosen(choice, text), _Shares.of(choice)
     if chosen is None or shares is None:
@@ -42,8 +42,8 @@ class _Shares:
 
     @staticmethod
     def of(choice: ScoredChoice) -> _Shares | None:
-        """None where the model gives nothing to any way."""
-        highest = max(way.logprob for way in choice.ways)
+        """None where the model gives nothing to any way, or there are none."""
+        highest = max([way.logprob for way in choice.ways], default=-math.inf)
         if highest == -math.inf:
             return None
         total = math.fsum([math.exp(way.logprob - highest) for way in choice.ways])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from app.core.errors import InvalidRequest, InvalidSchema
-from app.core.specs import JsonSchema
+from app.core.specs import JsonSchema, OnUnsupported
 
 MOST_CALLS = 16
 """Calls of one answer: a model that repeats itself would go on until its budget is spent."""
@@ -48,13 +48,21 @@ class ToolUse:
     """Whether there may be several calls."""
     whitespace: str = "spaced"
     """In arguments, as in ``JsonSchema``."""
+    on_unsupported: OnUnsupported | None = None
+    """What becomes of keywords that cannot be enforced; None: strict functions are refused."""
+
+    def relaxes(self, tool: FunctionTool) -> bool:
+        """Whether the function's parameters are relaxed where they cannot be enforced."""
+        if self.on_unsupported is not None:
+            return self.on_unsupported == "relax"
+        return tool.strict is not True
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(tool.name for tool in self.tools)
 
 
-def arguments_of(tool: FunctionTool, whitespace: str) -> JsonSchema:
+def arguments_of(tool: FunctionTool, use: ToolUse) -> JsonSchema:
     """What the arguments are: any object for ``{"type": "object"}``, without parameters none, as
     OpenAI has it.
 
@@ -72,9 +80,15 @@ def arguments_of(tool: FunctionTool, whitespace: str) -> JsonSchema:
     return JsonSchema(
         schema,
         close_objects=tool.strict is not False,
-        whitespace=whitespace,
-        subject=f"the parameters of the function {tool.name!r}",
+        whitespace=use.whitespace,
+        subject=subject_of(tool.name),
+        relax=use.relaxes(tool),
     )
+
+
+def subject_of(name: str) -> str:
+    """What errors about the parameters of the function ``name`` are about."""
+    return f"the parameters of the function {name!r}"
 
 
 def objects_of(schema: Any) -> Any:

@@ -15,7 +15,7 @@ from app.core.errors import UnsupportedModel, UnsupportedSchema
 from app.core.specs import JsonSchema
 from app.explain.graph import Graph, explore
 from app.explain.keywords import KeywordUse, keyword_uses
-from app.explain.report import graph_facts, length_facts
+from app.explain.report import graph_facts, length_facts, relaxations
 from app.explain.spelling import cut, spell_bytes
 from app.explain.svg import draw
 
@@ -38,7 +38,8 @@ def run(options: argparse.Namespace) -> int:
     is_json = isinstance(constrained.spec, JsonSchema)
     graph = explore(program, json=is_json, max_nodes=max(2, options.max_nodes))
     uses = keyword_uses(constrained.schema)
-    report |= graph_facts(graph) | {"keywords": [asdict(use) for use in uses]}
+    told = {"keywords": [asdict(use) for use in uses], "relaxed": relaxations(program)}
+    report |= graph_facts(graph) | told
     if options.svg is not None:
         try:
             Path(options.svg).write_text(draw(graph, constrained.title), encoding="utf-8")
@@ -50,6 +51,9 @@ def run(options: argparse.Namespace) -> int:
     lines = [constrained.title, "", *_figure_lines(report), "", *_way_lines(graph)]
     if uses:
         lines += ["", *_keyword_lines(uses)]
+    if program.relaxed:
+        lines += ["", "relaxed: answers are not held to these"]
+        lines += [f"  {each.pointer or 'the root'}: {each.reason}" for each in program.relaxed]
     if options.svg is not None:
         lines += ["", f"picture: {options.svg}"]
     print("\n".join(lines))

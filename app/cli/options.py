@@ -58,6 +58,12 @@ def _add_constraint(parser: argparse.ArgumentParser) -> None:
         help="further keys, as the specification has it",
     )
     parser.add_argument(
+        "--relax",
+        action="store_true",
+        help="do without keywords that cannot be enforced, as the server does for functions that "
+        "are not strict",
+    )
+    parser.add_argument(
         "--whitespace",
         default="spaced",
         metavar="FORM",

@@ -52,7 +52,7 @@ def read_specification(options: argparse.Namespace) -> Constrained:
         raise UnusableInput(f"{options.schema}: nested too deeply") from None
     except ValueError as error:
         raise UnusableInput(f"{options.schema}: not JSON: {error}") from None
-    spec = JsonSchema(schema, close_objects=options.closed, whitespace=options.whitespace)
+    spec = JsonSchema(schema, options.closed, options.whitespace, relax=options.relax)
     title = schema.get("title") if isinstance(schema, dict) else None
     name = title if isinstance(title, str) else Path(options.schema).name
     return Constrained(spec, schema, name, limits)

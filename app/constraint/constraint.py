@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.constraint.automaton.automaton import START, Automaton, State
+from app.constraint.automaton.bits import set_bits
 from app.constraint.automaton.choices import Choices
 from app.constraint.automaton.distances import Distances
 from app.constraint.automaton.masks import Masks
@@ -21,7 +22,7 @@ from app.constraint.pieces.masks import PieceMasks
 from app.constraint.program import Program
 from app.core.choices import Choice, TokenIds, Way
 from app.core.constraint import Mask
-from app.core.errors import RejectedToken, WorkPending
+from app.core.errors import ConstraintTooComplex, RejectedToken, WorkPending
 from app.core.json_scan import Place
 from app.core.verbatim import Source
 
@@ -29,7 +30,8 @@ _WORK_PER_CALL = 80_000
 """Steps of work that one call may cost: tens of milliseconds. Real schemas stay far below."""
 
 _WORK_PER_MASK = 3_000_000
-"""Steps of work that one mask may cost in all, over several calls."""
+"""Steps of work that one mask may cost in all, over several calls. What takes more is not worked
+out: the answer then goes on along its shortest completion."""
 
 
 class CompiledConstraint:
@@ -47,9 +49,13 @@ class CompiledConstraint:
         is_bound = isinstance(program.derivatives, BoundDerivatives)
         self.holes = () if is_bound else tuple(holes_of(program))
         self._program = program
+        self.relaxed = program.relaxed
 
     def bind(self, documents: Mapping[Source, Document]) -> CompiledConstraint:
-        return CompiledConstraint(bind(self._program, documents), self.index)
+        bound = CompiledConstraint(bind(self._program, documents), self.index)
+        assert isinstance(bound.masks, PieceMasks)
+        bound.masks.walk_beginnings()
+        return bound
 
     def start(self) -> AutomatonState:
         if self.memory is not None:
@@ -120,11 +126,28 @@ class AutomatonState:
         try:
             mask = self._mask(budget)
         except TooMuchWork as error:
-            if work is None or self._work + work > _WORK_PER_MASK:
-                raise
-            self._work += work
-            raise WorkPending from error
+            if work is not None and self._work + work <= self._most_work:
+                self._work += work
+                raise WorkPending from error
+            mask = self._narrow_mask()
+        except ConstraintTooComplex:
+            mask = self._narrow_mask()
         self._work = 0
+        return mask
+
+    @property
+    def _most_work(self) -> int:
+        """Steps of work that a mask may cost in all: few where not many states are left."""
+        return _WORK_PER_MASK if self._automaton.has_room else _WORK_PER_CALL
+
+    def _narrow_mask(self) -> Mask:
+        """The one token that a shortest completion begins with, or the end where that is empty."""
+        self._allow(4 * _WORK_PER_CALL)
+        text = self.shortest_completion()
+        self._automaton.derivatives.lead_along(self._automaton.expression(self._state), text)
+        mask = self._index.new_mask()
+        tokens = self._distances.beginning(text) if text else self._index.eos
+        set_bits(mask, tokens)
         return mask
 
     def _mask(self, budget: int | None) -> Mask:
@@ -276,11 +299,11 @@ class RememberingState(AutomatonState):
         return RememberingState(self._constraint, self._memory, self._place, bounded=bounded)
 
     def choice(self, place: Place) -> Choice | None:
-        """None inside a list whose items must differ, once it has one: which of the values may
-        come there depends on what was said."""
-        if any(self._place.begun) or any(frame.said.texts for frame in self._place.frames):
-            return None
-        return super().choice(place)
+        """Inside a list whose items must differ those of its state's ways that what was said
+        leaves."""
+        choice = super().choice(place)
+        begun = any(self._place.begun) or any(frame.said.texts for frame in self._place.frames)
+        return self._memory.left(self._place, choice) if choice and begun else choice
 
     def only(self, way: Way, before: bytes = b"") -> RememberingState:
         place = self._memory.places.start(super().only(way, before).state_id)

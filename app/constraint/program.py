@@ -6,7 +6,7 @@ Pure Python: neither numba nor torch is imported, so a small worker process can 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.constraint.composite import lower_composite
 from app.constraint.formats.strict import known_formats
@@ -23,17 +23,20 @@ from app.constraint.limits import Limits
 from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse
+from app.constraint.relaxation import may_be_relaxed, relaxed
 from app.constraint.schema.lowering.arguments import ArgumentsBuilder
 from app.constraint.schema.lowering.builder import SchemaBuilder
 from app.core.arguments import Arguments
 from app.core.composite import Composite
 from app.core.constraint import ConstraintSpec
 from app.core.errors import (
+    ConstraintError,
     ConstraintTooComplex,
     InvalidSchema,
     UnsatisfiableSchema,
     UnsupportedSchema,
 )
+from app.core.relaxation import Relaxation
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
 _COMPILE_WORK = 300_000
@@ -48,6 +51,8 @@ class Program:
     derivatives: Derivatives
     characters: tuple[Expression | None, ...] = ()
     """The characters of strings in this pool, as by ``SPELLINGS``; None where there are none."""
+    relaxed: tuple[Relaxation, ...] = ()
+    """What answers are not held to."""
 
 
 def everyday_schema() -> JsonSchema:
@@ -63,9 +68,19 @@ def everyday_schema() -> JsonSchema:
 def compile_program(spec: ConstraintSpec, limits: Limits | None = None) -> Program:
     """Compile a specification as far as it goes without a vocabulary.
 
-    Raises ``InvalidSchema``, ``UnsupportedSchema``, ``UnsatisfiableSchema`` or
-    ``ConstraintTooComplex``.
+    Schemas that may be relaxed are, where it does not go otherwise. Raises ``InvalidSchema``,
+    ``UnsupportedSchema``, ``UnsatisfiableSchema`` or ``ConstraintTooComplex``.
     """
+    try:
+        return _compile(spec, limits)
+    except ConstraintError:
+        if not may_be_relaxed(spec):
+            raise
+    spec, relaxations = relaxed(spec, limits or Limits(), lambda alone: _compile(alone, limits))
+    return replace(_compile(spec, limits), relaxed=relaxations)
+
+
+def _compile(spec: ConstraintSpec | Arguments, limits: Limits | None) -> Program:
     pool, root = pruned(*build(spec, limits))
     if Kind.MARKED in pool.kinds and Kind.HOLE in pool.kinds:
         reason = "items that have no list are not told apart beside x-verbatim"
@@ -80,7 +95,9 @@ def compile_program(spec: ConstraintSpec, limits: Limits | None = None) -> Progr
     return Program(root, derivatives, tuple([pool.landmarks.get(name) for name in SPELLINGS]))
 
 
-def build(spec: ConstraintSpec, limits: Limits | None = None) -> tuple[ExpressionPool, Expression]:
+def build(
+    spec: ConstraintSpec | Arguments, limits: Limits | None = None
+) -> tuple[ExpressionPool, Expression]:
     """The answers that ``spec`` admits, in a pool of their own.
 
     Raises as ``compile_program``, but sees only what is plainly empty: an intersection that turns

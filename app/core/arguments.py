@@ -49,6 +49,8 @@ class Parameters:
     stop: str
     """What strings cannot hold: the mark in ``after``."""
     between: str = ""
+    empty: str = ""
+    """Stands where there are no arguments."""
     types: tuple[tuple[Kind, str], ...] = ()
     """What stands between name and value by the value's type, where the model writes that."""
     python_words: bool = False

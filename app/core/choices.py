@@ -13,6 +13,10 @@ from app.core.json_scan import Place
 
 TokenIds = NDArray[np.int32]
 
+MOST_WAYS = 256
+MOST_BYTES = 4096
+"""Of one choice."""
+
 WayKind = Literal[
     "value", "string", "number", "object", "array", "key", "any key", "item", "end", "text"
 ]
@@ -50,6 +54,13 @@ class Choice:
     is_open: bool = False
     """Whether there are others: a number's digits may go on, an array end before its item, or
     something begin that is no value."""
+    of: tuple[int, ...] = ()
+    """Where what was said takes some away of the ways that its state has: which of them are these.
+    They cannot be drawn as wholes."""
+
+
+UNLISTED = Choice((), is_open=True)
+"""One whose ways are too many, or take too much work to list."""
 
 
 @runtime_checkable
@@ -61,10 +72,10 @@ class ChoosingState(ConstraintState, Protocol):
         """Whether the constraint wants any choice drawn as a whole."""
 
     def choice(self, place: Place) -> Choice | None:
-        """The ways on from here, where the text so far ends at ``place``; None: there are too
-        many, or nothing is decided. Memoised.
+        """The ways on from here, where the text so far ends at ``place``; ``UNLISTED`` where there
+        are too many, None where nothing is decided. Memoised.
 
-        At most 256 ways of 4 KiB in all. Costs as much as one mask may, once. Raises
+        At most ``MOST_WAYS`` of ``MOST_BYTES`` in all. Costs as much as one mask may, once. Raises
         ``ConstraintTooComplex`` beyond that; what it learned is kept.
         """
 
@@ -94,4 +105,7 @@ class ScoredChoice:
     """Bytes of the answer before the place."""
     place: Place
     ways: tuple[ScoredWay, ...]
+    """None where it was not scored."""
     is_open: bool
+    by_tokens: bool = False
+    """Whether it was to be drawn as a whole, and was drawn token by token."""

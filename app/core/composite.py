@@ -8,8 +8,8 @@ forced marks are leapt over and the whole answer is finished within the budget.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar
 
 from app.core.arguments import Arguments
@@ -91,6 +91,18 @@ class Composite:
 
     def cache_key(self) -> str:
         return "composite:" + json.dumps(_plain(self.root), separators=(",", ":"))
+
+
+def with_schemas(spec: Any, change: Callable[[JsonSchema], JsonSchema]) -> Any:
+    """A specification with its schemas changed."""
+    if isinstance(spec, JsonSchema):
+        return change(spec)
+    if isinstance(spec, tuple):
+        return tuple([with_schemas(each, change) for each in spec])
+    if is_dataclass(spec) and not isinstance(spec, type):
+        inside = {f.name: with_schemas(getattr(spec, f.name), change) for f in fields(spec)}
+        return replace(spec, **inside)
+    return spec
 
 
 def text_before(mark: str, marks: Iterable[str], without: Iterable[str] = ()) -> FreeText:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.composite import Composite
+from app.core.relaxation import Relaxation
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from app.core.verbatim import Hole, Source
 
@@ -127,6 +128,10 @@ class Constraint(Protocol):
     @property
     def holes(self) -> Sequence[Hole]:
         """What documents have to fill before a request is answered; none in most constraints."""
+
+    @property
+    def relaxed(self) -> Sequence[Relaxation]:
+        """What answers are not held to, although the specification asks for it."""
 
     def bind(self, documents: Mapping[Source, Any]) -> Constraint:
         """This constraint with its holes filled; it stays as it is, and any thread may ask.

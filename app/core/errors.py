@@ -216,6 +216,9 @@ class ConstraintTooComplex(ConstraintError):
 
     code = "schema_too_complex"
 
+    pointer: str | None = None
+    """To the subschema that was compiled, where one was."""
+
     def __init__(self, limit: str) -> None:
         super().__init__(f"the constraint is too complex: {limit}")
 

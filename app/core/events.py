@@ -142,6 +142,8 @@ class RequestStats:
     """The name of the adapter that it ran with; "" for the base model."""
     error: str
     """The class of the error that ended an answer that had begun; "" without one."""
+    relaxed: Sequence[str]
+    """Keywords that its answers were not held to; "" for all but ``type`` of a subschema."""
     queue_seconds: float
     """From arrival until its first choice was first scheduled."""
     time_to_first_token: float | None

@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+
+OnUnsupported = Literal["refuse", "relax"]
+"""What becomes of a request whose schema has a keyword that cannot be enforced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +30,14 @@ class JsonSchema:
     whitespace: str = "spaced"
     subject: str = ""
     """What its errors are about, where it is one of several: ``the function 'weather'``."""
+    relax: bool = False
+    """Whether a keyword that cannot be enforced is dropped, and told, rather than refused."""
 
     def cache_key(self) -> str:
         """Text that is equal exactly for specifications with the same language and order."""
-        return f"schema:{int(self.close_objects)}:{self.whitespace}:{self.subject}:" + json.dumps(
-            self.schema, separators=(",", ":")
+        relaxed = ":relax" if self.relax else ""
+        return f"schema{relaxed}:{int(self.close_objects)}:{self.whitespace}:{self.subject}:" + (
+            json.dumps(self.schema, separators=(",", ":"))
         )
 
 

@@ -29,7 +29,8 @@ def explain_schema(spec: JsonSchema, limits: Limits | None = None) -> bytes:
     program = compile_program(spec, limits)
     graph = explore(program, max_nodes=_NODES)
     uses = [asdict(use) for use in keyword_uses(spec.schema)]
-    report = length_facts(program) | graph_facts(graph) | {"keywords": uses}
+    told = {"keywords": uses, "relaxed": relaxations(program)}
+    report = length_facts(program) | graph_facts(graph) | told
     whole = graph.whole and all(len(report[name]) <= _ENTRIES for name in ("edges", "keywords"))
     bounded = {name: _bounded(value) for name, value in report.items()} | {"whole": whole}
     return json.dumps(bounded, ensure_ascii=False).encode("utf-8", "replace")
@@ -57,6 +58,14 @@ def length_facts(program: Program) -> dict[str, Any]:
         "shortest_forced_bytes": forced,
         "shortest_states": states,
     }
+
+
+def relaxations(program: Program) -> list[dict[str, Any]]:
+    """The places at which answers are not held to the schema."""
+    return [
+        {"pointer": each.pointer, "keyword": each.keyword or None, "reason": each.reason}
+        for each in program.relaxed
+    ]
 
 
 def graph_facts(graph: Graph) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from app.core.errors import LeapjsonError, RequestError, Role
 from app.http.config import ApiConfig
 from app.http.endpoint import Endpoint
 from app.http.errors import envelope
+from app.http.relaxed import relaxed_headers
 from app.http.requests.ignored import Ignored
 from app.http.sse import EventStream
 from app.serving.admission import Ticket
@@ -89,27 +90,31 @@ async def _respond(
     try:
         generation = await service.open(call.request, timeline, ticket)
         try:
-            output = _output(generation, call)
+            output = _output(service, generation, call, ticket)
+            headers = relaxed_headers(generation)
             if call.stream:
                 await generation.begun()  # an error that comes first has a status of its own
-                return EventStream(output, close=generation.close)
+                return EventStream(output, generation.close, headers)
             body = b"".join([data async for data in output])
         except BaseException:
             generation.close()
             raise
         generation.close()
-        return Response(body, media_type="application/json")
+        return Response(body, headers=headers, media_type="application/json")
     except RequestError as error:
         raise error.named(call.names) from None
 
 
-async def _output(generation: Generation, call: AnswerCall) -> AsyncIterator[bytes]:
+async def _output(
+    service: GenerationService, generation: Generation, call: AnswerCall, ticket: Ticket
+) -> AsyncIterator[bytes]:
     """What is to be sent, in order; what is ready together is sent together."""
     renderer = call.renderer(generation)
     try:
         yield renderer.begin()
         async for deltas in generation.batches(1 if call.stream else _UNHURRIED):
             yield b"".join(map(renderer.chunk, deltas))
+        await service.validate(generation, ticket)
         yield await asyncio.to_thread(renderer.end) if call.logprobs else renderer.end()
     except Exception as error:
         if call.stream and not isinstance(error, LeapjsonError):

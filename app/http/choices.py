@@ -13,6 +13,7 @@ from app.answer.pieces import Delta, FieldValue
 from app.http.answering import Renderer, error_event
 from app.http.fields import with_fields
 from app.http.openapi import Shape
+from app.http.relaxed import warnings_of
 from app.http.requests.generation import StreamOptions
 from app.serving.generation import Generation
 
@@ -104,16 +105,33 @@ class ChunkRenderer(Renderer):
         # If any chunk has usage, all have: null, or the counts so far.
         self._ending = b'],"usage":null}\n\n' if self._options.include_usage else b"]}\n\n"
         self._counts = self._options.continuous_usage_stats
+        self._held: list[Mapping[str, Any]] = []
 
     def end(self) -> bytes:
         """The stream's end; before it the chunk with the usage, if that is asked for."""
+        held = b"".join(map(self._event, self._held[:-1]))
+        if self._held:
+            held += self._warning(self._held[-1])
         if not self._options.include_usage:
-            return _DONE
+            return held + _DONE
         usage = _usage(self._generation)
-        return self._head + b'],"usage":' + usage + b"}\n\n" + _DONE
+        return held + self._head + b'],"usage":' + usage + b"}\n\n" + _DONE
 
     def fail(self, error: Exception) -> bytes:
         return error_event(error)
+
+    def _last(self, choice: Mapping[str, Any]) -> bytes:
+        """The chunk that ends a choice; held back where the last one will have warnings."""
+        if self._generation.relaxed is None:
+            return self._event(choice)
+        self._held.append(choice)
+        return b""
+
+    def _warning(self, choice: Mapping[str, Any]) -> bytes:
+        """One chunk, with the warnings."""
+        told = to_json(warnings_of(self._generation))[1:-1]
+        ending = self._counted() if self._counts else self._ending
+        return b"".join((self._head, to_json(choice), b"],", told, ending[1:]))
 
     def _event(self, choice: Mapping[str, Any], whole: Sequence[FieldValue] = ()) -> bytes:
         """One chunk, and the values that are ``whole`` with it."""
@@ -152,7 +170,8 @@ class WholeRenderer(Renderer):
         # One choice after the other, so that no call keeps other threads waiting for long.
         choices = b",".join([to_json(self._choice(index)) for index in range(self._generation.n)])
         usage = _usage(self._generation)
-        return to_json(self._head)[:-1] + b',"choices":[' + choices + b'],"usage":' + usage + b"}"
+        head = to_json({**self._head, **warnings_of(self._generation)})[:-1]
+        return head + b',"choices":[' + choices + b'],"usage":' + usage + b"}"
 
     @abstractmethod
     def _add(self, delta: Delta) -> None: ...

@@ -1,24 +1,42 @@
-"""Confidence as both APIs write it."""
+"""What is told of the values of an answer, as all APIs write it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
-from app.answer.pieces import Alternative, Confidence, Span
+from app.answer.pieces import (
+    Alternative,
+    Confidence,
+    Confidences,
+    Inexact,
+    Measurement,
+    Span,
+    Spans,
+    TokenByToken,
+)
 from app.http.openapi import Shape
 
 
-def confidence_entries(values: Sequence[Confidence]) -> list[dict[str, Any]]:
-    """The list of a choice."""
-    return [_entry(each) for each in values]
+def measured(piece: Measurement) -> dict[str, Any]:
+    """What a choice tells of its values: a field and its list."""
+    match piece:
+        case Confidences(values=values):
+            return {"confidence": [_entry(each) for each in values]}
+        case Inexact(values=inexact):
+            return {"inexact": [{**_pointed(each), "what": each.what} for each in inexact]}
+        case Spans(values=spans):
+            return {"spans": [{**_pointed(each), **_place(each)} for each in spans]}
+
+
+def _pointed(value: Confidence | TokenByToken | Span) -> dict[str, Any]:
+    call = {} if value.call is None else {"tool_call": value.call}
+    return {**call, "pointer": value.pointer}
 
 
 def _entry(value: Confidence) -> dict[str, Any]:
-    entry: dict[str, Any] = {} if value.call is None else {"tool_call": value.call}
-    entry["pointer"] = value.pointer
+    entry = _pointed(value)
     if value.what != "container":
         entry[value.what] = value.which
     entry["probability"] = value.probability
@@ -35,17 +53,6 @@ def _entry(value: Confidence) -> dict[str, Any]:
         token = least.token.decode(errors="replace")
         entry["least_likely"] = {"token": token, "probability": least.probability}
     return entry
-
-
-def span_entries(values: Sequence[Span]) -> list[dict[str, Any]]:
-    """The list of where values stand in the prompt, of a choice."""
-    calls: list[dict[str, Any]] = [
-        {} if value.call is None else {"tool_call": value.call} for value in values
-    ]
-    return [
-        {**call, "pointer": value.pointer, **_place(value)}
-        for call, value in zip(calls, values, strict=True)
-    ]
 
 
 def _place(span: Span) -> dict[str, Any]:
@@ -110,3 +117,22 @@ class ValueConfidence(Shape):
     span: PromptPlace | None = None
     """Of a string with x-verbatim: where it stands."""
     least_likely: LeastLikelyToken | None = None
+
+
+class InexactChoice(Shape):
+    """A choice that was to be drawn as a whole and was drawn token by token."""
+
+    tool_call: int = 0
+    """Of a call's arguments: which call, from 0."""
+    pointer: str
+    """JSON Pointer (RFC 6901) to the value, or to the object or array."""
+    what: Literal["value", "next"]
+    """The value itself, or what came next in the object or array."""
+
+
+class Measured(Shape):
+    """What a choice tells of its values; where nothing was asked for, nothing."""
+
+    confidence: list[ValueConfidence] = Field(default=[])
+    inexact: list[InexactChoice] = Field(default=[])
+    spans: list[ValueSpan] = Field(default=[])

@@ -6,7 +6,7 @@ There is no list: whoever knows an id has seen the schema, and others need not s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from fastapi import APIRouter, Response
@@ -15,7 +15,7 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from app.core.errors import ConstraintError, InvalidRequest, UnknownSchema
-from app.core.specs import JsonSchema
+from app.core.specs import JsonSchema, OnUnsupported
 from app.http.config import ApiConfig, Whitespace
 from app.http.endpoint import Endpoint
 from app.http.errors import envelope
@@ -45,6 +45,8 @@ class SchemaRequest(
     name: Name | None = None
     whitespace: Whitespace | None = None
     """None is the server's default."""
+    on_unsupported: OnUnsupported | None = None
+    """As in requests for answers; None: ``strict: false`` relaxes."""
     response_format: ResponseFormat | None = None
 
 
@@ -125,8 +127,9 @@ def _call(
             asked.schema_,
             close_objects=asked.strict is not False,
             whitespace=asked.whitespace or config.whitespace,
+            relax=asked.strict is False,
         )
-        return _Call(spec, asked.name, "schema")
+        return _Call(_as_asked(spec, asked), asked.name, "schema")
     for field in ("strict", "whitespace"):
         if getattr(asked, field) is not None:
             raise InvalidRequest(
@@ -138,7 +141,13 @@ def _call(
             "only formats with a JSON Schema can be named by an id: give one of type json_schema",
             param="response_format.type",
         )
-    return _Call(found, asked.name, "response_format")
+    return _Call(_as_asked(found, asked), asked.name, "response_format")
+
+
+def _as_asked(spec: JsonSchema, asked: SchemaRequest) -> JsonSchema:
+    """``spec``, refused or relaxed as ``on_unsupported`` says."""
+    said = asked.on_unsupported
+    return spec if said is None else replace(spec, relax=said == "relax")
 
 
 def _object(registered: RegisteredSchema) -> bytes:

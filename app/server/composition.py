@@ -13,6 +13,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from app.core.constraint import Constraint, ConstraintSpec
+from app.core.relaxation import Written
 from app.core.specs import JsonObject, JsonSchema
 from app.http.application import build_app
 from app.http.config import ApiConfig
@@ -28,6 +29,7 @@ from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.pool import CompilePool
 from app.serving.compiling.schema_registry import SchemaRegistry
+from app.serving.compiling.validation import Validation
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.worker import EngineWorker
 from app.telemetry.collector import open_traces
@@ -37,6 +39,9 @@ from app.telemetry.metrics import Metrics
 logger = logging.getLogger(__name__)
 
 EXPLAIN_TARGET = "app.explain.report:explain_schema"
+CHECK_TARGET = "app.constraint.satisfaction:satisfied"
+CHECK_SECONDS = 2.0
+"""Processor time for what answers wrote under a relaxed schema; ``satisfied`` takes less."""
 EXPLAIN_SECONDS = 5.0
 """Processor time for the report on a schema that is compiled ahead."""
 
@@ -95,6 +100,12 @@ def assemble(
         report: bytes = await pool.run(EXPLAIN_TARGET, spec, tenant, seconds=seconds)
         return report
 
+    async def check(written: Written, tenant: str) -> list[bool | None]:
+        found: list[bool | None] = await pool.run(
+            CHECK_TARGET, written, tenant, seconds=CHECK_SECONDS
+        )
+        return found
+
     constraints = ConstraintCache(
         compile, max_bytes=settings.schema_cache_bytes, observer=metrics, clock=clock
     )
@@ -103,6 +114,7 @@ def assemble(
         max_bytes=settings.verbatim_cache_bytes,
         max_characters=settings.max_verbatim_characters,
     )
+    validation = Validation(check)
     service = GenerationService(
         ServiceConfig(
             max_sequence_tokens=backend.max_sequence_tokens,
@@ -118,6 +130,7 @@ def assemble(
         admission=admission,
         constraints=constraints,
         bindings=bindings,
+        validation=validation,
         tokenizer=backend.tokenizer,
         adapters=Adapters(
             backend.adapter_slots,
@@ -144,7 +157,7 @@ def assemble(
         async with contextlib.AsyncExitStack() as closing:  # the last that started closes first
             if traces is not None:
                 closing.push_async_callback(traces.close)
-            for part in (pool, constraints, bindings, schemas):
+            for part in (pool, constraints, bindings, validation, schemas):
                 closing.push_async_callback(part.close)
             await pool.start()
             for preload in preloads:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from app.answer.fields import FieldReader
 from app.answer.pieces import Delta
 from app.answer.plan import AnswerPlan
+from app.answer.relaxed import RelaxedAnswers
 from app.answer.spans import Quotable
 from app.core.errors import LeapjsonError
 from app.core.events import AnswerUsage, TokenChunk
@@ -44,24 +45,30 @@ class Generation:
         plans: Sequence[AnswerPlan],
         confidence: bool = False,
         fields: bool = False,
+        exact: bool = False,
         texts: Sequence[Quotable | None] = (),
         ticket: Ticket,
         timeline: Timeline,
         abort: Callable[[Sequence[str]], None],
         status_of: Callable[[LeapjsonError], int],
         release: Callable[[], None],
+        relaxed: RelaxedAnswers | None = None,
     ) -> None:
         """``plans``: of each prompt, whose choices have consecutive ``request_ids``. ``release`` is
         called when all have ended, perhaps more than once. ``texts``: for each plan those that
         values are looked up in, where that is asked for. ``fields``: values are told as they become
-        whole."""
+        whole. ``relaxed``: what is told of answers that are not held to all of their schema."""
+        self.relaxed = relaxed
         self.n = len(request_ids)
         self._index = {request_id: index for index, request_id in enumerate(request_ids)}
         self._choices_each = self.n // len(plans)
         self._prompt_tokens = sum(len(plan.prompt) for plan in plans)
         self._readers = [
             plans[number].reader(
-                index, confidence=confidence, texts=texts[number] if texts else None
+                index,
+                confidence=confidence,
+                exact=exact,
+                texts=texts[number] if texts else None,
             )
             for index in range(self.n)
             for number in [index // self._choices_each]
@@ -162,11 +169,18 @@ class Generation:
 
     def _deltas(self, chunks: Sequence[TokenChunk]) -> list[Delta]:
         if self.n == 1:
-            return [self._readers[0].read(chunks)]
-        of_choices: dict[str, list[TokenChunk]] = {}
-        for chunk in chunks:
-            of_choices.setdefault(chunk.request_id, []).append(chunk)
-        return [self._readers[self._index[each]].read(of_choices[each]) for each in of_choices]
+            deltas = [self._readers[0].read(chunks)]
+        else:
+            of_choices: dict[str, list[TokenChunk]] = {}
+            for chunk in chunks:
+                of_choices.setdefault(chunk.request_id, []).append(chunk)
+            deltas = [
+                self._readers[self._index[each]].read(of_choices[each]) for each in of_choices
+            ]
+        if self.relaxed is not None:
+            for delta in deltas:
+                self.relaxed.read(delta)
+        return deltas
 
     def expire(self, deadline: Deadline) -> None:
         """Fail at ``deadline`` if it has not ended by then: what still runs is aborted."""

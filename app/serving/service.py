@@ -12,16 +12,19 @@ from app.answer.formats import ChatFormat
 from app.answer.plan import AnswerPlan
 from app.answer.prompt import Conversation, Prompt, passages, render, text_length
 from app.answer.reasoning import AS_IT_IS
+from app.answer.relaxed import RelaxedAnswers
 from app.answer.spans import Quotable
 from app.core.constraint import Constraint
 from app.core.errors import EngineDied, InvalidRequest, LeapjsonError, PromptTooLong
 from app.core.events import RequestObserver
+from app.core.relaxation import Relaxation
 from app.core.request import ChoiceOptions, EngineRequest
 from app.core.text import RenderedPrompt, Tokenizer
 from app.serving.adapters import Adapters
 from app.serving.admission import Admission, Ticket
 from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
+from app.serving.compiling.validation import Validation
 from app.serving.generation import Generation
 from app.serving.request import GenerationRequest
 from app.serving.timeline import Timeline
@@ -68,6 +71,7 @@ class GenerationService:
         admission: Admission,
         constraints: ConstraintCache,
         bindings: Bindings,
+        validation: Validation,
         tokenizer: Tokenizer,
         adapters: Adapters,
         observer: RequestObserver,
@@ -80,6 +84,7 @@ class GenerationService:
         self.admission = admission
         self._constraints = constraints
         self._bindings = bindings
+        self._validation = validation
         self.tokenizer = tokenizer
         """The model's own, for text that is not generated."""
         self.adapters = adapters
@@ -145,11 +150,13 @@ class GenerationService:
             ticket.claim(room, deadline.left)
             choices: list[EngineRequest] = []
             texts: list[Quotable | None] = []
+            relaxations: dict[Relaxation, None] = {}
             for prompt, plan in zip(request.prompts, plans, strict=True):
                 constraint, quotable = None, Quotable((), {})
                 if plan.constraint is not None:
                     with timeline.compiling():
                         constraint = await self._constraints.get(plan.constraint, tenant)
+                        relaxations |= dict.fromkeys(constraint.relaxed)
                         if constraint.holes:
                             constraint, quotable = await self._bind(constraint, prompt, tenant)
                 asked = request.spans or (request.confidence and quotable.documents)
@@ -157,21 +164,32 @@ class GenerationService:
                 for _ in range(request.n):
                     index = len(choices)
                     choices.append(self._choice(index, request, plan, constraint, tenant))
+            relaxed = None
+            if relaxations:
+                relaxed = RelaxedAnswers(tuple(relaxations), request.content, request.tools)
+                timeline.relaxed = tuple([each.keyword for each in relaxations])
             generation = Generation(
                 request_ids=[choice.request_id for choice in choices],
                 plans=plans,
                 confidence=request.confidence,
                 fields=request.fields,
+                exact=self._draws_exactly(request),
                 texts=texts,
                 ticket=ticket,
                 timeline=timeline,
                 abort=self._worker.abort,
                 status_of=self._status_of,
                 release=release,
+                relaxed=relaxed,
             )
             await self._worker.submit(choices, generation)
         generation.expire(deadline)
         return generation
+
+    async def validate(self, generation: Generation, ticket: Ticket) -> None:
+        """Tell of relaxed answers that have ended whether they satisfy all of their schema."""
+        if generation.relaxed is not None:
+            await self._validation.complete(generation.relaxed, ticket.tenant)
 
     async def _bind(
         self, constraint: Constraint, prompt: Prompt, tenant: str
@@ -240,10 +258,13 @@ class GenerationService:
         )
 
     def _choice_options(self, request: GenerationRequest, plan: AnswerPlan) -> ChoiceOptions | None:
-        exact = request.choices == "exact" if request.choices else self._config.exact_choices
         if not (plan.has_json or plan.is_text):
             return None
+        exact = self._draws_exactly(request)
         return ChoiceOptions(request.confidence, exact, plan.locator, plan.is_text)
+
+    def _draws_exactly(self, request: GenerationRequest) -> bool:
+        return request.choices == "exact" if request.choices else self._config.exact_choices
 
     def _check_choices(self, request: GenerationRequest, plan: AnswerPlan) -> None:
         """Raises ``InvalidRequest`` where the values of an answer are asked about that has none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -24,6 +24,8 @@ class Timeline:
     clock: Callable[[], float]
     adapter: str = ""
     """What the request's answers are made with; "" for the base model."""
+    relaxed: Sequence[str] = ()
+    """Keywords that its answers are not held to."""
     _context: contextvars.Context = field(default_factory=contextvars.copy_context)
     _arrived: float = field(init=False)
     _compiling: tuple[float, float] | None = None
@@ -88,6 +90,7 @@ class Timeline:
             status=status,
             finish_reason=finish_reason,
             error="" if error is None else type(error).__name__,
+            relaxed=self.relaxed,
             queue_seconds=max(started - self._arrived, 0.0),
             time_to_first_token=first,
             e2e_seconds=now - self._arrived,

@@ -77,6 +77,11 @@ _COUNTERS: dict[str, tuple[str, ...]] = {
         "status",
         "finish_reason",
     ),
+    "relaxations_total": (
+        "Places of schemas at which answers were not held to a keyword, as it could not be "
+        "enforced; limits: to a whole subschema, which was too much to compile.",
+        "keyword",
+    ),
     "admission_rejections_total": ("Requests that were not admitted.", "reason"),
     "connection_refusals_total": (
         "Connections closed for what came on them: 400, no HTTP; 408, too slowly; 431, too large "
@@ -214,6 +219,7 @@ class Metrics:
         self._step_phases = [phases.labels(phase).observe for phase in _PHASES]
         for status in (400, 408, 431):  # these three are there from the start
             self._series("connection_refusals_total", str(status))
+        self._series("relaxations_total", "limits")
 
     def _series(self, name: str, *labels: str) -> Counter:
         counter = self._counters[name]
@@ -232,6 +238,8 @@ class Metrics:
     def observe_request(self, stats: RequestStats) -> None:
         """Count a request that got to the service, and tell its ``Exchange``, where it has one."""
         self._count_request(stats.endpoint, stats.status, stats.finish_reason)
+        for keyword in stats.relaxed:
+            self._series("relaxations_total", keyword or "limits").inc()
         exchange = current_exchange.get()
         if exchange is not None:
             exchange.stats, exchange.stats_time = stats, time.time_ns()

@@ -22,20 +22,17 @@ QWEN3 = """\
 </tool_call><|im_end|>
 {%- endif %}
 {%- for message in messages %}
-<|im_start|>{{ message.role }}
+{{- '<|im_start|>' + message.role + '\n' }}
 {%- if message.role == "assistant" and '</think>' in message.content %}
-{{ message.content.split('</think>')[-1] }}
-{%- else %}
-{{ message.content }}
+{{- message.content.split('</think>')[-1] }}
+{%- else %}{{- message.content }}
 {%- endif %}
 {%- for call in message.tool_calls or [] %}
-<tool_call>
-{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
-</tool_call>
-{%- endfor %}<|im_end|>
+{{- '\n<tool_call>\n' }}{"name": "{{ call.function.name }}", "arguments": {{-
+' ' + call.function.arguments | tojson + '}\n</tool_call>' }}
+{%- endfor %}{{- '<|im_end|>\n' }}
 {%- endfor %}
-{%- if add_generation_prompt %}
-<|im_start|>assistant
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}
 {% if enable_thinking is defined and enable_thinking is false %}<think>
 
 </think>
@@ -87,6 +84,7 @@ MISTRAL_LIST = """\
 {{- raise_exception("Tool call IDs should be alphanumeric strings with length 9!") }}
 {%- endif %}
 {{- (tool_call.function|tojson)[:-1] + ', "id": "' + tool_call.id + '"}' }}
+{%- if not loop.last %}{{- ", " }}{% endif %}
 {%- endfor %}
 {{- "]" + eos_token }}
 {%- elif message["role"] == "tool" %}
@@ -101,6 +99,7 @@ MISTRAL_LIST = """\
 
 MAGISTRAL = """\
 {%- set date = strftime_now("%Y-%m-%d") %}
+{%- if tools %}{{- '[AVAILABLE_TOOLS]' + tools|tojson + '[/AVAILABLE_TOOLS]' }}{% endif %}
 {{- '[SYSTEM_PROMPT]First draft your thinking process: [THINK]Your thoughts[/THINK]' }}
 {%- for message in messages %}
 {%- if message['role'] == 'user' %}{{ '[INST]' + message['content'] + '[/INST]' }}
@@ -152,8 +151,109 @@ USER_AND_ASSISTANT = """\
 {%- set ns.last = message.role %}
 {%- endfor %}"""
 
-QWEN3_CODER = "<tool_call>\n<function=name>\n<parameter=p>{{ call.arguments }}</tool_call>"
-GLM = "<tool_call>{name}\n<arg_key>k</arg_key>\n<arg_value>v</arg_value></tool_call></think>"
+_PYTHON = "(v | tojson if v is mapping or (v is sequence and v is not string) else v | string)"
+_JSON = "(v if v is string else v | tojson)"
+
+
+def _with_parameters(
+    begin: str,
+    opening: str,
+    middle: str,
+    parameter: tuple[str, str, str],
+    closing: str,
+    separator: str = "",
+    end: str = "",
+    *,
+    value: str = _JSON,
+    empty: str = "",
+) -> str:
+    """A template that writes a text for each argument. ``parameter``: what stands before its name,
+    between that and the value, and after; ``value``: the expression of the value ``v``."""
+    texts = {
+        **dict(zip(("before", "between", "after"), parameter, strict=True)),
+        **{"begin": begin, "opening": opening, "middle": middle, "closing": closing},
+        **{"separator": separator, "end": end, "empty": empty},
+    }
+    settings = "".join(
+        f"{{%- set {name} = {json.dumps(text, ensure_ascii=False)} %}}"
+        for name, text in texts.items()
+    )
+    return (
+        settings + "{%- for tool in tools or [] %}{{- tool | tojson }}{%- endfor %}"
+        "{%- for m in messages %}"
+        "{{- '<|' ~ m.role ~ '|>' ~ (m.content or '') }}"
+        "{%- if m.tool_calls %}{{- begin }}{%- for call in m.tool_calls %}"
+        "{{- (separator if not loop.first else '') ~ opening ~ call.function.name ~ middle }}"
+        "{%- for k, v in call.function.arguments | items %}"
+        "{{- before ~ k ~ between.replace('KIND', 'true' if v is string else 'false') }}"
+        "{{- " + value + " ~ after }}"
+        "{%- endfor %}{{- (empty if not call.function.arguments else '') ~ closing }}"
+        "{%- endfor %}{{- end }}{%- endif %}{{- '<|end|>' }}"
+        "{%- endfor %}{%- if add_generation_prompt %}{{- '<|assistant|>' }}{%- endif %}"
+    )
+
+
+_LINES = ("<parameter=", ">\n", "\n</parameter>\n")
+_FUNCTION = ("<tool_call>\n<function=", ">\n")
+_KEYS = ("<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n")
+
+QWEN3_CODER = _with_parameters(
+    "\n", *_FUNCTION, _LINES, "</function>\n</tool_call>", "\n", value=_PYTHON
+)
+NEMOTRON_3 = _with_parameters(
+    "\n", *_FUNCTION, _LINES, "</function>\n</tool_call>\n", value=_PYTHON
+)
+GLM_4_5 = _with_parameters("\n", "<tool_call>", "\n", _KEYS, "</tool_call>", "\n")
+GLM_4_7 = _with_parameters(
+    "", "<tool_call>", "", ("<arg_key>", "</arg_key><arg_value>", "</arg_value>"), "</tool_call>"
+)
+LING_3 = _with_parameters(
+    "\n",
+    "<tool_call>",
+    "\n",
+    ("<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>"),
+    "\n</tool_call>",
+    "\n",
+)
+MINIMAX_M2 = _with_parameters(
+    "\n<minimax:tool_call>\n",
+    '<invoke name="',
+    '">\n',
+    ('<parameter name="', '">', "</parameter>\n"),
+    "</invoke>\n",
+    end="</minimax:tool_call>",
+)
+DEEPSEEK_V3_2 = _with_parameters(
+    "\n\n<｜DSML｜function_calls>\n",
+    '<｜DSML｜invoke name="',
+    '">\n',
+    ('<｜DSML｜parameter name="', '" string="KIND">', "</｜DSML｜parameter>\n"),
+    "</｜DSML｜invoke>\n",
+    end="</｜DSML｜function_calls>",
+)
+DEEPSEEK_V4 = DEEPSEEK_V3_2.replace("function_calls", "tool_calls").replace(
+    'empty = ""', 'empty = "\\n"'
+)
+HUNYUAN_3 = _with_parameters(
+    "<tool_calls:open>\n",
+    "<tool_call:open>",
+    "<tool_sep:open>\n",
+    ("<arg_key:open>", "</arg_key:open>\n<arg_value:open>", "</arg_value:open>\n"),
+    "</tool_call:open>\n",
+    end="</tool_calls:open>",
+)
+WITH_PARAMETERS = {
+    "qwen 3 coder": QWEN3_CODER,
+    "nemotron 3": NEMOTRON_3,
+    "glm 4.5": GLM_4_5,
+    "glm 4.7": GLM_4_7,
+    "ling 3": LING_3,
+    "minimax m2": MINIMAX_M2,
+    "deepseek v3.2": DEEPSEEK_V3_2,
+    "deepseek v4": DEEPSEEK_V4,
+    "hunyuan 3": HUNYUAN_3,
+}
+"""Those that write a text for each argument."""
 
 
 def of_tokenizer(name: str) -> str:

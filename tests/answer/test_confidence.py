@@ -9,11 +9,19 @@ from typing import Any, cast
 
 import pytest
 
-from app.answer.confidence import Tokens, text_confidence, value_confidences
+from app.answer.confidence import Tokens, Told, text_confidence, value_confidences
 from app.answer.confidence_reader import ConfidenceReader
 from app.answer.formats import HERMES, ChatFormat, ReasoningFormat
 from app.answer.locator import AnswerLocator
-from app.answer.pieces import Alternative, CallArguments, CallStart, Confidence, Confidences
+from app.answer.pieces import (
+    Alternative,
+    CallArguments,
+    CallStart,
+    Confidence,
+    Confidences,
+    Inexact,
+    TokenByToken,
+)
 from app.answer.plan import AnswerPlan
 from app.answer.reader import AnswerReader
 from app.answer.tools import FunctionTool, ToolUse
@@ -62,7 +70,7 @@ def near(probability: float, what: str, which: object) -> Alternative:
 
 def values(text: str, of: Tokens, choices: Sequence[ScoredChoice] = ()) -> dict[str, Confidence]:
     """By pointer; what comes next in a container by ``pointer >``."""
-    found = value_confidences(text.encode(), 0, of, choices)
+    found = value_confidences(text.encode(), 0, of, choices).entries
     return {each.pointer + (" >" if each.what == "next" else ""): each for each in found}
 
 
@@ -173,7 +181,7 @@ def test_no_more_is_listed_than_the_bounds_and_the_rest_is_told_together() -> No
 @pytest.mark.parametrize("text", ['{"a": [1, {"b": "x\\"\\\\"}, -1.5e3, true, null]}', "-12", "[]"])
 def test_an_answer_may_be_cut_anywhere(text: str) -> None:
     for length in range(len(text) + 1):
-        for each in value_confidences(text[:length].encode(), 0, tokens(text), []):
+        for each in value_confidences(text[:length].encode(), 0, tokens(text), []).entries:
             assert each.what != "container" or length == len(text) or each.pointer
 
 
@@ -249,7 +257,7 @@ def test_arguments_that_are_not_written_as_json_have_no_confidence() -> None:
         reader = ConfidenceReader(content="free")
         start = CallStart(0, "f", 0, 3, in_json=in_json)
         reader.read([], 'f: {"a": 1}', [start, CallArguments(0, '{"a": 1}', 3, 11)])
-        assert [each.pointer for each in reader.finish()] == pointers
+        assert [each.pointer for each in reader.finish().entries] == pointers
 
 
 def test_the_locator_knows_content_before_it_has_come() -> None:
@@ -266,7 +274,7 @@ def test_the_locator_knows_content_before_it_has_come() -> None:
 def _of_text(text: str, of: Tokens, *ways: tuple[str, float]) -> Confidence:
     chosen = [ScoredWay(Way("text", t.encode(), (), (), True), math.log(p)) for t, p in ways]
     choices = [ScoredChoice(0, Place.TEXT, tuple(chosen), False)] if ways else []
-    (found,) = text_confidence(text.encode(), 0, of, choices)
+    (found,) = text_confidence(text.encode(), 0, of, choices).entries
     return found
 
 
@@ -287,12 +295,38 @@ def test_a_text_of_too_many_is_told_by_its_tokens(ways: list[tuple[str, float]])
     assert (found.mass, found.tokens) == (None, 2)
 
 
+def test_where_choices_are_not_exact_is_told_by_pointer() -> None:
+    text = '{"a": [1, "x"]}'
+    notes = [
+        ScoredChoice(at, place, (), True, by_tokens=True)
+        for at, place in [(5, Place.VALUE), (8, Place.NEXT_ITEM), (9, Place.VALUE)]
+    ]
+    told = value_confidences(text.encode(), 0, tokens(text), notes)
+    assert told.by_tokens == [
+        TokenByToken("/a", "value"), TokenByToken("/a", "next"), TokenByToken("/a/1", "value"),
+    ]  # fmt: skip
+    assert {each.pointer: each.mass for each in told.entries} == dict.fromkeys(
+        ["", "/a", "/a/0", "/a/1"]
+    )
+
+
+@pytest.mark.parametrize("confidence", [False, True])
+def test_that_is_a_piece_of_its_own(confidence: bool) -> None:
+    plan = AnswerPlan.of(RenderedPrompt([1], None), Choice(("a", "b")), None, FORMAT)
+    reader = plan.reader(0, confidence=confidence, exact=True)
+    chunk = TokenChunk("r", b"a", [], AnswerUsage(1, 0, 1, 0, 0, 1), "stop")
+    chunk.choices = [ScoredChoice(0, Place.TEXT, (), True, by_tokens=True)]
+    pieces = reader.read([chunk]).pieces
+    assert Inexact([TokenByToken("", "value")]) in pieces
+    assert any(isinstance(piece, Confidences) for piece in pieces) is confidence
+
+
 def test_a_plan_says_whether_its_answers_have_json() -> None:
     assert _plan().has_json
     assert _plan().locator is None
     assert _plan("f", content=False).locator is not None
     assert not _plan(content=False).has_json
-    assert isinstance(ConfidenceReader("json").finish(), list)
+    assert ConfidenceReader("json").finish() == Told([], [])
 
 
 def test_content_that_is_a_choice_is_one_text() -> None:

@@ -18,8 +18,6 @@ BIG_THINK = ReasoningFormat("[THINK]", "[/THINK]")
         (templates.HERMES_2_PRO, HERMES, None),
         (templates.DEEPSEEK_R1, PLAIN, THINK),
         (templates.MAGISTRAL, MISTRAL, BIG_THINK),
-        (templates.QWEN3_CODER, PLAIN, None),
-        (templates.GLM, PLAIN, THINK),
     ],
 )
 def test_a_template_tells_its_format_by_its_marks(

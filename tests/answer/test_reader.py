@@ -27,7 +27,10 @@ from tests.answer.walks import calls, content, cut, read, reasoning
 USE = ToolUse((FunctionTool("f"), FunctionTool("fg")))
 THINK = ReasoningFormat("<think>", "</think>")
 LATE_NAME = SpelledCalls(
-    call='<call>{"arguments": $arguments, "name": "$name"}', separator="\n", trigger="<call>"
+    name="late name",
+    call='<call>{"arguments": $arguments, "name": "$name"}',
+    separator="\n",
+    trigger="<call>",
 )
 FORMATS = [HERMES, LLAMA, MISTRAL, PLAIN, LATE_NAME]
 PARTS = [

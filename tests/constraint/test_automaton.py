@@ -24,7 +24,7 @@ def colours(pool: ExpressionPool) -> Expression:
 
 
 @given(recipes())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_stepping_through_expressions_and_through_tables_agree(recipe: Recipe) -> None:
     pool = ExpressionPool()
     root = build(pool, recipe)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -235,3 +237,43 @@ def test_a_mark_that_says_nothing_is_refused() -> None:
         after(an_object(a={"enum": [[1], [2]], "x-choice": "exact"}), "")
     with pytest.raises(InvalidSchema, match="x-choice must be 'exact'"):
         after(an_object(a={"type": "boolean", "x-choice": "best"}), "")
+
+
+UNIQUE: dict[str, Any] = {
+    "type": "array",
+    "items": {"anyOf": [{"enum": ["a", "ab", 1, 12]}, an_object(a={"type": "boolean"})]},
+    "uniqueItems": True,
+    "maxItems": 4,
+}
+STRINGS = {
+    "type": "array",
+    "items": {"anyOf": [{"enum": ["a", "b", None]}, {"type": "string", "pattern": "^x"}]},
+    "uniqueItems": True,
+    "minItems": 3,
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[", ["a", "ab", 1, 12, "{"]),
+        ('["a", ', ["ab", 1, 12, "{"]),
+        ('[1, "ab", {"a": true}, ', ["a", 12, "{"]),
+        ('[1, {"a": true}, {"a": ', [False]),
+        ('[{"a": false}, {"a": true}, ', ["a", "ab", 1, 12]),
+    ],
+)
+def test_where_items_differ_what_was_said_is_no_way(text: str, expected: list[Any]) -> None:
+    found = after(UNIQUE, text).choice(Place.VALUE)
+    assert found is not None
+    told = [json.loads(way.text) if way.text else "{" for way in found.ways]
+    assert Counter(map(json.dumps, told)) == Counter(map(json.dumps, expected))
+
+
+def test_strings_of_which_some_were_said_are_one_way() -> None:
+    found = after(STRINGS, '["a", null, ').choice(Place.VALUE)
+    assert found is not None
+    assert [(way.kind, way.text) for way in found.ways] == [("string", b"")]
+    ends = after(STRINGS, '["a", null, "b"').choice(Place.NEXT_ITEM)
+    assert ends is not None
+    assert {way.kind for way in ends.ways} == {"item", "end"}

@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.constraint.language.derivatives import Derivatives
-from app.constraint.language.expressions import INFINITE, ExpressionPool, Kind, byte_range, byte_set
+from app.constraint.language.expressions import (
+    INFINITE,
+    Expression,
+    ExpressionPool,
+    Kind,
+    byte_range,
+    byte_set,
+)
 from app.core.errors import ConstraintTooComplex
 from tests.constraint.languages import UNIVERSE, Recipe, accepts, build, recipes, strings
 
@@ -30,7 +37,7 @@ def contains(derivatives: Derivatives, expression: int, text: bytes) -> bool:
 
 
 @given(recipes())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_derivatives_agree_with_set_algebra_on_every_short_string(recipe: Recipe) -> None:
     pool = ExpressionPool()
     expression = build(pool, recipe)
@@ -42,7 +49,7 @@ def test_derivatives_agree_with_set_algebra_on_every_short_string(recipe: Recipe
 
 
 @given(recipes())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_the_shortest_string_is_in_the_language_and_nothing_is_shorter(recipe: Recipe) -> None:
     pool = ExpressionPool()
     expression = build(pool, recipe)
@@ -111,15 +118,36 @@ def test_an_intersection_that_nothing_satisfies_is_pruned_from_rows() -> None:
     assert [bits for bits, _ in derivatives.live_row(either)] == [1 << ord("y")]
 
 
-def test_a_search_over_its_limit_is_an_error() -> None:
-    pool = ExpressionPool()
+def far_apart(pool: ExpressionPool) -> list[Expression]:
+    """Texts that have an "a" at places which are far from their end, each at another one."""
     letters = pool.byte(byte_set(b"ab"))
-    far = [
+    return [
         pool.concatenate(pool.repeat(letters), pool.literal(b"a"), pool.repeat(letters, n, n))
         for n in range(3, 12)
     ]
+
+
+def test_a_search_over_its_limit_is_an_error_while_a_program_is_compiled() -> None:
+    pool = ExpressionPool()
+    pool.intersect(far_apart(pool))
     with pytest.raises(ConstraintTooComplex, match="search"):
-        measured(pool, max_search=20).length(pool.intersect(far))
+        measured(pool, max_search=20)
+
+
+def test_within_an_answer_such_a_search_finds_nothing() -> None:
+    pool = ExpressionPool()
+    derivatives = measured(pool, max_search=20)
+    assert not derivatives.is_alive(pool.intersect(far_apart(pool)))
+
+
+def test_a_string_that_is_known_shows_the_way() -> None:
+    pool = ExpressionPool()
+    derivatives = measured(pool, max_search=20)
+    both = pool.intersect(far_apart(pool))
+    derivatives.lead_along(both, b"a" * 12)
+    assert derivatives.is_alive(both)
+    assert len(derivatives.shortest(both)) == 12
+    assert derivatives.length(both) == 12
 
 
 def test_a_union_of_many_literals_splits_by_first_byte() -> None:
@@ -145,7 +173,7 @@ def test_too_many_nodes_are_an_error() -> None:
         pool.union(map(pool.literal, words))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sets(st.binary(max_size=5).map(lambda data: bytes(97 + byte % 2 for byte in data))))
 def test_one_of_holds_its_texts_and_no_others(texts: set[bytes]) -> None:
     pool = ExpressionPool()
@@ -164,7 +192,7 @@ def test_a_derivative_of_many_texts_costs_one_place_and_not_all_of_them() -> Non
     assert len(pool) - before < 1000
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.text("ab", max_size=5), st.sampled_from("xyz")), max_size=60))
 def test_a_union_of_many_texts_keeps_its_language_when_it_branches_on_first_bytes(
     pairs: list[tuple[str, str]],

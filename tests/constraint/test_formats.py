@@ -180,7 +180,7 @@ NEARLY = st.one_of(
 
 
 @given(st.sampled_from(CHECKED), NEARLY)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_what_jsonschema_takes_is_not_outside_and_what_it_refuses_is_not_inside(
     name: str, text: str
 ) -> None:

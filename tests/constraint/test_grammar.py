@@ -111,7 +111,7 @@ def languages(bodies: dict[str, Tree]) -> dict[str, Language]:
         known = grown
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.tuples(trees(), trees(), trees()))
 def test_a_gbnf_grammar_has_the_texts_that_its_rules_derive(
     bodies: tuple[Tree, Tree, Tree],

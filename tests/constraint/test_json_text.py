@@ -23,7 +23,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_value_has_every_value_as_json_dumps_writes_it(value: object) -> None:
     assert ANYTHING.accepts_value(value)
     assert ANYTHING.accepts(json.dumps(value))

@@ -32,7 +32,7 @@ def integers(low: int | None, high: int | None, factor: int = 1) -> Walker:
 
 
 @given(st.integers(-1200, 1200), st.integers(0, 700), st.integers(1, 40))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_range_holds_the_multiples_in_it_and_nothing_else(
     low: int, size: int, factor: int
 ) -> None:
@@ -45,7 +45,7 @@ def test_a_range_holds_the_multiples_in_it_and_nothing_else(
 
 
 @given(st.integers(-(10**17), 10**17), st.integers(0, 10**17), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_wide_ranges_are_right_at_their_ends(low: int, size: int, data: st.DataObject) -> None:
     high = low + size
     walker = integers(low, high)
@@ -93,7 +93,7 @@ def test_bounds_of_integers_may_be_floats(
 
 
 @given(FLOATS, FLOATS, st.booleans(), st.integers(0, 10**6))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_every_bounded_number_is_valid_after_rounding(
     first: float, second: float, exclusive: bool, seed: int
 ) -> None:
@@ -121,7 +121,7 @@ def test_an_inclusive_bound_is_itself_admitted_as_it_is_written(bound: float) ->
 
 
 @given(st.decimals(-1000, 1000, places=3))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_decimals_are_compared_as_decimals(value: Any) -> None:
     pool = ExpressionPool()
     walker = Walker(pool, number(pool, Interval(Bound(-12.5, False), Bound(99.875, True)), LIMITS))

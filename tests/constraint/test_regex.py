@@ -34,7 +34,7 @@ TEXTS = st.text(alphabet='ab1_."\\', max_size=5)
 
 
 @given(PATTERNS, st.lists(TEXTS, max_size=12))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_patterns_agree_with_re_search_on_random_texts(pattern: str, texts: list[str]) -> None:
     walker = (
         Walker.of(JsonSchema({"type": "string", "pattern": pattern})) if _some(pattern) else None
@@ -63,7 +63,7 @@ def beside_looks(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     st.recursive(PATTERNS | BESIDE, beside_looks, max_leaves=6),
     st.lists(TEXTS, max_size=12),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_look_around_agrees_with_re_search(pattern: str, texts: list[str]) -> None:
     try:
         walker = Walker.of(JsonSchema({"type": ["string", "null"], "pattern": pattern}))
@@ -74,7 +74,7 @@ def test_look_around_agrees_with_re_search(pattern: str, texts: list[str]) -> No
 
 
 @given(PATTERNS, st.integers(0, 3), st.integers(0, 3), st.lists(TEXTS, max_size=12))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_lengths_beside_a_pattern_hold_both(
     pattern: str, low: int, more: int, texts: list[str]
 ) -> None:
@@ -86,7 +86,7 @@ def test_lengths_beside_a_pattern_hold_both(
 
 
 @given(PATTERNS, st.lists(TEXTS, max_size=12))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_regex_constraint_matches_the_whole_raw_text(pattern: str, texts: list[str]) -> None:
     if _some(pattern):
         walker = Walker.of(Regex(pattern))

@@ -60,7 +60,7 @@ def some_of(keywords: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[di
 
 
 @given(schemas(), st.lists(VALUES, max_size=8), st.booleans(), st.integers(0, 10**6))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_random_schemas_agree_with_the_jsonschema_library(
     schema: Any, values: list[Any], close: bool, seed: int
 ) -> None:

@@ -140,7 +140,7 @@ def test_random_numbers_satisfy_all_facts_however_they_are_read(facts: Facts) ->
     st.integers(0, 3000),
     st.booleans(),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_remainders_are_followed_over_every_range(
     places: int, step: int, first: int, size: int, divisible: bool
 ) -> None:
@@ -166,7 +166,7 @@ def test_remainders_are_followed_over_every_range(
     st.integers(-400, 400),
     st.integers(0, 1 << 30),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_multiples_of_decimals_are_exact_both_ways(
     first: float, second: float, low: float, size: float, count: int, seed: int
 ) -> None:
@@ -197,7 +197,7 @@ def test_multiples_of_decimals_are_exact_both_ways(
     st.decimals(-60, 60, places=1).map(float),
     st.decimals(-60, 60, places=3),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_negated_facts_are_exact_on_decimals_of_a_few_places(
     factor: float, fractions_only: bool, listed: list[float], low: float, value: Decimal
 ) -> None:
@@ -218,7 +218,7 @@ def test_negated_facts_are_exact_on_decimals_of_a_few_places(
     st.lists(st.integers(-20, 20), max_size=4),
     st.data(),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_integers_that_are_no_multiples_are_exact(
     factor: int, low: int, size: int, listed: list[int], data: st.DataObject
 ) -> None:
@@ -270,7 +270,7 @@ def test_integers_that_are_not_integers_do_not_exist() -> None:
 
 @pytest.mark.parametrize("factor", [0.01, 0.0001, 1e-8, 1e-15])
 @given(value=st.decimals(-(10**6), 10**6, places=4), extra=st.integers(1, 9))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_power_of_ten_limits_the_places(factor: float, value: Decimal, extra: int) -> None:
     places = round(-math.log10(factor))
     walker = walk({"multipleOf": factor})
@@ -375,7 +375,7 @@ def test_the_number_of_digits_without_a_bound_is_configurable() -> None:
 @given(
     st.floats(allow_nan=False, allow_infinity=False), st.sampled_from([None, 0, 1, -1, 1e-4, 5e16])
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_bounded_numbers_with_exponents_are_in_range(value: float, bound: float | None) -> None:
     text = json.dumps(value)
     for facts in (

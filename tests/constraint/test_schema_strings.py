@@ -67,7 +67,7 @@ def spelled(text: str) -> str:
     st.none() | st.integers(2, 4),
     st.lists(TEXTS, max_size=10),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_patterns_negated_patterns_values_and_lengths_hold_together(
     pattern: str | None,
     unwanted: str,
@@ -125,7 +125,7 @@ def test_what_only_some_dialects_match_neither_matches_nor_fails_to_match(patter
 
 
 @given(PATTERNS, TEXTS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_patterns_of_keys_agree_with_re_search(pattern: str, name: str) -> None:
     one, node = strings(), Node("", {})
     expected = re.search(pattern, name) is not None

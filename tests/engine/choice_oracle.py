@@ -113,7 +113,7 @@ def random_schema(rng: random.Random, depth: int = 0) -> Any:
     kinds = ["enum", "enum", "boolean", "integers", "const", "nullable", "union"]
     kind = rng.choice(kinds if depth else ["object", "object", "array", *kinds])
     if depth == 1 and rng.random() < 0.3:
-        kind = rng.choice(["object", "array"])
+        kind = rng.choice(["object", "array", "set"])
     match kind:
         case "enum":
             values: list[Any] = rng.sample(
@@ -135,6 +135,11 @@ def random_schema(rng: random.Random, depth: int = 0) -> Any:
             items = random_schema(rng, depth + 1)
             low = rng.randint(0, 2)
             return {"type": "array", "items": items, "minItems": low, "maxItems": low + 2}
+        case "set":
+            few = {"enum": rng.sample([*_WORDS, 1, 12, None], rng.randint(2, 5))}
+            many = {"type": "string", "pattern": "^z", "maxLength": 3}
+            items = {"anyOf": [few, rng.choice([many, {"type": "integer"}])]}
+            return {"type": "array", "items": items, "uniqueItems": True, "maxItems": 4}
     names = rng.sample(["a", "ab", "me", "name", "or"], rng.randint(1, 3))
     required = [name for name in names if rng.random() < 0.6]
     properties = {name: random_schema(rng, depth + 1) for name in names}
@@ -220,7 +225,7 @@ def places(text: bytes, allowed: Constraint, *, is_text: bool) -> list[tuple[int
     def ask(at: int, place: Place) -> None:
         assert isinstance(state, ChoosingState)
         choice = state.choice(place)
-        if choice is None:
+        if choice is None or not choice.ways:
             return
         whole = place is Place.VALUE and choice.ways[0].kind == "value"
         if whole or len(choice.ways) > 1:

@@ -17,8 +17,9 @@ from app.constraint import Compiler, JsonSchema
 from app.core.cache import StateSlots
 from app.core.choices import ScoredChoice
 from app.core.constraint import Constraint
+from app.core.json_scan import Place
 from app.core.request import ChoiceOptions, EngineRequest, SamplingParams
-from app.core.specs import Choice
+from app.core.specs import Choice, Regex
 from app.engine import Engine, EngineConfig
 from tests.engine import choice_oracle, harness
 from tests.engine.harness import VOCABULARY, make_engine, request
@@ -163,6 +164,38 @@ def test_texts_that_are_no_json_are_drawn_as_wholes_too() -> None:
     assert told == pytest.approx(
         {b"Half-giant": 0, b"Half-elf": 0, b"Goblin": 0.3, b"Goblins": 0}, abs=1e-5
     )
+
+
+SET = {
+    "type": "array",
+    "items": {"anyOf": [{"enum": ["a", "ab", "b"]}, {"type": "integer"}]},
+    "uniqueItems": True,
+    "minItems": 3,
+    "maxItems": 3,
+}
+
+
+def test_what_is_not_drawn_as_a_whole_says_so() -> None:
+    allowed = compiled(an_object(tags=SET, ok={"type": "boolean"}))
+    text, choices = run(make_engine(), [asked(allowed, EXACT)])["r0"]
+    assert choices
+    assert all(choice.by_tokens and not choice.ways for choice in choices)
+    assert [each.place for each in choices] == [Place.VALUE, Place.VALUE]
+    assert text[choices[0].start - 1 :].startswith(b", "), "behind the first item"
+    _, told = run(make_engine(), [asked(allowed, BOTH)])["r0"]
+    values = [choice for choice in told if choice.place is Place.VALUE]
+    assert [choice.by_tokens for choice in values] == [False, True, True, False]
+    _, told = run(make_engine(), [asked(allowed, REPORT)])["r0"]
+    assert not any(choice.by_tokens for choice in told)
+
+
+def test_texts_that_are_too_many_to_list_say_so() -> None:
+    allowed = COMPILER.compile(Regex("[ab]{9}"))
+    options = ChoiceOptions(exact=True, is_text=True)
+    _, choices = run(make_engine(), [asked(allowed, options)])["r0"]
+    assert [(each.place, each.by_tokens) for each in choices] == [(Place.TEXT, True)]
+    options = ChoiceOptions(report=True, is_text=True)
+    assert run(make_engine(), [asked(allowed, options)])["r0"][1] == []
 
 
 def test_the_temperature_is_that_of_whole_values() -> None:

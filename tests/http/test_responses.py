@@ -228,7 +228,7 @@ async def test_the_settings_reach_the_engine() -> None:
                     }
                 }
             },
-            JsonSchema(CITY, close_objects=False, whitespace="compact"),
+            JsonSchema(CITY, close_objects=False, whitespace="compact", relax=True),
         ),
         ({"text": {"format": {"type": "regex", "pattern": "a+"}}}, Regex("a+")),
         ({"text": {"format": {"type": "choice", "choices": ["a", "b"]}}}, Choice(("a", "b"))),

@@ -58,7 +58,7 @@ def test_a_shared_block_is_free_after_its_last_owner() -> None:
     pool.check_integrity()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=60))
 def test_the_pool_keeps_its_invariants(moves: list[tuple[int, int]]) -> None:
     pool = BlockPool(6)

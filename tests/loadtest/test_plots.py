@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from loadtest.plots import HEIGHT, WIDTH, Axis, cumulative, legend, lines
@@ -26,7 +26,6 @@ def positions(drawing: str) -> list[tuple[float, float]]:
     return found
 
 
-@settings(deadline=None)
 @given(st.dictionaries(NAMES, POINTS, min_size=1, max_size=10))
 @example({"next to nothing": [(1.0, 5e-324)]})
 def test_lines_stay_within_the_frame(series: dict[str, list[tuple[float, float]]]) -> None:
@@ -35,7 +34,6 @@ def test_lines_stay_within_the_frame(series: dict[str, list[tuple[float, float]]
     assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in found)
 
 
-@settings(deadline=None)
 @given(st.dictionaries(NAMES, st.lists(st.floats(0, 1e4), max_size=400), min_size=1, max_size=4))
 def test_distributions_rise_from_the_left_to_all_of_their_values(
     series: dict[str, list[float]],

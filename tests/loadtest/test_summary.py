@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest.answers import Answer, Outcome, failed
@@ -28,7 +28,6 @@ def measured(repeat: int, seconds: float, *answers: Answer, passes: float = 0) -
     return MeasuredRound(repeat, answers, seconds, counts)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 1e6), min_size=2, max_size=50))
 def test_percentiles_are_those_of_the_standard_library(values: list[float]) -> None:
     found = distribution(values)

@@ -79,7 +79,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, slots=st.integers(0, 7))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_steps_gather_their_masks_and_send_those_not_kept(
     steps: list[list[tuple[int, bool]]], slots: int
 ) -> None:

@@ -107,7 +107,7 @@ ODD_LOGITS = st.sampled_from(
     ),
     key=st.integers(0, 2**64 - 1),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_token_outside_the_mask_is_ever_drawn(
     allowed: set[int],
     odd: list[tuple[int, float]],

@@ -19,6 +19,7 @@ from app.core.adapters import Adapter
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidAdapter, RequestError
 from app.core.events import AnswerToken, AnswerUsage, RequestStats, StepOutput, TokenChunk
+from app.core.relaxation import Relaxation, Written
 from app.core.request import EngineRequest
 from app.core.specs import JsonSchema
 from app.core.step import TokenLogprob
@@ -30,6 +31,7 @@ from app.serving.admission import Admission, Ticket
 from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
+from app.serving.compiling.validation import Validation
 from app.serving.generation import Generation
 from app.serving.request import GenerationRequest
 from app.serving.service import GenerationService, ServiceConfig
@@ -146,10 +148,11 @@ class FakeEngine:
 class FakeConstraint:
     """A constraint that is only looked at for its size."""
 
-    def __init__(self, nbytes: int = 1) -> None:
+    def __init__(self, nbytes: int = 1, relaxed: Sequence[Relaxation] = ()) -> None:
         self.nbytes = nbytes
         self.num_states = 3
         self.num_masks = 2
+        self.relaxed = relaxed
 
     def start(self) -> Any:
         raise NotImplementedError
@@ -268,6 +271,10 @@ class Bench:
         self.compile_error: RequestError | None = None
         self.explained: list[JsonSchema] = []
         self.explain_error: RequestError | None = None
+        self.relaxed: Sequence[Relaxation] = ()
+        """What every constraint is said to be relaxed by."""
+        self.written: list[Written] = []
+        """What was checked."""
         self.worker = EngineWorker(self.engine, clock=time.perf_counter)
         self.admission = Admission(
             capacity,
@@ -305,6 +312,7 @@ class Bench:
                 max_bytes=1 << 20,
                 max_characters=1000,
             ),
+            validation=Validation(self._check),
             tokenizer=self.tokenizer,
             adapters=Adapters(
                 slots, self.worker, loaded=loaded, folder=adapter_folder, clock=lambda: 1700000002.5
@@ -321,11 +329,15 @@ class Bench:
             raise self.explain_error
         return b'{"whole": true}'
 
+    async def _check(self, written: Written, tenant: str) -> list[bool | None]:
+        self.written.append(written)
+        return [False] * len(written.relaxed)
+
     async def _compile(self, spec: ConstraintSpec, tenant: str) -> FakeConstraint:
         self.compiled.append(spec)
         if self.compile_error is not None:
             raise self.compile_error
-        return FakeConstraint()
+        return FakeConstraint(relaxed=self.relaxed)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Bench]:

@@ -329,7 +329,7 @@ def test_nothing_is_refused_for_a_wait_that_nobody_can_foretell() -> None:
 MOVES = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 5), st.integers(0, 3)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(MOVES, st.sampled_from([0.5, 0.9, 1.0]))
 def test_when_all_is_released_nothing_is_held(
     moves: list[tuple[str, int, int]], share: float

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from app.core.errors import InvalidRequest
+from app.core.relaxation import Relaxation
 from app.core.verbatim import Found, Hole, Passage, Source
 from app.serving.compiling.bindings import Bindings
 
@@ -34,6 +35,7 @@ class FakeHoles:
     nbytes: int = 10
     num_states: int = 0
     num_masks: int = 0
+    relaxed: Sequence[Relaxation] = ()
 
     def start(self) -> Any:
         raise NotImplementedError

@@ -44,6 +44,7 @@ def request(status: int = 200, first: float | None = 0.1) -> RequestStats:
         finish_reason="stop" if status == 200 else "error",
         adapter="",
         error="",
+        relaxed=("pattern", ""),
         queue_seconds=0.01,
         time_to_first_token=first,
         e2e_seconds=0.5,

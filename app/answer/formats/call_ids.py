@@ -38,6 +38,14 @@ class AnyIds:
 
 
 @dataclass(frozen=True, slots=True)
+class NumberedIds(AnyIds):
+    """The function's name, and the number of the call in the conversation."""
+
+    def fitting(self, foreign: str, name: str, number: int) -> str:
+        return f"functions.{name}:{number}"
+
+
+@dataclass(frozen=True, slots=True)
 class ShortIds:
     """So many letters and digits."""
 

@@ -17,12 +17,20 @@ class ToolFormat(Protocol):
     """How a family of models writes calls."""
 
     @property
+    def name(self) -> str:
+        """For people."""
+
+    @property
     def trigger(self) -> str | None:
         """Calls may follow text, and this is what text cannot hold: every text of calls begins
         with it.
 
         None: an answer is either text or calls.
         """
+
+    @property
+    def parallel(self) -> bool:
+        """Whether an answer may have several calls."""
 
     @property
     def native(self) -> bool:

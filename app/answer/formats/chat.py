@@ -5,20 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-import jinja2
-import jinja2.ext
-import jinja2.meta
-from jinja2 import nodes
-from jinja2.parser import Parser
-
 from app.answer.formats.calls import ToolFormat
+from app.answer.formats.cohere import cohere
+from app.answer.formats.deepseek import deepseek
 from app.answer.formats.hermes import hermes
+from app.answer.formats.kimi import kimi
+from app.answer.formats.lists import lists
 from app.answer.formats.llama import llama
+from app.answer.formats.marked import marked
 from app.answer.formats.mistral import mistral
+from app.answer.formats.parameters import parameters
 from app.answer.formats.plain import PLAIN
 from app.answer.formats.reasoning import ReasoningFormat, reasoning_format
+from app.answer.formats.spelled import SpelledCalls
+from app.answer.formats.template import Template
 
-TOOL_FORMATS: tuple[Callable[[str], ToolFormat | None], ...] = (mistral, hermes, llama)
+TOOL_FORMATS: tuple[Callable[[str], ToolFormat | None], ...] = (
+    parameters,
+    mistral,
+    deepseek,
+    kimi,
+    cohere,
+    lists,
+    hermes,
+    llama,
+    marked,
+)
 """Each tells its format from the text of a chat template; None where it is another's. The first
 that knows a template has it."""
 
@@ -32,6 +44,12 @@ class ChatFormat:
     variables: frozenset[str] = frozenset()
     """The variables that the template looks at."""
     has_template: bool = True
+    shows_tools: bool = True
+    """Whether the template tells of functions; else a system message does."""
+    writes_calls: bool = True
+    """Whether the template writes calls; else they are the text of their messages."""
+    arguments_as_text: bool = False
+    """Whether the template writes arguments as they are: it wants their JSON, not objects."""
 
     def markers(self) -> frozenset[str]:
         """Marks that an answer may hold: where one is a special token, it has to be writable."""
@@ -46,31 +64,18 @@ def detect(template: str | None, special_tokens: Collection[str]) -> ChatFormat:
     Never raises: what it does not know has the plain form and no reasoning.
     """
     text = template or ""
+    parsed = Template(text)
+    variables = parsed.variables
+    shows_tools, writes_calls = "tools" in variables, parsed.writes_calls
+    tools = next(filter(None, (known(text) for known in TOOL_FORMATS)), PLAIN)
+    if not (shows_tools and writes_calls) and not isinstance(tools, SpelledCalls):
+        tools = PLAIN
     return ChatFormat(
-        tools=next(filter(None, (known(text) for known in TOOL_FORMATS)), PLAIN),
+        tools=tools,
+        shows_tools=shows_tools,
+        writes_calls=writes_calls,
         reasoning=reasoning_format(text, special_tokens),
-        variables=template_variables(text),
+        variables=variables,
         has_template=bool(template),
+        arguments_as_text=parsed.writes_arguments_as_they_are,
     )
-
-
-def template_variables(template: str) -> frozenset[str]:
-    """The variables that a Jinja template looks at before it sets them itself.
-
-    None for a template that cannot be parsed: rendering it is what fails.
-    """
-    environment = jinja2.Environment(extensions=[_Generation, jinja2.ext.loopcontrols])
-    try:
-        return frozenset(jinja2.meta.find_undeclared_variables(environment.parse(template)))
-    except jinja2.TemplateError:
-        return frozenset()
-
-
-class _Generation(jinja2.ext.Extension):
-    """transformers' ``{% generation %}`` block, which marks what the assistant wrote."""
-
-    tags = {"generation"}  # noqa: RUF012 - so declared in jinja2
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)

@@ -24,6 +24,11 @@ class Incoming:
     def take_all(self) -> tuple[str, int]:
         return self.take(len(self.text))
 
+    def put_back(self, text: str) -> None:
+        """``text``, which was taken last, is to be read by somebody else."""
+        self.text = text + self.text
+        self.position -= len(text)
+
     def begins(self, mark: str) -> bool | None:
         """Whether the text begins with ``mark``; None while that may still come."""
         if self.text.startswith(mark):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from app.answer.formats.spelled import SpelledCalls
 
-LLAMA = SpelledCalls(call='{"name": "$name", "parameters": $arguments}', parallel=False)
+LLAMA = SpelledCalls(
+    name="llama", call='{"name": "$name", "parameters": $arguments}', parallel=False
+)
 """The template takes one call in a message."""
 
 _MARKS = ("<|start_header_id|>", "<|header_start|>")

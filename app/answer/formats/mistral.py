@@ -8,7 +8,10 @@ from app.answer.formats.call_ids import ShortIds
 from app.answer.formats.spelled import SpelledCalls
 
 MISTRAL = SpelledCalls(
-    call="[TOOL_CALLS]$name[ARGS]$arguments", trigger="[TOOL_CALLS]", ids=ShortIds(9)
+    name="mistral",
+    call="[TOOL_CALLS]$name[ARGS]$arguments",
+    trigger="[TOOL_CALLS]",
+    ids=ShortIds(9),
 )
 """From tokenizer version 11 on."""
 
@@ -27,6 +30,8 @@ def mistral(template: str) -> SpelledCalls | None:
         MISTRAL,
         begin=f"[TOOL_CALLS]{space}[",
         call='{"name": "$name", "arguments": $arguments}',
+        other_tail=', "id": "$id"}',
+        id_pattern=_CALL_ID.id_pattern,
         separator=", ",
         end="]",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.answer.formats.spelled import SpelledCalls
 
 PLAIN = SpelledCalls(
+    name="plain",
     begin='{"tool_calls": [',
     call='{"name": "$name", "arguments": $arguments}',
     separator=", ",

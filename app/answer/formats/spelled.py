@@ -1,20 +1,24 @@
-"""Calls that are a fixed text around a name and the JSON of arguments."""
+"""Calls that are a fixed text around a name and its arguments."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from app.answer.arguments import ArgumentsReader, JsonReader, ParameterReader
 from app.answer.formats.call_ids import AnyIds, CallIds
 from app.answer.formats.calls import CallPiece
 from app.answer.formats.incoming import Incoming
 from app.answer.pieces import CallArguments, CallEnd, CallStart
 from app.answer.tools import MOST_CALLS, FunctionTool, ToolUse, arguments_of
+from app.core.arguments import Arguments, Parameters, Readings
 from app.core.composite import Either, FixedText, Part, Repeated, Series
 from app.core.specs import Regex
 
 _FIELD = re.compile(r"\$(name|arguments|id)")
+_TAG = "<"
+"""Begins whatever follows a name where nothing stands between it and the arguments."""
 _MARK = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
 
 
@@ -25,9 +29,13 @@ class SpelledCalls:
     begin  CALL  separator  CALL ...  end
     """
 
+    name: str
     call: str
-    """With ``$name`` for the function's name as it is, ``$arguments`` for their JSON, and ``$id``
-    where the model writes an id, which nobody reads. Between each two of them is some text."""
+    """With ``$name`` for the function's name as it is, ``$arguments``, and ``$id`` where the model
+    writes an id, which nobody reads. Between each two of them is some text; there may be none
+    between a name and arguments with a notation of which all texts begin with ``<``."""
+    notation: Parameters | None = None
+    """How arguments are written, behind the name; None: as JSON."""
     begin: str = ""
     separator: str = ""
     end: str = ""
@@ -38,6 +46,8 @@ class SpelledCalls:
     ids: CallIds = field(default_factory=AnyIds)
     id_pattern: str = ""
     """Regular expression of ``$id``."""
+    other_tail: str = ""
+    """What may stand after ``$arguments`` instead."""
 
     def leads(self, names: Iterable[str]) -> tuple[str, ...]:
         if self.trigger is not None:
@@ -50,45 +60,92 @@ class SpelledCalls:
 
     def calls(self, use: ToolUse) -> Part:
         calls = Repeated(
-            Either(tuple(self._call(tool, use.whitespace) for tool in use.tools)),
+            Either(tuple(self._call(tool, use) for tool in use.tools)),
             separator=self.separator,
             at_least=1,
             at_most=MOST_CALLS if use.parallel and self.parallel else 1,
         )
-        return Series((FixedText(self.begin), calls, FixedText(self.end)))
+        end: Part = FixedText(self.end)
+        if not self.end and self.separator.isspace():
+            # a model that writes it does not have to call once more
+            end = Repeated(FixedText(self.separator), at_most=1)
+        return Series((FixedText(self.begin), calls, end))
 
     def reader(self, use: ToolUse, start: int) -> SpelledReader:
-        return SpelledReader(self._parts(), self.begin, self.separator, start)
+        return SpelledReader(
+            self._ways(), self.begin, self.separator, start, self._reader_of_arguments(use)
+        )
+
+    def _reader_of_arguments(self, use: ToolUse) -> Callable[[str], ArgumentsReader] | None:
+        """Makes what reads the arguments of a function, by its name; None: they are JSON."""
+        notation = self.notation
+        if notation is None:
+            return None
+        schemas = {tool.name: arguments_of(tool, use).schema for tool in use.tools}
+        return lambda name: ParameterReader(notation, Readings(schemas.get(name, True)))
 
     def marks(self) -> Iterable[str]:
-        return _MARK.findall("\n".join((self.begin, self.call, self.separator, self.end)))
+        texts = [self.begin, self.call, self.separator, self.end]
+        if self.notation is not None:
+            texts += [self.notation.before, *self.notation.betweens(), self.notation.after]
+        return _MARK.findall("\n".join(texts))
 
     def spelled(self, calls: Iterable[Mapping[str, str]]) -> str:
         """Calls, each with its ``name`` and ``arguments``."""
         parts = list(enumerate(self._parts()))
-        each = ("".join(call[part] if at % 2 else part for at, part in parts) for call in calls)
+        numbered = ({"id": str(number), **call} for number, call in enumerate(calls))
+        each = ("".join(call[part] if at % 2 else part for at, part in parts) for call in numbered)
         return self.begin + self.separator.join(each) + self.end
 
     def _parts(self) -> list[str]:
         """Text and the names of fields in turn; text is first and last, and may be empty."""
         return _FIELD.split(self.call)
 
-    def _call(self, tool: FunctionTool, whitespace: str) -> Part:
+    def _ways(self) -> list[list[str]]:
+        """The parts of a call, in both ways that it may be written."""
+        parts = self._parts()
+        if not self.other_tail:
+            return [parts]
+        head = parts[: parts.index("arguments") + 1]
+        return [parts, head + _FIELD.split(self.other_tail)]
+
+    def _call(self, tool: FunctionTool, use: ToolUse) -> Part:
         fields: dict[str, Part] = {
             "name": FixedText(tool.name),
-            "arguments": arguments_of(tool, whitespace),
+            "arguments": self._arguments(tool, use),
             "id": Regex(self.id_pattern),
         }
-        parts = enumerate(self._parts())
-        return Series(tuple(fields[each] if at % 2 else FixedText(each) for at, each in parts))
+        ways = [
+            [fields[each] if at % 2 else FixedText(each) for at, each in enumerate(way)]
+            for way in self._ways()
+        ]
+        tail = ways[0].index(fields["arguments"]) + 1
+        tails = tuple(Series(tuple(way[tail:])) for way in ways)
+        return Series((*ways[0][:tail], Either(tails)))
+
+    def _arguments(self, tool: FunctionTool, use: ToolUse) -> Part:
+        schema = arguments_of(tool, use)
+        return schema if self.notation is None else Arguments(schema, self.notation)
 
 
 class SpelledReader:
     """A ``CallsReader``. Arguments that come before the name wait for it."""
 
-    def __init__(self, parts: list[str], begin: str, separator: str, start: int) -> None:
-        """``parts``: text and the names of fields in turn."""
-        self._parts = parts
+    def __init__(
+        self,
+        ways: list[list[str]],
+        begin: str,
+        separator: str,
+        start: int,
+        arguments: Callable[[str], ArgumentsReader] | None = None,
+    ) -> None:
+        """``ways``: of writing a call, each in text and the names of fields in turn. They differ
+        after the arguments alone.
+
+        ``arguments`` makes what reads the arguments of a function; None: they are JSON.
+        """
+        self._ways = ways
+        self._parts = ways[0]
         self._at = 0
         """The part that is next."""
         self._before = begin
@@ -100,9 +157,10 @@ class SpelledReader:
         self._index = 0
         self._start = 0
         """Of the call, in the answer, as is the next."""
-        self._arguments_start = 0
+        self._arguments_start = self._arguments_end = 0
         self._name: str | None = None
-        self._value = ValueEnd()
+        self._reader_of = arguments
+        self._arguments: ArgumentsReader = JsonReader()
         self._over = False
         """After the last call: what is left is the mark at the end."""
 
@@ -121,25 +179,27 @@ class SpelledReader:
         elif part == "arguments":
             whole = self._read_arguments()
         else:
-            whole = self._read_field(part, until=self._parts[self._at + 1])
+            whole = self._read_field(part, until=self._parts[self._at + 1] or _TAG)
         if whole:
-            self._at = (self._at + 1) % len(self._parts)
+            self._at += 1
         return whole
 
     def _read_text(self, text: str) -> bool:
-        start = self._incoming.position
         if self._at == 0:
-            self._start = start
+            self._start = self._incoming.position
             text = self._before + text
             if not self._incoming.text:
                 return False
+        elif self._parts[self._at - 1] == "arguments" and self._incoming.begins(text) is False:
+            self._parts = self._ways[-1]
+            text = self._parts[self._at]
         begins = self._incoming.begins(text)
         if not begins:
             self._over = begins is False
             return False
         self._incoming.take(len(text))
         if self._at == len(self._parts) - 1:
-            self._end_call(start)
+            self._end_call()
         elif self._parts[self._at + 1] == "arguments":
             self._arguments_start = self._incoming.position
             self._start_call()
@@ -156,50 +216,37 @@ class SpelledReader:
         return whole
 
     def _read_arguments(self) -> bool:
-        end = self._value.find(self._incoming.text)
-        text, start = self._incoming.take(len(self._incoming.text) if end is None else end)
-        if text:
-            arguments = CallArguments(self._index, text, start, start + len(text))
-            (self._waiting if self._name is None else self._pieces).append(arguments)
-        return end is not None
+        pieces = self._waiting if self._name is None else self._pieces
+        for part in self._arguments.push(*self._incoming.take_all()):
+            pieces.append(CallArguments(self._index, part.text, part.start, part.end))
+            self._arguments_end = part.end
+        rest = self._arguments.rest
+        if rest is None:
+            return False
+        self._incoming.put_back(rest)
+        return True
 
     def _start_call(self) -> None:
         """Both the name and the place of the arguments are known, or the name will be."""
         if self._name is not None:
-            start = CallStart(self._index, self._name, self._start, self._arguments_start)
+            start = CallStart(
+                self._index,
+                self._name,
+                self._start,
+                self._arguments_start,
+                in_json=self._reader_of is None,
+            )
+            if self._reader_of is not None:
+                self._arguments = self._reader_of(self._name)
             self._pieces += [start, *self._waiting]
             self._waiting = []
 
-    def _end_call(self, start: int) -> None:
-        self._pieces.append(CallEnd(self._index, start, self._incoming.position))
+    def _end_call(self) -> None:
+        end = CallEnd(self._index, self._arguments_end, self._incoming.position)
+        self._pieces.append(end)
+        self._at = -1
         self._index += 1
         self._before = self._separator
         self._name = None
-        self._value = ValueEnd()
-
-
-class ValueEnd:
-    """Finds where a JSON object or array ends, in chunks of any size."""
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._in_string = False
-        self._escaped = False
-
-    def find(self, text: str) -> int | None:
-        """The index after the value's last bracket; None if ``text`` does not hold it."""
-        for index, character in enumerate(text):
-            if self._escaped:
-                self._escaped = False
-            elif self._in_string:
-                self._escaped = character == "\\"
-                self._in_string = character != '"'
-            elif character == '"':
-                self._in_string = True
-            elif character in "{[":
-                self._depth += 1
-            elif character in "}]":
-                self._depth -= 1
-                if self._depth <= 0:
-                    return index + 1
-        return None
+        self._arguments = JsonReader()
+        self._parts = self._ways[0]

@@ -70,6 +70,12 @@ class Automaton:
         return len(self._expressions)
 
     @property
+    def has_room(self) -> bool:
+        """Whether no more than half of the states and expressions are used that there may be."""
+        used = len(self._expressions) / self.max_states, len(self.pool) / self.pool.max_nodes
+        return max(used) <= 0.5
+
+    @property
     def nbytes(self) -> int:
         """Memory for tables and (estimated) expressions, in bytes. Any thread may read it."""
         tables = 1024 * max(16, self._row_count) + 5 * len(self.rows)
@@ -158,9 +164,10 @@ class Automaton:
             if shared:
                 here = self.skip_literal(here, shared)
             else:
-                here = self.derivatives.derivative(here, text[position])
+                self.derivatives.spend(2)
+                here = self.derivatives.derivative_of(here, text[position])
             position += max(shared, 1)
-        return self.state(here)
+        return self.state(here) if self.derivatives.is_alive(here) else DEAD
 
     def forced(self, state: State) -> ForcedPath:
         """The singular path from ``state``, empty at a branch or where the text may end."""

@@ -14,12 +14,8 @@ from app.constraint.automaton.automaton import Automaton, State
 from app.constraint.automaton.trie import DEAD, Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.language.expressions import Expression
-from app.core.choices import Choice, Way, WayKind
+from app.core.choices import MOST_BYTES, MOST_WAYS, UNLISTED, Choice, Way, WayKind
 from app.core.json_scan import BLANKS, NUMBER_BYTES, Place
-
-MOST_WAYS = 256
-MOST_BYTES = 4096
-"""Of one choice."""
 
 _MOST_STEPS = 2 * MOST_BYTES
 """Bytes that are followed for one choice."""
@@ -141,7 +137,7 @@ class _Search:
             else:
                 self._follow(start, b"", place)
         except _TooMany:
-            return None
+            return UNLISTED
         if not self._ways:
             return None
         if place is Place.TEXT:

@@ -19,9 +19,9 @@ from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.automaton.walks import with_room
 from app.constraint.language.expressions import Counted as CountedRounds
 from app.constraint.language.expressions import Expression
-from app.constraint.language.stretching import is_elastic
+from app.constraint.language.fitting import is_elastic, rounds_in
 
-_UNBOUNDED = 1 << 30
+_UNBOUNDED = 1 << 29
 
 
 class Counted:
@@ -31,6 +31,10 @@ class Counted:
         self._automaton = automaton
         self._index = index
         self._stacks = np.zeros((3, index.longest + 2), np.int32)
+        self._outlooks: dict[
+            tuple[State, State, Expression, int], tuple[int, int, int, int, int]
+        ] = {}
+        """What ``_outlook`` has found."""
 
     def head(self, head: Expression, text: bytes) -> Head | None:
         """What ``head`` allows behind ``text``; None where it counts no characters."""
@@ -38,7 +42,7 @@ class Counted:
         counted = pool.counted(head)
         if counted is None or counted.round not in self._automaton.characters:
             return None
-        if not counted.low and counted.high is None:
+        if is_free(counted):
             return None
         high = _UNBOUNDED if counted.high is None else counted.high
         return self._head(head, text, counted, high)
@@ -65,43 +69,93 @@ class Counted:
         lives, far = self._lives(automaton.state(head), found[:count], len(text), counted, high)
         return new_head(found[:count][lives, 0], far, exits[:left], goes_on, self._index.words)
 
-    def _is_elastic(self, state: State, counted: CountedRounds) -> bool:
-        automaton = self._automaton
-        expression = automaton.expression(state)
-        star = automaton.pool.repeat(counted.round)
-        return is_elastic(automaton.derivatives, expression, counted.low, counted.letters, star)
-
     def _lives(
         self, head: State, found: Int32s, begun: int, counted: CountedRounds, high: int
     ) -> tuple[NDArray[np.bool_], int]:
         """Which of ``found`` live on, and how many bytes lead to the end at most from those."""
         automaton = self._automaton
-        states = np.unique(found[:, 1])
-        lengths = np.zeros(len(automaton), np.int64)
-        lengths[states] = [automaton.length(state) for state in states.tolist()]
-        needed = lengths[found[:, 1]]
-        if counted.low:
-            surely, grows = np.zeros((2, len(automaton)), np.bool_)
-            for state in states.tolist():
-                surely[state] = not automaton.shortest(state).translate(None, counted.letters)
-                grows[state] = surely[state] and self._is_elastic(state, counted)
-            wanted = counted.low - found[:, 3]
-            enough = (wanted <= 0) | grows[found[:, 1]]
-            enough |= surely[found[:, 1]] & (needed >= wanted)
-            needed = np.maximum(needed, wanted)
-            lives = enough & (found[:, 3] + needed <= high)
-        else:
-            lives = found[:, 3] + needed <= high
-        far = int(needed[lives].max(initial=0))
-        doubtful = np.flatnonzero(~lives)
+        if not len(found):
+            return np.empty(0, np.bool_), 0
+        steps = len(self._index.characters[automaton.characters.index(counted.round)][0])
+        ends, which = _ranked(found[:, 1] * steps + found[:, 2])
+        outlooks = [self._outlook(end // steps, end % steps, counted) for end in ends.tolist()]
+        least, most, length, rounds, grows = np.array(outlooks, np.int32)[which].T
+        said = found[:, 3]
+        added = np.maximum(counted.low - said - rounds, 0)
+        lives = (rounds >= 0) & (said + rounds + added <= high) & (added <= grows)
+        far = int((length + added)[lives].max(initial=0))
+        dies = (said + least > high) | (said + most < counted.low)
+        doubtful = np.flatnonzero(~(lives | dies))
         if len(doubtful):
-            _, first, which = np.unique(
-                found[doubtful, 1:], axis=0, return_index=True, return_inverse=True
-            )
-            ends = []
-            for place in doubtful[first].tolist():
+            keys, which = _ranked(which[doubtful] * (self._index.longest + 1) + said[doubtful])
+            examples = np.empty(len(keys), np.int32)
+            examples[which] = doubtful
+            after = []
+            for place in examples.tolist():
                 data = self._index.token_bytes[int(found[place, 0])] or b""
-                ends.append(automaton.step(head, data[begun:]))
-            far = max([far, *(automaton.length(end) for end in ends if end != DEAD)])
-            lives[doubtful] = (np.array(ends) != DEAD)[which.reshape(-1)]
+                after.append(automaton.step(head, data[begun:]))
+            far = max([far, *(automaton.length(end) for end in after if end != DEAD)])
+            lives[doubtful] = (np.array(after) != DEAD)[which]
         return lives, far
+
+    def _outlook(
+        self, state: State, progress: State, counted: CountedRounds
+    ) -> tuple[int, int, int, int, int]:
+        """How it goes on from a state of the pattern, of a character that is whole or begun.
+
+        At least and at most so many characters; a shortest string, of so many bytes, has so many
+        characters, -1 where that is not known; and by how many letters it surely can grow.
+        """
+        key = (state, progress, counted.round, counted.low)
+        known = self._outlooks.get(key)
+        if known is None:
+            known = self._outlooks[key] = self._new_outlook(state, progress, counted)
+        return known
+
+    def _new_outlook(
+        self, state: State, progress: State, counted: CountedRounds
+    ) -> tuple[int, int, int, int, int]:
+        automaton, derivatives = self._automaton, self._automaton.derivatives
+        pool, here, first = automaton.pool, automaton.expression(state), 0
+        if progress != START:
+            text = derivatives.shortest(here)
+            character, whole = self._index.characters[automaton.characters.index(counted.round)]
+            while progress != START and first < len(text):
+                here = derivatives.derivative_of(here, text[first])
+                progress = int(character[progress, text[first]])
+                if whole[progress]:
+                    progress = START
+                first += 1
+            if progress != START:
+                return 0, _UNBOUNDED, 0, -1, 0
+        bound = pool.counted(here)
+        if bound is not None and bound.round == counted.round and is_free(bound):
+            here = bound.pattern
+        rounds, length, grows = -1, 0, 0
+        if derivatives.is_alive(here):
+            text = derivatives.shortest(here)
+            known = rounds_in(derivatives, counted, text)
+            if known is not None:
+                rounds, length = known, first + len(text)
+                if is_elastic(derivatives, here, counted.low, counted.letters):
+                    grows = counted.low
+        least, most = 0, _UNBOUNDED
+        place = derivatives.weights.counting(counted.round)
+        if not first and place is not None:
+            least, most = derivatives.weights.bounds(here, place)
+        return min(least, _UNBOUNDED), min(most, _UNBOUNDED), length, rounds, grows
+
+
+def is_free(counted: CountedRounds) -> bool:
+    """Whether any number of rounds will do."""
+    return not counted.low and counted.high is None
+
+
+def _ranked(keys: Int32s) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The different ``keys``, which are small, and the place of each of ``keys`` among them."""
+    seen = np.zeros(int(keys.max()) + 1, np.bool_)
+    seen[keys] = True
+    different = np.flatnonzero(seen)
+    places = np.empty(len(seen), np.intp)
+    places[different] = np.arange(len(different))
+    return different, places[keys]

@@ -20,6 +20,7 @@ from app.constraint.automaton.trie import Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.automaton.walks import Walks
 from app.core.constraint import Mask
+from app.core.errors import ConstraintTooComplex
 
 _OWED_IN_CHARACTER = 12
 """Bytes, and so tokens, that a string character may still need once begun: \\ud83d\\ude00."""
@@ -102,7 +103,7 @@ class Masks:
         near = np.zeros(len(self.automaton), np.bool_)
         for end in sorted(self._walks.ends(found)):
             near[end] = self._distances.of(end, budget - 1) < budget
-        return self.packed(state, found[near[found[:, 1]]])
+        return _with_a_way(self.packed(state, found[near[found[:, 1]]]))
 
     def can_extend(self, state: State, tail: bytes) -> bool:
         """Whether some token is ``tail`` and then something that may follow ``state``. Memoised."""
@@ -172,10 +173,10 @@ class Masks:
         if far is None:
             found = self._walks.all(self.index.trie, state)
             self._far_bytes[state] = self._farthest_bytes(found, 0)
-            return self._once(self.packed(state, found))
+            return self._once(_with_a_way(self.packed(state, found)))
         self._far_bytes[state] = far
         finish(mask, self.index.trie.duplicates, self.index.eos, self.automaton.is_accepting(state))
-        return self._once(mask)
+        return self._once(_with_a_way(mask))
 
     def _whole(self, state: State) -> tuple[Mask, int]:
         mask = self.mask(state)
@@ -218,3 +219,11 @@ class Masks:
         set_found(mask, found)
         finish(mask, self.index.trie.duplicates, self.index.eos, self.automaton.is_accepting(state))
         return mask
+
+
+def _with_a_way(mask: Mask) -> Mask:
+    """``mask``; ``ConstraintTooComplex`` where it allows nothing, as no search found how it goes
+    on."""
+    if not mask.any():
+        raise ConstraintTooComplex("no way on was found within the bounds of searches")
+    return mask

@@ -11,7 +11,7 @@ from app.constraint.json.numbers.decimals import number
 from app.constraint.json.numbers.multiples import integer
 from app.constraint.json.numbers.once import plain_number
 from app.constraint.json.numbers.ranges import Interval
-from app.constraint.json.whitespace import Whitespace
+from app.constraint.json.whitespace import Whitespace, written_string
 from app.constraint.language.codepoints import (
     CHARACTERS,
     LAST,
@@ -105,7 +105,7 @@ def json_spelling_or_any(pool: ExpressionPool, members: Ranges) -> Expression:
 
 def json_text(value: Any) -> bytes:
     """``value`` as ``json.dumps`` writes it, in UTF-8. Lone surrogates stay escaped."""
-    return Whitespace().written(value)
+    return written_string(value) if isinstance(value, str) else Whitespace().written(value)
 
 
 class JsonText:
@@ -187,8 +187,10 @@ class JsonText:
 
     def member(self, name: str, value: Expression) -> Expression:
         """The member ``name`` of an object."""
-        written = self.pool.literal(json_text(name))
-        return self.pool.concatenate(written, self.whitespace.after_name(self.pool), value)
+        written, space = json_text(name), self.whitespace
+        if not space.flexible:
+            return self.pool.after_text(written + space.colon, value)
+        return self.pool.concatenate(self.pool.literal(written), space.after_name(self.pool), value)
 
     def free_member(self, content: Expression | None, value: Expression) -> Expression:
         """A member with any name of ``content``, which has no quotes; None for any name at all.
@@ -258,8 +260,8 @@ class JsonText:
 
     def any_value(self, depth: int = 0, *, once: bool = False) -> Expression:
         """Any JSON value: a rule, as values hold values. ``once``: equal ones are one text."""
-        pool = self.pool
-        name = ("any value", self.whitespace, depth, once)
+        pool, digits = self.pool, (self.limits.integer_digits, self.limits.fraction_digits)
+        name = ("any value", self.whitespace, digits, depth, once)
         known = pool.landmarks.get(name)
         if known is None:
             known = pool.landmarks[name] = pool.declare_rule()

@@ -91,7 +91,7 @@ class Whitespace:
         Raises ``InvalidSchema`` for a number that is not finite.
         """
         if isinstance(value, str):
-            return _in_utf8(encode_basestring(value))
+            return written_string(value)
         on_lines = self.indent is not None and depth != _ON_ONE_LINE
         comma = b", " if self.indent is not None and not on_lines else self.comma
         try:
@@ -124,6 +124,13 @@ class Whitespace:
         return pool.union(map(pool.literal, texts))
 
 
+def written_string(value: str) -> bytes:
+    """``value`` with its quotes, in UTF-8."""
+    return _in_utf8(encode_basestring(value))
+
+
 def _in_utf8(text: str) -> bytes:
     """``text`` in UTF-8; lone surrogates are escaped as in JSON strings."""
+    if text.isascii():
+        return text.encode()
     return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()

@@ -1,21 +1,33 @@
 """Derivatives of byte expressions, which of them are alive, and their shortest strings.
 
-Lengths are exact: those of plain expressions come from their parts, those of rules from a
-fixpoint, those of intersections and complements from an A* search over their derivatives. Whether
-an expression has any string at all is asked far more often and costs less: a search that goes
-straight for a state known to be alive.
+Lengths of plain expressions come from their parts, those of rules from a fixpoint, those of
+intersections and complements from an A* search over their derivatives. Whether an expression has
+any string at all is asked far more often and costs less: a search that goes straight for a state
+known to be alive.
+
+Searches are bounded. While a program is compiled one that gives up is an error. Within an answer it
+is none: a length then is that of some string, and what is not found to have one has none. As each
+state that is alive was found to be by a string, and all states along that string are alive, there
+always is a way on.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from app.constraint.language.expressions import INFINITE, ByteSet, Expression, ExpressionPool, Kind
+from app.constraint.language.fitting import NOTHING_FITS, Fit, fit
 from app.constraint.language.rows import Row, Rows
-from app.constraint.language.stretching import stretched
+from app.constraint.language.widths import Weights
 from app.core.errors import ConstraintTooComplex
+
+_MOST_IN_ANSWERS = 5_000
+"""States that a search visits within an answer."""
+
+_MOST_TO_IMPROVE = 500
+"""States that are visited for a string that is shorter than a known one."""
 
 _PREFERRED = b"a0A _"
 """Bytes a shortest completion is spelled with where several are as short."""
@@ -24,13 +36,15 @@ _PREFERRED = b"a0A _"
 class Derivatives(Rows):
     """Derivatives and lengths over one pool, memoised. Picklable together with the pool.
 
-    ``measure`` must be called once after all rules are defined. ``max_search`` bounds the states
-    one search may visit; passing it raises ``ConstraintTooComplex``.
+    ``measure`` must be called once after all rules are defined. Until then, a search that visits
+    more than ``max_search`` states raises ``ConstraintTooComplex``.
     """
 
     def __init__(self, pool: ExpressionPool, max_search: int = 20_000) -> None:
         super().__init__(pool)
         self.max_search = max_search
+        self.weights = Weights(pool)
+        self._measured = False
         self._lengths: list[int | None] = []
         self._alive = bytearray()
         """1 for each expression found to have a string; 0 where that is not known."""
@@ -38,14 +52,19 @@ class Derivatives(Rows):
         """Those whose row has no dead derivative left."""
         self._next: dict[Expression, tuple[int, Expression]] = {}
         """First byte of a shortest string of an intersection or complement, and what follows."""
+        self._ways: dict[Expression, tuple[int, Expression]] = {}
+        """The same of some string."""
+        self._given_up: set[Expression] = set()
+        """Those that may have strings, though none was found."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_pruned": set()}
 
     @property
     def nbytes(self) -> int:
-        known = 9 * len(self._lengths) + 40 * len(self._pruned)
-        return super().nbytes + known + 200 * len(self._next)
+        known = 9 * len(self._lengths) + 40 * (len(self._pruned) + len(self._given_up))
+        ways = len(self._next) + len(self._ways)
+        return super().nbytes + known + 200 * ways + 250 * len(self.weights)
 
     def live_row(self, expression: Expression) -> Row:
         """``row`` without the derivatives from which no string can be finished. Memoised."""
@@ -94,9 +113,10 @@ class Derivatives(Rows):
             elif kind == Kind.UNION:
                 return any(self.is_alive(member) for member in operand)
             elif kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
-                if self._fitting(expression) is not None:
-                    return True
-                return self._search_alive(expression)
+                fitting = self._fit(expression)
+                if fitting is not None:
+                    return fitting.text is not None
+                return expression not in self._given_up and self._search_alive(expression)
             else:
                 return self.length(expression) < INFINITE
 
@@ -114,11 +134,17 @@ class Derivatives(Rows):
         Cost: about the number of nodes, where few rules have several ways of being shortest.
         """
         pool = self.pool
-        self._measure_parts()
-        if not pool.bodies:
-            return
-        wholes, rules = self._wholes(), [e for e, k in enumerate(pool.kinds) if k == Kind.RULE]
-        shortened = sorted(b for b in set(map(pool.body, rules)) if self.length(b) < INFINITE)
+        rules = [e for e, kind in enumerate(pool.kinds) if kind == Kind.RULE] if pool.bodies else []
+        plain = {rule for rule in rules if self._is_one_byte(pool.body(rule))}
+        self._measure_parts(plain)
+        if len(plain) < len(rules):
+            self._measure_rules({pool.body(rule) for rule in rules if rule not in plain})
+        self._measured = True
+        self.max_search = min(self.max_search, _MOST_IN_ANSWERS)
+
+    def _measure_rules(self, bodies: Iterable[Expression]) -> None:
+        pool, wholes = self.pool, self._wholes()
+        shortened = sorted(body for body in bodies if self.length(body) < INFINITE)
         while shortened:
             part = heapq.heappop(shortened)
             for whole in wholes.get(part, ()):
@@ -128,12 +154,26 @@ class Derivatives(Rows):
                     self._set_length(whole, length)
                     heapq.heappush(shortened, whole)
 
-    def _measure_parts(self) -> None:
-        """Note the lengths of all expressions, where rules have none yet."""
+    def _is_one_byte(self, body: Expression) -> bool:
+        """Whether it shows that a shortest string of a rule is a byte, as it is of any value."""
+        kinds, operands = self.pool.kinds, self.pool.operands
+        if kinds[body] != Kind.UNION or self.pool.nullable[body]:
+            return False
+        return any(
+            kinds[member] == Kind.BYTES
+            or (kinds[member] == Kind.LITERAL and len(operands[member]) == 1)
+            for member in operands[body]
+        )
+
+    def _measure_parts(self, plain: Iterable[Expression]) -> None:
+        """Note the lengths of all expressions, where rules have none yet but the ``plain`` ones,
+        of a byte."""
         pool = self.pool
         kinds, operands, nullable = pool.kinds, pool.operands, pool.nullable
         lengths: list[Any] = [None] * len(pool)
         self._lengths = lengths
+        for rule in plain:
+            lengths[rule] = 1
         for expression in range(len(pool)):  # operands come before what they are part of
             if lengths[expression] is not None:
                 continue  # a search has come by
@@ -145,6 +185,8 @@ class Derivatives(Rows):
                 lengths[expression] = min(INFINITE, lengths[head] + lengths[tail])
             elif kind == Kind.LITERAL:
                 lengths[expression] = len(operands[expression])
+            elif kind == Kind.UNION:
+                lengths[expression] = min([lengths[member] for member in operands[expression]])
             else:
                 lengths[expression] = self._length(expression)
 
@@ -180,13 +222,20 @@ class Derivatives(Rows):
                 parts.append(self._shortest_piece(expression))
                 break
             elif kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
-                fitting = self._fitting(expression)
-                if fitting is not None:
-                    parts.append(fitting)
-                    break
-                self.length(expression)
-                byte, expression = self._next[expression]
-                parts.append(bytes([byte]))
+                fitting = self._fit(expression)
+                if fitting is None or not fitting.is_shortest:
+                    self.length(expression)
+                    way = self._next.get(expression)
+                    if way is None and fitting is None:
+                        way = self._ways[expression]
+                    if way is not None:
+                        parts.append(bytes([way[0]]))
+                        expression = way[1]
+                        continue
+                assert fitting is not None
+                assert fitting.text is not None
+                parts.append(fitting.text)
+                break
             else:
                 if kind == Kind.REPETITION:
                     parts.append(self.shortest(operand[0]) * operand[1])
@@ -196,6 +245,17 @@ class Derivatives(Rows):
                     )
                 break
         return b"".join(parts)
+
+    def lead_along(self, expression: Expression, text: bytes) -> None:
+        """Note that ``text``, a string of ``expression``, is one: all on its way is alive."""
+        states = [expression]
+        for byte in text:
+            states.append(self.derivative_of(states[-1], byte))
+        self._alive.extend(bytes(len(self.pool) - min(len(self._alive), len(self.pool))))
+        for before, byte, end in reversed(list(zip(states, text, states[1:], strict=False))):
+            if not self._is_plainly_alive(before):
+                self._alive[before] = 1
+                self._ways[before] = byte, end
 
     def _shortest_piece(self, hole: Expression) -> bytes:
         """A shortest string of a hole that no document fills."""
@@ -234,56 +294,74 @@ class Derivatives(Rows):
             items, between, least, _ = operand
             nearest: list[int] = sorted(map(self.length, items))[: int(least)]
             return min(INFINITE, sum(nearest) + self.length(between) * (int(least) - 1))
-        fitting = self._fitting(expression)
-        return self._search(expression) if fitting is None else len(fitting)
+        fitting = self._fit(expression)
+        if fitting is None:
+            return self._search(expression)
+        if fitting.text is None:
+            return INFINITE
+        if fitting.is_shortest:
+            return len(fitting.text)
+        return self._search(expression, len(fitting.text))
 
-    def _fitting(self, expression: Expression) -> bytes | None:
-        """A shortest string of a pattern within a bounded number of characters, where it has one
-        that is as long as the pattern or the bound asks for at least. None elsewhere.
-        """
+    def _fit(self, expression: Expression) -> Fit | None:
+        """What is known of a pattern within a number of characters; None for other forms, too."""
         counted = self.pool.counted(expression)
         if counted is None:
             return None
-        length = self.length(counted.pattern)
-        if max(length, counted.low) > (INFINITE - 1 if counted.high is None else counted.high):
-            return None
-        text, missing = stretched(self, counted.pattern, max(counted.low - length, 0))
-        return None if missing or text.translate(None, counted.letters) else text
+        fitting = fit(self, counted)
+        if fitting is NOTHING_FITS:
+            self._set_length(expression, INFINITE)
+        return fitting
 
     def _search_alive(self, start: Expression) -> bool:
         """Whether a string can be finished: best first, to the first state known to be alive.
 
         Notes what it learns: all on the way are alive, or all that was visited is dead.
         """
-        came: dict[Expression, Expression] = {start: start}
+        came: dict[Expression, tuple[Expression, ByteSet]] = {}
         frontier = [(self._bound(start), 0, start)]
         while frontier:
             _, order, here = heapq.heappop(frontier)
+            if here != start:
+                fitting = self._fit(here)
+                if fitting is not None:
+                    if fitting.text is None:
+                        continue
+                    self._note_alive(start, here, came)
+                    return True
             if len(came) > self.max_search:
-                raise ConstraintTooComplex(f"more than {self.max_search} states in a search")
+                if not self._measured:
+                    raise ConstraintTooComplex(f"more than {self.max_search} states in a search")
+                self._given_up.add(start)
+                return False
             row = self.row(here)
             self.spend(2 + len(row))
-            for _, target in row:
-                if target in came:
+            for bits, target in row:
+                if target in came or target == start:
                     continue
                 bound = self._bound(target)
                 if bound >= INFINITE:
                     continue
-                came[target] = here
+                came[target] = here, bits
                 if self._is_plainly_alive(target):
-                    self._note_alive(here, came)
+                    self._note_alive(start, target, came)
                     return True
                 heapq.heappush(frontier, (bound, order - 1, target))
-        for expression in came:
+        for expression in (start, *came):
             self._set_length(expression, INFINITE)
         return False
 
-    def _note_alive(self, end: Expression, came: dict[Expression, Expression]) -> None:
-        """All on the way to ``end``, the last state that was visited, are alive."""
+    def _note_alive(
+        self, start: Expression, end: Expression, came: dict[Expression, tuple[Expression, ByteSet]]
+    ) -> None:
+        """All on the way to ``end``, which is alive, are alive."""
         self._alive.extend(bytes(len(self.pool) - min(len(self._alive), len(self.pool))))
-        while not self._alive[end]:
-            self._alive[end] = 1
-            end = came[end]
+        self._alive[end] = 1
+        while end != start:
+            before, bits = came[end]
+            self._alive[before] = 1
+            self._ways[before] = preferred_byte(bits), end
+            end = before
 
     def _is_plainly_alive(self, expression: Expression) -> bool:
         """Whether it is known, or known of its parts, that ``expression`` has a string."""
@@ -308,8 +386,10 @@ class Derivatives(Rows):
             return False
         return self.length(expression) < INFINITE
 
-    def _search(self, start: Expression) -> int:
+    def _search(self, start: Expression, known_one: int | None = None) -> int:
         """A* over derivatives to the nearest nullable one; records what it learns on the way.
+
+        ``known_one``: the length of a string that is known.
 
         Among states as promising the deepest comes first, so that a long string of which the
         length is plain is found at once. A state of known length ends the search: its bound is
@@ -328,8 +408,8 @@ class Derivatives(Rows):
             if known is not None:
                 self._record_path(start, here, known, came)
                 return depth + known
-            if len(cost) > self.max_search:
-                raise ConstraintTooComplex(f"more than {self.max_search} states in a search")
+            if len(cost) > (self.max_search if known_one is None else _MOST_TO_IMPROVE):
+                return self._some_length(start) if known_one is None else known_one
             row = self.row(here)
             self.spend(2 + len(row))
             for bits, target in row:
@@ -344,6 +424,16 @@ class Derivatives(Rows):
         for expression in cost:
             self._set_length(expression, INFINITE)
         return INFINITE
+
+    def _some_length(self, start: Expression) -> int:
+        """The length of the string by which ``start`` is found to be alive."""
+        if not self.is_alive(start):
+            return INFINITE
+        length = 0
+        while start in self._ways:
+            start = self._ways[start][1]
+            length += 1
+        return min(INFINITE, length + self.length(start))
 
     def _record_path(
         self,
@@ -372,10 +462,12 @@ class Derivatives(Rows):
         if kind == Kind.INTERSECTION:
             counted = pool.counted(expression)
             if counted is not None and self._is_exact(counted.pattern):
-                fitting = self._fitting(expression)
-                if fitting is not None:
-                    self._set_length(expression, len(fitting))
-                    return len(fitting)
+                fitting = self._fit(expression)
+                if fitting is NOTHING_FITS:
+                    return INFINITE
+                if fitting is not None and fitting.text is not None and fitting.is_shortest:
+                    self._set_length(expression, len(fitting.text))
+                    return len(fitting.text)
             return max([self._bound(member) for member in operand])
         if kind == Kind.COMPLEMENT:
             return 1

@@ -202,6 +202,11 @@ class ExpressionPool(Nodes):
         return self.union(open_nodes[0][1])
 
     def optional(self, expression: Expression) -> Expression:
+        if self.nullable[expression]:
+            return expression
+        if self.kinds[expression] == Kind.CONCATENATION:
+            operand, regular = (self.epsilon, expression), self.regular[expression]
+            return self.node(Kind.UNION, operand, nullable=True, regular=regular)
         return self.union((self.epsilon, expression))
 
     def intersect(self, members: Iterable[Expression]) -> Expression:
@@ -298,15 +303,32 @@ class ExpressionPool(Nodes):
         return self._counted[expression]
 
     def _pattern_and_count(self, members: tuple[Expression, ...]) -> Counted | None:
+        """By a member with bounds, where there is one."""
+        found = None
         for member in members:
-            if self.kinds[member] == Kind.REPETITION:
-                repeated, low, high = self.operands[member]
-                letters = self._inclusion.letters(self.repeat(repeated))
-                if letters:
-                    pattern = self.intersect([other for other in members if other != member])
-                    single = bytes(byte for byte in range(256) if letters >> byte & 1)
-                    return Counted(pattern, repeated, single, low, high)
-        return None
+            rounds = self._rounds(member)
+            if rounds is None:
+                continue
+            repeated, low, high = rounds
+            letters = self._inclusion.letters(self.repeat(repeated))
+            if letters and (found is None or low or high is not None):
+                pattern = self.intersect([other for other in members if other != member])
+                single = bytes(byte for byte in range(256) if letters >> byte & 1)
+                found = Counted(pattern, repeated, single, low, high)
+                if low or high is not None:
+                    break
+        return found
+
+    def _rounds(self, expression: Expression) -> tuple[Expression, int, int | None] | None:
+        """What a repetition repeats, and how often; also where anything may follow it."""
+        if self.kinds[expression] == Kind.CONCATENATION:
+            head, tail = self.operands[expression]
+            if tail != self.everything or self.kinds[head] != Kind.REPETITION:
+                return None
+            repeated, low, high = self.operands[head]
+            return (repeated, low, None) if low == high else None
+        rounds: tuple[Expression, int, int | None] = self.operands[expression]
+        return rounds if self.kinds[expression] == Kind.REPETITION else None
 
     def complement(self, expression: Expression) -> Expression:
         """Every byte string that ``expression`` does not contain. It may not contain a rule."""

@@ -141,18 +141,34 @@ class Nodes:
             for piece in reversed(self.pieces(part)):
                 written = self.operands[piece] if self.kinds[piece] == Kind.LITERAL else b""
                 if text and not 0 < len(written) <= LONGEST_LITERAL - len(text):
-                    result, text = self._prepend_text(text, result), b""
+                    result, text = self.after_text(text, result), b""
                 if written:
                     text = written + text
                 else:
                     result = self._prepend(piece, result)
-        return self._prepend_text(text, result) if text else result
+        return self.after_text(text, result) if text else result
 
     def _joined(self, head: Expression, tail: Expression) -> Expression:
         """``head``, which is no concatenation, and then ``tail``."""
         if self.kinds[head] == Kind.LITERAL:
-            return self._prepend_text(self.operands[head], tail)
+            return self.after_text(self.operands[head], tail)
         return self._prepend(head, tail)
+
+    def after_text(self, text: bytes, tail: Expression) -> Expression:
+        """``text``, which is not empty, and then ``tail``; one literal where that is not long."""
+        if tail == self.empty:
+            return tail
+        if len(text) > LONGEST_LITERAL:
+            return self.concatenate(self.literal(text), tail)
+        first, rest = tail, self.epsilon
+        if self.kinds[tail] == Kind.CONCATENATION:
+            first, rest = self.operands[tail]
+        if self.kinds[first] == Kind.LITERAL:
+            both = text + self.operands[first]
+            if len(both) <= LONGEST_LITERAL:
+                text, tail = both, rest
+        literal = self.literal(text)
+        return literal if tail == self.epsilon else self._pair(literal, tail)
 
     def pieces(self, expression: Expression) -> list[Expression]:
         """What a concatenation is of; an expression of another form by itself."""
@@ -252,20 +268,6 @@ class Nodes:
         if head == self.empty or tail == self.empty:
             return self.empty
         return self._pair(head, tail)
-
-    def _prepend_text(self, text: bytes, tail: Expression) -> Expression:
-        """``text``, which is not empty, and then ``tail``; one literal where that is not long."""
-        if tail == self.empty:
-            return tail
-        first, rest = tail, self.epsilon
-        if self.kinds[tail] == Kind.CONCATENATION:
-            first, rest = self.operands[tail]
-        if self.kinds[first] == Kind.LITERAL:
-            both = text + self.operands[first]
-            if len(both) <= LONGEST_LITERAL:
-                text, tail = both, rest
-        literal = self.literal(text)
-        return literal if tail == self.epsilon else self._pair(literal, tail)
 
     def _pair(self, head: Expression, tail: Expression) -> Expression:
         found = self.index[Kind.CONCATENATION].get((head, tail))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.constraint.automaton.automaton import START
@@ -10,6 +11,7 @@ from app.constraint.automaton.masks import Masks
 from app.constraint.memory.masks import PlaceMasks
 from app.constraint.memory.places import Place, Places
 from app.constraint.memory.plans import Plans
+from app.core.choices import Choice, Way
 
 if TYPE_CHECKING:
     from app.constraint.automaton.automaton import Automaton
@@ -35,3 +37,21 @@ class Memory:
     def start(self) -> Place:
         """Before the first byte of an answer."""
         return self.places.start(START)
+
+    def left(self, place: Place, choice: Choice) -> Choice | None:
+        """Those of the ways that still lead from ``place`` to an answer; None where none does.
+
+        Costs a walk along each of their texts.
+        """
+        advance = self.places.advance
+        numbers: list[int] = []
+        ways: list[Way] = []
+        for number, way in enumerate(choice.ways):
+            texts = tuple([text for text in way.texts if advance(place, text) is not None])
+            ends = way.ends_answer and advance(place, way.text) is not None
+            if texts or ends:
+                numbers.append(number)
+                ways.append(replace(way, texts=texts, ends_answer=ends))
+        if not ways:
+            return choice if not choice.ways else None
+        return replace(choice, ways=tuple(ways), of=tuple(numbers))

@@ -8,5 +8,6 @@ ways       the compiled ways along it: where text leads, how it goes on, walks o
 leaf       the states of a piece in one hole: bounds and pattern beside the document
 binding    a program whose holes are filled, and its derivatives
 automaton  the automaton of such a program: its states inside pieces have no rows
+walks      walks over trie and document together
 masks      masks in and before a piece, by walks over trie and document together
 """

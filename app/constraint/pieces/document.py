@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +29,30 @@ from app.constraint.pieces.words import word_borders
 from app.core.errors import ConstraintTooComplex, InvalidRequest
 from app.core.verbatim import Found
 
-_MOST_WALKS = 8
-"""Walks from the beginnings of pieces that are kept."""
+_MOST_WALKS = 16
+
+
+class KeptWalks:
+    """What the walks found that take longest: those from where pieces begin. Any thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, tuple[Int32s, Int32s]] = {}
+        self._adding = Lock()
+
+    @property
+    def nbytes(self) -> int:
+        return sum(found.nbytes + quotes.nbytes for found, quotes in list(self._known.values()))
+
+    def get(self, key: object) -> tuple[Int32s, Int32s] | None:
+        """Tokens within the piece with what they owe, and nodes of quotes that end it."""
+        return self._known.get(key)
+
+    def keep(self, key: object, found: Int32s, quotes: Int32s) -> None:
+        """Note what a walk found, instead of the oldest one."""
+        with self._adding:
+            if len(self._known) >= _MOST_WALKS:
+                del self._known[next(iter(self._known))]
+            self._known[key] = (found, quotes)
 
 
 class Document:
@@ -73,9 +96,8 @@ class Document:
             packed_nodes(start, near, far, roomiest, behind, data), edges, text, stop,
             np.zeros((0, 256), np.int16), np.zeros((0, 0), np.uint16), root,
         )  # fmt: skip
-        self.walks: dict[object, tuple[Int32s, Int32s]] = {}
-        """What walks from the beginnings of pieces found: it is the document's and the
-        vocabulary's alone. Belongs to the thread that makes masks."""
+        self.walks = KeptWalks()
+        """Of pieces that nothing else holds of: the document's and the vocabulary's alone."""
 
     @property
     def states(self) -> int:
@@ -85,9 +107,8 @@ class Document:
     def nbytes(self) -> int:
         """Memory in bytes. Any thread may ask."""
         arrays = [each for each in self.places if isinstance(each, np.ndarray)]
-        walks = sum(found.nbytes + quotes.nbytes for found, quotes in list(self.walks.values()))
         own = self.order.nbytes + self.earliest.nbytes + self.data.nbytes
-        return own + walks + sum(each.nbytes for each in arrays)
+        return own + self.walks.nbytes + sum(each.nbytes for each in arrays)
 
     def find(self, value: str) -> Found | None:
         """Where ``value`` stands first; an empty one, or half of a character, stands nowhere."""
@@ -101,12 +122,6 @@ class Document:
         begin = int(self._borders[text - 1]) + 1 if text else 0
         stop = int(places.text[end, CHARS] - places.text[begin, CHARS])
         return Found(text, stop - len(value), stop)
-
-    def keep_walk(self, key: object, found: Int32s, quotes: Int32s) -> None:
-        """Note what a walk found, instead of the oldest one."""
-        if len(self.walks) >= _MOST_WALKS:
-            del self.walks[next(iter(self.walks))]
-        self.walks[key] = (found, quotes)
 
 
 def _encoded(text: str) -> bytes:

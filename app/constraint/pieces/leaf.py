@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from app.constraint.pieces.document import Document
+from app.constraint.pieces.document import Document, KeptWalks
 from app.constraint.pieces.steps import (
     COST,
     NONE,
@@ -55,6 +55,7 @@ class Pieces:
             self.places = document.places._replace(rows=rows, far=_far(document, rows, finals))
             low, high, match = 0, UNBOUNDED, 0
         nodes, far, root = self.places.nodes, self.places.far, self.places.root
+        self.walks = document.walks if match == NONE else KeptWalks()
         self.start: Leaf = (root, 0, low, high, match)
         self.any = bool(fits(nodes, far, root, root, low, high, match))
         """Whether there is a piece at all."""
@@ -67,7 +68,8 @@ class Pieces:
     @property
     def nbytes(self) -> int:
         """Memory beside the document's."""
-        return self.places.rows.nbytes + self.places.far.nbytes
+        walks = 0 if self.walks is self.document.walks else self.walks.nbytes
+        return self.places.rows.nbytes + self.places.far.nbytes + walks
 
     def is_end(self, leaf: Leaf) -> bool:
         return bool(is_end(self.places.nodes, self.places.far, self.places.root, leaf))

@@ -134,31 +134,22 @@ class Document:
     """The whole schema. Raises ``ConstraintTooComplex`` if it passes ``limits``."""
 
     def __init__(self, schema: Any, limits: Limits) -> None:
-        _check_size(schema, limits)
+        self._keys = _checked_keys(schema, limits)
         self.dialect = _dialect(schema)
         self.root = Node("", _without(self.dialect.foreign, schema))
 
     @cached_property
     def _index(self) -> _Index:
-        return _Index(self.root, self.dialect)
+        return _Index(self.root, self.dialect, self._keys)
 
-    @cached_property
+    @property
     def says_unknown(self) -> bool:
         """Whether keywords that its draft does not know are in it (or members called so)."""
-        stack = [self.root.schema]
-        while stack:
-            here = stack.pop()
-            if isinstance(here, dict):
-                if not self.dialect.unknown.isdisjoint(here):
-                    return True
-                stack.extend(here.values())
-            elif isinstance(here, list):
-                stack.extend(here)
-        return False
+        return not self.dialect.unknown.isdisjoint(self._keys)
 
     def nodes_with(self, keyword: str) -> Iterator[Node]:
-        """All nodes that have ``keyword``. Costs O(schema)."""
-        stack: list[tuple[Any, _Path]] = [(self.root.schema, ())]
+        """All nodes that have ``keyword``. Costs O(schema) where there is one."""
+        stack: list[tuple[Any, _Path]] = [(self.root.schema, ())] if keyword in self._keys else []
         while stack:
             schema, path = stack.pop()
             if isinstance(schema, dict):
@@ -212,7 +203,7 @@ class Document:
 class _Index:
     """Resources (``$id``) and anchors of a document, by their absolute addresses."""
 
-    def __init__(self, root: Node, dialect: Dialect) -> None:
+    def __init__(self, root: Node, dialect: Dialect, keys: set[str]) -> None:
         self._dialect = dialect
         self.resources: dict[str, Node] = {"": root}
         self.anchors: dict[tuple[str, str], Node] = {}
@@ -220,7 +211,9 @@ class _Index:
         self._bases: dict[str, str] = {}
         """Addresses of the nodes that change it."""
         names = frozenset([dialect.identifier, "$anchor", "$dynamicAnchor"])
-        stack: list[tuple[Any, _Path, str]] = [(root.schema, (), "")]
+        stack: list[tuple[Any, _Path, str]] = []
+        if not names.isdisjoint(keys):
+            stack.append((root.schema, (), ""))
         while stack:
             schema, path, base = stack.pop()
             if isinstance(schema, dict):
@@ -231,6 +224,8 @@ class _Index:
 
     def base(self, pointer: str) -> str:
         """The address that references at ``pointer`` are relative to."""
+        if not self._bases:
+            return ""
         while pointer not in self._bases and pointer:
             pointer = pointer.rpartition("/")[0]
         return self._bases.get(pointer, "")
@@ -319,8 +314,9 @@ def _without(foreign: frozenset[str], schema: Any) -> Any:
     return kept
 
 
-def _check_size(schema: Any, limits: Limits) -> None:
-    """Count before anything else looks at the schema; no recursion."""
+def _checked_keys(schema: Any, limits: Limits) -> set[str]:
+    """All keys in a schema, keywords and names. Counts before anything else looks; no recursion."""
+    keys: set[Any] = set()
     values, size = 0, 0
     level = [schema]
     depth = 0
@@ -332,9 +328,8 @@ def _check_size(schema: Any, limits: Limits) -> None:
             size += 1
             if isinstance(value, dict):
                 below.extend(value.values())
-                if not all(isinstance(key, str) for key in value):
-                    raise InvalidSchema("the keys of a schema must be strings")
-                size += sum(map(len, value))
+                keys.update(value)
+                size += sum([len(key) if isinstance(key, str) else 0 for key in value])
             elif isinstance(value, list):
                 below.extend(value)
             elif isinstance(value, str):
@@ -350,3 +345,6 @@ def _check_size(schema: Any, limits: Limits) -> None:
         if size > limits.schema_bytes:
             raise ConstraintTooComplex(f"a schema of more than {limits.schema_bytes} bytes")
         level, depth = below, depth + 1
+    if not all(isinstance(key, str) for key in keys):
+        raise InvalidSchema("the keys of a schema must be strings")
+    return keys

@@ -82,8 +82,12 @@ def admits_kind(node: Node, kind: str) -> bool:
 
 def kinds_of(nodes: Iterable[Node]) -> list[str]:
     """The types of which ``type`` of all ``nodes`` leaves any value."""
-    asking = [node for node in nodes if "type" in node.schema]
-    return [kind for kind in TYPES if all(admits_kind(node, kind) for node in asking)]
+    kinds = list(TYPES)
+    for node in nodes:
+        names = types_of(node)
+        if names is not None:
+            kinds = [k for k in kinds if k in names or (k == "number" and "integer" in names)]
+    return kinds
 
 
 def integers_only(node: Node) -> bool:

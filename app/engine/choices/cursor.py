@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.core.choices import Choice, ChoosingState
+from app.core.choices import UNLISTED, Choice, ChoosingState
 from app.core.errors import ConstraintTooComplex
 from app.core.json_scan import BLANKS, CHOICES, NUMBER_BYTES, JsonScan, Place
 from app.core.request import JsonLocator
@@ -83,7 +83,7 @@ class Cursor:
     def next(self) -> Found | None:
         """The next choice that is sure to be met; None: not known yet.
 
-        Costs O(text passed). A choice that the constraint finds too hard to list is passed over.
+        Costs O(text passed).
         """
         while True:
             scan = self._scan
@@ -131,7 +131,7 @@ class Cursor:
         try:
             return self._state.choice(place)
         except ConstraintTooComplex:
-            return None
+            return UNLISTED
 
     def _place(self, scan: JsonScan) -> Place:
         """What stands at the cursor.
@@ -159,7 +159,8 @@ class Cursor:
         if sure:
             return sure[0] not in b"]"
         choice = self._listed(Place.FIRST_ITEM)
-        return choice is not None and all(way.kind == "item" for way in choice.ways)
+        kinds = set() if choice is None else {way.kind for way in choice.ways}
+        return kinds == {"item"}
 
     def _sure(self) -> bytes:
         """What follows the cursor; b"" where that is open."""

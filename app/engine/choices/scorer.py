@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from app.core.choices import ChoosingState, Way
+from app.core.choices import ChoosingState, ScoredChoice, Way
 from app.core.constraint import Constraint, ConstraintState, Vocabulary
 from app.core.request import EngineRequest
 from app.engine.choices.cursor import Cursor, Found
@@ -91,7 +91,7 @@ class Scorer:
         options = sequence.request.choices
         assert options is not None
         result = scoring.result()
-        if options.report:
+        if options.report or result.by_tokens:
             sequence.scored.append(result)
         if scoring.exact:
             self._decide(sequence, cursor, scoring, [way.logprob for way in result.ways])
@@ -122,13 +122,16 @@ class Scorer:
     def _scoring(self, sequence: Sequence, cursor: Cursor, found: Found) -> Scoring | None:
         options = sequence.request.choices
         assert options is not None
-        several = len(found.choice.ways) > 1
+        choice = found.choice
+        several = len(choice.ways) > 1
         begun = found.start < cursor.length
         told = cursor.text(found.start, cursor.length)
-        left = [_rest(way, told) is not None for way in found.choice.ways].count(True)
-        exact = (options.exact or found.choice.is_exact) and left > 1 and not found.choice.is_open
-        whole = found.choice.ways[0].kind in ("value", "text")
+        left = [_rest(way, told) is not None for way in choice.ways].count(True)
+        wanted = (options.exact or choice.is_exact) and len(choice.ways) != 1
+        exact = wanted and left > 1 and not choice.is_open and not choice.of
+        whole = bool(choice.ways) and choice.ways[0].kind in ("value", "text")
         if not exact and not (options.report and (several or whole)):
+            self._pass_over(sequence, found, wanted)
             return None
         base, before = len(sequence.tokens), found.ahead
         if begun:
@@ -136,8 +139,16 @@ class Scorer:
             before = cursor.text(start, found.start)
         tree = self._tree(sequence, found, base, before)
         if tree is None:
+            self._pass_over(sequence, found, wanted)
             return None
-        return Scoring(found, tree, base, self._most, exact=exact)
+        by_tokens = wanted and not (exact and left == len(choice.ways))
+        return Scoring(found, tree, base, self._most, exact=exact, by_tokens=by_tokens)
+
+    @staticmethod
+    def _pass_over(sequence: Sequence, found: Found, wanted: bool) -> None:
+        """Nothing is scored; say so where it was ``wanted`` as a whole."""
+        if wanted:
+            sequence.scored.append(ScoredChoice(found.start, found.place, (), True, by_tokens=True))
 
     def _token_at(self, sequence: Sequence, length: int, place: int) -> tuple[int, int]:
         """The token of the answer that spells byte ``place`` of ``length``, and where it begins."""
@@ -155,7 +166,7 @@ class Scorer:
         trees = self._trees.get(constraint)
         if trees is None:
             trees = self._trees[constraint] = _Trees()
-        key = (found.state.state_id, found.place, before, window)
+        key = (found.state.state_id, found.place, found.choice.of, before, window)
         if key not in trees.known:
             # The last token of what is computed is a part of every pass.
             tree = WayTree.of(

@@ -28,8 +28,18 @@ class Scoring:
                                 ^ root
     """
 
-    def __init__(self, found: Found, tree: WayTree, base: int, most: int, *, exact: bool) -> None:
+    def __init__(
+        self,
+        found: Found,
+        tree: WayTree,
+        base: int,
+        most: int,
+        *,
+        exact: bool,
+        by_tokens: bool,
+    ) -> None:
         """``base``: tokens of the sequence that the tree stands on; ``most``: those of a step."""
+        self._by_tokens = by_tokens
         self.found = found
         self.base = base
         self.exact = exact
@@ -111,7 +121,8 @@ class Scoring:
             ScoredWay(way, min(0.0, _log_sum(terms) - entering) if terms else -math.inf)
             for way, terms in zip(found.choice.ways, self._terms, strict=True)
         ]
-        return ScoredChoice(found.start, found.place, tuple(ways), found.choice.is_open)
+        is_open = found.choice.is_open
+        return ScoredChoice(found.start, found.place, tuple(ways), is_open, self._by_tokens)
 
 
 def draw(logprobs: Seq[float], temperature: float, uniform: float) -> int:

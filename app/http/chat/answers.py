@@ -7,9 +7,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from app.http.choices import Usage
-from app.http.confidence import ValueConfidence, ValueSpan
+from app.http.confidence import Measured
 from app.http.fields import WholeValue
 from app.http.openapi import Shape
+from app.http.relaxed import Warning
 
 
 class TopLogprob(Shape):
@@ -60,14 +61,11 @@ class AnsweredMessage(Shape):
     tool_calls: list[AnsweredCall | AnsweredCustomCall] = Field(default=[], min_length=1)
 
 
-class ChatChoice(Shape):
+class ChatChoice(Measured):
     index: int
     message: AnsweredMessage
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls"]
-    confidence: list[ValueConfidence] = Field(default=[])
-    spans: list[ValueSpan] = Field(default=[])
-    """Where it was asked for."""
 
 
 class _Head(Shape):
@@ -82,6 +80,8 @@ class ChatCompletion(_Head):
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
     usage: Usage
+    warnings: list[Warning] = Field(default=[])
+    """Where answers were not held to all of a schema."""
 
 
 class FunctionDelta(Shape):
@@ -118,14 +118,13 @@ class Delta(Shape):
     tool_calls: list[CallDelta | CustomCallDelta] = Field(default=[])
 
 
-class ChunkChoice(Shape):
+class ChunkChoice(Measured):
+    """What was measured is in the last chunk of the choice."""
+
     index: int
     delta: Delta
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls"] | None
-    confidence: list[ValueConfidence] = Field(default=[])
-    spans: list[ValueSpan] = Field(default=[])
-    """In the last chunk of the choice, where it was asked for."""
     fields: list[WholeValue] = Field(default=[])
     """Values that are whole with the chunk before, where that was asked for."""
 
@@ -134,3 +133,5 @@ class ChatCompletionChunk(_Head):
     object: Literal["chat.completion.chunk"]
     choices: list[ChunkChoice]
     usage: Usage | None = None
+    warnings: list[Warning] = Field(default=[])
+    """In the last chunk with a choice, where answers were not held to all of a schema."""

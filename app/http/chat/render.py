@@ -10,15 +10,14 @@ from typing import Any
 from app.answer.pieces import (
     CallArguments,
     CallStart,
-    Confidence,
     Confidences,
     Content,
     Delta,
     End,
     Fields,
+    Inexact,
     Piece,
     Reasoning,
-    Span,
     Spans,
 )
 from app.core.constraint import Vocabulary
@@ -26,7 +25,7 @@ from app.core.events import AnswerToken
 from app.http.answering import Renderer
 from app.http.chat.wire import ChatCompletionRequest
 from app.http.choices import TEXT, ChunkRenderer, WholeRenderer
-from app.http.confidence import confidence_entries, span_entries
+from app.http.confidence import measured
 from app.http.logprobs import logprob_entries
 from app.http.models import ServedModel
 from app.http.requests.generation import StreamOptions, stream_options
@@ -79,8 +78,8 @@ class _Choice:
     calls: list[tuple[CallStart, list[str]]] = field(default_factory=list)
     """Each with the pieces of its arguments."""
     tokens: list[AnswerToken] = field(default_factory=list)
-    confidence: Sequence[Confidence] | None = None
-    spans: Sequence[Span] | None = None
+    measured: dict[str, Any] = field(default_factory=dict)
+    """What is told of the values."""
     finish_reason: str | None = None
 
     def add(self, piece: Piece) -> None:
@@ -94,10 +93,8 @@ class _Choice:
                 self.calls.append((piece, []))
             case CallArguments(text=text):
                 self.calls[-1][1].append(text)
-            case Confidences(values=values):
-                self.confidence = values
-            case Spans(values=spans):
-                self.spans = spans
+            case Confidences() | Inexact() | Spans():
+                self.measured |= measured(piece)
             case End(reason=reason):
                 self.finish_reason = reason
 
@@ -138,17 +135,13 @@ class _Whole(WholeRenderer):
 
     def _choice(self, index: int) -> dict[str, Any]:
         choice = self._choices[index]
-        wire = {
+        return {
             "index": index,
             "message": choice.message(self._reasoning_names),
             "logprobs": _logprobs(choice.tokens, self._vocabulary),
             "finish_reason": choice.finish_reason,
+            **choice.measured,
         }
-        if choice.confidence is not None:
-            wire["confidence"] = confidence_entries(choice.confidence)
-        if choice.spans is not None:
-            wire["spans"] = span_entries(choice.spans)
-        return wire
 
 
 class _Chunks(ChunkRenderer):
@@ -203,14 +196,11 @@ class _Chunks(ChunkRenderer):
                 )
             case Fields(values=whole):
                 return self._event(_wire(index, {}), whole)
-            case Confidences(values=values):
-                entries = confidence_entries(values)
-                self._measured.setdefault(index, {})["confidence"] = entries
-            case Spans(values=spans):
-                self._measured.setdefault(index, {})["spans"] = span_entries(spans)
+            case Confidences() | Inexact() | Spans():
+                self._measured.setdefault(index, {}).update(measured(piece))
             case End(reason=reason):
                 last = _wire(index, {}, finish_reason=reason)
-                return self._event(last | self._measured.pop(index, {}))
+                return self._last(last | self._measured.pop(index, {}))
         return b""
 
     def _part(

@@ -7,9 +7,10 @@ from typing import Literal
 from pydantic import Field
 
 from app.http.choices import Usage
-from app.http.confidence import ValueConfidence, ValueSpan
+from app.http.confidence import Measured
 from app.http.fields import WholeValue
 from app.http.openapi import Shape
+from app.http.relaxed import Warning
 
 
 class CompletionLogprobs(Shape):
@@ -19,14 +20,13 @@ class CompletionLogprobs(Shape):
     top_logprobs: list[dict[str, float]]
 
 
-class CompletionChunkChoice(Shape):
+class CompletionChunkChoice(Measured):
+    """What was measured is in the last chunk of the choice."""
+
     index: int
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: Literal["stop", "length"] | None
-    confidence: list[ValueConfidence] = Field(default=[])
-    """With the choice's last chunk, where it is asked for; so are ``spans``."""
-    spans: list[ValueSpan] = Field(default=[])
     fields: list[WholeValue] = Field(default=[])
     """Values that are whole with this chunk of a stream, where that was asked for."""
 
@@ -46,8 +46,12 @@ class _Head(Shape):
 class Completion(_Head):
     choices: list[CompletionChoice]
     usage: Usage
+    warnings: list[Warning] = Field(default=[])
+    """Where answers were not held to all of a schema."""
 
 
 class CompletionChunk(_Head):
     choices: list[CompletionChunkChoice]
     usage: Usage | None = None
+    warnings: list[Warning] = Field(default=[])
+    """In the last chunk with a choice, where answers were not held to all of a schema."""

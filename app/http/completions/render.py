@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.answer.pieces import Confidences, Content, Delta, End, Fields, FieldValue, Spans
+from app.answer.pieces import Confidences, Content, Delta, End, Fields, FieldValue, Inexact, Spans
 from app.core.events import AnswerToken
 from app.http.answering import Renderer
 from app.http.choices import TEXT, ChunkRenderer, WholeRenderer
 from app.http.completions.logprobs import ChoiceLogprobs, TokenName
 from app.http.completions.wire import CompletionRequest
-from app.http.confidence import confidence_entries, span_entries
+from app.http.confidence import measured
 from app.http.models import ServedModel
 from app.http.requests.generation import StreamOptions, stream_options
 from app.serving.generation import Generation
@@ -57,10 +57,8 @@ class _Choice:
                 case Content(text=text, tokens=tokens):
                     self.texts.append(text)
                     self.tokens += tokens
-                case Confidences(values=values):
-                    self.measured["confidence"] = confidence_entries(values)
-                case Spans(values=spans):
-                    self.measured["spans"] = span_entries(spans)
+                case Confidences() | Inexact() | Spans():
+                    self.measured |= measured(piece)
                 case Fields(values=whole):
                     self.whole += whole
                 case End(reason=reason):
@@ -122,4 +120,11 @@ class _Chunks(ChunkRenderer):
             logprobs = self._logprobs[delta.index]
         if not any(choice.texts) and logprobs is None and choice.finish_reason is None:
             return b""
-        return self._event(choice.wire(delta.index, logprobs), choice.whole)
+        if choice.finish_reason is None:
+            return self._event(choice.wire(delta.index, logprobs), choice.whole)
+        told = b""
+        if choice.whole:  # beside their text, in a chunk before the last
+            before = _Choice(choice.texts, choice.tokens)
+            told = self._event(before.wire(delta.index, logprobs), choice.whole)
+            choice.texts, logprobs = [], None
+        return told + self._last(choice.wire(delta.index, logprobs))

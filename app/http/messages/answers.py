@@ -6,8 +6,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.http.confidence import ValueConfidence, ValueSpan
+from app.http.confidence import Measured
 from app.http.openapi import Shape
+from app.http.relaxed import Warning
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
@@ -36,7 +37,7 @@ class ContentBlock(BaseModel):
     type: Literal["text", "thinking", "tool_use"]
 
 
-class AnsweredMessage(Shape):
+class AnsweredMessage(Measured):
     id: str
     type: Literal["message"]
     role: Literal["assistant"]
@@ -45,9 +46,8 @@ class AnsweredMessage(Shape):
     stop_reason: StopReason | None
     stop_sequence: str | None
     usage: MessagesUsage
-    confidence: list[ValueConfidence] = Field(default=[])
-    spans: list[ValueSpan] = Field(default=[])
-    """Where it was asked for."""
+    warnings: list[Warning] = Field(default=[])
+    """Where answers were not held to all of a schema."""
 
 
 class MessageEvent(BaseModel):

@@ -21,16 +21,18 @@ from app.answer.pieces import (
     End,
     Fields,
     FieldValue,
+    Inexact,
     Piece,
     Reasoning,
     Spans,
 )
 from app.http.answering import Renderer
-from app.http.confidence import confidence_entries, span_entries
+from app.http.confidence import measured
 from app.http.errors import ANTHROPIC, envelope
 from app.http.fields import with_fields
 from app.http.messages.wire import MessagesRequest, ThinkingAdaptive, ThinkingEnabled
 from app.http.models import ServedModel
+from app.http.relaxed import warnings_of
 from app.serving.generation import Generation
 
 Block = dict[str, Any]
@@ -87,17 +89,15 @@ class _Whole(Renderer):
     def end(self) -> bytes:
         content = [_finished(block, "".join(texts)) for block, texts in self._blocks]
         ended = {"content": content, **self._stopped(), "usage": self._usage()}
-        return to_json({**self._head, **ended, **self._measured})
+        return to_json({**self._head, **ended, **self._told()})
 
     def _take(self, piece: Piece) -> tuple[Block | None, str]:
         """The block that ``piece`` begins, if it does, and the text it adds to the open one."""
         match piece:
             case End():
                 self._end = piece
-            case Confidences(values=values):
-                self._measured["confidence"] = confidence_entries(values)
-            case Spans(values=spans):
-                self._measured["spans"] = span_entries(spans)
+            case Confidences() | Inexact() | Spans():
+                self._measured |= measured(piece)
         if (begun := self._begun(piece)) is not None:
             self._blocks.append((begun, []))
         text = piece.text if isinstance(piece, Content | Reasoning | CallArguments) else ""
@@ -125,6 +125,10 @@ class _Whole(Renderer):
         if by and reason == "end_turn":
             reason = "stop_sequence"
         return {"stop_reason": reason, "stop_sequence": by or None}
+
+    def _told(self) -> dict[str, Any]:
+        """What is told of the answer beside it."""
+        return {**self._measured, **warnings_of(self._generation)}
 
     def _usage(self) -> dict[str, Any]:
         usage = self._generation.usage()
@@ -174,7 +178,7 @@ class _Events(_Whole):
         del usage["service_tier"]
         return (
             _stop(len(self._blocks) - 1)
-            + _event("message_delta", delta=self._stopped(), usage=usage, **self._measured)
+            + _event("message_delta", delta=self._stopped(), usage=usage, **self._told())
             + _event("message_stop")
         )
 

@@ -238,6 +238,7 @@ class ConstraintReader:
                 asked.json_schema.schema_,
                 close_objects=asked.json_schema.strict is not False,
                 whitespace=form,
+                relax=asked.json_schema.strict is False,
             )
         assert asked.schema_id is not None
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -10,9 +11,11 @@ from pydantic import Field
 from app.answer.prompt import Prompt
 from app.answer.tools import ToolUse
 from app.core.adapters import Adapter
+from app.core.composite import with_schemas
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
 from app.core.request import SamplingParams
+from app.core.specs import OnUnsupported
 from app.http.requests.messages import TextPart
 from app.http.requests.unserved import left_out
 from app.http.requests.wire import Body, TokenLimit, Unserved, Wire
@@ -96,6 +99,8 @@ class GenerationFields(Body):
     """Extension: false guesses nothing ahead. Answers are the same either way."""
     on_budget: Literal["finish", "truncate"] | None = None
     """Extension: near max_tokens, finish the answer within it or cut it as OpenAI does."""
+    on_unsupported: OnUnsupported | None = None
+    """Extension: refuse a schema with a keyword that cannot be enforced, or do without it."""
     timeout: Annotated[float, Field(gt=0)] | None = None
     """Extension: seconds until the last token, after which the request ends with an error."""
 
@@ -135,8 +140,8 @@ def generation_request(
         request_id=request_id,
         prompts=prompts,
         adapter=adapter,
-        content=content,
-        tools=tools,
+        content=_relaxing(content, fields.on_unsupported),
+        tools=tools and replace(tools, on_unsupported=fields.on_unsupported),
         sampling=_sampling_params(fields, logprobs, confidence),
         n=n,
         max_tokens=max_tokens,
@@ -155,6 +160,14 @@ def generation_request(
         timeout=fields.timeout,
         prediction="" if fields.prediction is None else fields.prediction.text,
     )
+
+
+def _relaxing(content: ConstraintSpec | None, asked: OnUnsupported | None) -> ConstraintSpec | None:
+    """``content`` as the request asks; where it does not, as it stands."""
+    if asked is None or content is None:
+        return content
+    found: ConstraintSpec = with_schemas(content, lambda s: replace(s, relax=asked == "relax"))
+    return found
 
 
 def stream_options(fields: GenerationFields) -> StreamOptions:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-from app.http.confidence import ValueConfidence, ValueSpan
+from app.http.confidence import Measured
 from app.http.openapi import Shape
+from app.http.relaxed import Warning
 
 
 class ResponsesInputDetails(Shape):
@@ -43,7 +44,7 @@ class IncompleteDetails(Shape):
     reason: Literal["max_output_tokens"]
 
 
-class ResponseObject(BaseModel):
+class ResponseObject(Measured):
     """Beside these it repeats the settings of its request."""
 
     model_config = ConfigDict(extra="allow")
@@ -57,9 +58,8 @@ class ResponseObject(BaseModel):
     model: str
     output: list[OutputItem]
     usage: ResponsesUsage
-    confidence: list[ValueConfidence] = []
-    spans: list[ValueSpan] = []
-    """Where it was asked for."""
+    warnings: list[Warning] = Field(default=[])
+    """Where answers were not held to all of a schema."""
 
 
 class ResponseEvent(BaseModel):

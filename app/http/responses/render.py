@@ -8,14 +8,15 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from app.answer.pieces import Confidences, Delta, End, Fields, FieldValue, Spans
+from app.answer.pieces import Confidences, Delta, End, Fields, FieldValue, Inexact, Spans
 from app.core.constraint import Vocabulary
 from app.core.errors import QueueFull, RequestError
 from app.http.answering import Renderer
-from app.http.confidence import confidence_entries, span_entries
+from app.http.confidence import measured
 from app.http.errors import envelope
 from app.http.fields import with_fields
 from app.http.models import ServedModel
+from app.http.relaxed import warnings_of
 from app.http.responses.output import WHOLE, Ended, Event, OutputBuilder
 from app.http.responses.settings import settings
 from app.http.responses.wire import ResponsesRequest
@@ -76,12 +77,10 @@ class _Whole(Renderer):
             if isinstance(piece, End):
                 self._status = "incomplete" if piece.reason == "length" else "completed"
                 events += self._output.end(self._status)
-            elif isinstance(piece, Confidences):
-                self._measured["confidence"] = confidence_entries(piece.values)
-            elif isinstance(piece, Spans):
-                self._measured["spans"] = span_entries(piece.values)
             elif isinstance(piece, Fields):
                 events.append(self._output.whole(piece.values))
+            elif isinstance(piece, Confidences | Inexact | Spans):
+                self._measured |= measured(piece)
             else:
                 events += self._output.add(piece)
         return events
@@ -97,6 +96,7 @@ class _Whole(Renderer):
             "output": self._output.items,
             "usage": _usage(self._generation.usage()),
             **self._measured,
+            **warnings_of(self._generation),
         }
 
 

@@ -197,11 +197,9 @@ class CompilePool:
         """
         return await self.run(self._target, spec, tenant, seconds=self._limits.seconds)
 
-    async def run(
-        self, target: str, spec: ConstraintSpec, tenant: str = "", *, seconds: float
-    ) -> Any:
-        """Like ``compile``, with another function and processor time."""
-        job = self._job(target, spec, seconds)
+    async def run(self, target: str, argument: Any, tenant: str = "", *, seconds: float) -> Any:
+        """Like ``compile``, with another function, argument and processor time."""
+        job = self._job(target, argument, seconds)
         for dead in range(self._size + 1):
             try:
                 return _result(await self._read(await self._ask(job, tenant)))
@@ -211,8 +209,8 @@ class CompilePool:
                     raise self._crash(ended, job) from None
         raise AssertionError("the last try returns or raises")
 
-    def _job(self, target: str, spec: ConstraintSpec, seconds: float) -> Job:
-        return Job(target, (spec, *self._arguments), seconds)
+    def _job(self, target: str, argument: Any, seconds: float) -> Job:
+        return Job(target, (argument, *self._arguments), seconds)
 
     async def _ask(self, job: Job, tenant: str) -> bytes:
         worker = await self._acquire(tenant)

@@ -6,7 +6,7 @@ In the example the goal R has the branches  R, N, O, T, U  and  R, N, O, M, V.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import cache, partial
+from functools import cached_property
 
 from app.constraint.cached_method import cached_method
 from app.constraint.limits import Limits
@@ -63,13 +63,16 @@ class Branches:
         self._summaries = summaries
         self._limits = limits
         self._is_void = is_void
-        self._exactly_one = may_overlap and ExactlyOne(document, summaries, limits, may_overlap)
-        self._children_that_hold = cache(partial(children_that_hold, document=document))
-        self._negations = cache(partial(alternatives, document=document))
-        self._disjunctions = cache(disjunctions)
+        self._may_overlap = may_overlap
         self._watching: set[Node] = set()
         """Nodes that ask what others evaluate, of those looked at."""
         self._steps = 0
+
+    @cached_property
+    def _exactly_one(self) -> ExactlyOne | None:
+        if self._may_overlap is None:
+            return None
+        return ExactlyOne(self._document, self._summaries, self._limits, self._may_overlap)
 
     @cached_method
     def of(self, goal: Goal) -> tuple[Branch, ...]:
@@ -180,15 +183,27 @@ class Branches:
                     done = add(done, Reached(node, above, reached.annotates))
         return PartialBranch((*together, *branch.pending[1:]), left, done, held)
 
+    @cached_method
+    def _children_that_hold(self, node: Node) -> list[Node]:
+        return children_that_hold(node, self._document)
+
+    @cached_method
+    def _negations(self, node: Node) -> list[Alternative]:
+        return alternatives(node, self._document)
+
+    @cached_method
+    def _disjunctions(self, node: Node, watched: bool) -> list[tuple[list[Alternative], bool]]:
+        return disjunctions(node, watched=watched)
+
     def _disjunctions_of(
         self, node: Node, above: frozenset[Node], *, annotates: bool
     ) -> list[Disjunction]:
         """Those that the keywords of a node leave."""
         watched = annotates and not self._watching.isdisjoint(above)
-        exact = self._exactly_one is not None
+        exact = self._may_overlap is not None
         return [
             Disjunction((node, number), ways, above, annotates, exclusive and exact)
-            for number, (ways, exclusive) in enumerate(self._disjunctions(node, watched=watched))
+            for number, (ways, exclusive) in enumerate(self._disjunctions(node, watched))
         ]
 
     def _decide(self, branch: PartialBranch) -> list[PartialBranch]:

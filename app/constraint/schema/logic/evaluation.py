@@ -5,7 +5,7 @@ In the example ``emptiness`` asks it about the member ``kind``: "beer" is not in
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from app.constraint.cached_method import cached_method
@@ -32,16 +32,20 @@ def admits_type(node: Node, value: Any) -> bool:
 class Evaluation:
     """Checks values, with the same reading of keywords as the builder.
 
-    Says whether a value surely is valid or, without a loose one beside it, is itself loose: whether
-    some validator may take it for valid; ``branches`` must be loose then, too.
+    Says whether a value surely is valid or, ``loosely``, whether some validator may take it for
+    valid; ``branches`` must be loose then, too. ``opposite`` gives the other one of the two.
     """
 
     def __init__(
-        self, branches: Branches, strings: Strings, loosely: Evaluation | None = None
+        self,
+        branches: Branches,
+        strings: Strings,
+        opposite: Callable[[], Evaluation],
+        *,
+        loosely: bool,
     ) -> None:
-        self._loose = loosely is None
-        self._opposite = loosely or self
-        self._opposite._opposite = self
+        self._loose = loosely
+        self._opposite = opposite
         self.branches = branches
         self._strings = strings
 
@@ -91,7 +95,7 @@ class Evaluation:
                 return False
             if wanted.high is None:
                 continue
-            if sum(self._opposite.admits(goal, item) for item in items) > wanted.high:
+            if sum(self._opposite().admits(goal, item) for item in items) > wanted.high:
                 return False
         return all(self.admits(item_goal(branch, index), item) for index, item in enumerate(value))
 

@@ -68,7 +68,12 @@ class ParameterText(JsonText):
         depth: int,
         level: bool = True,
     ) -> Expression:
-        return self.pool.optional(items) if may_be_empty else items
+        return self.pool.union((items, self.empty)) if may_be_empty else items
+
+    @property
+    def empty(self) -> Expression:
+        """No arguments."""
+        return self.pool.literal(self._notation.empty.encode())
 
     def member(self, name: str, value: Expression) -> Expression:
         if not self._notation.can_name(name):
@@ -141,11 +146,11 @@ class ArgumentsBuilder(SchemaBuilder):
     def _object(self, value: dict[str, Any]) -> Expression:
         """One object of an ``enum``."""
         text = ParameterText(self._text, self._notation, self._readings)
-        members = []
+        members: list[Expression] = []
         for name, member in value.items():
             written = self._written_bare([member], self._readings.kinds(name))
             members.append(text.member(name, self._ended(written)))
-        return self._pool.concatenate(*members)
+        return self._pool.concatenate(*members) if members else text.empty
 
     def _bare(self, goal: Goal, name: str | None) -> Expression:
         """The values of a parameter, with what stands between the name and them and after them."""

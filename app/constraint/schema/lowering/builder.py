@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from app.constraint.cached_method import cached_method
@@ -34,6 +34,7 @@ from app.constraint.schema.numeric import build_numbers
 from app.constraint.schema.objects import object_shape
 from app.constraint.schema.strings import Strings
 from app.constraint.schema.values import identity
+from app.core.choices import MOST_BYTES, MOST_WAYS
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 
 _DEEPEST = 24
@@ -62,7 +63,7 @@ class SchemaBuilder:
         self._document = Document(schema, text.limits)
         self._summaries = Summaries(self._document)
         self._strings = Strings(text)
-        self._evaluation = self._evaluate(loosely=self._evaluate())
+        self._evaluation = self._evaluate(loosely=False)
         self._branches = self._evaluation.branches
         self._free_names = FreeNames(text, self._strings, self._evaluation, self._contents)
         self._known: dict[_Unit, Expression] = {}
@@ -70,16 +71,20 @@ class SchemaBuilder:
         self._waiting: list[tuple[_Unit, Expression]] = []
         self._plenty = Plenty(self._pool)
 
-    def _evaluate(self, *, loosely: Evaluation | None = None) -> Evaluation:
-        """Exact with a loose one beside it; loose itself without."""
+    @cached_property
+    def _loose_evaluation(self) -> Evaluation:
+        return self._evaluate(loosely=True)
+
+    def _evaluate(self, *, loosely: bool) -> Evaluation:
         branches = Branches(
             self._document,
             self._summaries,
             self._limits,
             lambda branch: emptiness.is_void(branch),
-            loosely.branches.may_be_any if loosely else None,
+            None if loosely else lambda goal: self._loose_evaluation.branches.may_be_any(goal),
         )
-        evaluation = Evaluation(branches, self._strings, loosely)
+        opposite = (lambda: self._evaluation) if loosely else (lambda: self._loose_evaluation)
+        evaluation = Evaluation(branches, self._strings, opposite, loosely=loosely)
         emptiness = Emptiness(branches, evaluation, self._strings)
         return evaluation
 
@@ -117,10 +122,23 @@ class SchemaBuilder:
             pointer = node.pointer_to(EXACT_CHOICE)
             reason = "its values must be a list of strings, numbers, booleans and nulls"
             raise UnsupportedSchema(EXACT_CHOICE, pointer, reason)
-        return frozenset(map(json_text, values))
+        texts = frozenset(map(json_text, values))
+        if len(texts) > MOST_WAYS or len(b" ".join(texts)) >= MOST_BYTES:
+            pointer = node.pointer_to(EXACT_CHOICE)
+            reason = f"more than {MOST_WAYS} values, or {MOST_BYTES} bytes, are not drawn as wholes"
+            raise UnsupportedSchema(EXACT_CHOICE, pointer, reason)
+        return texts
 
     def _value(self, goal: Goal, depth: int, form: Form = Form.ANY) -> Expression:
         """The values that satisfy ``goal``, written at ``depth``, in ``form``."""
+        try:
+            return self._value_of(goal, depth, form)
+        except ConstraintTooComplex as error:
+            if error.pointer is None and goal:
+                error.pointer = goal[0].pointer
+            raise
+
+    def _value_of(self, goal: Goal, depth: int, form: Form) -> Expression:
         unit = (self._branches.of(goal), depth, form)
         known = self._known.get(unit)
         if known is not None:
@@ -143,7 +161,8 @@ class SchemaBuilder:
         branches, depth, form = unit
         if form == Form.ONCE and len(branches) > 1:
             form = Form.SORTED
-        return self._pool.union([self._branch(branch, depth, form) for branch in branches])
+        built = [self._branch(branch, depth, form) for branch in branches]
+        return built[0] if len(built) == 1 else self._pool.union(built)
 
     @cached_method
     def _branch(self, branch: Branch, depth: int, form: Form) -> Expression:
@@ -155,8 +174,8 @@ class SchemaBuilder:
         values = self._listed(branch)
         if values is not None:
             return self._written(branch, values, depth, form)
-        kinds = kinds_of(branch)
-        return self._pool.union([self._kind(branch, kind, depth, form) for kind in kinds])
+        built = [self._kind(branch, kind, depth, form) for kind in kinds_of(branch)]
+        return built[0] if len(built) == 1 else self._pool.union(built)
 
     def _text_in(self, form: Form) -> JsonText:
         return self._text if form == Form.ANY else self._one_form

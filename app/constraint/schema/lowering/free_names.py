@@ -45,10 +45,6 @@ class FreeNames:
         """Whether ``name``, as a string, satisfies ``node``."""
         return self._evaluation.admits((node,), name)
 
-    def allowed(self, nodes: Goal, name: str) -> bool:
-        """Whether ``propertyNames`` of ``nodes`` admits ``name``."""
-        return all(self.admits(names, name) for names in _property_names(nodes))
-
     def classes(
         self,
         nodes: Goal,
@@ -81,7 +77,7 @@ class FreeNames:
         return [(self._pool.union(contents), goal) for goal, contents in by_goal.items()]
 
     def _common_parts(self, nodes: Goal, declared: Sequence[str]) -> list[Expression]:
-        parts = [self._contents((names,)) for names in _property_names(nodes)]
+        parts = [self._contents((names,)) for names in property_names(nodes)]
         return [self._text.names_but(declared), *parts] if declared else parts
 
     def _right_names(self, node: Node) -> list[Expression]:
@@ -111,8 +107,9 @@ class FreeNames:
         return {m: part for m, part in parts.items() if self._derivatives.is_alive(part)}
 
 
-def _property_names(nodes: Goal) -> list[Node]:
-    return [node.child("propertyNames") for node in nodes if "propertyNames" in node.schema]
+def property_names(nodes: Goal) -> Goal:
+    """What ``nodes`` ask of all names."""
+    return tuple([node.child("propertyNames") for node in nodes if "propertyNames" in node.schema])
 
 
 def _goal(nodes: Goal, matched: frozenset[str]) -> Goal:

@@ -15,7 +15,7 @@ from app.constraint.language.counting import ENDLESS
 from app.constraint.language.expressions import Expression, Mark
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import SOME_MEMBER
-from app.constraint.schema.lowering.free_names import FreeNames
+from app.constraint.schema.lowering.free_names import FreeNames, property_names
 from app.constraint.schema.lowering.plenty import LevelsNeeded, Plenty
 from app.constraint.schema.objects import Member, ObjectShape, SomeMember, is_that_member
 from app.constraint.schema.strings import Strings
@@ -83,7 +83,8 @@ class ObjectWriter:
             return self.pool.empty
         if len(wanted) > _MOST_WANTED or (wanted and self.once and shape.open):
             raise ConstraintTooComplex("too many negations of what members may be, in one object")
-        members = [self._member(nodes, member, wanted) for member in shape.members]
+        names = property_names(nodes)
+        members = [self._member(names, member, wanted) for member in shape.members]
         members = [m for m in members if m.required or m.plain != self.pool.empty or m.claims]
         self._check_counts(nodes, shape, members)
         everything = (1 << len(wanted)) - 1
@@ -100,9 +101,9 @@ class ObjectWriter:
         may_be_empty = not shape.low and not wanted and not any(m.required for m in members)
         return self._text.begun(b"{}", items, may_be_empty=may_be_empty, depth=self._depth)
 
-    def _member(self, nodes: Goal, member: Member, wanted: tuple[Node, ...]) -> _Written:
+    def _member(self, names: Goal, member: Member, wanted: tuple[Node, ...]) -> _Written:
         text, pool = self._text, self.pool
-        if not self._free_names.allowed(nodes, member.name):
+        if not all(self._free_names.admits(node, member.name) for node in names):
             return _Written(member.required, pool.empty, {})
 
         def written(goal: Goal) -> Expression:

@@ -1,0 +1,213 @@
+"""Calls whose arguments are a text each, as many families write them, told by asking the template.
+
+Qwen3-Coder, Qwen 3.5, Nemotron 3, Step 3.5, Seed-OSS, GLM 4.5 and later, Ling 3, Laguna, Hunyuan 3,
+MiniMax M2, DeepSeek V3.2 and V4 differ in marks and, which costs calls as well, in single newlines.
+So a conversation with calls is rendered, and what stands around names and values is read off::
+
+    TEXT  begin opening NAME middle  before KEY between VALUE after  before KEY ...  closing
+          separator  opening NAME ...  closing  end
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from app.answer.formats.asking import render
+from app.answer.formats.spelled import SpelledCalls
+from app.core.arguments import Kind, Parameters, json_kind
+
+_TEXT = "A text before calls."
+_NEXT = "What comes next?"
+_NAMES = ("first_function", "second_function", "third_function")
+_ONE, _TWO = 'one\'s "a" \\ <b> & é\nline', "another text"
+_STRINGS = {"key_one": _ONE, "key_two": _TWO}
+_OTHERS: dict[str, Any] = {
+    "key_number": 7,
+    "key_true": True,
+    "key_false": False,
+    "key_null": None,
+    "key_array": [1, "a", None],
+    "key_object": {"k": "v", "n": [True]},
+}
+_MARK_BEGINS = re.compile(r"\s*<")
+_MARK = re.compile(r"<[^<>\s]+>")
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    name: str
+    arguments: dict[str, Any]
+
+
+_CALLS = (
+    _Call(_NAMES[0], _STRINGS | _OTHERS),
+    _Call(_NAMES[1], {}),
+    _Call(_NAMES[2], _STRINGS),
+)
+
+
+def parameters(template: str) -> SpelledCalls | None:
+    """The format of a template that writes calls so; None for others."""
+    if "tool_calls" not in template:
+        return None
+    text = _calls_text(template)
+    if text is None:
+        return None
+    format = _read_off(text)
+    return format if format is not None and _spelled(format, _CALLS) == text.lstrip() else None
+
+
+def _calls_text(template: str) -> str | None:
+    """What stands between the text of a message and its end where it has calls."""
+    plain, with_calls = (_behind_text(template, calls) for calls in ((), _CALLS))
+    if plain is None or with_calls is None or not with_calls.endswith(plain):
+        return None
+    return with_calls[: len(with_calls) - len(plain)]
+
+
+def _behind_text(template: str, calls: tuple[_Call, ...]) -> str | None:
+    answer: dict[str, Any] = {"role": "assistant", "content": _TEXT}
+    if calls:
+        answer["tool_calls"] = [
+            {
+                "id": f"abcdefgh{at}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for at, call in enumerate(calls)
+        ]
+    asked = [{"role": "user", "content": "Hello."}, answer, {"role": "user", "content": _NEXT}]
+    rendered = render(template, asked)
+    if rendered is None or rendered.count(_TEXT) != 1:
+        return None
+    behind = rendered.partition(_TEXT)[2]
+    before, found, _ = behind.partition(_NEXT)
+    return before if found else None
+
+
+def _read_off(text: str) -> SpelledCalls | None:
+    """The format in which the calls of ``_CALLS`` are ``text``, or nearly; None: no such one."""
+    names = [text.find(name) for name in _NAMES]
+    keys = [text.find(key) for key in (*_STRINGS, *_OTHERS)]
+    value, last_value = text.find(_ONE), text.rfind(_TWO)
+    if sorted([names[0], *keys, *names[1:], last_value]) != [
+        names[0],
+        *keys,
+        *names[1:],
+        last_value,
+    ]:
+        return None
+    if names[0] < 0 or value < 0:
+        return None
+    after_name = text[names[0] + len(_NAMES[0]) : keys[0]]
+    after_value = text[value + len(_ONE) : keys[1]]
+    before = _common_end(after_name, after_value)
+    middle, after = after_name.removesuffix(before), after_value.removesuffix(before)
+    arguments_end = text.rfind("}", 0, names[1]) + 1
+    behind_call = text[arguments_end : names[1]].removeprefix(after)  # closing separator opening
+    opening = _common_end(text[: names[0]], behind_call).lstrip()
+    behind_last = text[last_value + len(_TWO) :].removeprefix(after)  # closing end
+    closing = _common(behind_call.removesuffix(opening), behind_last)
+    end = behind_last.removeprefix(closing)
+    separator = behind_call.removesuffix(opening).removeprefix(closing)
+    without = text[names[1] + len(_NAMES[1]) : names[2]].removeprefix(middle)
+    begin = text[: names[0]].lstrip().removesuffix(opening)
+    values = [text[start:end] for start, end in zip(keys, [*keys[1:], arguments_end], strict=True)]
+    types = _types(values, after + before)
+    stop, trigger = _MARK.search(after), _MARK.match(begin + opening)
+    if types is None or stop is None or trigger is None or not closing:
+        return None
+    empty = without.removesuffix(closing + separator + opening)
+    if not empty:  # white space that follows a name in any case is told from the arguments
+        space = _blanks_in_common(before, closing)
+        middle, before = middle + space, before.removeprefix(space)
+        after, closing = after + space, closing.removeprefix(space)
+    between = types.between["number"]
+    notation = Parameters(
+        before=before,
+        between=between,
+        after=after,
+        stop=stop[0],
+        types=tuple((kind, each) for kind, each in types.between.items() if each != between),
+        empty=empty,
+        python_words=types.python_words,
+    )
+    return SpelledCalls(
+        name="parameters",
+        begin=begin,
+        call=f"{opening}$name{middle}$arguments{closing}",
+        separator=separator,
+        end=end,
+        trigger=trigger[0],
+        notation=notation,
+    )
+
+
+def _common(one: str, other: str) -> str:
+    """What both begin with."""
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return "".join(character for character, _ in same)
+
+
+def _blanks_in_common(one: str, other: str) -> str:
+    common = _common(one, other)
+    return common[: len(common) - len(common.lstrip())]
+
+
+def _common_end(one: str, other: str) -> str:
+    """What both end with, from a mark on, and the white space before it."""
+    common = _common(one[::-1], other[::-1])[::-1]
+    mark = _MARK_BEGINS.search(common)
+    return common[mark.start() :] if mark else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Types:
+    """How values of each type are written."""
+
+    between: dict[Kind, str]
+    """What stands between the name and the value."""
+    python_words: bool
+
+
+def _types(written: list[str], behind: str) -> _Types | None:
+    """What ``written`` tells: of each argument its name, and all up to the next one's name."""
+    between: dict[Kind, str] = {}
+    words = False
+    for (key, value), text in zip((_STRINGS | _OTHERS).items(), written, strict=True):
+        text = text.removeprefix(key).removesuffix(behind)
+        spelled = next((each for each in _spellings(value) if text.endswith(each)), None)
+        if spelled is None:
+            return None
+        words |= spelled in ("True", "False", "None")
+        kind, before = json_kind(value), text.removesuffix(spelled)
+        if between.setdefault(kind, before) != before:
+            return None
+    return _Types(between, words)
+
+
+def _spellings(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    json_text = json.dumps(value, ensure_ascii=False)
+    return [json_text, str(value)] if value is None or isinstance(value, bool) else [json_text]
+
+
+def _spelled(format: SpelledCalls, calls: tuple[_Call, ...]) -> str:
+    """``calls`` as the template would write them if it had ``format``."""
+    notation = format.notation
+    assert notation is not None
+
+    def written(call: _Call) -> dict[str, str]:
+        texts = []
+        for key, value in call.arguments.items():
+            spelled = _spellings(value)[-1 if notation.python_words else 0]
+            between = notation.between_of(json_kind(value))
+            texts.append(notation.before + key + between + spelled + notation.after)
+        return {"name": call.name, "arguments": "".join(texts) or notation.empty}
+
+    return format.spelled(map(written, calls))

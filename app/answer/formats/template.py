@@ -1,0 +1,77 @@
+"""What a chat template does with what it is given, read from its Jinja text."""
+
+from __future__ import annotations
+
+import jinja2
+import jinja2.ext
+import jinja2.meta
+from jinja2 import nodes
+from jinja2.parser import Parser
+
+
+class Generation(jinja2.ext.Extension):
+    """transformers' ``{% generation %}`` block, which marks what the assistant wrote."""
+
+    tags = {"generation"}  # noqa: RUF012 - so declared in jinja2
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+EXTENSIONS = (Generation, jinja2.ext.loopcontrols)
+"""What chat templates may use beyond Jinja."""
+
+
+class Template:
+    """A chat template. One that cannot be parsed does nothing: rendering it is what fails."""
+
+    def __init__(self, text: str) -> None:
+        environment = jinja2.Environment(extensions=EXTENSIONS)
+        try:
+            self._tree = environment.parse(text)
+        except jinja2.TemplateError:
+            self._tree = environment.parse("")
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """The variables that it looks at before it sets them itself."""
+        return frozenset(jinja2.meta.find_undeclared_variables(self._tree))
+
+    @property
+    def writes_calls(self) -> bool:
+        """Whether it writes calls, whatever else their message says.
+
+        Not so where it looks for them in messages with no content alone: DeepSeek's first ones,
+        which then leave out marks.
+        """
+        tests = (each.right for each in self._tree.find_all(nodes.And))
+        if any(
+            isinstance(test, nodes.Test)
+            and test.name == "none"
+            and _is_member(test.node, "content")
+            for test in tests
+        ):
+            return False
+        if any(each.attr == "tool_calls" for each in self._tree.find_all(nodes.Getattr)):
+            return True
+        return any(each.value == "tool_calls" for each in self._tree.find_all(nodes.Const))
+
+    @property
+    def writes_arguments_as_they_are(self) -> bool:
+        """Whether a call's arguments are put into text as they are given, and nowhere as JSON."""
+        if any(_is_member(each.node, "arguments") for each in self._tree.find_all(nodes.Filter)):
+            return False
+        texts = self._tree.find_all((nodes.Output, nodes.Add, nodes.Concat))
+        return any(
+            _is_member(part, "arguments") for text in texts for part in text.iter_child_nodes()
+        )
+
+
+def _is_member(node: nodes.Node | None, name: str) -> bool:
+    match node:
+        case nodes.Getattr(attr=attribute):
+            return bool(attribute == name)
+        case nodes.Getitem(arg=nodes.Const(value=value)):
+            return bool(value == name)
+    return False

@@ -1,0 +1,67 @@
+"""What is told of answers that were not held to all of their schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from app.answer.pieces import CallArguments, CallStart, Content, Delta
+from app.answer.tools import ToolUse, objects_of, subject_of
+from app.core.constraint import ConstraintSpec
+from app.core.relaxation import Relaxation, Written
+from app.core.specs import JsonSchema
+
+
+@dataclass(slots=True)
+class Warned:
+    """One relaxation, and what became of it."""
+
+    relaxation: Relaxation
+    function: str | None
+    """Whose parameters it is about; None: it is about the content."""
+    satisfied: bool | None = None
+    """Whether what was written satisfies the keyword anyway; None: nothing was, or nobody knows."""
+
+
+class RelaxedAnswers:
+    """Collects the texts of one request's answers that a relaxed schema is about."""
+
+    def __init__(
+        self, relaxed: Sequence[Relaxation], content: ConstraintSpec | None, tools: ToolUse | None
+    ) -> None:
+        functions = {} if tools is None else {subject_of(each.name): each for each in tools.tools}
+        self.warnings: list[Warned] = []
+        self._schemas: dict[str | None, object] = {}
+        """Of functions by their name, and of the content by None."""
+        for each in relaxed:
+            tool = functions.get(each.subject)
+            name = None if tool is None else tool.name
+            self.warnings.append(Warned(each, name))
+            if tool is not None:
+                self._schemas[name] = objects_of(tool.parameters)
+            elif isinstance(content, JsonSchema):
+                self._schemas[name] = content.schema
+        self._contents: dict[int, list[str]] = {}
+        self._calls: dict[tuple[int, int], tuple[str, list[str]]] = {}
+
+    def read(self, delta: Delta) -> None:
+        """Take what was added to a choice."""
+        for piece in delta.pieces:
+            match piece:
+                case Content(text=text) if text and None in self._schemas:
+                    self._contents.setdefault(delta.index, []).append(text)
+                case CallStart(index=number, name=name) if name in self._schemas:
+                    self._calls[delta.index, number] = name, []
+                case CallArguments(index=number, text=text):
+                    if (delta.index, number) in self._calls:
+                        self._calls[delta.index, number][1].append(text)
+
+    def written(self) -> Iterator[tuple[list[Warned], Written]]:
+        """What is to be checked, with the warnings that it decides."""
+        for name, schema in self._schemas.items():
+            texts = ["".join(parts) for other, parts in self._calls.values() if other == name]
+            if name is None:
+                texts = ["".join(parts) for parts in self._contents.values()]
+            warned = [each for each in self.warnings if each.function == name]
+            if texts:
+                yield warned, Written(schema, tuple(w.relaxation for w in warned), tuple(texts))

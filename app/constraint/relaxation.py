@@ -1,0 +1,191 @@
+"""What is compiled where a specification may be relaxed and cannot be enforced as it stands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from app.constraint.limits import Limits
+from app.constraint.regex.errors import PatternError
+from app.constraint.schema.relaxing import (
+    OURS,
+    Edit,
+    at_fault,
+    edited,
+    pointer_to,
+    renamed,
+    widening,
+)
+from app.core.arguments import Arguments
+from app.core.constraint import ConstraintSpec
+from app.core.errors import ConstraintError, ConstraintTooComplex, InvalidSchema, UnsupportedSchema
+from app.core.relaxation import Relaxation
+from app.core.specs import JsonSchema
+
+Leaf = JsonSchema | Arguments
+
+_MOST_EDITS = 48
+"""Places of one schema that are relaxed one by one; after them all of it is."""
+_SECONDS = 2.0
+"""Processor time after which the same is done: what is tried again and again costs as much."""
+
+_ALL: Edit = ("", "")
+_DIALECT: Edit = ("", "$schema")
+
+
+def relaxed(
+    spec: ConstraintSpec, limits: Limits, compile: Callable[[Leaf], object]
+) -> tuple[ConstraintSpec, tuple[Relaxation, ...]]:
+    """``spec`` with each schema that may be relaxed as far relaxed as ``compile`` takes it alone.
+
+    Raises what ``compile`` raises for a schema where nothing is left to relax.
+    """
+    found: list[Relaxation] = []
+    known: dict[str, Leaf] = {}
+
+    def of(leaf: Leaf) -> Leaf:
+        key = leaf.cache_key()
+        if key not in known:
+            known[key], relaxations = _relaxed_leaf(leaf, limits, compile)
+            found.extend(relaxations)
+        return known[key]
+
+    return _mapped(spec, of), tuple(found)
+
+
+def may_be_relaxed(spec: ConstraintSpec) -> bool:
+    """Whether some schema of ``spec`` may be."""
+    return any(schema.relax for schema in _schemas(spec))
+
+
+def _mapped(part: Any, of: Callable[[Leaf], Leaf]) -> Any:
+    """A specification with ``of`` in the place of what may be relaxed."""
+    if isinstance(part, JsonSchema | Arguments):
+        return of(part) if _schema_of(part).relax else part
+    if isinstance(part, tuple):
+        return tuple([_mapped(each, of) for each in part])
+    if is_dataclass(part) and not isinstance(part, type):
+        inside = {field.name: _mapped(getattr(part, field.name), of) for field in fields(part)}
+        return replace(part, **inside)
+    return part
+
+
+def _schema_of(leaf: Leaf) -> JsonSchema:
+    return leaf.schema if isinstance(leaf, Arguments) else leaf
+
+
+def _with_schema(leaf: Leaf, schema: Any) -> Leaf:
+    if isinstance(leaf, Arguments):
+        return replace(leaf, schema=replace(leaf.schema, schema=schema))
+    return replace(leaf, schema=schema)
+
+
+def _relaxed_leaf(
+    leaf: Leaf, limits: Limits, compile: Callable[[Leaf], object]
+) -> tuple[Leaf, list[Relaxation]]:
+    spec = _schema_of(leaf)
+    edits: list[Edit] = []
+    found: list[Relaxation] = []
+    schema = spec.schema
+    until = time.process_time() + _SECONDS
+    while True:
+        now = _with_schema(leaf, schema)
+        try:
+            compile(now)
+            return now, found
+        except ConstraintError as error:
+            hurried = len(edits) >= _MOST_EDITS or time.process_time() > until
+            more = _edits(schema, error, limits, all_of_it=hurried, dangling=bool(edits))
+            if not more:
+                raise
+            for edit in more:
+                pointer = renamed(pointer_to(edit), edits)
+                reason = _reason(error, pointer)
+                found.append(Relaxation(pointer, edit[1], reason, edit[0], spec.subject))
+            schema = _edited(schema, more)
+            edits += more
+
+
+def _edits(
+    schema: Any, error: ConstraintError, limits: Limits, *, all_of_it: bool, dangling: bool
+) -> list[Edit]:
+    """What to drop for ``error``, in order; nothing where nothing may be.
+
+    ``dangling``: references may point to what was dropped.
+    """
+    first = at_fault(schema, error) if _may_be_relaxed(error, dangling=dangling) else None
+    if first is None:
+        return []
+    for edit in [_ALL] if all_of_it else _upward(first):
+        edits = [edit] if edit in (_ALL, _DIALECT) else _widening(schema, edit, limits)
+        after = _edited(schema, edits)
+        if after != schema and _count_ours(after) == _count_ours(schema):
+            return edits
+    return []
+
+
+def _edited(schema: Any, edits: list[Edit]) -> Any:
+    for edit in edits:
+        schema = edited(schema, edit)
+    return schema
+
+
+def _may_be_relaxed(error: ConstraintError, *, dangling: bool) -> bool:
+    """Mistakes are not, but what may be meant for another dialect of patterns is."""
+    if isinstance(error, InvalidSchema):
+        lost = dangling and error.pointer.endswith("/$ref")
+        return lost or isinstance(error.__cause__, PatternError)
+    return isinstance(error, UnsupportedSchema | ConstraintTooComplex)
+
+
+def _upward(edit: Edit) -> Iterator[Edit]:
+    """An edit, and ever larger ones around it, to the whole schema."""
+    place, keyword = edit
+    if keyword:
+        yield edit
+    while place:
+        yield place, ""
+        place = place.rpartition("/")[0]
+    yield _ALL
+
+
+def _widening(schema: Any, edit: Edit, limits: Limits) -> list[Edit]:
+    try:
+        return widening(schema, edit, limits)
+    except ConstraintError:
+        return []
+
+
+def _reason(error: ConstraintError, pointer: str) -> str:
+    """Why, and where that lies, if it is elsewhere."""
+    if pointer == "/$schema":
+        return "it names no known draft; the schema is read as one of draft 2020-12"
+    at = getattr(error, "pointer", None)
+    why = getattr(error, "reason", "") or str(error)
+    return why if at is None or at == pointer else f"{why} (at {at or 'the root'})"
+
+
+def _schemas(part: Any) -> Iterator[JsonSchema]:
+    if isinstance(part, JsonSchema):
+        yield part
+    elif isinstance(part, tuple):
+        for each in part:
+            yield from _schemas(each)
+    elif is_dataclass(part):
+        for field in fields(part):
+            yield from _schemas(getattr(part, field.name))
+
+
+def _count_ours(value: Any) -> int:
+    """Keywords of ours in a schema (and members called so)."""
+    count, waiting = 0, [value]
+    while waiting:
+        here = waiting.pop()
+        if isinstance(here, dict):
+            count += len(OURS & here.keys())
+            waiting.extend(here.values())
+        elif isinstance(here, list):
+            waiting.extend(here)
+    return count

@@ -1,0 +1,88 @@
+"""Whether what was written under a relaxed schema satisfies the schema anyway.
+
+Runs in a compile worker: a pattern of a schema may take for ever to be tried.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from app.constraint.limits import Limits
+from app.constraint.schema.relaxing import edited
+from app.core.relaxation import Written
+
+SECONDS = 0.5
+"""Processor time for the texts of one schema."""
+
+
+def satisfied(written: Written, limits: Limits | None = None) -> list[bool | None]:
+    """For each relaxation, whether all texts satisfy what it dropped; None where nobody knows.
+
+    By the ``jsonschema`` library, which asserts no formats and follows no references to elsewhere.
+    Where others were relaxed too, they do not count. For the main thread of a process. ``limits``
+    are not needed: all jobs of a worker get them.
+    """
+    found: list[bool | None] = [None] * len(written.relaxed)
+    try:
+        values = [json.loads(text) for text in written.texts]
+        with _alarm(SECONDS):
+            if any(each.keyword == "$schema" for each in written.relaxed):
+                return found  # nobody knows what the dialect asks for
+            whole = _are_valid(written.schema, values)
+            if whole or len(found) == 1:
+                return [whole] * len(found)
+            for number in range(len(found)):
+                found[number] = _are_valid(_relaxed_but(written, number), values)
+    except (ValueError, RecursionError, _OutOfTime):
+        pass
+    return found
+
+
+def _relaxed_but(written: Written, number: int) -> Any:
+    """The schema with all relaxations but one."""
+    schema = written.schema
+    for index, each in enumerate(written.relaxed):
+        if index != number:
+            schema = edited(schema, (each.place, each.keyword))
+    return schema
+
+
+def _are_valid(schema: Any, values: list[Any]) -> bool | None:
+    """None for a schema that the library cannot use."""
+    # Imported here: most workers never need it.
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import validator_for
+    from jsonschema_specifications import REGISTRY
+
+    validator = validator_for(schema, Draft202012Validator)(schema, registry=REGISTRY)
+    try:
+        return all(validator.is_valid(value) for value in values)
+    except (_OutOfTime, RecursionError):
+        raise
+    except Exception:  # a reference to elsewhere, a pattern that Python's dialect has not
+        return None
+
+
+class _OutOfTime(BaseException):
+    """Raised by the alarm, wherever the library is."""
+
+
+@contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    """Raise ``_OutOfTime`` inside after so much processor time, also inside a pattern's search."""
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise _OutOfTime
+
+    before = signal.signal(signal.SIGVTALRM, ring)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)

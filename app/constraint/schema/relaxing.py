@@ -1,0 +1,234 @@
+"""A schema that admits more: without a keyword at one place, where it cannot be enforced.
+
+What is dropped makes the language larger only where it is reached without a negation on the way.
+So ``widening`` goes up to a keyword that can be dropped: below ``not`` to the ``not``, below
+``if`` to the ``if``, below ``contains`` with ``maxContains`` to the latter, and ``oneOf`` becomes
+``anyOf``. A subschema is looked at wherever a reference leads to it.
+
+Dropped keywords also stop to evaluate members and items, and to say that an object is open: a
+subschema that loses such a keyword gets ``additionalProperties`` and ``items`` that admit all.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from app.constraint.limits import Limits
+from app.constraint.schema.document import Document, Node, escape_token, subschemas
+from app.constraint.schema.keywords import EXACT_CHOICE, FOLLOWED, GRAMMAR, VERBATIM
+from app.core.errors import ConstraintError, ConstraintTooComplex, UnsupportedSchema
+
+Edit = tuple[str, str]
+"""A pointer to a subschema, and the keyword of it that no longer holds; "" for all but ``type``."""
+
+OURS = frozenset([VERBATIM, EXACT_CHOICE, GRAMMAR])
+"""Extensions: who writes them means them, and they are never dropped."""
+
+_EXCLUDING = frozenset(
+    [
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+        *("minLength", "maxLength", "pattern", "format", "not"),
+        *("minItems", "maxItems", "uniqueItems", "maxContains", "propertyNames", "maxProperties"),
+    ]
+)
+"""Keywords that do nothing but exclude values."""
+_REFERENCES = frozenset(["$ref", "$dynamicRef", "$recursiveRef"])
+_KEPT_BESIDE_REF = frozenset(["$schema", "$defs", "definitions"])
+_DROPPED_TOGETHER = FOLLOWED - OURS - {"type"}
+_STORES = frozenset(["$defs", "definitions"])
+
+
+def edited(schema: Any, edit: Edit) -> Any:
+    """``schema`` with one edit, which may be none at all. The schema itself is not changed.
+
+    Raises ``KeyError`` where the place is not there.
+    """
+    place, keyword = edit
+    return _replaced(schema, tokens_of(place), keyword, _is_lonely(schema))
+
+
+def widening(schema: Any, edit: Edit, limits: Limits) -> list[Edit]:
+    """What to do in order, perhaps instead of ``edit``, so that the language gets larger.
+
+    Nothing where ``edit`` is at no place that counts. Cost: a walk of the schema. Raises
+    ``ConstraintError`` for a schema that cannot be walked.
+    """
+    uses = _Uses(Document(schema, limits))
+    place, passed = edit[0], set[str]()
+    while (place, False) in uses.negation:
+        boundary = uses.negation[place, False]
+        if boundary is None or boundary[0] in passed:
+            # Negations inside one another: without all of them on the way to it, it is positive.
+            return sorted(uses.negations_of(edit[0]), key=lambda e: (-len(e[0]), e))
+        edit = boundary
+        place = edit[0]
+        passed.add(place)
+    return [edit] if (place, True) in uses.negation else []
+
+
+def tokens_of(pointer: str) -> list[str]:
+    """The tokens of a JSON Pointer (RFC 6901)."""
+    return [each.replace("~1", "/").replace("~0", "~") for each in pointer.split("/")[1:]]
+
+
+def at_fault(schema: Any, error: ConstraintError) -> Edit | None:
+    """What to drop for an error; None for what is never dropped."""
+    if isinstance(error, UnsupportedSchema) and error.keyword in OURS:
+        return None
+    pointer: str = getattr(error, "pointer", None) or ""
+    if isinstance(error, ConstraintTooComplex) or not pointer:
+        return pointer, ""
+    place, _, last = pointer.rpartition("/")
+    (keyword,) = tokens_of(f"/{last}")
+    node = _value_at(schema, tokens_of(place))
+    known = keyword in FOLLOWED or keyword == "$schema"
+    return place, keyword if known and isinstance(node, dict) and keyword in node else ""
+
+
+def _value_at(schema: Any, tokens: list[str]) -> Any:
+    """None where nothing is there."""
+    for token in tokens:
+        if isinstance(schema, dict) and token in schema:
+            schema = schema[token]
+        elif isinstance(schema, list) and token.isdecimal() and int(token) < len(schema):
+            schema = schema[int(token)]
+        else:
+            return None
+    return schema
+
+
+def _replaced(value: Any, tokens: list[str], keyword: str, lonely: bool) -> Any:
+    if not tokens:
+        return _relaxed(value, keyword, lonely)
+    token, *rest = tokens
+    if isinstance(value, list):
+        index = int(token)
+        return [*value[:index], _replaced(value[index], rest, keyword, lonely), *value[index + 1 :]]
+    return {**value, token: _replaced(value[token], rest, keyword, lonely)}
+
+
+def _relaxed(node: Any, keyword: str, lonely: bool) -> Any:
+    """A subschema without what ``keyword`` excludes."""
+    if not isinstance(node, dict):
+        return True
+    left = {name: value for name, value in node.items() if name != keyword}
+    match keyword:
+        case "":
+            kept = {name: each for name, each in node.items() if name not in _DROPPED_TOGETHER}
+            return _opened({**kept, "items": True})
+        case "$schema":
+            return left
+        case "unevaluatedProperties" | "unevaluatedItems":
+            return {**left, keyword: True}
+        case "oneOf" if "anyOf" not in node:
+            return {"anyOf" if name == "oneOf" else name: each for name, each in node.items()}
+        case "contains" | "minContains":
+            for name in ("contains", "minContains", "maxContains"):
+                left.pop(name, None)
+            return _opened(left)
+        case "items" | "prefixItems" | "additionalItems":
+            for name in ("items", "prefixItems", "additionalItems"):
+                left.pop(name, None)
+            return {**left, "items": True}
+        case "properties" | "patternProperties" | "additionalProperties":
+            return {**left, "additionalProperties": True}
+        case _ if keyword in _REFERENCES and lonely:
+            return _opened({name: left[name] for name in left if name in _KEPT_BESIDE_REF})
+        case _ if keyword in _EXCLUDING:
+            return left
+    return _opened(left)
+
+
+def _opened(node: dict[str, Any]) -> dict[str, Any]:
+    """Other members and items than it names are admitted, unless it says something of them."""
+    others = "additionalItems" if isinstance(node.get("items"), list) else "items"
+    return {"additionalProperties": True, others: True, **node}
+
+
+def _is_lonely(schema: Any) -> bool:
+    """Whether nothing counts beside ``$ref``."""
+    try:
+        return Document(schema, Limits()).dialect.lonely_ref
+    except ConstraintError:
+        return False
+
+
+class _Uses:
+    """Where a document's subschemas are used, from the root on."""
+
+    def __init__(self, document: Document) -> None:
+        self.negation: dict[tuple[str, bool], Edit | None] = {("", True): None}
+        """By a pointer and whether it is used as it is (else negated): the first negation on a way
+        there from the root."""
+        self._above: dict[str, list[tuple[str, Edit | None]]] = {}
+        """By a pointer: those right above it, with the edit if there is a negation between."""
+        waiting = deque([(document.root, True)])
+        while waiting:
+            node, positive = waiting.popleft()
+            way = self.negation[node.pointer, positive]
+            if not isinstance(node.schema, dict):
+                continue
+            for child, keyword, signs in _edges(node, document):
+                edit = None if signs == (True,) else (node.pointer, keyword)
+                self._above.setdefault(child.pointer, []).append((node.pointer, edit))
+                for sign in signs:
+                    use = child.pointer, positive is sign
+                    if use not in self.negation:
+                        self.negation[use] = way if sign or way is not None else edit
+                        waiting.append((child, use[1]))
+
+    def negations_of(self, place: str) -> set[Edit]:
+        """All negations on the ways from the root to ``place``."""
+        found: set[Edit] = set()
+        seen, waiting = {place}, [place]
+        while waiting:
+            for above, edit in self._above.get(waiting.pop(), ()):
+                if edit is not None:
+                    found.add(edit)
+                if above not in seen:
+                    seen.add(above)
+                    waiting.append(above)
+        return found
+
+
+def _edges(node: Node, document: Document) -> Iterator[tuple[Node, str, tuple[bool, ...]]]:
+    """Subschemas that a node uses: with the keyword to drop where that negates, and whether it is
+    used as it is (True), negated (False) or both."""
+    try:
+        targets = document.references(node)
+    except ConstraintError:
+        targets = []
+    yield from ((target, "$ref", (True,)) for target in targets)
+    if document.only_refers(node):
+        return
+    schema = node.schema
+    for path, _ in subschemas(schema):
+        keyword = str(path[0])
+        if keyword in _STORES:
+            continue
+        child = node.child(*path)
+        if keyword == "not":
+            yield child, "not", (False,)
+        elif keyword == "if" or (keyword == "oneOf" and len(schema["oneOf"]) > 1):
+            yield child, keyword, (True, False)
+        elif keyword == "contains" and "maxContains" in schema:
+            yield child, "maxContains", (True, False)
+        else:
+            yield child, keyword, (True,)
+
+
+def renamed(pointer: str, edits: list[Edit]) -> str:
+    """A pointer into a schema after ``edits`` as one before: ``anyOf`` may have been ``oneOf``."""
+    for place, keyword in reversed(edits):
+        now = f"{place}/anyOf"
+        if keyword == "oneOf" and (pointer == now or pointer.startswith(now + "/")):
+            pointer = f"{place}/oneOf{pointer[len(now) :]}"
+    return pointer
+
+
+def pointer_to(edit: Edit) -> str:
+    """The pointer to the keyword, or to the subschema as a whole."""
+    place, keyword = edit
+    return f"{place}/{escape_token(keyword)}" if keyword else place

@@ -1,0 +1,65 @@
+"""Answers that were not held to all of their schema: the header and the warnings that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+from urllib.parse import quote
+
+from app.answer.relaxed import Warned
+from app.http.openapi import Shape
+from app.serving.generation import Generation
+
+HEADER = "x-leapjson-relaxed"
+
+_MOST_CHARACTERS = 2_000
+"""Of the header, which proxies bound; the warnings in the body have all."""
+
+
+class Warning(Shape):
+    """A keyword that the answer was not held to, as it cannot be enforced."""
+
+    code: Literal["relaxed"]
+    function: str | None
+    """Whose parameters have it; None: the schema of the content."""
+    pointer: str
+    """JSON Pointer (RFC 6901) to the keyword, or to a subschema of which only the type holds."""
+    keyword: str | None
+    satisfied: bool | None
+    """Whether what was written satisfies it anyway; None: it was not used, or not found out."""
+    message: str
+
+
+def relaxed_headers(generation: Generation) -> Mapping[str, str]:
+    """``FUNCTION#POINTER`` for each place, percent-encoded, with commas between."""
+    if generation.relaxed is None:
+        return {}
+    places: list[str] = []
+    for each in generation.relaxed.warnings:
+        name = f"{each.function or ''}#{each.relaxation.pointer}"
+        places.append(quote(name, safe="#/$~-_."))
+    value = ", ".join(places)
+    if len(value) > _MOST_CHARACTERS:
+        value = value[:_MOST_CHARACTERS].rpartition(", ")[0] + ", ..."
+    return {HEADER: value}
+
+
+def warnings_of(generation: Generation) -> dict[str, Any]:
+    """The member ``warnings`` of an answer; nothing where there are none."""
+    if generation.relaxed is None:
+        return {}
+    return {"warnings": _entries(generation.relaxed.warnings)}
+
+
+def _entries(warnings: Sequence[Warned]) -> list[dict[str, Any]]:
+    return [
+        {
+            "code": "relaxed",
+            "function": each.function,
+            "pointer": each.relaxation.pointer,
+            "keyword": each.relaxation.keyword or None,
+            "satisfied": each.satisfied,
+            "message": f"answers are not held to it: {each.relaxation.reason}",
+        }
+        for each in warnings
+    ]

@@ -1,0 +1,59 @@
+"""Answers that were not held to all of their schema, checked when they are whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from app.answer.relaxed import RelaxedAnswers, Warned
+from app.core.relaxation import Written
+
+SECONDS = 1.0
+"""What the end of an answer waits for it at most."""
+
+Check = Callable[[Written, str], Awaitable[list[bool | None]]]
+"""From texts and the tenant that asks to what each relaxation of theirs dropped is satisfied."""
+
+
+class Validation:
+    """Asks ``check``, which runs in another process. Event loop's thread only.
+
+    An answer never waits long for it, and never fails by it: what was not decided in time stays
+    unknown. A job that has begun goes on, as a cancelled one would cost a worker that all share; so
+    there are no more than ``most``.
+    """
+
+    def __init__(self, check: Check, *, seconds: float = SECONDS, most: int = 8) -> None:
+        self._check = check
+        self._seconds = seconds
+        self._most = most
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def complete(self, answers: RelaxedAnswers, tenant: str) -> None:
+        """Tell the warnings of ``answers`` what is known."""
+        tasks = []
+        for warned, written in answers.written():
+            if len(self._running) < self._most:
+                task = asyncio.create_task(self._one(warned, written, tenant))
+                self._running.add(task)
+                task.add_done_callback(self._ended)
+                tasks.append(task)
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._seconds)
+
+    async def close(self) -> None:
+        """Cancel what still runs."""
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    async def _one(self, warned: list[Warned], written: Written, tenant: str) -> None:
+        for each, satisfied in zip(warned, await self._check(written, tenant), strict=True):
+            each.satisfied = satisfied
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # retrieved: a worker that failed leaves it unknown

@@ -1,0 +1,64 @@
+"""Formats that write a text for each argument, read off chat templates."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.answer.formats import HERMES, PLAIN, detect
+from app.answer.formats.spelled import SpelledCalls
+from app.core.arguments import Parameters
+from tests.answer import templates
+from tests.answer.round_trips import TURNS, check
+
+
+@pytest.mark.parametrize("name", templates.WITH_PARAMETERS)
+def test_what_a_template_writes_is_admitted_and_read_as_what_it_says(name: str) -> None:
+    report = check(templates.WITH_PARAMETERS[name])
+    assert report.format.tools.name == "parameters"
+    assert report.failed == {}
+    assert len(report.passed) == len(TURNS)
+
+
+def test_every_newline_is_the_templates_own() -> None:
+    coder = detect(templates.QWEN3_CODER, ()).tools
+    assert isinstance(coder, SpelledCalls)
+    assert coder == SpelledCalls(
+        name="parameters",
+        call="<tool_call>\n<function=$name>\n$arguments</function>\n</tool_call>",
+        separator="\n",
+        trigger="<tool_call>",
+        notation=Parameters(
+            before="<parameter=",
+            between=">\n",
+            after="\n</parameter>\n",
+            stop="</parameter>",
+            python_words=True,
+        ),
+    )
+    nemotron = detect(templates.NEMOTRON_3, ()).tools
+    assert isinstance(nemotron, SpelledCalls)
+    assert (nemotron.separator, nemotron.call) == ("", coder.call + "\n")
+
+
+def test_what_tells_types_apart_is_seen() -> None:
+    format = detect(templates.DEEPSEEK_V4, ()).tools
+    assert isinstance(format, SpelledCalls)
+    assert format.notation is not None
+    assert format.notation.types == (("string", '" string="true">'),)
+    assert format.notation.between_of("number") == '" string="false">'
+    assert format.notation.empty == "\n"
+
+
+def test_marks_and_special_tokens_are_writable() -> None:
+    marks = detect(templates.MINIMAX_M2, ()).markers()
+    assert {"<minimax:tool_call>", "</minimax:tool_call>", "</parameter>"} <= marks
+    marks = detect(templates.GLM_4_5, ()).markers()
+    assert {"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"} <= marks
+
+
+def test_templates_that_write_otherwise_are_left_to_others() -> None:
+    assert detect(templates.QWEN3, ()).tools == HERMES
+    escaping = templates.MINIMAX_M2.replace("v if v is string", "v | e if v is string")
+    assert detect(escaping, ()).tools == PLAIN
+    raising = "{{ raise_exception('no calls') if messages[1].tool_calls }}" + templates.GLM_4_5
+    assert detect(raising, ()).tools == PLAIN

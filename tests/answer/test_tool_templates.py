@@ -1,0 +1,156 @@
+"""Calls as chat templates write them: each family's is known, admitted and read back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from app.answer.formats import ChatFormat, ReasoningFormat, detect
+from app.answer.formats.call_ids import ShortIds
+from app.answer.formats.spelled import SpelledCalls
+from app.answer.plan import answer, with_reasoning
+from app.answer.prompt import Conversation, prepare
+from app.answer.reader import AnswerReader
+from app.answer.tools import ToolUse
+from app.core.specs import JsonSchema
+from tests.answer import templates
+from tests.answer.round_trips import FULL, TOOLS, ULM, Call, check, splits, walker
+from tests.answer.tool_templates import DEEPSEEK_R1_CALLS, GRANITE_3, TOOL_TEMPLATES
+from tests.answer.walks import calls, content, read, reasoning
+
+THINK = ReasoningFormat("<think>", "</think>")
+SCHEMA = JsonSchema({"type": "object", "properties": {"name": {"type": "string"}}})
+OTHERS = {
+    "qwen 3": ("hermes", templates.QWEN3),
+    "mistral 11": ("mistral", templates.MAGISTRAL),
+    "mistral with ids": ("mistral", templates.MISTRAL_CALL_ID),
+    "mistral list": ("mistral", templates.MISTRAL_LIST),
+    "granite 3": ("granite", GRANITE_3),
+    "deepseek r1": ("deepseek v3", DEEPSEEK_R1_CALLS),
+    "no calls": ("plain", templates.CHATML),
+}
+FORMATS = {
+    name: detect(template, ()).tools
+    for name, template in (
+        *((name, template.text) for name, template in TOOL_TEMPLATES.items()),
+        *((name, template) for name, (_, template) in OTHERS.items()),
+    )
+}
+
+
+def spelled(format: SpelledCalls, *called: Call) -> str:
+    """Calls as the model writes them."""
+    ids = {"id": format.ids.new()} if isinstance(format.ids, ShortIds) else {}
+    return format.spelled(
+        {"name": name, "arguments": json.dumps(each), **ids} for name, each in called
+    )
+
+
+@pytest.mark.parametrize("name", TOOL_TEMPLATES)
+def test_what_a_template_writes_is_admitted_and_read_back_in_every_split(name: str) -> None:
+    template = TOOL_TEMPLATES[name]
+    report = check(template.text)
+    assert report.format.tools.name == template.format
+    assert report.format.tools.parallel == template.parallel
+    assert report.failed == {}
+    assert {"one call", "all kinds of values", "no arguments", "text"} <= set(report.passed)
+    assert ("three calls" in report.passed) == template.parallel
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_so_is_what_other_templates_write(name: str) -> None:
+    format, template = OTHERS[name]
+    report = check(template)
+    assert report.format.tools.name == format
+    assert report.failed == {}
+    assert {"one call", "three calls", "text"} <= set(report.passed)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_calls_follow_reasoning_and_stand_beside_a_schema(name: str) -> None:
+    """``response_format`` with tools: the content is of the schema, or the answer is calls."""
+    format = FORMATS[name]
+    assert isinstance(format, SpelledCalls)
+    use, called = ToolUse(TOOLS), [ULM, FULL] if format.parallel else [FULL]
+    language = with_reasoning(answer(SCHEMA, use, format), THINK, "possible")
+    assert language is not None
+    for text, content_text in ((spelled(format, *called), ""), ('{"name": "get"}',) * 2):
+        thought = f"<think>\nhm\n</think>\n\n{text}"
+        assert walker().admits(language, text)
+        assert walker().admits(language, thought)
+        for chunks in splits(thought):
+            whole = ChatFormat(format, THINK)
+            reader = AnswerReader(whole, opening="possible", use=use, content_first=False)
+            pieces = read(reader, chunks)
+            assert reasoning(pieces) == "hm"
+            assert content(pieces) == content_text
+            found = [(call, json.loads(arguments)) for call, arguments in calls(pieces)]
+            assert found == ([] if content_text else called)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_format_takes_no_further_text_after_its_calls(name: str) -> None:
+    format = FORMATS[name]
+    assert isinstance(format, SpelledCalls)
+    language = answer(None, ToolUse(TOOLS, "required"), format)
+    assert language is not None
+    text = spelled(format, ULM)
+    assert walker().admits(language, text)
+    assert not walker().admits(language, text + " ")
+    assert not walker().admits(language, text.replace("Ulm", 'Ulm", "x": "'))
+    assert not walker().admits(language, text.replace("get_weather", "get_news"))
+
+
+def test_a_template_that_writes_no_calls_is_given_them_as_text() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "get", "arguments": {"key": "é"}}}
+    said = {"role": "assistant", "content": "So.", "tool_calls": [call]}
+    given = prepare(Conversation([said], TOOLS), detect(GRANITE_3, ()))
+    assert given.messages == [
+        {
+            "role": "assistant",
+            "content": 'So.\n<|tool_call|>[{"name": "get", "arguments": {"key": "é"}}]',
+        }
+    ]
+    assert given.tools is not None
+
+
+def test_a_template_that_shows_no_tools_has_a_message_that_does_in_the_models_own_form() -> None:
+    given = prepare(
+        Conversation([{"role": "user", "content": "?"}], TOOLS), detect(DEEPSEEK_R1_CALLS, ())
+    )
+    assert given.tools is None
+    system = given.messages[0]["content"]
+    assert "<｜tool▁sep｜>NAME\n```json\n{ARGUMENTS}\n```<｜tool▁call▁end｜>" in system
+    assert '"name": "stop-clock"' in system
+
+
+def test_arguments_are_text_for_templates_that_write_them_as_they_are() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "get", "arguments": {"key": "é"}}}
+    said = {"role": "assistant", "content": "", "tool_calls": [call]}
+    for name, arguments in (("functionary 3.1", '{"key": "é"}'), ("qwen 2.5", {"key": "é"})):
+        given = prepare(Conversation([said], TOOLS), detect(TOOL_TEMPLATES[name].text, ()))
+        assert given.messages[0]["tool_calls"][0]["function"]["arguments"] == arguments
+
+
+def test_ids_of_kimi_are_the_function_and_the_number_of_the_call() -> None:
+    made = [
+        {"id": f"x{at}", "type": "function", "function": {"name": "get", "arguments": {}}}
+        for at in range(2)
+    ]
+    messages = [{"role": "assistant", "content": "", "tool_calls": [call]} for call in made] + [
+        {"role": "tool", "tool_call_id": "x1", "content": "1"}
+    ]
+    given = prepare(Conversation(messages, TOOLS), detect(TOOL_TEMPLATES["kimi k2"].text, ()))
+    ids = [call["id"] for message in given.messages for call in message.get("tool_calls", ())]
+    assert ids == ["functions.get:0", "functions.get:1"]
+    assert given.messages[2]["tool_call_id"] == "functions.get:1"
+
+
+def test_marks_of_every_family_are_found_as_the_tokens_they_are() -> None:
+    assert set(FORMATS["deepseek v3"].marks()) == {
+        "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>",
+        "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>",
+    }  # fmt: skip
+    assert set(FORMATS["command r7b"].marks()) == {"<|START_ACTION|>", "<|END_ACTION|>"}
+    assert set(FORMATS["nemotron nano 2"].marks()) == {"<TOOLCALL>", "</TOOLCALL>"}

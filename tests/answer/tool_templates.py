@@ -1,0 +1,176 @@
+"""Chat templates in miniature that write calls as the real ones do, one of each family."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_OBJECT = """'{"name": "' + call.name + '", "arguments": ' + call.arguments | tojson + '}'"""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTemplate:
+    """A template that writes calls, and what is known of it."""
+
+    format: str
+    """The name of the format that it has to be known by."""
+    call: str
+    """Jinja expression of one call, ``call``, with its number ``loop.index0``."""
+    begin: str = ""
+    separator: str = ""
+    end: str = ""
+    content: str = "message.content"
+    """Jinja expression of what stands before calls; empty: nothing."""
+    told: str = ""
+    """What the template says to the model of calls."""
+    turn_end: str = "<|end|>"
+    parallel: bool = True
+
+    @property
+    def text(self) -> str:
+        before = self.content or "''"
+        return (
+            "{%- if tools %}{{- '<|system|>" + self.told + "' + tools | tojson }}{% endif %}"
+            "{%- for message in messages %}{{- '<|' + message.role + '|>' }}"
+            "{%- if message.tool_calls %}{{- " + before + " }}{{- '" + self.begin + "' }}"
+            "{%- for each in message.tool_calls %}{% set call = each.function %}"
+            "{{- " + self.call + " }}{% if not loop.last %}{{- '" + self.separator + "' }}"
+            "{%- endif %}{% endfor %}{{- '" + self.end + "' }}"
+            "{%- else %}{{- message.content }}{% endif %}{{- '" + self.turn_end + "' }}"
+            "{%- endfor %}{% if add_generation_prompt %}{{- '<|assistant|>' }}{% endif %}"
+        )
+
+
+TOOL_TEMPLATES = {
+    "qwen 2.5": ToolTemplate(
+        "hermes",
+        f"'<tool_call>\\n' + {_OBJECT} + '\\n</tool_call>'",
+        begin="\\n",
+        separator="\\n",
+        told='<tool_call>\\n{"name": ..., "arguments": ...}\\n</tool_call>',
+    ),
+    "exaone 4": ToolTemplate(
+        "exaone",
+        """'<tool_call>' }}{"name": "{{- call.name }}", "arguments": """
+        """{{- ' ' + call.arguments | tojson }}}{{- '</tool_call>'""",
+        separator="\\n",
+        told='<tool_call>{"name": ..., "arguments": ...}</tool_call>',
+    ),
+    "llama 3": ToolTemplate(
+        "llama",
+        """'{"name": "' + call.name + '", ' + '"parameters": ' + call.arguments | tojson + '}'""",
+        content="",
+        told="<|start_header_id|>",
+        turn_end="<|eot_id|>",
+        parallel=False,
+    ),
+    "deepseek v3": ToolTemplate(
+        "deepseek v3",
+        "'<｜tool▁call▁begin｜>function<｜tool▁sep｜>' + call.name + '\\n```json\\n'"
+        " + call.arguments | tojson + '\\n```<｜tool▁call▁end｜>'",
+        begin="<｜tool▁calls▁begin｜>",
+        separator="\\n",
+        end="<｜tool▁calls▁end｜>",
+        turn_end="<｜end▁of▁sentence｜>",
+    ),
+    "deepseek v3.1": ToolTemplate(
+        "deepseek v3.1",
+        "'<｜tool▁call▁begin｜>' + call.name + '<｜tool▁sep｜>' + call.arguments | tojson"
+        " + '<｜tool▁call▁end｜>'",
+        begin="<｜tool▁calls▁begin｜>",
+        end="<｜tool▁calls▁end｜>",
+        turn_end="<｜end▁of▁sentence｜>",
+    ),
+    "kimi k2": ToolTemplate(
+        "kimi k2",
+        "'<|tool_call_begin|>' + each.id + '<|tool_call_argument_begin|>'"
+        " + call.arguments | tojson + '<|tool_call_end|>'",
+        begin="<|tool_calls_section_begin|>",
+        end="<|tool_calls_section_end|>",
+        turn_end="<|im_end|>",
+    ),
+    "command r7b": ToolTemplate(
+        "command",
+        """'    {"tool_call_id": "' ~ loop.index0 ~ '", "tool_name": "' ~ call.name"""
+        """ ~ '", "parameters": ' ~ call.arguments | tojson ~ '}'""",
+        begin="<|START_ACTION|>[\\n",
+        separator=",\\n",
+        end="\\n]<|END_ACTION|>",
+        content="",
+        turn_end="<|END_OF_TURN_TOKEN|>",
+    ),
+    "apertus": ToolTemplate(
+        "apertus",
+        """'{"' + call.name + '": ' + call.arguments | tojson + '}'""",
+        begin="<|tools_prefix|>[",
+        separator=", ",
+        end="]<|tools_suffix|>",
+    ),
+    "nemotron nano 2": ToolTemplate(
+        "nemotron", _OBJECT, begin="<TOOLCALL>[", separator=", ", end="]</TOOLCALL>"
+    ),
+    "hunyuan": ToolTemplate(
+        "list in tool_calls", _OBJECT, begin="<tool_calls>[", separator=", ", end="]</tool_calls>"
+    ),
+    "xlam": ToolTemplate(
+        "xlam",
+        _OBJECT,
+        begin="[",
+        separator=", ",
+        end="]",
+        content="",
+        told='a single JSON array: [{"name": ..., "arguments": ...}]',
+    ),
+    "minimax m1": ToolTemplate(
+        "minimax m1",
+        _OBJECT,
+        begin="<tool_calls>\\n",
+        separator="\\n",
+        end="\\n</tool_calls>",
+        told='<tool_calls>\\n{"name": ..., "arguments": ...}\\n</tool_calls>',
+    ),
+    "internlm 2": ToolTemplate(
+        "internlm 2", f"'<|action_start|><|plugin|>\\n' + {_OBJECT} + '<|action_end|>'"
+    ),
+    "gigachat 3.1": ToolTemplate(
+        "gigachat 3.1",
+        f"'<|function_call|>' + {_OBJECT}",
+        told='function_call="<|function_call|>"',
+        parallel=False,
+    ),
+    "longcat": ToolTemplate(
+        "longcat",
+        f"'<longcat_tool_call>\\n' + {_OBJECT} + '\\n</longcat_tool_call>'",
+        separator="\\n",
+    ),
+    "functionary 3.1": ToolTemplate(
+        "functionary 3.1",
+        "'<function=' + call.name + '>' + call.arguments + '</function>'",
+        turn_end="<|eom_id|>",
+    ),
+}
+"""By the model that it is taken from."""
+
+GRANITE_3 = """\
+{%- if tools %}{{- 'Respond only with <|tool_call|> followed by a JSON list' + tools | tojson }}
+{%- endif %}
+{%- for message in messages %}
+{{- '<|start_of_role|>' + message.role + '<|end_of_role|>' + message.content + '<|end_of_text|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|start_of_role|>assistant<|end_of_role|>' }}{% endif %}"""
+"""Shows tools and writes no calls."""
+
+DEEPSEEK_R1_CALLS = """\
+{%- for message in messages %}
+{%- if message.role == 'user' %}{{- '<｜User｜>' + message.content }}{% endif %}
+{%- if message.role == 'assistant' and message.content is none %}
+{%- for each in message.tool_calls %}
+{{- '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>' + each.function.name }}
+{{- '\\n```json\\n' + each.function.arguments + '\\n```<｜tool▁call▁end｜>' }}
+{%- endfor %}
+{%- endif %}
+{%- if message.role == 'assistant' and message.content is not none %}
+{{- '<｜Assistant｜>' + message.content + '<｜end▁of▁sentence｜>' }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<｜Assistant｜>' }}{% endif %}"""
+"""Shows no tools, and writes the calls of messages without content alone, with marks left out."""

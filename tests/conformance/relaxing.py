@@ -1,0 +1,145 @@
+"""Relaxed schemas admit all that theirs do: ``python -m tests.conformance.relaxing [SECONDS]``.
+
+Random schemas with keywords that cannot be enforced strewn in, also below negations; the oracle is
+the ``jsonschema`` library, which can enforce them. ``maskbench`` instead of seconds: the schemas of
+MaskBench that are refused.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from typing import Any
+
+import jsonschema
+from referencing import Registry, Resource
+
+from app.constraint.limits import Limits
+from app.constraint.program import compile_program
+from app.constraint.relaxation import relaxed
+from app.core.errors import (
+    ConstraintError,
+    ConstraintTooComplex,
+    UnsatisfiableSchema,
+    UnsupportedSchema,
+)
+from app.core.relaxation import Relaxation
+from app.core.specs import JsonSchema
+from tests.conformance.random_schemas import mutated, random_schema, random_value
+from tests.conformance.verdicts import Verdict, judge, plainly_spelled
+from tests.constraint.walks import Walker
+from tools import datasets
+
+ELSEWHERE = "http://elsewhere.example/schema"
+"""What references to it lead to is not known to the server."""
+
+_SPOILERS: list[dict[str, Any]] = [
+    {"pattern": r"^(a|b)\1$"},
+    {"not": {"uniqueItems": True}},
+    {"patternProperties": {r"^(a|b)\1": {"type": "string"}}},
+    {"not": {"not": {"pattern": r"^(a|b)\1$"}}},
+    {"if": {"pattern": r"^(a|b)\1$"}, "then": {"maxLength": 2}, "else": {"type": "object"}},
+    {"$ref": ELSEWHERE},
+    {"maxContains": 1, "contains": {"uniqueItems": True}},
+]
+
+
+def spoiled(schema: Any, rng: random.Random, chance: float = 0.25) -> Any:
+    """``schema`` with spoilers in some of its subschemas."""
+    if isinstance(schema, list):
+        return [spoiled(each, rng, chance) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: spoiled(value, rng, chance) for key, value in schema.items()}
+    looks_like_schema = not found.keys().isdisjoint({"type", "properties", "allOf", "items", "not"})
+    if looks_like_schema and rng.random() < chance:
+        found |= rng.choice(_SPOILERS)
+    return found
+
+
+def widened(schema: Any) -> tuple[Any, tuple[Relaxation, ...]]:
+    """What ``schema`` is relaxed to, and by what. Raises ``ConstraintError``."""
+    wider, found = relaxed(
+        JsonSchema(schema, relax=True), Limits(), lambda spec: compile_program(strictly(spec))
+    )
+    assert isinstance(wider, JsonSchema)
+    return wider.schema, found
+
+
+def strictly(spec: Any) -> JsonSchema:
+    return JsonSchema(spec.schema, spec.close_objects)
+
+
+def left_out(schema: Any, rng: random.Random, tries: int = 40) -> tuple[list[Any], int]:
+    """Valid instances that the relaxed language lacks, and how many were there."""
+    try:
+        wider, found = widened(schema)
+    except UnsatisfiableSchema:
+        return [], 0
+    if not found:
+        return [], 0
+    walker = Walker.of(JsonSchema(wider))
+    elsewhere = Resource.from_contents(
+        {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": ["string", "object"]}
+    )
+    registry: Registry[Any] = Registry().with_resource(ELSEWHERE, elsewhere)
+    kind = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
+    validator = kind(schema, registry=registry)
+    lacking, valid = [], 0
+    value = random_value(rng)
+    for _ in range(tries):
+        value = mutated(value, rng) if rng.random() < 0.7 else random_value(rng)
+        value = plainly_spelled(value)
+        if validator.is_valid(value):
+            valid += 1
+            if judge(wider, value, valid=True, walker=walker) is Verdict.WRONG:
+                lacking.append(value)
+    return lacking, valid
+
+
+def refused_by_maskbench() -> int:
+    """Relax each schema that is refused, print by what, and try its valid instances."""
+    bad = 0
+    for case in datasets.maskbench():
+        try:
+            compile_program(JsonSchema(case["schema"]))
+        except (UnsupportedSchema, ConstraintTooComplex):
+            wider, found = widened(case["schema"])
+            walker = Walker.of(JsonSchema(wider))
+            valid = [each["data"] for each in case["tests"] if each["valid"]]
+            lacking = [v for v in valid if judge(wider, v, valid=True, walker=walker) == "wrong"]
+            bad += len(lacking)
+            places = ", ".join(each.pointer or "the root" for each in found)
+            print(f"{case['id']}: without {places}; {len(valid)} valid, {len(lacking)} lacking")
+        except ConstraintError as error:
+            print(f"{case['id']}: {error}")
+    return bool(bad)
+
+
+def main() -> int:
+    if sys.argv[1:] == ["maskbench"]:
+        return refused_by_maskbench()
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
+    until, seed, valid, relaxations, refused, bad = time.monotonic() + seconds, 0, 0, 0, 0, 0
+    while time.monotonic() < until:
+        seed += 1
+        rng = random.Random(seed)
+        schema = spoiled(random_schema(rng), rng)
+        try:
+            lacking, more = left_out(schema, rng)
+        except ConstraintError as error:
+            refused += 1
+            print(seed, "refused", repr(error)[:200])
+            continue
+        valid += more
+        relaxations += bool(more)
+        if lacking:
+            bad += 1
+            print(seed, schema, lacking[:3])
+    print(f"{seed} schemas, {relaxations} relaxed, {refused} refused, {valid} valid, {bad} bad")
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

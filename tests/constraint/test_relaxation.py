@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from app.constraint.limits import Limits
+from app.constraint.program import compile_program
+from app.constraint.satisfaction import satisfied
+from app.constraint.schema.relaxing import edited
+from app.core.arguments import Arguments, Parameters
+from app.core.composite import Composite, Either, Series
+from app.core.errors import ConstraintError, InvalidSchema, UnsatisfiableSchema, UnsupportedSchema
+from app.core.relaxation import Relaxation, Written
+from app.core.specs import JsonSchema
+from tests.conformance.random_schemas import random_schema
+from tests.conformance.relaxing import left_out, spoiled, widened
+from tests.conformance.suite import DRAFTS
+from tests.conformance.verdicts import Verdict, judge
+from tests.constraint.walks import Walker
+from tools import datasets
+
+REPEATED = r"^(a|b)\1$"
+"""A pattern that no automaton can follow."""
+NEGATED = {"type": "array", "uniqueItems": True}
+"""A schema of which there is no negation."""
+
+
+def relaxations(schema: Any) -> list[tuple[str, str]]:
+    program = compile_program(JsonSchema(schema, relax=True))
+    return [(each.pointer, each.keyword) for each in program.relaxed]
+
+
+def language(schema: Any, *, close: bool = False) -> Walker:
+    return Walker.of(JsonSchema(widened(schema)[0], close_objects=close))
+
+
+def test_what_can_be_enforced_is_not_relaxed() -> None:
+    assert relaxations({"type": "string", "pattern": "^a+$"}) == []
+
+
+def test_a_keyword_is_dropped_at_its_place_alone() -> None:
+    text = {"type": "string", "pattern": REPEATED, "maxLength": 2}
+    schema = {"properties": {"a": text, "b": {"type": "integer"}}, "required": ["a"]}
+    assert relaxations(schema) == [("/properties/a/pattern", "pattern")]
+    walker = language(schema)
+    assert walker.accepts('{"a": "xy", "b": 1}')
+    assert not walker.accepts('{"a": "xyz", "b": 1}')
+    assert not walker.accepts('{"a": "xy", "b": "1"}')
+
+
+@pytest.mark.parametrize(
+    ("schema", "places", "value"),
+    [
+        ({"not": NEGATED}, [("/not", "not")], "[1]"),
+        ({"if": NEGATED, "then": {"maxItems": 2}}, [("/if", "if")], "[1, 2, 3]"),
+        ({"oneOf": [NEGATED, {"type": "array"}]}, [("/oneOf", "oneOf")], "[1]"),
+        (
+            {"type": "array", "contains": NEGATED, "maxContains": 1},
+            [("/maxContains", "maxContains")],
+            "[[1], [2]]",
+        ),
+        (
+            {"not": {"allOf": [{"$ref": "#/$defs/n"}]}, "$defs": {"n": NEGATED}},
+            [("/not", "not")],
+            "[1]",
+        ),
+        ({"not": {"not": {"pattern": REPEATED}}}, [("/not/not/pattern", "pattern")], '"ab"'),
+        (
+            {"properties": {"a": {"not": NEGATED}, "b": {"not": {"pattern": REPEATED}}}},
+            [("/properties/a/not", "not"), ("/properties/b/not", "not")],
+            '{"a": [1], "b": "aa"}',
+        ),
+    ],
+)
+def test_below_a_negation_the_negation_goes(
+    schema: Any, places: list[tuple[str, str]], value: str
+) -> None:
+    """``value`` is not valid, and nothing but what was dropped excludes it."""
+    assert relaxations(schema) == places
+    assert not Draft202012Validator(schema).is_valid(json.loads(value))
+    assert language(schema).accepts(value)
+
+
+def test_negations_that_hold_each_other_go_together() -> None:
+    tree = {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}]}
+    a = {"properties": {"x": {"not": {"$ref": "#/$defs/b"}}, "p": {"pattern": REPEATED}}}
+    b = {"properties": {"x": {"not": {"$ref": "#/$defs/a"}}}}
+    places = relaxations({**tree, "$defs": {"a": a, "b": b}})
+    assert {("/$defs/a/properties/x/not", "not"), ("/$defs/b/properties/x/not", "not")} <= {*places}
+    assert ("", "") not in places
+
+
+def test_what_is_elsewhere_may_be_anything_also_in_a_closed_object() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}},
+        "allOf": [{"$ref": "http://elsewhere.example/x"}],
+        "unevaluatedProperties": False,
+    }
+    assert relaxations(schema) == [("/allOf/0/$ref", "$ref")]
+    walker = language(schema, close=True)
+    assert walker.accepts('{"a": 1, "more": [2]}')
+    assert not walker.accepts('{"a": "1"}')
+
+
+def test_names_that_a_dropped_pattern_meant_are_admitted() -> None:
+    schema = {"patternProperties": {REPEATED: True}, "additionalProperties": False}
+    assert relaxations(schema) == [("/patternProperties", "patternProperties")]
+    assert language(schema).accepts('{"aa": 1}')
+
+
+def test_a_pointer_is_that_of_the_schema_as_it_was_sent() -> None:
+    text = {"type": "string", "pattern": REPEATED}
+    schema = {"oneOf": [{"type": ["array", "string"], **NEGATED}, {"type": "array"}, text]}
+    schema["oneOf"][0] = {"uniqueItems": True, "type": ["array", "null"]}
+    assert relaxations(schema) == [("/oneOf", "oneOf"), ("/oneOf/2/pattern", "pattern")]
+
+
+def test_what_is_too_much_to_compile_has_its_type_alone() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "a": {"type": "string", "pattern": "^((ab?){9,9999}c?){9,9999}$"},
+            "b": {"type": "integer"},
+        },
+        "required": ["a", "b"],
+    }
+    assert relaxations(schema) == [("/properties/a", "")]
+    walker = language(schema)
+    assert walker.accepts('{"a": "x", "b": 1}')
+    assert not walker.accepts('{"a": 1, "b": 1}')
+
+
+def test_very_many_places_are_relaxed_as_one() -> None:
+    text = {"type": "string", "pattern": REPEATED}
+    schema = {"type": "object", "properties": {f"p{n}": text for n in range(60)}}
+    places = relaxations(schema)
+    assert len(places) == 49
+    assert places[-1] == ("", "")
+    assert language(schema).accepts('{"p59": 1}')
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"a": {"type": "strnig"}}},
+        {"type": "string", "minLength": -1},
+        {"$ref": "#/$defs/lost"},
+    ],
+)
+def test_a_mistake_is_refused_all_the_same(schema: Any) -> None:
+    with pytest.raises(InvalidSchema):
+        compile_program(JsonSchema(schema, relax=True))
+
+
+def test_a_pattern_of_another_dialect_is_no_mistake() -> None:
+    assert relaxations({"type": "string", "pattern": r"(?P<year>\d{4})(?(year)-|)"}) == [
+        ("/pattern", "pattern")
+    ]
+
+
+def test_extensions_of_ours_are_never_dropped() -> None:
+    verbatim = {"type": "string", "x-verbatim": True}
+    with pytest.raises(UnsupportedSchema):
+        compile_program(JsonSchema({"not": verbatim}, relax=True))
+    with pytest.raises(UnsatisfiableSchema):
+        compile_program(JsonSchema({"type": "string", "enum": [1]}, relax=True))
+
+
+def test_of_several_schemas_those_are_relaxed_that_may_be() -> None:
+    bad = {"type": "object", "properties": {"a": {"type": "string", "pattern": REPEATED}}}
+    loose = JsonSchema(bad, relax=True, subject="the parameters of the function 'f'")
+    good = JsonSchema({"type": "integer"}, subject="the parameters of the function 'g'")
+    program = compile_program(Composite(Either((good, loose))))
+    assert [(each.subject, each.pointer) for each in program.relaxed] == [
+        (loose.subject, "/properties/a/pattern")
+    ]
+    strict = JsonSchema(bad, subject=loose.subject)
+    with pytest.raises(UnsupportedSchema):
+        compile_program(Composite(Either((good, strict))))
+
+
+def test_arguments_of_another_notation_are_relaxed_in_it() -> None:
+    schema = JsonSchema(
+        {
+            "type": "object",
+            "properties": {
+                "a": {"type": "string", "pattern": REPEATED},
+                "b": {"type": ["boolean", "string"], "enum": [True, "true"]},
+                "c": {"const": "true", "type": ["boolean", "string"]},
+            },
+            "required": ["a"],
+        },
+        close_objects=True,
+        relax=True,
+    )
+    notation = Parameters(before="<p=", between=">", after="</p>", stop="</p>")
+    program = compile_program(Composite(Series((Arguments(schema, notation),))))
+    assert [each.pointer for each in program.relaxed] == ["/properties/a/pattern"]
+
+
+def test_a_schema_that_may_be_relaxed_is_another_one_to_the_cache() -> None:
+    assert JsonSchema({}, relax=True).cache_key() != JsonSchema({}).cache_key()
+
+
+def test_a_relaxed_schema_admits_all_that_the_schema_does() -> None:
+    """``python -m tests.conformance.relaxing`` goes on from here."""
+    valid = 0
+    for seed in range(100):
+        rng = random.Random(seed)
+        schema = spoiled(random_schema(rng), rng)
+        lacking, more = left_out(schema, rng, tries=20)
+        assert lacking == [], seed
+        valid += more
+    assert valid > 200
+
+
+@pytest.mark.parametrize("draft", ["draft7", "draft2020-12"])
+def test_refused_cases_of_the_official_suite_compile_and_admit_what_is_valid(draft: str) -> None:
+    suite = datasets.official_suite(datasets.SUITE)[draft]
+    cases = [case for name in suite if not name.startswith("optional/") for case in suite[name]]
+    tried = 0
+    for case in cases:
+        if not isinstance(case["schema"], dict):
+            continue
+        schema = {"$schema": DRAFTS[draft], **case["schema"]}
+        try:
+            compile_program(JsonSchema(schema))
+            continue
+        except UnsatisfiableSchema:
+            continue
+        except ConstraintError:
+            wider, found = widened(schema)
+        assert found
+        if any(each.keyword == "$schema" for each in found):
+            continue  # a dialect of its own, which may assert nothing
+        walker = Walker.of(JsonSchema(wider))
+        for test in case["tests"]:
+            if test["valid"]:
+                verdict = judge(wider, test["data"], valid=True, walker=walker)
+                assert verdict is not Verdict.WRONG, (case["description"], test["description"])
+                tried += 1
+    assert tried >= (12 if draft == "draft7" else 40)
+
+
+def test_recursive_schemas_that_maskbench_has_are_relaxed_where_they_negate() -> None:
+    """``python -m tests.conformance.relaxing maskbench`` tries all that are refused."""
+    name = "Handwritten---testwp98"
+    (case,) = [case for case in datasets.maskbench() if case["id"] == name]
+    places = relaxations(case["schema"])
+    assert {keyword for _, keyword in places} == {"oneOf"}
+
+
+def written(schema: Any, *texts: str) -> list[bool | None]:
+    return satisfied(Written(schema, widened(schema)[1], texts), Limits())
+
+
+def test_what_was_written_is_held_against_the_schema_as_it_was_sent() -> None:
+    text = {"type": "string", "pattern": REPEATED}
+    one = {"type": "object", "properties": {"a": text}}
+    assert written(one, '{"a": "aa"}') == [True]
+    assert written(one, '{"a": "ab"}') == [False]
+    assert written(one, '{"a": "aa"}', '{"a": "ab"}') == [False]
+    assert written(one, '{"a": "a') == [None]
+    two = {"type": "object", "properties": {"a": text, "b": {"not": NEGATED}}}
+    assert written(two, '{"a": "aa", "b": 1}') == [True, True]
+    assert written(two, '{"a": "ab", "b": 1}') == [False, True]
+    assert written(two, '{"a": "aa", "b": [1]}') == [True, False]
+
+
+def test_nothing_is_fetched_to_find_out() -> None:
+    schema = {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/x"}}}
+    assert written(schema, '{"a": 1}') == [None]
+
+
+def test_a_pattern_that_takes_for_ever_leaves_it_unknown() -> None:
+    schema = {"type": "string", "pattern": r"^(a+)+\1$"}
+    relaxed = (Relaxation("/pattern", "pattern", "", ""),)
+    assert satisfied(Written(schema, relaxed, ('"' + "a" * 60 + 'b"',))) == [None]
+
+
+def test_edits_leave_the_schema_as_it_is() -> None:
+    schema = {"properties": {"a": {"pattern": REPEATED}}}
+    assert edited(schema, ("/properties/a", "pattern")) == {"properties": {"a": {}}}
+    assert schema == {"properties": {"a": {"pattern": REPEATED}}}
