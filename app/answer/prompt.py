@@ -13,6 +13,7 @@ from app.answer.formats.plain import PLAIN
 from app.answer.formats.reasoning import ReasoningFormat
 from app.answer.formats.spelled import SpelledCalls
 from app.answer.reasoning import AS_IT_IS, INSTRUCTION, ReasoningUse
+from app.answer.told import Told
 from app.answer.tools import FunctionTool
 from app.core.errors import InvalidRequest
 from app.core.text import RenderedPrompt, Tokenizer
@@ -48,6 +49,8 @@ class Conversation:
     passages: Sequence[Passage] = ()
     """The texts of the messages, as the API calls them, for values that have to stand in them."""
     reasoning: ReasoningUse = AS_IT_IS
+    told: Told | None = None
+    """What the prompt tells of the answer's schema; None: nothing, nor should it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +117,25 @@ def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
     user's text.
     """
     messages = [_cleaned(each) for each in conversation.messages]
+    for message in messages:
+        _place_reasoning(message, format)
+    tools, told = conversation.tools, conversation.told
     if conversation.reasoning.wanted and format.reasoning is None:
-        messages = _instructed(messages, INSTRUCTION)
+        messages = _instructed(messages, INSTRUCTION, format)
     _name_results(messages)
-    tools = conversation.tools
+    if told is not None and told.schema:
+        instructions = told.instructions(may_call=bool(tools))
+        messages = _instructed(messages, instructions, format, first=True)
     if not format.tools.native:
-        written = _written_out(messages, tools)
+        written = _written_out(messages, tools, format)
         return TemplateInput(written, None, conversation.template_options)
     _fit_ids(messages, format.tools.ids)
     if isinstance(format.tools, SpelledCalls):  # with other formats the template does it all
         if not format.writes_calls:
             messages = [_with_calls(each, format.tools, "\n") for each in messages]
         if tools and not format.shows_tools:
-            messages, tools = _instructed(messages, _instructions(tools, format.tools)), ()
+            messages = _instructed(messages, _instructions(tools, format.tools), format)
+            tools = ()
     if format.arguments_as_text:
         _write_arguments(messages)
     shown = [_shown(tool) for tool in tools] or None
@@ -135,10 +144,12 @@ def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
 
 def opening(prompt_tail: str, reasoning: ReasoningFormat) -> Opening:
     """Where the answer to a prompt that ends in ``prompt_tail`` begins."""
-    text = prompt_tail.rstrip()
-    if text.endswith(reasoning.begin):
+    text, begin, end = prompt_tail.rstrip(), reasoning.begin.strip(), reasoning.end
+    if text.endswith(begin):
         return "open"
-    return "closed" if text.endswith(reasoning.end) else "possible"
+    # What stands between reasoning and answer may stand between any two messages.
+    over = begin + end + reasoning.then if reasoning.then else end
+    return "closed" if text.endswith(over) else "possible"
 
 
 def text_length(prompt: Prompt, enough: int) -> int:
@@ -151,6 +162,8 @@ def text_length(prompt: Prompt, enough: int) -> int:
     if isinstance(prompt, TextPrompt):
         return len(prompt.text)
     size, waiting = 0, [*prompt.tools, *prompt.messages]
+    if prompt.told is not None:
+        waiting.append(prompt.told.schema)
     while waiting and size < enough:
         each: Any = waiting.pop()
         size += _COST_OF_VALUE
@@ -174,6 +187,21 @@ def _cleaned(message: Mapping[str, Any]) -> dict[str, Any]:
     if calls:
         cleaned["tool_calls"] = [dict(call) for call in calls]
     return cleaned
+
+
+def _place_reasoning(message: dict[str, Any], format: ChatFormat) -> None:
+    """Reasoning goes where the template reads it."""
+    text = message.pop("reasoning_content", None)
+    if text is None:
+        return
+    if format.reasoning_blocks:
+        said = [{"type": "text", "text": message["content"]}] if message["content"] else []
+        message["content"] = [{"type": "thinking", "thinking": text}, *said]
+        return
+    if format.content.preamble and "tool_calls" in message:
+        # What is said before a call and reasoning are one text in gpt-oss's template.
+        text, message["content"] = _paragraphs(text, message["content"]), ""
+    message |= dict.fromkeys(format.reasoning_fields or ("reasoning_content",), text)
 
 
 def _name_results(messages: Sequence[dict[str, Any]]) -> None:
@@ -223,7 +251,7 @@ def _write_arguments(messages: Sequence[dict[str, Any]]) -> None:
 
 
 def _written_out(
-    messages: Sequence[dict[str, Any]], tools: Sequence[FunctionTool]
+    messages: Sequence[dict[str, Any]], tools: Sequence[FunctionTool], format: ChatFormat
 ) -> list[dict[str, Any]]:
     """For templates that know text alone. Roles alternate where they did: results join others."""
     written: list[dict[str, Any]] = []
@@ -235,15 +263,25 @@ def _written_out(
             plain = {**plain, "content": _paragraphs(written.pop()["content"], plain["content"])}
         written.append(plain)
         after_result = result
-    return _instructed(written, _instructions(tools, PLAIN)) if tools else written
+    return _instructed(written, _instructions(tools, PLAIN), format) if tools else written
 
 
-def _instructed(messages: list[dict[str, Any]], instructions: str) -> list[dict[str, Any]]:
-    """``messages`` with ``instructions`` at the end of the system message."""
-    if messages and messages[0]["role"] == "system":
-        first = messages[0]
-        return [{**first, "content": _paragraphs(first["content"], instructions)}, *messages[1:]]
-    return [{"role": "system", "content": instructions}, *messages]
+def _instructed(
+    messages: list[dict[str, Any]], instructions: str, format: ChatFormat, *, first: bool = False
+) -> list[dict[str, Any]]:
+    """``messages`` with ``instructions`` at the end of the system message, or ``first`` in it.
+
+    Where the template has no place for one they are first in the first message of the user.
+    """
+    role = "system" if format.takes_system else "user"
+    places = messages[:1] if format.takes_system else messages
+    at = next((n for n, each in enumerate(places) if each["role"] == role), None)
+    if at is None:
+        return [{"role": role, "content": instructions}, *messages]
+    here = messages[at]
+    texts = instructions, here["content"]
+    content = _paragraphs(*(texts if first or role == "user" else reversed(texts)))
+    return [*messages[:at], {**here, "content": content}, *messages[at + 1 :]]
 
 
 def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 What is read::
 
-    begin REASONING end  \\n\\n  CONTENT  CALLS
+    begin REASONING end  \\n\\n then   begin CONTENT end   CALLS
 
 Calls are taken apart by their format. Pieces never overlap; content and reasoning are slices of the
 answer. What lies between pieces is in none: marks, white space at both ends of the reasoning, up to
@@ -47,12 +47,17 @@ class AnswerReader:
         self._tools = format.tools
         self._use = use
         self._reasoning = format.reasoning
+        self._around = format.content
+        self._closing = format.content.end
+        """The mark behind the content."""
+        self._content_first = content_first
         self._leads = () if use is None else format.tools.leads(use.names)
         self._trigger = format.tools.trigger if use is not None and content_first else None
         self._incoming = Incoming(0)
         self._pieces: list[TextPiece] = []
         self._newlines = 0
         self._reasoned = False
+        """Whether some of the reasoning at hand has come."""
         self._calls: CallsReader | None = None
         """Once the calls have begun: no content comes any more."""
         self._step: Callable[[], bool] = self._read_answer_start
@@ -82,10 +87,15 @@ class AnswerReader:
     def finish(self) -> list[TextPiece]:
         """What was held back: half a mark is text after all."""
         text, start = self._incoming.take_all()
-        if not text or self._step == self._read_newlines:
+        between = (self._read_newlines, self._read_then, self._read_rest)
+        if not text or self._step in between:
+            return []
+        if self._around.begin.startswith(text) and self._step != self._read_content:
             return []
         if self._step == self._read_reasoning:
             return [Reasoning(text, start)]
+        if self._step == self._read_content and text == self._closing:
+            return []
         return [Content(text, start)]
 
     # Each step reads from the buffer and says whether there may be more to do.
@@ -93,16 +103,20 @@ class AnswerReader:
     def _read_begin(self) -> bool:
         assert self._reasoning is not None
         for count in range(NEWLINES_BEFORE_ANSWER + 1):
-            mark = "\n" * count + self._reasoning.begin
+            mark = "\n" * count + self._reasoning.begin.lstrip("\n")
             begins = self._incoming.begins(mark)
             if begins:
                 self._incoming.take(len(mark))
-                self._step = self._read_reasoning
+                self._step, self._reasoned, self._newlines = self._read_reasoning, False, 0
                 return True
             if begins is None:
                 return False
-        self._step = self._read_answer_start
+        self._step = self._read_unreasoned
         return True
+
+    def _read_unreasoned(self) -> bool:
+        assert self._reasoning is not None
+        return self._pass_over(self._reasoning.unreasoned, self._read_answer_start)
 
     def _read_reasoning(self) -> bool:
         assert self._reasoning is not None
@@ -123,25 +137,87 @@ class AnswerReader:
                 self._incoming.take(1)
                 self._newlines += 1
                 return True
-        self._step = self._read_answer_start
+        self._step = self._read_then
         return True
 
+    def _read_then(self) -> bool:
+        assert self._reasoning is not None
+        self._closing = self._reasoning.closing or self._closing
+        again = self._read_begin if self._reasoning.repeated else self._read_answer_start
+        return self._pass_over(self._reasoning.then, again)
+
     def _read_answer_start(self) -> bool:
+        said = self._read_content if self._tools.native else self._read_said
+        marks = {self._around.begin: said, self._around.preamble: self._read_preamble}
+        begins = [self._incoming.begins(mark) for mark in marks if mark]
+        for mark, step in marks.items():
+            if mark and self._incoming.begins(mark):
+                return self._pass_over(mark, step)
+        if None in begins:
+            return False
+        return self._read_said()
+
+    def _read_said(self) -> bool:
+        """Calls or content; calls that the template does not know stand where content does."""
         begins = [self._incoming.begins(lead) for lead in self._leads]
         if True in begins:
             return self._begin_calls()
-        if None in begins:
-            return False
-        self._step = self._read_content
-        return True
+        self._step = self._read_said if None in begins else self._read_content
+        return None not in begins
+
+    def _read_preamble(self) -> bool:
+        end = self._around.preamble_end
+        return self._take_until(end) and self._pass_over(end, self._read_begin)
 
     def _read_content(self) -> bool:
+        if self._closing:
+            return self._read_closed_content()
         if self._trigger is None:
-            text, start = self._incoming.take_all()
-            if text:
-                self._pieces.append(Content(text, start))
+            self._take_content(len(self._incoming.text))
             return False
         return self._take_text(self._trigger, Content) and self._begin_calls()
+
+    def _read_closed_content(self) -> bool:
+        """Free text holds no mark of its end; in other content only the last one is that."""
+        if self._content_first:
+            return self._take_until(self._closing) and self._pass_over(
+                self._closing, self._read_rest
+            )
+        kept = self._incoming.text[-len(self._closing) :]
+        while not self._closing.startswith(kept):
+            kept = kept[1:]
+        self._take_content(len(self._incoming.text) - len(kept))
+        return False
+
+    def _read_rest(self) -> bool:
+        """Behind the content: calls, or nothing."""
+        begins = [self._incoming.begins(lead) for lead in self._leads]
+        if self._trigger is not None and True in begins:
+            return self._begin_calls()
+        if None not in begins:
+            self._incoming.take_all()
+        return False
+
+    def _pass_over(self, mark: str, then: Callable[[], bool]) -> bool:
+        """Take ``mark`` where it stands; whether that is known."""
+        begins = self._incoming.begins(mark)
+        if begins is None:
+            return False
+        if begins:
+            self._incoming.take(len(mark))
+        self._step = then
+        return True
+
+    def _take_until(self, mark: str) -> bool:
+        """Take content up to ``mark``; whether that is there."""
+        until, found = self._incoming.before(mark)
+        self._take_content(until)
+        return found
+
+    def _take_content(self, count: int) -> None:
+        text, start = self._incoming.take(count)
+        if text:
+            self._pieces.append(Content(text, start))
 
     def _begin_calls(self) -> bool:
         assert self._use is not None

@@ -11,7 +11,8 @@ from app.core.errors import InvalidRequest, InvalidSchema
 from app.core.specs import JsonSchema, OnUnsupported
 
 MOST_CALLS = 16
-"""Calls of one answer: a model that repeats itself would go on until its budget is spent."""
+"""Calls of one answer where nothing is set: a model that repeats itself would go on until its
+budget is spent."""
 
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -44,8 +45,8 @@ class ToolUse:
     tools: tuple[FunctionTool, ...]
     mode: Literal["auto", "required"] = "auto"
     """Content or calls, or calls alone."""
-    parallel: bool = True
-    """Whether there may be several calls."""
+    most_calls: int = MOST_CALLS
+    """Calls of one answer."""
     whitespace: str = "spaced"
     """In arguments, as in ``JsonSchema``."""
     on_unsupported: OnUnsupported | None = None

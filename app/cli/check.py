@@ -6,8 +6,8 @@ import argparse
 import json
 from typing import Any
 
-from app.cli.specification import read_bytes, read_specification
-from app.constraint.program import compile_program
+from app.cli.specification import UnusableInput, read_bytes, read_specification
+from app.constraint.program import Program, compile_program
 from app.core.specs import JsonSchema
 from app.explain.check import Checker, Verdict
 from app.explain.spelling import spell_bytes
@@ -18,7 +18,10 @@ def run(options: argparse.Namespace) -> int:
     constrained = read_specification(options)
     texts = {name: read_bytes(name) for name in options.instance}
     spec = constrained.spec
-    checker = Checker(compile_program(spec, constrained.limits), constrained.schema)
+    program = compile_program(spec, constrained.limits)
+    if options.document is not None:
+        program = _bound(program, options.document)
+    checker = Checker(program, constrained.schema)
     reports: list[dict[str, Any]] = []
     for name, text in texts.items():
         text = text.removesuffix(b"\n").removesuffix(b"\r")
@@ -34,6 +37,22 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(reports, ensure_ascii=False, indent=2))
     return 0 if all(report["valid"] for report in reports) else 1
+
+
+def _bound(program: Program, name: str) -> Program:
+    """``program`` with the text of a file in its holes. Raises ``UnusableInput``."""
+    from app.constraint.pieces.binding import bind, holes_of
+    from app.constraint.pieces.document import Document
+
+    holes = holes_of(program)
+    if not holes:
+        raise UnusableInput("--document: the constraint has no string with x-verbatim")
+    try:
+        text = read_bytes(name).decode()
+    except UnicodeDecodeError:
+        raise UnusableInput(f"{name}: not UTF-8") from None
+    documents = {words: Document([text], words=words) for words in {h.source.words for h in holes}}
+    return bind(program, {hole.source: documents[hole.source.words] for hole in holes})
 
 
 def _as_text(name: str, verdict: Verdict, other: bytes | None) -> list[str]:

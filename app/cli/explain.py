@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from app.answer.told import Told, told_schema
 from app.cli.specification import Constrained, UnusableInput, read_specification
 from app.constraint.program import compile_program
 from app.core.errors import UnsupportedModel, UnsupportedSchema
@@ -45,12 +46,19 @@ def run(options: argparse.Namespace) -> int:
             Path(options.svg).write_text(draw(graph, constrained.title), encoding="utf-8")
         except OSError as error:
             raise UnusableInput(f"{options.svg}: {error.strerror}") from None
+    if options.prompt:
+        report["prompt"] = _prompt(constrained)
+        if options.tokenizer is not None:
+            report["prompt_tokens"] = _count(report["prompt"], options.tokenizer)
     if options.json:
         print(json.dumps(report, ensure_ascii=False, indent=2))
         return 0
     lines = [constrained.title, "", *_figure_lines(report), "", *_way_lines(graph)]
     if uses:
         lines += ["", *_keyword_lines(uses)]
+    if options.prompt:
+        tokens = f", {report['prompt_tokens']} tokens" if "prompt_tokens" in report else ""
+        lines += ["", f"prompt: {len(report['prompt'])} characters{tokens}", report["prompt"]]
     if program.relaxed:
         lines += ["", "relaxed: answers are not held to these"]
         lines += [f"  {each.pointer or 'the root'}: {each.reason}" for each in program.relaxed]
@@ -77,6 +85,21 @@ def _in_tokens(constrained: Constrained, tokenizer: str) -> dict[str, Any]:
         "shortest_tokens": state.shortest_tokens(),
         "first_mask_tokens": allowed,
     }
+
+
+def _prompt(constrained: Constrained) -> str:
+    """What a prompt tells of the schema; "" where there is nothing to tell."""
+    schema = told_schema(constrained.schema)
+    return Told(schema).instructions(may_call=False) if schema else ""
+
+
+def _count(text: str, tokenizer: str) -> int:
+    """Its tokens, as a prompt has them."""
+    from tokenizers import Tokenizer
+
+    path = Path(tokenizer)
+    file = path / "tokenizer.json" if path.is_dir() else path
+    return len(Tokenizer.from_file(str(file)).encode(text, add_special_tokens=False).ids)
 
 
 def _figure_lines(report: dict[str, Any]) -> list[str]:

@@ -23,6 +23,12 @@ def add_check(commands: Any) -> None:
     parser.add_argument(
         "--instance", metavar="FILE", nargs="+", required=True, help="texts; - reads standard input"
     )
+    parser.add_argument(
+        "--document",
+        metavar="FILE",
+        help="the prompt's text, of which strings with x-verbatim have to be pieces, whatever part "
+        "they name; without it they may be any text",
+    )
 
 
 def add_explain(commands: Any) -> None:
@@ -31,6 +37,9 @@ def add_explain(commands: Any) -> None:
     )
     _add_constraint(parser)
     parser.add_argument("--tokenizer", metavar="FILE", help="a tokenizer.json: counts in tokens")
+    parser.add_argument(
+        "--prompt", action="store_true", help="show what schema_in_prompt tells the model"
+    )
     parser.add_argument("--svg", metavar="FILE", help="draw the graph")
     parser.add_argument(
         "--max-nodes", type=int, default=120, metavar="N", help="branch points shown (default 120)"

@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from app.constraint.automaton.automaton import START, Automaton, State
+from app.constraint.automaton.automaton import START, Automaton
 from app.constraint.automaton.trie import DEAD
 from app.constraint.json.whitespace import Whitespace
+from app.constraint.memory.places import Place, Places
+from app.constraint.memory.plans import completion
+from app.constraint.pieces.automaton import PieceAutomaton
+from app.constraint.pieces.binding import BoundDerivatives
 from app.constraint.program import Program
 from app.core.errors import InvalidSchema
 from app.explain.spelling import first_bytes, spell_class
@@ -53,21 +57,29 @@ class Checker:
     """Checks texts against one program; ``schema`` tells the order of keys."""
 
     def __init__(self, program: Program, schema: Any = None) -> None:
-        self._automaton = Automaton(program)
+        bound = isinstance(program.derivatives, BoundDerivatives)
+        self._automaton = PieceAutomaton(program) if bound else Automaton(program)
+        self._places = Places(self._automaton)
+        self._remembers = self._places.levels.any
+        """Whether there are items that must differ."""
         self._orders = list(_key_orders(schema))
 
     def check(self, text: bytes) -> Verdict:
         """Cost: a derivative for each byte that no leap covers."""
-        state, offset = self._run(text)
-        automaton = self._automaton
+        place, offset = self._run(text)
+        automaton, state = self._automaton, place.state
         valid = offset == len(text) and automaton.is_accepting(state)
         line = text.count(b"\n", 0, offset) + 1
         start = text.rfind(b"\n", 0, offset) + 1
         row = automaton.derivatives.live_row(automaton.expression(state))
-        completion: bytes | None = b""
+        allowed = first_bytes(row)
+        if place.near:  # what would repeat an item
+            nexts = [byte for byte in range(256) if allowed >> byte & 1]
+            allowed = sum(1 << b for b in nexts if self._step(place, bytes([b])) is not None)
+        rest: bytes | None = b""
         if offset == len(text) and not valid:
             short = automaton.length(state) <= _SHORTEST_SHOWN
-            completion = automaton.shortest(state) if short else None
+            rest = completion(self._places, place) if short else None
         return Verdict(
             valid=valid,
             offset=offset,
@@ -75,10 +87,10 @@ class Checker:
             column=len(text[start:offset].decode("utf-8", "replace")) + 1,
             before=text[max(0, offset - 40) : offset],
             found=_character_at(text, offset),
-            allowed=spell_class(first_bytes(row)),
+            allowed=spell_class(allowed),
             may_end=automaton.is_accepting(state),
             forced=automaton.forced(state).text,
-            completion=completion,
+            completion=rest,
         )
 
     def rewritten(self, text: bytes, whitespace: str) -> bytes | None:
@@ -100,22 +112,29 @@ class Checker:
         return None
 
     def _accepts(self, text: bytes) -> bool:
-        state = self._automaton.step(START, text)
-        return state != DEAD and self._automaton.is_accepting(state)
+        place = self._step(self._places.start(START), text)
+        return place is not None and self._automaton.is_accepting(place.state)
 
-    def _run(self, text: bytes) -> tuple[State, int]:
-        """The state after the longest beginning that lives, and its length."""
-        state, offset, stride = START, 0, 1
+    def _step(self, place: Place, text: bytes) -> Place | None:
+        """The place after ``text``; None where no answer goes on so."""
+        if self._remembers:
+            return self._places.advance(place, text)
+        state = self._automaton.step(place.state, text)
+        return None if state == DEAD else self._places.start(state)
+
+    def _run(self, text: bytes) -> tuple[Place, int]:
+        """The place after the longest beginning that lives, and its length."""
+        place, offset, stride = self._places.start(START), 0, 1
         while offset < len(text):
-            after = self._automaton.step(state, text[offset : offset + stride])
-            if after != DEAD:
-                state, offset = after, min(len(text), offset + stride)
+            after = self._step(place, text[offset : offset + stride])
+            if after is not None:
+                place, offset = after, min(len(text), offset + stride)
                 stride = min(2 * stride, 4096)
             elif stride == 1:
                 break
             else:
                 stride = 1
-        return state, offset
+        return place, offset
 
 
 def _character_at(text: bytes, offset: int) -> bytes:

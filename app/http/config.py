@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from app.answer.formats import ChatFormat
+from app.answer.tools import MOST_CALLS
 from app.http.middleware.auth import ApiKeys
 
 Whitespace = Annotated[str, Field(pattern=r"^(spaced|compact|flexible|indent:([0-9]|1[0-6]))$")]
@@ -39,8 +40,12 @@ class ApiConfig:
     max_messages: int = 1024
     unknown_fields: UnknownFields = "ignore"
     """What is done about fields of requests that are not acted on and change no answer."""
+    max_tool_calls: int = MOST_CALLS
+    """Calls of one answer."""
     whitespace: Whitespace = "spaced"
     """Of answers whose request does not say."""
+    schema_in_prompt: Literal["auto", "true", "false"] = "auto"
+    """Whether prompts tell the schema of an answer whose request does not say."""
     api_keys: ApiKeys = field(default_factory=ApiKeys)
     """Those that requests need one of; none: requests need no key."""
     metrics_public: bool = False

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -76,7 +76,11 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
 
     settings = settings.model_copy(update={"model": file_on_disk(settings.model)})
     tokenizer = HfTokenizer.load(settings.model)
-    chat_format = detect(tokenizer.chat_template, tokenizer.special_tokens)
+    chat_format = replace(
+        detect(tokenizer.chat_template, tokenizer.special_tokens),
+        takes_system=tokenizer.takes_system,
+        reads_schemas=tokenizer.reads_schemas,
+    )
     tokenizer.make_writable(chat_format.markers())
     vocabulary = RealVocabulary.from_tokenizer(
         tokenizer.hf, eos_token_ids(settings.model), chat_format.markers()

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from app.answer.tools import MOST_CALLS
 from app.constraint.limits import Limits
 from app.core.model_name import gguf_stem, is_gguf
 from app.demo import MODEL_PATH
@@ -127,6 +128,9 @@ class Settings(BaseSettings):
     choices: Literal["tokens", "exact"] = "tokens"
     """How a value of a finite set is drawn where a request does not say: token by token, or as a
     whole by its probability. See docs/confidence.md."""
+    schema_in_prompt: Literal["auto", "true", "false"] = "auto"
+    """Whether the prompt tells the model the answer's schema where a request does not say; auto:
+    that of a response_format, to models that read schemas."""
 
     max_queue: Annotated[int, Field(ge=0)] = 256
     """Answers that may wait beyond those that run."""
@@ -195,6 +199,8 @@ class Settings(BaseSettings):
     unknown_fields: UnknownFields = "ignore"
     """What is done about fields of requests that are not acted on and change no answer: ignore
     names them in the header x-leapjson-ignored, refuse answers 400. See docs/requests.md."""
+    max_tool_calls: Annotated[int, Field(ge=1, le=1024)] = MOST_CALLS
+    """Calls of one answer, where its model's chat template takes several."""
 
     api_keys: Annotated[tuple[SecretStr, ...] | None, NoDecode] = None
     """Keys of which requests need one, with commas between; by default none. Rather in the

@@ -53,12 +53,15 @@ class Generation:
         status_of: Callable[[LeapjsonError], int],
         release: Callable[[], None],
         relaxed: RelaxedAnswers | None = None,
+        told_schema: bool | None = None,
     ) -> None:
         """``plans``: of each prompt, whose choices have consecutive ``request_ids``. ``release`` is
         called when all have ended, perhaps more than once. ``texts``: for each plan those that
         values are looked up in, where that is asked for. ``fields``: values are told as they become
         whole. ``relaxed``: what is told of answers that are not held to all of their schema."""
         self.relaxed = relaxed
+        self.told_schema = told_schema
+        """See ``AnswerPlan``."""
         self.n = len(request_ids)
         self._index = {request_id: index for index, request_id in enumerate(request_ids)}
         self._choices_each = self.n // len(plans)

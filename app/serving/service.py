@@ -181,6 +181,7 @@ class GenerationService:
                 status_of=self._status_of,
                 release=release,
                 relaxed=relaxed,
+                told_schema=plans[0].told_schema,
             )
             await self._worker.submit(choices, generation)
         generation.expire(deadline)
@@ -202,12 +203,19 @@ class GenerationService:
 
     async def _plan(self, request: GenerationRequest, prompt: Prompt) -> AnswerPlan:
         rendered = await self._render(prompt)
+        told = prompt.told if isinstance(prompt, Conversation) else None
+        if told is not None and told.schema and not told.asked:
+            wanted = len(rendered.tokens) + (request.max_tokens or UNSAID_TOKENS)
+            if wanted > self._config.max_sequence_tokens:
+                assert isinstance(prompt, Conversation)
+                return await self._plan(request, replace(prompt, told=replace(told, schema="")))
         return AnswerPlan.of(
             rendered,
             request.content,
             request.tools,
             self._config.chat_format,
             prompt.reasoning if isinstance(prompt, Conversation) else AS_IT_IS,
+            None if told is None else bool(told.schema),
         )
 
     async def _render(self, prompt: Prompt, add_special_tokens: bool = True) -> RenderedPrompt:

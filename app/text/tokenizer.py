@@ -69,6 +69,22 @@ class HfTokenizer:
         added = self._prompts.get_added_tokens_decoder().values()
         return frozenset(token.content for token in added if token.special)
 
+    @property
+    def reads_schemas(self) -> bool:
+        """Whether the model was taught to read JSON Schema: ``reads_schemas`` in
+        ``tokenizer_config.json`` may say that it was not."""
+        return self.hf.init_kwargs.get("reads_schemas") is not False
+
+    @property
+    def takes_system(self) -> bool:
+        """Whether the chat template writes what a system message says."""
+        mark = "a system message"
+        messages = [{"role": "system", "content": mark}, {"role": "user", "content": "x"}]
+        try:
+            return mark in str(self.hf.apply_chat_template(messages, tokenize=False))
+        except Exception:  # a template may raise anything; what it refuses, requests are told
+            return False
+
     def make_writable(self, marks: Collection[str]) -> None:
         """Let answers hold the special tokens that are spelled as one of ``marks``.
 

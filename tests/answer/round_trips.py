@@ -19,7 +19,7 @@ import jinja2
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from app.answer.formats import ChatFormat, detect
-from app.answer.plan import answer, with_reasoning
+from app.answer.language import answer, with_reasoning
 from app.answer.prompt import Conversation, Opening, prepare
 from app.answer.reader import AnswerReader
 from app.answer.tools import FunctionTool, ToolUse
@@ -126,6 +126,7 @@ def rendered_answer(template: str, format: ChatFormat, turn: Turn) -> str:
     Raises what the template raises.
     """
     end = _added(template, format, Turn(content="SAID")).rpartition("SAID")[2]
+    end = end.removeprefix(format.content.end)
     added = _added(template, format, turn)
     return added.removesuffix(end) if added.endswith(end) else _LAST_MARK.sub("", added)
 
@@ -184,7 +185,7 @@ def _failure(format: ChatFormat, turn: Turn, text: str) -> str:
     """What is wrong with the round trip of ``text``; nothing if all is well."""
     use = ToolUse(TOOLS)
     opening: Opening = "closed"
-    language = answer(None, use, format.tools)
+    language = answer(None, use, format.tools, format.content)
     if format.reasoning is not None:
         opening = "possible"
         language = with_reasoning(language, format.reasoning, opening)

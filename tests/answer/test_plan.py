@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 
 from app.answer.formats import HERMES, LLAMA, PLAIN, ChatFormat, ReasoningFormat, ToolFormat, detect
+from app.answer.language import answer, is_open_ended, with_reasoning
 from app.answer.pieces import CallStart, Content
 from app.answer.pieces import TextPiece as Piece
-from app.answer.plan import answer, is_open_ended, with_reasoning
 from app.answer.prompt import Opening
 from app.answer.reader import AnswerReader
 from app.answer.tools import FunctionTool, ToolUse, objects_of
@@ -82,7 +82,7 @@ def check_calls(pieces: list[Piece], use: ToolUse) -> None:
         assert isinstance(value, dict)
         jsonschema.validate(value, schemas[name])
         assert set(value) <= {"n"}
-    assert use.parallel or len(found) <= 1
+    assert len(found) <= use.most_calls
     assert use.mode == "auto" or found
 
 
@@ -96,7 +96,7 @@ def test_whatever_is_admitted_is_read_as_it_was_constrained(
     name: str, kind: str, mode: Any, opening: Opening
 ) -> None:
     format, spec = ChatFormat(FORMATS[name], THINK), CONTENTS[kind]
-    use = ToolUse(TOOLS, mode, parallel=kind != "schema")
+    use = ToolUse(TOOLS, mode, most_calls=1 if kind == "schema" else 16)
     language = with_reasoning(answer(spec, use, format.tools), THINK, opening)
     assert language is not None
     randoms = random.Random(f"{name} {kind} {mode} {opening}")
@@ -210,7 +210,7 @@ def test_one_call_alone_where_the_format_or_the_request_says_so() -> None:
     two = '{}}\n</tool_call>\n<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
     text = '<tool_call>\n{"name": "f", "arguments": ' + two
     tools = (FunctionTool("f"),)
-    several, one = (answer(None, ToolUse(tools, parallel=p), HERMES) for p in (True, False))
+    several, one = (answer(None, ToolUse(tools, most_calls=most), HERMES) for most in (2, 1))
     assert several is not None
     assert one is not None
     assert WALKER.admits(several, text)

@@ -9,7 +9,7 @@ import pytest
 from app.answer.formats import ChatFormat, ReasoningFormat, detect
 from app.answer.formats.call_ids import ShortIds
 from app.answer.formats.spelled import SpelledCalls
-from app.answer.plan import answer, with_reasoning
+from app.answer.language import answer, with_reasoning
 from app.answer.prompt import Conversation, prepare
 from app.answer.reader import AnswerReader
 from app.answer.tools import ToolUse

@@ -80,9 +80,8 @@ def read(reader: AnswerReader, chunks: Sequence[str]) -> list[Piece]:
             case Content(), Content():
                 joined[-1] = Content(last.text + piece.text, last.start)
                 assert last.end == piece.start
-            case Reasoning(), Reasoning():
+            case Reasoning(), Reasoning() if last.end == piece.start:
                 joined[-1] = Reasoning(last.text + piece.text, last.start)
-                assert last.end == piece.start
             case CallArguments(), CallArguments():
                 joined[-1] = CallArguments(
                     last.index, last.text + piece.text, last.start, piece.end

@@ -176,3 +176,38 @@ def test_the_limits_are_those_that_the_server_is_given(
     status, output = files.check("1.23", "--json", schema=number)
     assert status == 2
     assert "LEAPJSON_MAX_FRACTION_DIGITS" in output
+
+
+UNIQUE = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+
+
+def test_items_that_have_to_differ_are_told_apart(files: Files) -> None:
+    assert files.check('["a", "b", "ab"]', schema=UNIQUE)[0] == 0
+    report = files.report('["a", "b", "a"]', schema=UNIQUE)
+    assert (report["valid"], report["offset"], report["found"]) == (False, 13, '"')
+    assert report["allowed"] == '[^"] or non-ASCII'
+    report = files.report('["a", "a', schema=UNIQUE)
+    assert report["incomplete"]
+    assert files.check('["a", "a' + report["completion"], schema=UNIQUE)[0] == 0
+
+
+@pytest.mark.parametrize("verbatim", [True, "words", "messages[1]"])
+def test_quotes_are_pieces_of_the_document(files: Files, verbatim: Any) -> None:
+    quote = {"type": "string", "x-verbatim": verbatim, "minLength": 2}
+    schema = {"type": "object", "properties": {"q": quote}, "required": ["q"]}
+    document = ["--document", files.write("document", "The lamp is\nbad.")]
+    assert files.check('{"q": "lamp is\\nbad"}', *document, schema=schema)[0] == 0
+    report = files.report('{"q": "lamp was"}', *document, schema=schema)
+    assert (report["offset"], report["found"]) == (12, "w")
+    assert files.check('{"q": "lamp was"}', schema=schema)[0] == 0
+    report = files.report('{"q": "la', *document, schema=schema)
+    ended = '{"q": "la' + report["completion"]
+    assert files.check(ended, *document, schema=schema)[0] == 0
+
+
+@pytest.mark.parametrize(("content", "schema"), [("x", SCHEMA), ("", {"x-verbatim": True})])
+def test_a_document_that_no_answer_can_quote_is_an_error(
+    files: Files, content: str, schema: Any
+) -> None:
+    schema = {"type": "string", "minLength": 1, **schema} if "x-verbatim" in schema else schema
+    assert files.check('"x"', "--document", files.write("d", content), schema=schema)[0] == 2

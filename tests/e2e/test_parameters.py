@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 
 from app.answer.formats import detect
+from app.answer.language import answer
 from app.answer.pieces import CallArguments, CallEnd, CallStart
-from app.answer.plan import answer
 from app.answer.reader import AnswerReader
 from app.answer.tools import FunctionTool, ToolUse
 from app.constraint import Compiler
@@ -80,7 +80,7 @@ def test_every_answer_is_whole_and_valid_within_its_budget_and_as_plain_decoding
 
 def test_names_of_parameters_are_leapt_over() -> None:
     format = detect(templates.QWEN3_CODER, ())
-    use = ToolUse(USE.tools[:1], mode="required", parallel=False)
+    use = ToolUse(USE.tools[:1], mode="required", most_calls=1)
     spec = answer(None, use, format.tools)
     assert spec is not None
     state = Compiler(VOCABULARY).compile(spec).start()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.answer.formats import HERMES, PLAIN, ChatFormat, ReasoningFormat
-from app.answer.plan import with_reasoning
+from app.answer.language import with_reasoning
 from app.answer.reasoning import INSTRUCTION, UNTAUGHT
 from app.core.request import ThinkingBudget
 from app.core.specs import JsonObject
@@ -111,6 +111,28 @@ async def test_effort_is_told_to_the_template_in_its_own_words(effort: str, thin
     assert bench.tokenizer.options == [{"enable_thinking": thinks}]
 
 
+EFFORTS = {"reasoning_effort": {"none": "no_think", "low": "low", "medium": "high", "high": "high"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"reasoning_effort": "medium"}, {"reasoning_effort": "high"}),
+        ({"reasoning": {"enabled": True}}, {"reasoning_effort": "high"}),
+        ({"reasoning": {"max_tokens": 9}}, {"reasoning_effort": "high", "thinking_budget": 9}),
+        ({"reasoning": {"enabled": False}}, {"reasoning_effort": "no_think", "thinking_budget": 0}),
+        ({}, {}),
+    ],
+    ids=str,
+)
+async def test_a_template_is_told_in_the_words_it_takes(fields: Any, told: Any) -> None:
+    variables = frozenset({"reasoning_effort", "thinking_budget"})
+    format = ChatFormat(PLAIN, THINK, variables=variables, efforts=EFFORTS)
+    bench = thinking("<think>x</think>x", format=format)
+    await message(bench, max_tokens=100, **fields)
+    assert bench.tokenizer.options == [told]
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -186,7 +208,7 @@ async def test_without_reasoning_nothing_changes_for_such_a_model(fields: Any) -
 @pytest.mark.parametrize(
     ("prompt", "text", "admitted"),
     [
-        ("<think>\n", "</think>\n\n{}", with_reasoning(JsonObject(), THINK, "open", empty=True)),
+        ("<think>\n", "</think>\n\n{}", with_reasoning(JsonObject(), THINK, "open", barred=True)),
         ("", "{}", JsonObject()),
         ("<think></think>", "{}", JsonObject()),
     ],

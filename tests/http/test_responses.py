@@ -9,7 +9,7 @@ import pytest
 from openai.types.responses import Response
 from pydantic import BaseModel
 
-from app.answer.plan import answer
+from app.answer.language import answer
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.errors import UnsupportedSchema
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
@@ -291,7 +291,7 @@ async def test_a_choice_of_tools_says_which_may_be_called(
     use = ToolUse(
         tuple(tools[name] for name in names),
         "auto" if choice == "auto" else "required",
-        parallel=not isinstance(choice, dict) or choice["type"] != "function",
+        most_calls=1 if isinstance(choice, dict) and choice["type"] == "function" else 16,
     )
     assert bench.compiled == [answer(None, use, WITH_TOOLS.tools)]
 

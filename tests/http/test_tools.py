@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import openai
@@ -10,10 +11,10 @@ import pytest
 from pydantic import BaseModel
 
 from app.answer.formats import HERMES, MISTRAL, ChatFormat
-from app.answer.plan import answer
+from app.answer.language import answer
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.specs import JsonSchema
-from tests.http.harness import CHAT, chat, client_of, events, sdk_of
+from tests.http.harness import CHAT, CONFIG, chat, client_of, events, sdk_of
 from tests.serving.fakes import PLAIN, Bench, FakeEngine
 
 HI = {"role": "user", "content": "hi"}
@@ -148,7 +149,7 @@ async def test_logprobs_are_of_the_content_alone() -> None:
         ("none", None),
         (
             {"type": "function", "function": {"name": "clock"}},
-            ToolUse((CLOCK_TOOL,), "required", parallel=False),
+            ToolUse((CLOCK_TOOL,), "required", most_calls=1),
         ),
         (
             {
@@ -172,7 +173,15 @@ async def test_the_choice_of_tools_is_the_constraint(choice: Any, use: ToolUse |
 async def test_one_call_alone_where_parallel_calls_are_off() -> None:
     bench = writing("x")
     await asked(bench, tools=[WEATHER], parallel_tool_calls=False)
-    assert bench.compiled == [answer(None, ToolUse((WEATHER_TOOL,), parallel=False), PLAIN.tools)]
+    assert bench.compiled == [answer(None, ToolUse((WEATHER_TOOL,), most_calls=1), PLAIN.tools)]
+
+
+async def test_how_many_calls_an_answer_may_have_is_a_setting() -> None:
+    bench = writing("x")
+    async with client_of(bench, replace(CONFIG, max_tool_calls=40)) as client:
+        await client.post(CHAT, json=chat(tools=[WEATHER]))
+    use = ToolUse((WEATHER_TOOL,), most_calls=40)
+    assert bench.compiled == [answer(None, use, PLAIN.tools)]
 
 
 async def test_tools_beside_a_response_format_admit_either() -> None:

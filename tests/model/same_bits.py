@@ -24,6 +24,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from app.constraint import Compiler, JsonSchema
+from app.constraint.compiler import read_document
+from app.core.constraint import Constraint
 from app.core.request import EngineRequest, SamplingParams
 from app.core.step import Draw
 from app.engine import Engine, EngineConfig
@@ -109,13 +112,31 @@ def load(model: str, quantize: str | None = None) -> TorchRunner:
     )
 
 
-def make_requests(dice: random.Random, count: int, longest: int) -> list[EngineRequest]:
+def schemas() -> list[Constraint]:
+    """Constraints of schemas: values of sets, quotes of a text, items that differ."""
+    compiler = Compiler(VOCABULARY)
+    bools, words = {"type": "boolean"}, {"enum": ["ab", "abab", "name", "nana", 1, 12]}
+    quotes = {"type": "array", "items": {"type": "string", "x-verbatim": True}, "maxItems": 3}
+    differing = {"type": "array", "items": {"type": "string", "maxLength": 9}, "uniqueItems": True}
+    found: list[Constraint] = []
+    for one, other in ((words, quotes), (differing, words), (bools, {**differing, "maxItems": 4})):
+        schema = {"type": "object", "properties": {"a": one, "b": other}, "required": ["a", "b"]}
+        compiled = compiler.compile(JsonSchema(schema, close_objects=True))
+        texts = {hole.source: ["name me abab or nana; ab 12"] for hole in compiled.holes}
+        documents = {each: read_document(texts[each], each.words) for each in texts}
+        found.append(compiled.bind(documents) if documents else compiled)
+    return found
+
+
+def make_requests(
+    dice: random.Random, count: int, longest: int, constraints: Sequence[Constraint]
+) -> list[EngineRequest]:
     shared = [bytes(dice.choices(b"abnme{1 ", k=longest)).decode() for _ in range(3)]
     requests = []
     for number in range(count):
         start = dice.choice(shared)[: dice.choice([0, dice.randint(1, longest), longest])]
         own = "".join(dice.choice("abnme{1 ") for _ in range(dice.randint(1, 40)))
-        allowed = dice.choice([*LANGUAGES, None, None, None])
+        allowed = dice.choice([*constraints, *[None] * (len(constraints) // 2)])
         least = 1 if allowed is None else allowed.start().shortest_tokens()
         sampling = SamplingParams(temperature=dice.choice([0.0, 0.7, 1.0, 1.0]))
         asked = request(
@@ -132,9 +153,18 @@ def make_requests(dice: random.Random, count: int, longest: int) -> list[EngineR
 
 
 def compare(
-    runner: TorchRunner, answers: int, *, number: int = 0, longest: int = 300, report: bool = False
+    runner: TorchRunner,
+    answers: int,
+    *,
+    number: int = 0,
+    longest: int = 300,
+    constraints: Sequence[Constraint] = LANGUAGES,
+    report: bool = False,
 ) -> Outcome:
-    """Draw answers to random prompts of up to ``longest`` tokens and 40, which ``number`` seeds."""
+    """Draw answers to random prompts of up to ``longest`` tokens and 40, which ``number`` seeds.
+
+    Some of them are free, the others one of ``constraints``.
+    """
     dice, outcome = random.Random(number), Outcome()
     heard = _Heard(runner._sampler)
     runner._sampler = heard
@@ -142,7 +172,9 @@ def compare(
     blocks_each = -(-(longest + 200) // BLOCK_SIZE)
     try:
         while outcome.answers < answers:
-            asked = make_requests(dice, min(TOGETHER, answers - outcome.answers), longest)
+            asked = make_requests(
+                dice, min(TOGETHER, answers - outcome.answers), longest, constraints
+            )
             alone: dict[str, tuple[list[int], dict[int, set[bytes]]]] = {}
             for one in asked:
                 plain = replace(one, draft=False)

@@ -30,6 +30,8 @@ def compile(spec: Regex, *arguments: Any) -> Any:
             _SEEN.append("warm")
         case "warm?":
             return bool(_SEEN)
+        case "standing":
+            return os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)
         case "environment":
             return dict(os.environ)
         case "refuse":

@@ -76,6 +76,12 @@ async def test_a_newcomers_schema_goes_before_the_rest_of_anothers_many() -> Non
         assert ended.index("one") <= 2
 
 
+async def test_workers_step_back_and_take_no_core_when_they_wake(pool: CompilePool) -> None:
+    niceness, policy = await compiled(pool, "standing")
+    assert niceness >= min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
+    assert policy == os.SCHED_BATCH
+
+
 async def test_every_worker_is_warm_before_its_first_job() -> None:
     pool = CompilePool(TARGET, workers=2, limits=LIMITS, warm_up=Regex("warm"))
     await pool.start()

@@ -68,6 +68,7 @@ def train_tokenizer(vocabulary: int, count: int, seed: int) -> PreTrainedTokeniz
         clean_up_tokenization_spaces=False,
     )
     fast.chat_template = CHAT_TEMPLATE
+    fast.init_kwargs["reads_schemas"] = False  # no schema is told to it, unless that is asked for
     return fast
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 
 from app.answer.formats.calls import ToolFormat
 from app.answer.formats.cohere import cohere
 from app.answer.formats.deepseek import deepseek
+from app.answer.formats.harmony import harmony
 from app.answer.formats.hermes import hermes
 from app.answer.formats.kimi import kimi
 from app.answer.formats.lists import lists
@@ -16,11 +17,19 @@ from app.answer.formats.marked import marked
 from app.answer.formats.mistral import mistral
 from app.answer.formats.parameters import parameters
 from app.answer.formats.plain import PLAIN
-from app.answer.formats.reasoning import ReasoningFormat, reasoning_format
+from app.answer.formats.reasoning import (
+    BARE,
+    ContentFormat,
+    ReasoningFormat,
+    content_format,
+    reasoning_format,
+)
 from app.answer.formats.spelled import SpelledCalls
 from app.answer.formats.template import Template
+from app.answer.formats.words import effort_words, reasoning_fields
 
 TOOL_FORMATS: tuple[Callable[[str], ToolFormat | None], ...] = (
+    harmony,
     parameters,
     mistral,
     deepseek,
@@ -41,6 +50,7 @@ class ChatFormat:
 
     tools: ToolFormat
     reasoning: ReasoningFormat | None = None
+    content: ContentFormat = BARE
     variables: frozenset[str] = frozenset()
     """The variables that the template looks at."""
     has_template: bool = True
@@ -48,14 +58,23 @@ class ChatFormat:
     """Whether the template tells of functions; else a system message does."""
     writes_calls: bool = True
     """Whether the template writes calls; else they are the text of their messages."""
+    takes_system: bool = True
+    """Whether the template writes what a system message says."""
+    reads_schemas: bool = True
+    """Whether the model was taught to read JSON Schema in its prompt."""
     arguments_as_text: bool = False
     """Whether the template writes arguments as they are: it wants their JSON, not objects."""
+    efforts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By the variables that tell how much to reason: the template's word for each effort."""
+    reasoning_fields: frozenset[str] = frozenset()
+    """Under which names it reads the reasoning of messages."""
+    reasoning_blocks: bool = False
+    """Whether it reads it as a block of their content."""
 
     def markers(self) -> frozenset[str]:
         """Marks that an answer may hold: where one is a special token, it has to be writable."""
-        reasoning = self.reasoning
-        around = () if reasoning is None else (reasoning.begin, reasoning.end)
-        return frozenset((*self.tools.marks(), *around))
+        reasoning = () if self.reasoning is None else self.reasoning.marks()
+        return frozenset((*self.tools.marks(), *reasoning, *self.content.marks()))
 
 
 def detect(template: str | None, special_tokens: Collection[str]) -> ChatFormat:
@@ -68,14 +87,19 @@ def detect(template: str | None, special_tokens: Collection[str]) -> ChatFormat:
     variables = parsed.variables
     shows_tools, writes_calls = "tools" in variables, parsed.writes_calls
     tools = next(filter(None, (known(text) for known in TOOL_FORMATS)), PLAIN)
-    if not (shows_tools and writes_calls) and not isinstance(tools, SpelledCalls):
-        tools = PLAIN
+    spellable = isinstance(tools, SpelledCalls) and tools.notation is None
+    if not (shows_tools and writes_calls) and not spellable:
+        tools = PLAIN  # what the template leaves out cannot be written for it
     return ChatFormat(
         tools=tools,
         shows_tools=shows_tools,
         writes_calls=writes_calls,
         reasoning=reasoning_format(text, special_tokens),
         variables=variables,
+        content=content_format(text),
         has_template=bool(template),
         arguments_as_text=parsed.writes_arguments_as_they_are,
+        efforts=effort_words(text, variables),
+        reasoning_fields=reasoning_fields(text),
+        reasoning_blocks="block['thinking']" in text,
     )

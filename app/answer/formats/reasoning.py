@@ -1,9 +1,12 @@
-"""The marks around a model's reasoning."""
+"""The marks around a model's reasoning, and around what it says."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+
+from app.answer.formats.marks import marks_in
 
 NEWLINES_BEFORE_ANSWER = 2
 """Newlines after the reasoning that belong to neither it nor the answer, at most."""
@@ -11,20 +14,145 @@ NEWLINES_BEFORE_ANSWER = 2
 
 @dataclass(frozen=True, slots=True)
 class ReasoningFormat:
-    """What stands before and after the reasoning."""
+    """What stands around the reasoning::
+
+    begin REASONING end  \\n\\n  then ANSWER closing
+    """
 
     begin: str
     end: str
+    then: str = ""
+    """Stands between ``end`` and the answer."""
+    closing: str = ""
+    """Stands behind the content of an answer that reasoned."""
+    unreasoned: str = ""
+    """What an answer begins with that could have reasoned and does not."""
+    repeated: bool = False
+    """Whether there may be reasoning again after ``then``."""
+
+    def marks(self) -> frozenset[str]:
+        return marks_in(self.begin, self.end, self.then, self.closing, self.unreasoned)
 
 
-_KNOWN = (ReasoningFormat("<think>", "</think>"), ReasoningFormat("[THINK]", "[/THINK]"))
+@dataclass(frozen=True, slots=True)
+class ContentFormat:
+    """What stands around the content of an answer; calls have marks of their own."""
+
+    begin: str = ""
+    end: str = ""
+    preamble: str = ""
+    preamble_end: str = ""
+    """Stand around what is said before calls; none: nothing is, or as content."""
+    without: tuple[str, ...] = ()
+    """What content that is free text does not hold, besides ``end``."""
+
+    def marks(self) -> frozenset[str]:
+        return marks_in(self.begin, self.end, self.preamble, self.preamble_end, *self.without)
+
+
+BARE = ContentFormat()
+"""Content as it is."""
+
+THINK = ReasoningFormat("<think>", "</think>")
+"""DeepSeek R1 and most that came after it."""
+
+_HUNYUAN_SUFFIX = re.compile(r"set HYTK = '(:\w+)'")
+"""Hunyuan 3 has it inside all of its marks."""
+
+_ON_A_LINE = re.compile(r"\{\{-?\s*'\\n<think>'\s*\+")
+
+HARMONY = ReasoningFormat(
+    "<|channel|>analysis<|message|>", "<|end|>", then="<|start|>assistant", repeated=True
+)
 
 
 def reasoning_format(template: str, special_tokens: Collection[str]) -> ReasoningFormat | None:
     """What a chat template and the names of special tokens tell; None: nothing."""
-    for known in _KNOWN:
+    found = next(filter(None, (known(template) for known in _FAMILIES)), None)
+    if found is not None:
+        return found
+    for known in (THINK, ReasoningFormat("[THINK]", "[/THINK]")):
         in_tokens = known.begin in special_tokens and known.end in special_tokens
-        # The mark at the end alone: some templates only take old reasoning out of the history.
-        if known.end in template or in_tokens:
+        # Either mark alone: some templates only take old reasoning out of the history.
+        if known.end in template or known.begin in template or in_tokens:
             return known
     return None
+
+
+def content_format(template: str) -> ContentFormat:
+    """What a chat template tells of the marks around content."""
+    return next((marks for sign, marks in _CONTENTS if sign in template), BARE)
+
+
+def _where(sign: str, format: ReasoningFormat) -> Callable[[str], ReasoningFormat | None]:
+    return lambda template: format if sign in template else None
+
+
+def _on_a_line(template: str) -> ReasoningFormat | None:
+    """GLM 4.5 and 4.6, whose prompts end before the newline."""
+    return ReasoningFormat("\n<think>", "</think>") if _ON_A_LINE.search(template) else None
+
+
+def _hunyuan(template: str) -> ReasoningFormat | None:
+    """Hunyuan 3."""
+    suffix = _HUNYUAN_SUFFIX.search(template)
+    return suffix and ReasoningFormat(f"<think{suffix[1]}>", f"</think{suffix[1]}>")
+
+
+_FAMILIES: tuple[Callable[[str], ReasoningFormat | None], ...] = (
+    _where(HARMONY.begin, HARMONY),
+    _where("<|channel>thought", ReasoningFormat("<|channel>thought\n", "<channel|>")),
+    _where("<seed:think>", ReasoningFormat("<seed:think>", "</seed:think>")),
+    _where("<mm:think>", ReasoningFormat("<mm:think>", "</mm:think>", unreasoned="</mm:think>")),
+    _hunyuan,
+    _on_a_line,
+    _where("<|START_THINKING|>", ReasoningFormat("<|START_THINKING|>", "<|END_THINKING|>")),
+    _where("<|inner_prefix|>", ReasoningFormat("<|inner_prefix|>", "<|inner_suffix|>")),
+    _where(
+        "open_tag('think')",
+        ReasoningFormat("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+    ),
+    _where(
+        "<|begin|>assistant<|think|>",
+        ReasoningFormat("<|think|>", "<|end|>", then="<|begin|>assistant"),
+    ),
+    _where(
+        "assistant to=self<|message|>",
+        ReasoningFormat(" to=self<|message|>", "<|eom|>", then="<|start|>assistant"),
+    ),
+    _where(
+        "[BEGIN FINAL RESPONSE]",
+        ReasoningFormat("Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]"),
+    ),
+    _where(
+        "Here is my thought process:",
+        ReasoningFormat("Here is my thought process:", "Here is my response:"),
+    ),
+    _where(
+        "<response></response>",
+        ReasoningFormat("<think>", "</think>", then="<response>", closing="</response>"),
+    ),
+)
+"""By what only they have in their templates: gpt-oss, Gemma 4, Seed-OSS, MiniMax M3, Hunyuan 3,
+GLM, Command, Apertus, Kimi K3, Solar Open, Muse, Apriel, Granite 3.2 and 3.3."""
+
+_CONTENTS = (
+    (
+        "<|channel|>final<|message|>",
+        ContentFormat(
+            "<|channel|>final<|message|>",
+            preamble="<|channel|>commentary<|message|>",
+            preamble_end="<|end|><|start|>assistant",
+            without=("<|channel|>", "<|start|>", "<|end|>"),
+        ),
+    ),
+    ("<|START_RESPONSE|>", ContentFormat("<|START_RESPONSE|>", "<|END_RESPONSE|>")),
+    ("<|START_THINKING|>", ContentFormat("<|START_TEXT|>", "<|END_TEXT|>")),
+    (
+        "open_tag('response')",
+        ContentFormat("<|open|>response<|sep|>", "<|close|>response<|sep|>"),
+    ),
+    ("<|begin|>assistant<|content|>", ContentFormat("<|content|>", without=("<|end|>",))),
+    ("assistant to=self<|message|>", ContentFormat(" to=user<|message|>", without=("<|eom|>",))),
+)
+"""gpt-oss, Command R7B and A, Command's mixture of experts, Kimi K3, Solar Open, Muse."""

@@ -11,7 +11,7 @@ from app.answer.formats.call_ids import AnyIds, CallIds
 from app.answer.formats.calls import CallPiece
 from app.answer.formats.incoming import Incoming
 from app.answer.pieces import CallArguments, CallEnd, CallStart
-from app.answer.tools import MOST_CALLS, FunctionTool, ToolUse, arguments_of
+from app.answer.tools import FunctionTool, ToolUse, arguments_of
 from app.core.arguments import Arguments, Parameters, Readings
 from app.core.composite import Either, FixedText, Part, Repeated, Series
 from app.core.specs import Regex
@@ -63,7 +63,7 @@ class SpelledCalls:
             Either(tuple(self._call(tool, use) for tool in use.tools)),
             separator=self.separator,
             at_least=1,
-            at_most=MOST_CALLS if use.parallel and self.parallel else 1,
+            at_most=use.most_calls if self.parallel else 1,
         )
         end: Part = FixedText(self.end)
         if not self.end and self.separator.isspace():

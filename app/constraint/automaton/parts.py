@@ -62,13 +62,16 @@ class Parts:
         self._heads: dict[tuple[Expression, bytes], Head] = {}
         self._begun: dict[tuple[Expression, bytes], tuple[Int32s, int, _Behind | None]] = {}
         """What ``_along`` has found."""
+        self._overlaps: dict[tuple[Expression, bytes], tuple[Mask, int]] = {}
+        """What ``_overlapping`` has found."""
         self._stack = np.zeros(index.longest + 2, np.int32)
 
     @property
     def nbytes(self) -> int:
         """Memory for what is kept, in bytes. Any thread may read it."""
         entries = len(self._plainness) + len(self._numbering) + 2 * len(self._heads)
-        return 120 * entries + 400 * len(self._begun)
+        overlaps = len(self._overlaps) * (200 + 4 * self._index.words)
+        return 120 * entries + 400 * len(self._begun) + overlaps
 
     def fill(self, state: State, mask: Mask) -> int | None:
         """Set the tokens allowed in ``state``, but for duplicates and ends, in an empty ``mask``.
@@ -211,7 +214,7 @@ class Parts:
             automaton.expand(behind)
             begins = automaton.transitions[automaton.rows[behind]] != DEAD
             if np.any(begins & known.goes_on):
-                return self._walked(here, text, mask)
+                return self._overlapping(here, head, tail, text, mask)
         far = derivatives.length(tail) + known.far
         set_bits(mask, known.tokens)
         if known.mask is not None:
@@ -221,6 +224,25 @@ class Parts:
             set_found(mask, found)
             far = max([far, *map(automaton.length, self._walks.ends(found))])
         return far
+
+    def _overlapping(
+        self, here: Expression, head: Expression, tail: Expression, text: bytes, mask: Mask
+    ) -> int:
+        """The same where what is behind the head may also be in it: they are walked together.
+
+        As in ``_loose_head``, bounds of the head that are far do not matter, so a text without
+        quotes has one walk and not one for each number of characters that are left.
+        """
+        loose, bound = self._plainness.loosened(head, self._index.longest + _LOOSE)
+        if bound is None or self._head_of(loose, text).far + self._index.longest > bound:
+            return self._walked(here, text, mask)
+        whole = self._automaton.pool.concatenate(loose, tail)
+        known = self._overlaps.get((whole, text))
+        if known is None:
+            allowed = self._index.new_mask()
+            known = self._overlaps[whole, text] = (allowed, self._walked(whole, text, allowed))
+        mask |= known[0]
+        return known[1]
 
     def _walked(self, here: Expression, text: bytes, mask: Mask) -> int:
         automaton = self._automaton

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import Expression, Kind
 
-_STRUCTURE = frozenset(b'"[]{},')
+_STRUCTURE = frozenset(b'"[]{},<')
 """Bytes of the structure of JSON around scalars: where a head ends."""
 
 _MOST_PIECES = 64

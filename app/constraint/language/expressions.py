@@ -95,6 +95,16 @@ class ExpressionPool(Nodes):
         other.index = [index.copy() for index in self.index]
         return other
 
+    def _prepend(self, head: Expression, tail: Expression) -> Expression:
+        """As ``Nodes._prepend``. Any text behind what it may begin with is any text."""
+        if self.nullable[head]:
+            star = tail
+            if self.kinds[tail] == Kind.CONCATENATION:
+                star = self.operands[tail][0]
+            if self._inclusion.letters(star) and self._inclusion.is_within(head, star):
+                return tail
+        return super()._prepend(head, tail)
+
     @property
     def num_notes(self) -> int:
         """How many intersections and parts of repetitions are remembered; any thread may ask."""

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from app.constraint.language.nodes import ByteSet, Expression, Kind, Nodes
 
+Spellings = tuple[tuple[ByteSet, ...], ...]
+"""Sequences of byte sets, any of which a string may be."""
+
+_LONGEST_CHARACTER = 12
+"""Bytes of one, as escapes of JSON."""
+_MOST_SPELLINGS = 1_000
+
 
 class Inclusion:
     """Looks at expressions inside free repetitions, such as any text of a string. Memoised.
@@ -16,9 +23,10 @@ class Inclusion:
         self._epsilon = pool.epsilon
         self._kinds, self._operands = pool.kinds, pool.operands
         self._known: dict[tuple[Expression, Expression], bool] = {}
+        self._spelled: dict[Expression, Spellings | None] = {}
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._known) + len(self._spelled)
 
     def without_absorbed(self, members: set[Expression]) -> set[Expression]:
         """The members of a union without those that lie within a free repetition among them."""
@@ -41,7 +49,8 @@ class Inclusion:
     def is_within(self, expression: Expression, star: Expression) -> bool:
         """Whether surely every string of the language is one of a free repetition.
 
-        Sees through what is made of its letters and of what it repeats; not through the rest.
+        Sees through what is made of its letters, of what it repeats, and of parts of that, as
+        characters in UTF-8 are; not through the rest.
         """
         known = self._known.get((expression, star))
         if known is None:
@@ -50,6 +59,8 @@ class Inclusion:
         return known
 
     def _is_within_new(self, expression: Expression, star: Expression) -> bool:
+        if self._are_some_of(expression, self._operands[star][0]):
+            return True
         letters, inner = self.letters(star), self._operands[star][0]
         while self._kinds[expression] == Kind.CONCATENATION:
             head, expression = self._operands[expression]
@@ -69,6 +80,53 @@ class Inclusion:
         if kind == Kind.REPETITION:
             return self.is_within(operand[0], star)
         return False
+
+    def _are_some_of(self, some: Expression, all_: Expression) -> bool:
+        """Whether each of a few spellings is within one of another language's."""
+        spellings, others = self.spellings(some), self.spellings(all_)
+        if spellings is None or others is None or some == self._epsilon:
+            return False
+        by_size: dict[int, list[tuple[ByteSet, ...]]] = {}
+        for other in others:
+            by_size.setdefault(len(other), []).append(other)
+        return all(
+            any(
+                not any(bits & ~more for bits, more in zip(each, other, strict=True))
+                for other in by_size.get(len(each), ())
+            )
+            for each in spellings
+        )
+
+    def spellings(self, expression: Expression) -> Spellings | None:
+        """A language as a few short sequences of byte sets; None where it is none such."""
+        if expression not in self._spelled:
+            self._spelled[expression] = self._new_spellings(expression)
+        return self._spelled[expression]
+
+    def _new_spellings(self, expression: Expression) -> Spellings | None:
+        kind, operand = self._kinds[expression], self._operands[expression]
+        if kind == Kind.BYTES:
+            return ((operand,),)
+        if kind == Kind.LITERAL and len(operand) <= _LONGEST_CHARACTER:
+            return (tuple(1 << byte for byte in operand),)
+        if kind == Kind.REPETITION and operand[1] == operand[2] <= _LONGEST_CHARACTER:
+            parts = [self.spellings(operand[0])] * operand[1]
+        elif kind == Kind.CONCATENATION:
+            parts = [self.spellings(part) for part in operand]
+        elif kind == Kind.UNION and len(operand) <= _MOST_SPELLINGS:
+            members = [self.spellings(member) for member in operand]
+            if any(member is None for member in members):
+                return None
+            union = tuple([each for member in members for each in member or ()])
+            return union if len(union) <= _MOST_SPELLINGS else None
+        else:
+            return None
+        sequences: Spellings = ((),)
+        for part in parts:
+            if part is None or len(sequences) * len(part) > _MOST_SPELLINGS:
+                return None
+            sequences = tuple([first + second for first in sequences for second in part])
+        return sequences if len(sequences[0]) <= 2 * _LONGEST_CHARACTER else None
 
     def contradict(self, wanted: set[Expression], excluded: set[Expression]) -> bool:
         """Whether something wanted plainly lies within something excluded."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from app.answer.prompt import Conversation
@@ -22,12 +23,13 @@ from app.http.chat.wire import (
 )
 from app.http.config import ApiConfig
 from app.http.models import ServedModels
-from app.http.requests.constraints import ConstraintReader
+from app.http.requests.constraints import ConstraintReader, JsonSchemaResponse
 from app.http.requests.generation import generation_request, token_limit
 from app.http.requests.ignored import Ignored
 from app.http.requests.messages import check_message_count
 from app.http.requests.reasoning import ReasoningFields, asked_reasoning
 from app.http.requests.template_options import template_options
+from app.http.requests.told import told
 from app.http.requests.tools import ToolChoice, function_tools, leave_out_others, tool_use
 from app.http.requests.wire import Other
 
@@ -49,13 +51,23 @@ def chat_call(
     choice = _tool_choice(wire)
     limit, max_tokens = token_limit(wire, "max_tokens", "max_completion_tokens")
     conversation, tools = read_conversation(wire, ignored, config, show_tools=choice.mode != "none")
+    format = wire.response_format
+    inner = format.json_schema if isinstance(format, JsonSchemaResponse) else None
+    note = told(
+        wire.schema_in_prompt,
+        content.spec,
+        config,
+        by_format=format is not None,
+        name=inner.name if inner else None,
+        description=inner.description if inner else None,
+    )
     request = generation_request(
         wire,
         request_id,
         model.adapter,
-        [conversation],
+        [replace(conversation, told=note)],
         content=content.spec,
-        tools=tool_use(tools, choice, wire.parallel_tool_calls, config.whitespace),
+        tools=tool_use(tools, choice, wire.parallel_tool_calls, config),
         n=wire.n or 1,
         max_tokens=max_tokens,
         logprobs=(wire.top_logprobs or 0) if wire.logprobs else None,

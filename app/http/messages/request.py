@@ -35,6 +35,7 @@ from app.http.requests.reasoning import (
     asked_reasoning,
     template_words,
 )
+from app.http.requests.told import told
 from app.http.requests.tools import ToolChoice, leave_out_others, tool_use
 
 
@@ -58,7 +59,7 @@ def messages_call(
         model.adapter,
         [conversation],
         content=content,
-        tools=tool_use(tools, choice, not choice.once, config.whitespace),
+        tools=tool_use(tools, choice, not choice.once, config),
         max_tokens=max_tokens,
         logprobs=None,
         choices=wire,
@@ -85,7 +86,9 @@ def read_conversation(
     shown = () if isinstance(wire.tool_choice, NoTool) else tools
     messages, passages = template_messages(wire.system, wire.messages)
     reasoning = _reasoning(wire, config)
-    return Conversation(messages, shown, reasoning.options, passages, reasoning.use), tools
+    note = told(wire.schema_in_prompt, _content(wire, config)[0], config, by_format=True)
+    conversation = Conversation(messages, shown, reasoning.options, passages, reasoning.use, note)
+    return conversation, tools
 
 
 def _tools(wire: ConversationFields, ignored: Ignored) -> list[FunctionTool]:
@@ -128,7 +131,7 @@ def _reasoning(wire: ConversationFields, config: ApiConfig) -> Asked:
     return Asked(AS_IT_IS, template_words(adaptive, effort, None, config))
 
 
-def _content(wire: MessagesRequest, config: ApiConfig) -> tuple[JsonSchema | None, str]:
+def _content(wire: ConversationFields, config: ApiConfig) -> tuple[JsonSchema | None, str]:
     """What the content has to be, and the field that says so. Raises ``InvalidRequest``."""
     new = wire.output_config.format if wire.output_config else None
     if new is not None and wire.output_format is not None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from app.http.requests.generation import ChoiceFields, GenerationFields
+from app.http.requests.generation import ChoiceFields, GenerationFields, SchemaInPrompt
 from app.http.requests.unserved import MESSAGES, NO_EFFECT
 from app.http.requests.wire import Body, Count, Other, TokenLimit, Unserved, Wire, type_among
 
@@ -196,6 +196,8 @@ class ConversationFields(Body):
     output_format: JsonSchemaOutput | None = None
     """The older name of ``output_config.format``."""
     cache_control: CacheControl = None
+    schema_in_prompt: SchemaInPrompt | None = None
+    """Extension: tell the model the answer's schema; None is the server's default."""
 
 
 class CountTokensRequest(ConversationFields):

@@ -24,6 +24,8 @@ from app.serving.request import GenerationRequest
 _LONGEST_STOP = 1024
 """Characters of a stop string, which is compared with the end of the answer at every token."""
 
+SchemaInPrompt = Literal["auto", True, False]
+
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
@@ -112,6 +114,8 @@ class ChoiceFields(Body):
     """Extension: tell how sure the model was of each value; see docs/confidence.md."""
     spans: bool | None = None
     """Extension: tell where the values of x-verbatim stand in the prompt; see docs/keywords.md."""
+    schema_in_prompt: SchemaInPrompt | None = None
+    """Extension: tell the model the answer's schema; None is the server's default."""
     choices: Literal["tokens", "exact"] | None = None
     """Extension: draw values of a finite set token by token, or as wholes by their probability."""
 

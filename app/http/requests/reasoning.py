@@ -17,6 +17,8 @@ from app.http.config import ApiConfig
 from app.http.requests.wire import Effort, Wire
 
 _SWITCHES = ("enable_thinking", "thinking")
+_GRADED = ("reasoning_effort", "reasoning_strength", "thinking_effort")
+"""Variables that tell a model how much."""
 _WITHOUT = ("none", "minimal")
 """Efforts that are no reasoning at all."""
 
@@ -69,10 +71,11 @@ def asked_reasoning(
             )
         wanted = wanted if said is None else said
     told = template_words(wanted, effort, fields.max_tokens, config)
+    is_told = effort is not None and not config.chat_format.efforts.keys().isdisjoint(_GRADED)
     use = ReasoningUse(
         wanted=wanted,
         max_tokens=fields.max_tokens if wanted else None,
-        share=None if effort is None or "reasoning_effort" in told else share_of(effort),
+        share=None if effort is None or is_told else share_of(effort),
         shown=not fields.exclude,
     )
     return Asked(use, told)
@@ -86,8 +89,11 @@ def template_words(
     told: dict[str, Any] = {}
     if wanted is not None:
         told |= {name: wanted for name in _SWITCHES if name in known}
-    if "reasoning_effort" in known and effort is not None:
-        told["reasoning_effort"] = effort
+    for name, words in config.chat_format.efforts.items():
+        if effort is not None or wanted is False:
+            told[name] = words[effort or "none"]
+        elif wanted and words["none"] not in ("minimal", "low"):
+            told[name] = words["medium"]  # its default may be none
     if "thinking_budget" in known and (max_tokens is not None or wanted is False):
         told["thinking_budget"] = max_tokens if wanted else 0
     return told

@@ -10,6 +10,7 @@ from app.answer.custom import custom_tool
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.errors import InvalidRequest
 from app.core.specs import Grammar, Regex
+from app.http.config import ApiConfig
 from app.http.requests.ignored import Ignored
 from app.http.requests.wire import Name, Other, Wire
 
@@ -65,7 +66,7 @@ class ToolChoice:
 
 
 def tool_use(
-    tools: Sequence[FunctionTool], choice: ToolChoice, parallel: bool | None, whitespace: str
+    tools: Sequence[FunctionTool], choice: ToolChoice, parallel: bool | None, config: ApiConfig
 ) -> ToolUse | None:
     """None where no call can be made. Raises ``InvalidRequest``."""
     if not tools:
@@ -76,7 +77,8 @@ def tool_use(
         return None
     if choice.names is not None:
         tools = _named(tools, choice.names)
-    return ToolUse(tuple(tools), choice.mode, parallel is not False and not choice.once, whitespace)
+    most = 1 if parallel is False or choice.once else config.max_tool_calls
+    return ToolUse(tuple(tools), choice.mode, most, config.whitespace)
 
 
 def leave_out_others(tools: Sequence[Wire] | None, ignored: Ignored) -> None:

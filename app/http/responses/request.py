@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.answer.prompt import Conversation
-from app.core.constraint import Vocabulary
+from app.answer.told import Told
+from app.core.constraint import ConstraintSpec, Vocabulary
 from app.core.errors import InvalidRequest
 from app.http.answering import AnswerCall
 from app.http.config import ApiConfig
@@ -21,6 +22,7 @@ from app.http.requests.generation import generation_request, token_limit
 from app.http.requests.ignored import Ignored
 from app.http.requests.reasoning import asked_reasoning
 from app.http.requests.template_options import template_options
+from app.http.requests.told import told
 from app.http.requests.tools import ToolChoice, function_tools, leave_out_others, tool_use
 from app.http.requests.wire import Other, missing
 from app.http.responses.items import template_messages
@@ -70,6 +72,7 @@ def responses_call(
         template_options(wire.chat_template_kwargs, config) | reasoning.options,
         passages,
         reasoning.use,
+        _told(wire, content.spec, config),
     )
     request = generation_request(
         wire,
@@ -77,7 +80,7 @@ def responses_call(
         model.adapter,
         [conversation],
         content=content.spec,
-        tools=tool_use(tools, choice, wire.parallel_tool_calls, config.whitespace),
+        tools=tool_use(tools, choice, wire.parallel_tool_calls, config),
         max_tokens=max_tokens,
         logprobs=(wire.top_logprobs or 0) if logprobs else None,
         choices=wire,
@@ -92,6 +95,20 @@ def responses_call(
         renderer=responses_renderer(wire, request_id, model, vocabulary if logprobs else None),
         stream=bool(wire.stream),
         logprobs=logprobs,
+    )
+
+
+def _told(wire: ResponsesRequest, content: ConstraintSpec | None, config: ApiConfig) -> Told | None:
+    """What the prompt tells of the answer's schema."""
+    format = wire.text.format if wire.text else None
+    named = format if isinstance(format, JsonSchemaText) else None
+    return told(
+        wire.schema_in_prompt,
+        content,
+        config,
+        by_format=format is not None,
+        name=named.name if named else None,
+        description=named.description if named else None,
     )
 
 

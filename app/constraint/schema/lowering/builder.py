@@ -14,6 +14,7 @@ from app.constraint.schema.document import Document, Goal, Node
 from app.constraint.schema.keywords import (
     EXACT_CHOICE,
     NOT_ENUM,
+    OWN_ASSERTIONS,
     VERBATIM,
     admits_kind,
     integers_only,
@@ -39,6 +40,9 @@ from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSche
 
 _DEEPEST = 24
 """Goals inside goals built on one stack; deeper ones become rules and are built after."""
+
+_ASKING = OWN_ASSERTIONS - {"type", "enum", "const"}
+"""Keywords that ask something of a value's content."""
 
 _Unit = tuple[tuple[Branch, ...], int, Form]
 """What is built once: the branches of a goal, at a depth of the text, in a form."""
@@ -201,11 +205,13 @@ class SchemaBuilder:
         both = "const" in schema and "enum" in schema
         other = tuple(node for node in branch if both or node is not source)
         distinct = {identity(value): value for value in reversed(values)}
+        typed = [value for value in reversed(distinct.values()) if admits_type(source, value)]
+        if not other and _ASKING.isdisjoint(schema):
+            return typed
         return [
             value
-            for value in reversed(distinct.values())
-            if admits_type(source, value)
-            and self._sure(value, lambda v: self._evaluation.admits_content((source,), v))
+            for value in typed
+            if self._sure(value, lambda v: self._evaluation.admits_content((source,), v))
             and (not other or self._sure(value, lambda v: self._evaluation.branch_admits(other, v)))
         ]
 

@@ -1,0 +1,244 @@
+"""The texts that an answer may be, as a constraint: reasoning, then content or calls.
+
+Every text that it admits reads in one way (``reader``), so what content or arguments are validated
+against is what was constrained.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from app.answer.formats.calls import ToolFormat
+from app.answer.formats.reasoning import (
+    BARE,
+    NEWLINES_BEFORE_ANSWER,
+    ContentFormat,
+    ReasoningFormat,
+)
+from app.answer.prompt import Opening
+from app.answer.tools import ToolUse
+from app.core.composite import (
+    Composite,
+    Either,
+    FixedText,
+    FreeText,
+    NotStarting,
+    Part,
+    Repeated,
+    Series,
+)
+from app.core.constraint import ConstraintSpec
+from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
+
+_JSON_BEGINNING = re.compile(r'["{\d\-tfn]|\[($|[\s\[\]"{\d\-tfn])')
+
+_MOST_MESSAGES = 4
+"""Times that an answer may reason or say something before its end, where it may do so again."""
+
+
+def answer(
+    content: ConstraintSpec | None,
+    use: ToolUse | None,
+    format: ToolFormat,
+    around: ContentFormat = BARE,
+) -> ConstraintSpec | None:
+    """What follows the reasoning. ``content`` None is free text; None back is free as a whole.
+
+    Raises ``InvalidRequest`` for parameters that no object can satisfy by their type alone.
+    """
+    if use is None:
+        return content and _spec(_said(_part(content), around))
+    if around.begin and not format.native:  # to the model its calls are content
+        without = (around.end, *around.without) if around.end else around.without
+        whole = answer(content, use, format, ContentFormat(without=without))
+        return whole and Composite(_said(_part(whole), around))
+    calls = format.calls(use)
+    if content is None and around.preamble:
+        calls = Series((Repeated(_preamble(around), at_most=1), calls))
+    if use.mode == "required":
+        return Composite(calls)
+    if content is not None:
+        said = _said(_part(content), around)
+        return Composite(Either((_not_starting(said, format.leads(use.names)), calls)))
+    free = free_content(around)
+    if around.begin:
+        if around.end and format.trigger is not None:
+            return Composite(Either((Series((free, Repeated(calls, at_most=1))), calls)))
+        return Composite(Either((free, calls)))
+    if format.trigger is not None:
+        text = FreeText(without=(format.trigger, *around.without))
+        return Composite(Series((text, Repeated(calls, at_most=1))))
+    # Text that begins like a call has to become one: it need not be told apart by the name.
+    return Composite(Either((_not_starting(free, format.heads()), calls)))
+
+
+def free_content(around: ContentFormat) -> Part:
+    """Any text, with the marks around it."""
+    without = (around.end, *around.without) if around.end else around.without
+    return _said(FreeText(without), around)
+
+
+def _said(content: Part, around: ContentFormat) -> Part:
+    parts = (FixedText(around.begin), content, FixedText(around.end))
+    kept = tuple(part for part in parts if part != FixedText(""))
+    return kept[0] if len(kept) == 1 else Series(kept)
+
+
+def _preamble(around: ContentFormat) -> Part:
+    text = FreeText((around.preamble_end, *around.without))
+    return Series((FixedText(around.preamble), text, FixedText(around.preamble_end)))
+
+
+def with_reasoning(
+    answer: ConstraintSpec | None,
+    format: ReasoningFormat,
+    opening: Opening,
+    *,
+    barred: bool = False,
+) -> ConstraintSpec | None:
+    """``answer`` after reasoning, or after none: see ``prompt.opening``. None stays None.
+
+    ``barred``: there is none, or it ends where it began.
+    """
+    if answer is None or opening == "closed":
+        return answer
+    body = _part(answer)
+    unreasoned: Part = _not_starting(body, [format.begin])
+    if format.unreasoned:
+        unreasoned = Series((FixedText(format.unreasoned), body))
+    if opening == "possible" and barred:
+        return answer if unreasoned is body else _spec(unreasoned)
+    thoughts = () if barred else (FreeText(without=(format.end,)),)
+    rest = (FixedText(format.end), _gap(body, format), FixedText(format.then))
+    reasoned = (*thoughts, *(part for part in rest if part != FixedText("")))
+    ending = (body, FixedText(format.closing)) if format.closing else (body,)
+    if opening == "open":
+        return Composite(Series((*reasoned, *ending)))
+    reasoned = (FixedText(format.begin), *reasoned)
+    if format.repeated:
+        at_least = 1 if opening == "needed" else 0
+        thinking = Repeated(Series(reasoned), at_least=at_least, at_most=_MOST_MESSAGES)
+        return Composite(Series((thinking, unreasoned)))
+    whole = Series((*reasoned, *ending))
+    return Composite(whole if opening == "needed" else Either((unreasoned, whole)))
+
+
+def _gap(body: Part, format: ReasoningFormat) -> Part:
+    """Newlines between the reasoning and what follows it."""
+    constrained = (leaf for leaf in _first_leaves(body) if not isinstance(leaf, FreeText))
+    if not format.then and any(_may_start(leaf, "\n") for leaf in constrained):
+        # The answer's own newlines must not be taken for those before it: all of these are there.
+        return FixedText("\n" * NEWLINES_BEFORE_ANSWER)
+    return Repeated(FixedText("\n"), at_most=NEWLINES_BEFORE_ANSWER)
+
+
+def is_open_ended(spec: ConstraintSpec) -> bool:
+    """Whether an answer may end inside free text, where ``max_tokens`` cuts it."""
+    return isinstance(spec, Composite) and _ends_free(spec.root)
+
+
+def _part(spec: ConstraintSpec) -> Part:
+    return spec.root if isinstance(spec, Composite) else spec
+
+
+def _spec(part: Part) -> ConstraintSpec:
+    if isinstance(part, JsonSchema | JsonObject | Regex | Choice | Grammar):
+        return part
+    return Composite(part)
+
+
+def _not_starting(part: Part, marks: Iterable[str]) -> Part:
+    """The texts of ``part`` before which the reader finds none of ``marks``."""
+    leaves = list(_first_leaves(part))
+    # The reader may pass over newlines before a mark.
+    prefixes = (
+        "\n" * count + mark for mark in marks for count in range(NEWLINES_BEFORE_ANSWER + 1)
+    )
+    relevant = tuple(each for each in prefixes if any(_may_start(leaf, each) for leaf in leaves))
+    return NotStarting(part, relevant) if relevant else part
+
+
+def _first_leaves(part: Part) -> Iterator[Part]:
+    """The parts that may hold the first character, and perhaps some that cannot."""
+    match part:
+        case Series(parts):
+            for each in parts:
+                yield from _first_leaves(each)
+                if not _may_be_empty(each):
+                    return
+        case Either(parts):
+            for each in parts:
+                yield from _first_leaves(each)
+        case Repeated(inner, separator):
+            yield from _first_leaves(inner)
+            if _may_be_empty(inner):
+                yield from _first_leaves(FixedText(separator))
+        case FixedText(""):
+            return
+        case NotStarting(inner):
+            yield from _first_leaves(inner)
+        case _:
+            yield part
+
+
+def _may_be_empty(part: Part) -> bool:
+    """False only where it is certain."""
+    match part:
+        case FixedText(text):
+            return not text
+        case Series(parts):
+            return all(map(_may_be_empty, parts))
+        case Either(parts):
+            return any(map(_may_be_empty, parts))
+        case Repeated(inner, _, at_least):
+            return at_least == 0 or _may_be_empty(inner)
+        case NotStarting(inner):
+            return _may_be_empty(inner)
+        case JsonSchema() | JsonObject():
+            return False
+        case Choice(options):
+            return "" in options
+    return True
+
+
+def _may_start(leaf: Part, prefix: str) -> bool:
+    """Whether a text that begins with ``leaf`` may begin with ``prefix``; False if certain."""
+    match leaf:
+        case FixedText(text):
+            return _agree(text, prefix)
+        case Choice(options):
+            return any(_agree(option, prefix) for option in options)
+        case JsonSchema() | JsonObject():
+            return _JSON_BEGINNING.match(prefix) is not None
+    return True
+
+
+def _agree(text: str, prefix: str) -> bool:
+    """Whether one begins with the other: what follows ``text`` may complete ``prefix``."""
+    return text.startswith(prefix) or prefix.startswith(text)
+
+
+def _ends_free(part: Part) -> bool:
+    match part:
+        case FreeText():
+            return True
+        case Series(parts):
+            for each in reversed(parts):
+                if _ends_free(each):
+                    return True
+                # Only the mark behind free text stands where it was cut.
+                if not isinstance(each, FixedText) and not _is_optional(each):
+                    return False
+            return False
+        case Either(parts):
+            return any(map(_ends_free, parts))
+        case Repeated(inner) | NotStarting(inner):
+            return _ends_free(inner)
+    return False
+
+
+def _is_optional(part: Part) -> bool:
+    """Whether nothing is a text of ``part``, as far as its shape tells."""
+    leaf = isinstance(part, JsonSchema | JsonObject | Regex | Choice | Grammar)
+    return not leaf and _may_be_empty(part)
