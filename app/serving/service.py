@@ -205,8 +205,9 @@ class GenerationService:
         rendered = await self._render(prompt)
         told = prompt.told if isinstance(prompt, Conversation) else None
         if told is not None and told.schema and not told.asked:
-            wanted = len(rendered.tokens) + (request.max_tokens or UNSAID_TOKENS)
-            if wanted > self._config.max_sequence_tokens:
+            room = self._config.max_sequence_tokens
+            answer = request.max_tokens or min(UNSAID_TOKENS, room // 2)
+            if len(rendered.tokens) + answer > room:
                 assert isinstance(prompt, Conversation)
                 return await self._plan(request, replace(prompt, told=replace(told, schema="")))
         return AnswerPlan.of(
@@ -285,6 +286,12 @@ class GenerationService:
                     "json_object, a choice, a regex or a grammar, or give tools",
                     param=param,
                 )
+        if request.choices == "exact" and plan.translates:
+            raise InvalidRequest(
+                "choices are not exact in the arguments of calls, which this model does not write "
+                "as JSON: leave choices out",
+                param="choices",
+            )
         of_json = {"spans": request.spans, "stream_options.fields": request.fields}
         for param, is_asked in of_json.items():
             if is_asked and not plan.has_json:
