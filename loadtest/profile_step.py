@@ -51,6 +51,7 @@ from app.http.chat.render import chat_renderer
 from app.http.chat.wire import ChatCompletionRequest
 from app.http.config import ApiConfig
 from app.http.models import ServedModel
+from app.http.requests.ignored import Ignored
 from app.model import kv_storage
 from app.model.checkpoints.loading import eos_token_ids
 from app.model.composition import load_runner
@@ -278,7 +279,7 @@ class Bench:
         )
         message = {"role": "user", "content": ""}
         self._asked = ChatCompletionRequest.read(
-            {"model": "bench", "messages": [message], "stream": True}
+            {"model": "bench", "messages": [message], "stream": True}, Ignored()
         )
         watched = runner if isinstance(runner, FakeDevice) else WatchedRunner(runner, clock)
         self.recorder = Recorder(watched, clock)

@@ -9,5 +9,6 @@ plan     the texts that an answer may be, as a constraint, and the reader that t
 reader   the text of an answer, as it comes -> content, reasoning, calls
 choice   the same with tokens, for one choice of a request -> pieces
 confidence  how sure the model was of each value: tokens and scored choices -> entries
+fields   its JSON values, each as soon as it is whole
 locator  where the JSON values of an answer are, for the engine
 """

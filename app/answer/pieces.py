@@ -177,6 +177,26 @@ class Spans:
     """In the order of the text."""
 
 
+@dataclass(slots=True)
+class FieldValue:
+    """A value of a JSON answer that is whole."""
+
+    pointer: str
+    """JSON Pointer (RFC 6901)."""
+    text: bytes | None
+    """As it stands in the answer; None: it is too large, and its parts have been told."""
+    call: int | None = None
+    """Of an argument, which call's."""
+
+
+@dataclass(slots=True)
+class Fields:
+    """Values that the piece before made whole: comes where it was asked for."""
+
+    values: Sequence[FieldValue]
+    """In the order of their ends."""
+
+
 @dataclass(frozen=True, slots=True)
 class End:
     """The answer is over: the last piece, and only that."""
@@ -192,7 +212,7 @@ TextPiece = Content | Reasoning | CallStart | CallArguments | CallEnd
 Measurement = Confidences | Inexact | Spans
 """What is told of the values of an answer."""
 
-Piece = TextPiece | Measurement | End
+Piece = TextPiece | Fields | Measurement | End
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from app.answer.choice import ChoiceReader
 from app.answer.confidence_reader import ConfidenceReader, ContentKind
+from app.answer.fields import FieldReader
 from app.answer.formats.chat import ChatFormat
 from app.answer.formats.reasoning import BARE
 from app.answer.language import answer, free_content, is_open_ended, with_reasoning
@@ -151,6 +152,10 @@ class AnswerPlan:
         ids = self.format.tools.ids
         shown = self.reasoning.shown
         return ChoiceReader(index, reader, ids, confidences, spans, custom, shows_reasoning=shown)
+
+    def field_reader(self) -> FieldReader:
+        """What finds the values of a choice as they become whole."""
+        return FieldReader(content=self._content_is == "json")
 
     def _span_reader(self, texts: Quotable) -> SpanReader:
         content = self.content.schema if isinstance(self.content, JsonSchema) else None

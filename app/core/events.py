@@ -42,6 +42,10 @@ class AnswerUsage:
     """Drafted tokens that were accepted."""
     forward_passes: int
     """Steps of the engine in which this answer took part."""
+    accepted_prediction_tokens: int = 0
+    """Tokens that were drafted from the client's prediction and came about."""
+    rejected_prediction_tokens: int = 0
+    """Tokens that were drafted from it and did not."""
 
 
 @dataclass(slots=True)  # not frozen: a step makes hundreds

@@ -111,6 +111,8 @@ class EngineRequest:
     """None: nothing is done about them, even where the constraint asks for it."""
     leap: bool = True
     draft: bool = True
+    prediction: bytes = b""
+    """What the client expects the answer to be, to draft it from; b"": nothing was said."""
     tenant: str = ""
     """Tenants take turns; what they have been served is counted apart."""
     adapter: int = 0

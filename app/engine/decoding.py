@@ -18,6 +18,7 @@ from app.engine.choices.scorer import Scorer
 from app.engine.config import EngineConfig
 from app.engine.drafts.draft import NO_DRAFT, Source
 from app.engine.drafts.drafting import Drafter
+from app.engine.drafts.prediction import Prediction
 from app.engine.leap import Leaper
 from app.engine.sequence import Sequence
 from app.engine.stop_tokens import EditedMasks
@@ -67,6 +68,8 @@ class Decoder:
         """Leap over a forced opening, before anything of the sequence is computed."""
         sequence.begun = True
         sequence.statistics = self._drafter.statistics(sequence.request)
+        if sequence.request.prediction and self._drafter.wanted(sequence.request):
+            sequence.prediction = Prediction(sequence.request.prediction)
         sequence.cursor = self._scorer.cursor(sequence.request, sequence.state)
         self._settle(sequence)
         self._scorer.look(sequence)
@@ -77,7 +80,9 @@ class Decoder:
 
         ``running`` sequences share that step.
         """
-        if sequence.state is None or sequence.finish_reason is not None:
+        if sequence.finish_reason is not None:
+            return
+        if sequence.state is None and sequence.prediction is None:
             return
         sequence.draft = self._drafter.extend(sequence, running)
         self._expect_draft(sequence, len(sequence.draft.tokens), running)
@@ -88,7 +93,11 @@ class Decoder:
         Nothing is drafted. Where a step has many answers it is tried now and then.
         """
         statistics = sequence.statistics
-        if statistics is None or (running >= self._config.pipelined_answers and statistics.skips()):
+        if statistics is None:
+            if sequence.prediction is not None:
+                self._drafter.extend(sequence, running)
+            return
+        if running >= self._config.pipelined_answers and statistics.skips():
             return
         self._expect_draft(sequence, len(self._drafter.extend(sequence, running).tokens), running)
 
@@ -105,8 +114,11 @@ class Decoder:
             return False
         sequence, tokens = portion.sequence, portion.sequence.tokens
         came = position < len(tokens) and tokens[position] == draft.tokens[index]
-        if draft.sources[index] is Source.COPIED and sequence.statistics is not None:
+        source = draft.sources[index]
+        if source is Source.COPIED and sequence.statistics is not None:
             sequence.statistics.copies.record(came)
+        elif source is Source.PREDICTED and sequence.prediction is not None:
+            sequence.prediction.record(came)
         return came
 
     def masks(self, portion: Portion, work: int) -> list[Mask | None]:
@@ -120,8 +132,9 @@ class Decoder:
         sequence, draft = portion.sequence, portion.draft.tokens
         state = sequence.state
         if state is None:
-            assert not draft, "only a constraint drafts"
-            return [None if sequence.stop_tokens is None else self._edit(sequence, None, None, 0)]
+            if sequence.stop_tokens is None:
+                return [None] * len(portion.draws)
+            return [self._edit(sequence, None, None, ahead) for ahead in portion.draws]
         masks = [self._mask(sequence, state, (), work)]
         if not draft:
             return masks

@@ -23,6 +23,7 @@ from app.engine.batch import Batch, Portion, Stopwatch
 from app.engine.choices.scoring import Scoring
 from app.engine.config import EngineConfig
 from app.engine.decoding import Decoder
+from app.engine.drafts.draft import Source
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
 from app.engine.stop_tokens import StopTokens
@@ -320,6 +321,8 @@ class Engine:
             except Exception as error:
                 self._fail(sequence, error)
             sequence.drafted_tokens += portion.num_accepted
+            if sequence.prediction is not None and portion.num_taken:
+                sequence.prediction.drafted += portion.draft.sources.count(Source.PREDICTED)
             if sequence.finish_reason != "error":
                 self._scheduler.commit(portion, valid)
             if later is not None:

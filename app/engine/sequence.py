@@ -16,6 +16,7 @@ from app.core.step import SampledToken
 from app.engine.choices.cursor import Cursor
 from app.engine.choices.scoring import Scoring
 from app.engine.drafts.draft import NO_DRAFT, Draft
+from app.engine.drafts.prediction import Prediction
 from app.engine.drafts.statistics import DraftStatistics
 from app.engine.leap import Change, Leap
 from app.engine.stop_tokens import Edit, StopTokens
@@ -60,6 +61,8 @@ class Sequence:
     finishes_in_budget: bool = field(init=False)
     """Whether the budget narrows the masks (law 2)."""
     has_penalties: bool = field(init=False)
+    prediction: Prediction | None = None
+    """What the client expects, where it says so and drafts are wanted."""
     statistics: DraftStatistics | None = None
     """What earlier answers of the constraint did, where there is one and it was begun."""
     place: Hashable = None
@@ -146,6 +149,8 @@ class Sequence:
             return False
         if self.cursor is not None:
             return False  # a choice may come, to be scored first
+        if self.prediction is not None and self.prediction.found:
+            return False  # a draft comes of it
         statistics = self.statistics
         if statistics is None:
             return True
@@ -282,6 +287,9 @@ class Sequence:
             self.drafted_tokens,
             self.forward_passes,
         )
+        if (prediction := self.prediction) is not None:
+            usage.accepted_prediction_tokens = prediction.accepted
+            usage.rejected_prediction_tokens = prediction.drafted - prediction.accepted
         scored, self.scored = self.scored, []
         data = pending[0].data if len(pending) == 1 else b"".join([each.data for each in pending])
         return TokenChunk(

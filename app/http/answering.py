@@ -19,6 +19,7 @@ from app.http.config import ApiConfig
 from app.http.endpoint import Endpoint
 from app.http.errors import envelope
 from app.http.relaxed import relaxed_headers
+from app.http.requests.ignored import Ignored
 from app.http.sse import EventStream
 from app.serving.admission import Ticket
 from app.serving.generation import Generation
@@ -72,7 +73,7 @@ def answer_router(
     operation: dict[str, Any],
     service: GenerationService,
     config: ApiConfig,
-    parse: Callable[[Mapping[str, Any], str], AnswerCall],
+    parse: Callable[[Mapping[str, Any], str, Ignored], AnswerCall],
 ) -> APIRouter:
     """The router of a route that generates.
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import to_json
 
-from app.answer.pieces import Delta
+from app.answer.pieces import Delta, FieldValue
 from app.http.answering import Renderer, error_event
+from app.http.fields import with_fields
 from app.http.openapi import Shape
 from app.http.relaxed import warnings_of
 from app.http.requests.generation import StreamOptions
@@ -56,8 +57,8 @@ _USAGE = to_json(
         "completion_tokens_details": {
             "reasoning_tokens": "%d",
             "audio_tokens": 0,
-            "accepted_prediction_tokens": 0,
-            "rejected_prediction_tokens": 0,
+            "accepted_prediction_tokens": "%d",
+            "rejected_prediction_tokens": "%d",
             "leapt_tokens": "%d",
             "drafted_tokens": "%d",
             "forward_passes": "%d",
@@ -75,6 +76,8 @@ def _usage(generation: Generation) -> bytes:
         usage.prompt_tokens + usage.completion_tokens,
         usage.cached_tokens,
         usage.reasoning_tokens,
+        usage.accepted_prediction_tokens,
+        usage.rejected_prediction_tokens,
         usage.leapt_tokens,
         usage.drafted_tokens,
         usage.forward_passes,
@@ -93,12 +96,12 @@ class ChunkRenderer(Renderer):
     """A stream of chunks as server-sent events. What is the same in all is serialised once."""
 
     def __init__(
-        self, head: Mapping[str, Any], generation: Generation, options: StreamOptions | None
+        self, head: Mapping[str, Any], generation: Generation, options: StreamOptions
     ) -> None:
-        """``head``: what every chunk begins with. Without ``options`` none has ``usage``."""
+        """``head``: what every chunk begins with."""
         self._head = b"data: " + to_json(head)[:-1] + b',"choices":['
         self._generation = generation
-        self._options = options or StreamOptions()
+        self._options = options
         # If any chunk has usage, all have: null, or the counts so far.
         self._ending = b'],"usage":null}\n\n' if self._options.include_usage else b"]}\n\n"
         self._counts = self._options.continuous_usage_stats
@@ -130,10 +133,11 @@ class ChunkRenderer(Renderer):
         ending = self._counted() if self._counts else self._ending
         return b"".join((self._head, to_json(choice), b"],", told, ending[1:]))
 
-    def _event(self, choice: Mapping[str, Any]) -> bytes:
-        """One chunk."""
+    def _event(self, choice: Mapping[str, Any], whole: Sequence[FieldValue] = ()) -> bytes:
+        """One chunk, and the values that are ``whole`` with it."""
         ending = self._counted() if self._counts else self._ending
-        return b"".join((self._head, to_json(choice), ending))
+        data = to_json(choice)
+        return b"".join((self._head, with_fields(data, whole) if whole else data, ending))
 
     def _frame(self, choice: Mapping[str, Any]) -> Frame:
         """Chunks with ``choice``, in which ``TEXT`` stands for one that changes."""

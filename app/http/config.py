@@ -15,6 +15,9 @@ Whitespace = Annotated[str, Field(pattern=r"^(spaced|compact|flexible|indent:([0
 """Where white space stands in answers that are JSON: see ``app.constraint.json.whitespace``."""
 
 
+UnknownFields = Literal["ignore", "refuse"]
+
+
 @dataclass(frozen=True, slots=True)
 class ApiConfig:
     """Facts shown to clients, and bounds on what they send."""
@@ -35,6 +38,8 @@ class ApiConfig:
     """Depth of arrays and objects in a request body."""
     max_n: int = 16
     max_messages: int = 1024
+    unknown_fields: UnknownFields = "ignore"
+    """What is done about fields of requests that are not acted on and change no answer."""
     max_tool_calls: int = MOST_CALLS
     """Calls of one answer."""
     whitespace: Whitespace = "spaced"

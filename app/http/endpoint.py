@@ -14,6 +14,7 @@ from app.http.config import ApiConfig
 from app.http.disconnect import ClientLeft, while_connected
 from app.http.errors import error_response, status_of
 from app.http.requests.body import read_body
+from app.http.requests.ignored import Ignored
 from app.serving.admission import Ticket
 from app.serving.generation import CLIENT_LEFT
 from app.serving.service import GenerationService
@@ -33,10 +34,12 @@ class Endpoint(Generic[Call]):
         service: GenerationService,
         config: ApiConfig,
         *,
-        parse: Callable[[Mapping[str, Any], str], Call],
+        parse: Callable[[Mapping[str, Any], str, Ignored], Call],
         respond: Callable[[Call, Timeline, Ticket], Coroutine[Any, Any, Response]],
     ) -> None:
         """``parse`` checks a body, with the request's id; ``respond`` answers.
+
+        What ``parse`` tells ``Ignored`` of is named in the answer's headers.
 
         ``parse`` may run on a thread, where the body is large. Both raise ``LeapjsonError`` for
         what they refuse.
@@ -51,17 +54,20 @@ class Endpoint(Generic[Call]):
         ticket: Ticket = request.state.ticket
         request_id: str = request.state.request_id
         timeline = self._service.arrive(self._path)
+        ignored = Ignored(refuses=self._config.unknown_fields == "refuse")
         try:
             async with ticket.deadline().holds("the request was not read"):
                 with ticket.reading() as keep:
                     call = await read_body(
                         request,
-                        lambda body: self._parse(body, request_id),
+                        lambda body: self._parse(body, request_id, ignored),
                         keep=keep,
                         max_bytes=self._config.max_body_bytes,
                         max_nesting=self._config.max_nesting,
                     )
-            return await while_connected(request.receive, self._respond(call, timeline, ticket))
+            response = await while_connected(request.receive, self._respond(call, timeline, ticket))
+            response.headers.update(ignored.headers)
+            return response
         except (ClientLeft, ClientDisconnect):
             timeline.end(status=CLIENT_LEFT, finish_reason="abort")
             return Response(status_code=CLIENT_LEFT)

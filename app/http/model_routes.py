@@ -19,7 +19,9 @@ from app.http.config import ApiConfig
 from app.http.endpoint import Endpoint
 from app.http.models import ServedModel, ServedModels
 from app.http.openapi import Shape, tells
-from app.http.requests.wire import Body, NotServed
+from app.http.requests.ignored import Ignored
+from app.http.requests.unserved import refused
+from app.http.requests.wire import Body, Unserved
 from app.serving.adapters import NAME, Adapters
 from app.serving.admission import Ticket
 from app.serving.service import GenerationService
@@ -34,7 +36,9 @@ AdapterName = Annotated[str, Field(pattern=NAME)]
 
 
 class LoadAdapter(Body):
-    not_served: ClassVar[NotServed] = {"load_inplace": (None, False)}
+    unserved: ClassVar[Mapping[str, Unserved]] = {
+        "load_inplace": refused("unload the adapter first", False)
+    }
 
     lora_name: AdapterName
     """Requests give it as ``base:lora_name``."""
@@ -43,7 +47,7 @@ class LoadAdapter(Body):
 
 
 class UnloadAdapter(Body):
-    not_served: ClassVar[NotServed] = {"lora_int_id": (None,)}
+    unserved: ClassVar[Mapping[str, Unserved]] = {"lora_int_id": refused("give lora_name alone")}
 
     lora_name: AdapterName
 
@@ -110,8 +114,8 @@ def models_router(service: GenerationService, config: ApiConfig, models: ServedM
     async def delete_model(model: str) -> dict[str, Any]:
         return await _unload(adapters, models.find(model))
 
-    def parse_load(body: Mapping[str, Any], request_id: str) -> _Load:
-        asked = LoadAdapter.read(body)
+    def parse_load(body: Mapping[str, Any], request_id: str, ignored: Ignored) -> _Load:
+        asked = LoadAdapter.read(body, ignored)
         return _Load(asked.lora_name, asked.lora_path)
 
     async def load(call: _Load, timeline: Timeline, ticket: Ticket) -> Response:
@@ -119,8 +123,8 @@ def models_router(service: GenerationService, config: ApiConfig, models: ServedM
         timeline.end(status=200, finish_reason="stop")
         return JSONResponse(described(models.of(adapter)))
 
-    def parse_unload(body: Mapping[str, Any], request_id: str) -> ServedModel:
-        return models.find(f"{models.base.id}:{UnloadAdapter.read(body).lora_name}")
+    def parse_unload(body: Mapping[str, Any], request_id: str, ignored: Ignored) -> ServedModel:
+        return models.find(f"{models.base.id}:{UnloadAdapter.read(body, ignored).lora_name}")
 
     async def unload(model: ServedModel, timeline: Timeline, ticket: Ticket) -> Response:
         answer = await _unload(adapters, model)

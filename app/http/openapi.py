@@ -19,7 +19,8 @@ from pydantic_core import core_schema
 from app.http.config import ApiConfig
 from app.http.errors import ANTHROPIC
 from app.http.middleware.auth import METRICS_PATH, OPEN_PATHS
-from app.http.requests.wire import Body
+from app.http.requests.ignored import HEADER as IGNORED
+from app.http.requests.wire import Body, Other, Wire
 
 Json = dict[str, Any]
 
@@ -100,6 +101,8 @@ def tells(
     if bodies:
         schema = bodies[0] if len(bodies) == 1 else {"anyOf": list(bodies)}
         content = {"application/json": {"schema": schema}}
+        names = {"schema": {"type": "string"}, "description": "Fields that were left out"}
+        responses[200]["headers"] = {IGNORED: names}
         operation["requestBody"] = {"required": True, "content": content}
     return operation
 
@@ -224,6 +227,17 @@ class _AnyOf(GenerateJsonSchema):
         return union
 
 
+class _Closed(_AnyOf):
+    """Of a server that refuses what it does not know."""
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        described = super().model_schema(schema)
+        model = schema["cls"]
+        if issubclass(model, Wire) and not (issubclass(model, Other) or model.has_notes):
+            described["additionalProperties"] = False
+        return described
+
+
 def _components(
     models: Sequence[type[BaseModel]], config: ApiConfig
 ) -> tuple[Json, Mapping[type[BaseModel], Json]]:
@@ -231,7 +245,7 @@ def _components(
     found, definitions = models_json_schema(
         [(model, "validation") for model in models],
         ref_template=_REFERENCE,
-        schema_generator=_AnyOf,
+        schema_generator=_Closed if config.unknown_fields == "refuse" else _AnyOf,
     )
     components: Json = definitions["$defs"]
     references = {model: found[model, "validation"] for model in models}

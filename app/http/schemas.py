@@ -21,6 +21,8 @@ from app.http.endpoint import Endpoint
 from app.http.errors import envelope
 from app.http.openapi import Shape, tells
 from app.http.requests.constraints import ConstraintReader, ResponseFormat
+from app.http.requests.ignored import Ignored
+from app.http.requests.unserved import NO_EFFECT
 from app.http.requests.wire import Body, Name
 from app.serving.admission import Ticket
 from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
@@ -36,7 +38,7 @@ class SchemaRequest(
 ):
     """Either the fields of OpenAI's ``json_schema``, or a whole ``response_format``."""
 
-    no_effect: ClassVar[frozenset[str]] = frozenset({"description", "metadata", "user"})
+    no_effect: ClassVar[frozenset[str]] = NO_EFFECT | {"description"}
 
     schema_: Any = Field(default=None, alias="schema")
     strict: bool | None = None
@@ -78,8 +80,8 @@ def schemas_router(
     """The router of schemas that are compiled ahead."""
     router = APIRouter()
 
-    def parse(body: Mapping[str, Any], request_id: str) -> _Call:
-        return _call(body, config, constraints)
+    def parse(body: Mapping[str, Any], request_id: str, ignored: Ignored) -> _Call:
+        return _call(body, ignored, config, constraints)
 
     async def respond(call: _Call, timeline: Timeline, ticket: Ticket) -> Response:
         try:
@@ -114,8 +116,10 @@ def schemas_router(
     return router
 
 
-def _call(body: Mapping[str, Any], config: ApiConfig, constraints: ConstraintReader) -> _Call:
-    asked = SchemaRequest.read(body)
+def _call(
+    body: Mapping[str, Any], ignored: Ignored, config: ApiConfig, constraints: ConstraintReader
+) -> _Call:
+    asked = SchemaRequest.read(body, ignored)
     if ("schema" in body) == (asked.response_format is not None):
         raise InvalidRequest("give either schema or response_format", param="schema")
     if asked.response_format is None:
@@ -131,7 +135,7 @@ def _call(body: Mapping[str, Any], config: ApiConfig, constraints: ConstraintRea
             raise InvalidRequest(
                 f"{field} belongs beside schema; with response_format it goes inside", param=field
             )
-    found = constraints.response_format(asked.response_format)
+    found = constraints.response_format(asked.response_format, ignored)
     if not isinstance(found, JsonSchema):
         raise InvalidRequest(
             "only formats with a JSON Schema can be named by an id: give one of type json_schema",

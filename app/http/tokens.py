@@ -21,7 +21,9 @@ from app.http.config import ApiConfig
 from app.http.endpoint import Endpoint
 from app.http.models import ServedModels
 from app.http.openapi import Shape, tells
-from app.http.requests.wire import Body, NotServed
+from app.http.requests.ignored import Ignored
+from app.http.requests.unserved import CHAT, NO_EFFECT, refused
+from app.http.requests.wire import Body, Unserved
 from app.serving.admission import Ticket
 from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
@@ -34,12 +36,13 @@ LARGE = 1 << 16
 and nothing queues here."""
 
 _ERRORS = (400, 404, 413, 429, 504)
-_NO_EFFECT = frozenset({"request_id", "user"})
 
 
 class TokenizeText(Body):
-    not_served: ClassVar[NotServed] = {"add_generation_prompt": (None, True)}
-    no_effect: ClassVar[frozenset[str]] = _NO_EFFECT
+    unserved: ClassVar[Mapping[str, Unserved]] = {
+        "add_generation_prompt": CHAT["add_generation_prompt"]
+    }
+    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
 
     model: str | None = None
     prompt: str
@@ -51,22 +54,28 @@ class TokenizeText(Body):
 class TokenizeChat(ConversationFields):
     """The prompt of the chat completion that has these fields."""
 
-    not_served: ClassVar[NotServed] = {
-        "add_generation_prompt": (None, True),
-        "add_special_tokens": (None, False),
-        "chat_template": (None,),
-        "continue_final_message": (None, False),
-        "media_io_kwargs": (None, {}),
-        "mm_processor_kwargs": (None, {}),
+    unserved: ClassVar[Mapping[str, Unserved]] = {
+        name: CHAT[name]
+        for name in (
+            "add_generation_prompt",
+            "add_special_tokens",
+            "chat_template",
+            "continue_final_message",
+            "media_io_kwargs",
+            "mm_processor_kwargs",
+            "prompt",
+        )
     }
-    no_effect: ClassVar[frozenset[str]] = _NO_EFFECT
+    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
 
     return_token_strs: bool | None = None
 
 
 class DetokenizeRequest(Body):
-    not_served: ClassVar[NotServed] = {"skip_special_tokens": (None, False)}
-    no_effect: ClassVar[frozenset[str]] = _NO_EFFECT
+    unserved: ClassVar[Mapping[str, Unserved]] = {
+        "skip_special_tokens": refused("all tokens are shown; leave it out", False)
+    }
+    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
 
     model: str | None = None
     # Checked by ``check_token_ids``, which is quicker where there are a million.
@@ -134,16 +143,18 @@ class _Tokens:
         self._models = models
         self._large_answers = asyncio.Semaphore(1)
 
-    def parse_tokenize(self, body: Mapping[str, Any], request_id: str) -> _TokenizeCall:
+    def parse_tokenize(
+        self, body: Mapping[str, Any], request_id: str, ignored: Ignored
+    ) -> _TokenizeCall:
         """A chat if there are ``messages``, else a text. Raises ``InvalidRequest``."""
         if "messages" not in body:
-            text = TokenizeText.read(body)
+            text = TokenizeText.read(body, ignored)
             self._models.find(text.model)
             strings = bool(text.return_token_strs)
             return _TokenizeCall(TextPrompt(text.prompt), text.add_special_tokens, strings)
-        chat = TokenizeChat.read(body)
+        chat = TokenizeChat.read(body, ignored)
         self._models.find(chat.model)
-        conversation, _ = read_conversation(chat, self._config)
+        conversation, _ = read_conversation(chat, ignored, self._config)
         return _TokenizeCall(conversation, False, bool(chat.return_token_strs))
 
     async def tokenize(self, call: _TokenizeCall, timeline: Timeline, ticket: Ticket) -> Response:
@@ -155,9 +166,11 @@ class _Tokens:
             timeline, tokens, lambda: self._tokenized(tokens, strings=call.strings)
         )
 
-    def parse_detokenize(self, body: Mapping[str, Any], request_id: str) -> Sequence[int]:
+    def parse_detokenize(
+        self, body: Mapping[str, Any], request_id: str, ignored: Ignored
+    ) -> Sequence[int]:
         """The tokens. Raises ``InvalidRequest`` for one that the model does not have."""
-        wire = DetokenizeRequest.read(body)
+        wire = DetokenizeRequest.read(body, ignored)
         self._models.find(wire.model)
         check_token_ids(wire.tokens, "tokens", self._vocabulary.size)
         return wire.tokens

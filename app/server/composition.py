@@ -211,6 +211,7 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
         max_nesting=settings.max_body_nesting,
         max_n=min(settings.max_n, _places(settings)),
         max_messages=settings.max_messages,
+        unknown_fields=settings.unknown_fields,
         max_tool_calls=settings.max_tool_calls,
         whitespace=settings.whitespace,
         schema_in_prompt=settings.schema_in_prompt,

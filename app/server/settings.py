@@ -15,7 +15,7 @@ from app.constraint.limits import Limits
 from app.core.model_name import gguf_stem, is_gguf
 from app.demo import MODEL_PATH
 from app.engine.config import EngineConfig
-from app.http.config import Whitespace
+from app.http.config import UnknownFields, Whitespace
 from app.model.config import (
     AdaptersConfig,
     DeviceName,
@@ -196,6 +196,9 @@ class Settings(BaseSettings):
     """Choices of one request (n), at most as many as may run and wait together."""
     max_messages: Count = 1024
     """Messages of one request."""
+    unknown_fields: UnknownFields = "ignore"
+    """What is done about fields of requests that are not acted on and change no answer: ignore
+    names them in the header x-leapjson-ignored, refuse answers 400. See docs/requests.md."""
     max_tool_calls: Annotated[int, Field(ge=1, le=1024)] = MOST_CALLS
     """Calls of one answer, where its model's chat template takes several."""
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
+from app.answer.fields import FieldReader
 from app.answer.pieces import Delta
 from app.answer.plan import AnswerPlan
 from app.answer.relaxed import RelaxedAnswers
@@ -27,7 +28,7 @@ CLIENT_LEFT = 499
 class Usage(AnswerUsage):
     """What the answers of one request cost so far; a prompt counts once for all of its own."""
 
-    reasoning_tokens: int
+    reasoning_tokens: int = 0
 
 
 class Generation:
@@ -43,6 +44,7 @@ class Generation:
         request_ids: Sequence[str],
         plans: Sequence[AnswerPlan],
         confidence: bool = False,
+        fields: bool = False,
         exact: bool = False,
         texts: Sequence[Quotable | None] = (),
         ticket: Ticket,
@@ -55,8 +57,8 @@ class Generation:
     ) -> None:
         """``plans``: of each prompt, whose choices have consecutive ``request_ids``. ``release`` is
         called when all have ended, perhaps more than once. ``texts``: for each plan those that
-        values are looked up in, where that is asked for. ``relaxed``: what is told of answers that
-        are not held to all of their schema."""
+        values are looked up in, where that is asked for. ``fields``: values are told as they become
+        whole. ``relaxed``: what is told of answers that are not held to all of their schema."""
         self.relaxed = relaxed
         self.told_schema = told_schema
         """See ``AnswerPlan``."""
@@ -74,6 +76,12 @@ class Generation:
             for index in range(self.n)
             for number in [index // self._choices_each]
         ]
+        self._fields: list[FieldReader] = []
+        """None where values are not told of."""
+        if fields:
+            self._fields = [
+                plan.field_reader() for plan in plans for _ in range(self._choices_each)
+            ]
         self._ticket = ticket
         self._timeline = timeline
         self._abort = abort
@@ -107,6 +115,12 @@ class Generation:
             leapt_tokens=sum(each.leapt_tokens for each in answers.values()),
             drafted_tokens=sum(each.drafted_tokens for each in answers.values()),
             forward_passes=sum(each.forward_passes for each in answers.values()),
+            accepted_prediction_tokens=sum(
+                each.accepted_prediction_tokens for each in answers.values()
+            ),
+            rejected_prediction_tokens=sum(
+                each.rejected_prediction_tokens for each in answers.values()
+            ),
         )
 
     async def begun(self) -> None:
@@ -151,6 +165,12 @@ class Generation:
         chunks, self._unread = self._unread, []
         if len(chunks) > _TOGETHER:
             chunks, self._unread = chunks[:_TOGETHER], chunks[_TOGETHER:]
+        deltas = self._deltas(chunks)
+        if not self._fields:
+            return deltas
+        return [self._fields[delta.index].read(delta) for delta in deltas]
+
+    def _deltas(self, chunks: Sequence[TokenChunk]) -> list[Delta]:
         if self.n == 1:
             deltas = [self._readers[0].read(chunks)]
         else:

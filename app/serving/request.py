@@ -42,6 +42,8 @@ class GenerationRequest:
     on_budget: OnBudget = "finish"
     confidence: bool = False
     """Tell how sure the model was of each value."""
+    fields: bool = False
+    """Tell each value of a JSON answer as soon as it is whole."""
     spans: bool = False
     """Tell where values stand in the prompt whose schema says that they do."""
     choices: Literal["tokens", "exact"] | None = None
@@ -49,5 +51,7 @@ class GenerationRequest:
     default has it."""
     leap: bool = True
     draft: bool = True
+    prediction: str = ""
+    """What the client expects the answers to be, to draft them from; "": nothing was said."""
     timeout: float | None = None
     """Seconds until the last token; None: as long as the server lets any request take."""

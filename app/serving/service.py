@@ -172,6 +172,7 @@ class GenerationService:
                 request_ids=[choice.request_id for choice in choices],
                 plans=plans,
                 confidence=request.confidence,
+                fields=request.fields,
                 exact=self._draws_exactly(request),
                 texts=texts,
                 ticket=ticket,
@@ -259,6 +260,7 @@ class GenerationService:
             choices=self._choice_options(request, plan),
             leap=request.leap and self._config.leap,
             draft=request.draft and self._config.draft,
+            prediction=request.prediction.encode(),
             tenant=tenant,
             adapter=0 if adapter is None else adapter.slot,
             scope=scope if adapter is None else f"{adapter.scope}\n{scope}",
@@ -290,11 +292,13 @@ class GenerationService:
                 "as JSON: leave choices out",
                 param="choices",
             )
-        if request.spans and not plan.has_json:
-            raise InvalidRequest(
-                "spans is about the values of JSON: ask for a json_schema, or give tools",
-                param="spans",
-            )
+        of_json = {"spans": request.spans, "stream_options.fields": request.fields}
+        for param, is_asked in of_json.items():
+            if is_asked and not plan.has_json:
+                raise InvalidRequest(
+                    f"{param} is about the values of JSON: ask for a json_schema, or give tools",
+                    param=param,
+                )
 
     def _room(self, request: GenerationRequest, plan: AnswerPlan) -> int:
         """Tokens that an answer is taken to need while it waits, its prompt included."""

@@ -7,7 +7,14 @@ import pytest
 from app.core.cache import StateSlots
 from tests.engine import harness
 
-BOTH_ORDERS = ("test_choices", "test_same_answers", "test_engine", "test_stop_tokens", "test_leap")
+BOTH_ORDERS = (
+    "test_choices",
+    "test_predictions",
+    "test_same_answers",
+    "test_engine",
+    "test_stop_tokens",
+    "test_leap",
+)
 WITH_STATES = ("test_engine",)
 """As well as without; other modules say it of each test."""
 

@@ -120,7 +120,6 @@ async def test_openapi_admits_names_of_adapters_where_there_may_be_some(has_adap
         ({"lora_name": "a\n", "lora_path": "x"}, "lora_name"),
         ({"lora_name": "a"}, "lora_path"),
         ({"lora_name": "a", "lora_path": "x", "load_inplace": True}, "load_inplace"),
-        ({"lora_name": "a", "lora_path": "x", "is_3d": 1}, "is_3d"),
     ],
     ids=str,
 )

@@ -20,6 +20,7 @@ from app.http.chat.wire import ChatCompletionRequest
 from app.http.completions.render import completion_renderer
 from app.http.completions.wire import CompletionRequest
 from app.http.models import ServedModel
+from app.http.requests.ignored import Ignored
 from app.serving.generation import Generation
 from app.serving.timeline import Timeline
 from tests.answer.test_choice import USAGE
@@ -59,13 +60,14 @@ class _Ticket:
 
 def chat_chunks(options: dict[str, Any] | None) -> Renderer:
     body = chat(stream=True, n=2, **({} if options is None else {"stream_options": options}))
-    wire = ChatCompletionRequest.read(body)
+    wire = ChatCompletionRequest.read(body, Ignored())
     return chat_renderer(wire, "id", ServedModel.base(CONFIG), ByteVocabulary())(generation())
 
 
 def completion_chunks(options: dict[str, Any] | None) -> Renderer:
-    body = {"model": "demo", "prompt": "hi", "stream": True, "n": 2}
-    wire = CompletionRequest.read(body | ({} if options is None else {"stream_options": options}))
+    body: dict[str, Any] = {"model": "demo", "prompt": "hi", "stream": True, "n": 2}
+    body |= {} if options is None else {"stream_options": options}
+    wire = CompletionRequest.read(body, Ignored())
     return completion_renderer(wire, "id", ServedModel.base(CONFIG), str)(generation())
 
 

@@ -132,7 +132,6 @@ async def test_white_space_options_choose_a_form_that_they_admit(
         ({"structured_outputs": {"json": SCHEMA, "whitespace_pattern": r"((\s?){9}){9}"}},
          "structured_outputs.whitespace_pattern"),
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
-        ({"structured_outputs": {"backend": "x"}}, "structured_outputs.backend"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
         ({"response_format": {"type": "json_schema", "schema_id": "schema_x"}},
          "response_format.schema_id"),
@@ -141,7 +140,6 @@ async def test_white_space_options_choose_a_form_that_they_admit(
          "response_format.format.type"),
         ({"structured_outputs": {"structural_tag": {**TAGS, "triggers": ["<g>"]}}},
          "structured_outputs.structural_tag.structures[0].begin"),
-        ({"guided_decoding_backend": "outlines"}, "guided_decoding_backend"),
     ],
 )  # fmt: skip
 async def test_what_is_wrong_with_a_constraint_is_named(fields: dict[str, Any], param: str) -> None:

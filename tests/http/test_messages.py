@@ -278,13 +278,11 @@ PDF = {"type": "document", "source": {"type": "url", "url": "http://x"}}
             "messages[0].content[0].tool_use_id",
             "no tool_use before",
         ),
-        ({"tools": [{"type": "web_search_20250305", "name": "w"}]}, "tools[0].type", "web_search"),
         ({"tools": [WEATHER, WEATHER]}, "tools[1].name", "two tools"),
         ({"tool_choice": {"type": "tool", "name": "x"}}, "tool_choice", "needs tools"),
         ({"stop": ["x"]}, "stop", "stop_sequences"),
         ({"container": "x"}, "container", "not supported"),
         ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
-        ({"colour": 1}, "colour", "Unrecognized"),
     ],
     ids=str,
 )  # fmt: skip

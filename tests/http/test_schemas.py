@@ -93,7 +93,6 @@ async def test_both_forms_of_one_schema_have_one_id() -> None:
         ({"schema": SCHEMA, "strict": "yes"}, "strict"),
         ({"schema": SCHEMA, "whitespace": "wide"}, "whitespace"),
         ({"schema": SCHEMA, "name": "a b"}, "name"),
-        ({"schema": SCHEMA, "id": "schema_1"}, "id"),
     ],
 )
 async def test_what_is_wrong_with_a_registration_is_named(body: Any, param: str) -> None:

@@ -240,7 +240,6 @@ async def test_a_conversation_with_calls_goes_back_to_the_template() -> None:
         ),
         ({"tools": [WEATHER, WEATHER]}, "tools[1].function.name"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         (
             {
                 "tools": [

@@ -23,6 +23,8 @@ class Source(Enum):
     """What earlier answers of this constraint did here."""
     COPIED = auto()
     """What the prompt goes on with."""
+    PREDICTED = auto()
+    """What the client's prediction goes on with."""
     LEAPT = auto()
     """The consequence of the token before it: nothing is drawn for it."""
 

@@ -1,4 +1,4 @@
-"""Guesses how an answer goes on: from what earlier answers did, and from the prompt.
+"""Guesses how an answer goes on: from what earlier answers did, the prompt, and a prediction.
 
 At a branch of its constraint an answer mostly does what others did there before, and the values of
 an extraction are copied from the prompt; where a value has to stand there, the place is known. A
@@ -10,6 +10,7 @@ changes an answer (Leviathan et al., "Fast Inference from Transformers via Specu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
@@ -19,6 +20,7 @@ from app.core.errors import RejectedToken, RequestError
 from app.core.request import EngineRequest
 from app.engine.config import EngineConfig
 from app.engine.drafts.draft import NO_DRAFT, Draft, Source
+from app.engine.drafts.prediction import LONGEST_ENDING, Prediction
 from app.engine.drafts.statistics import DraftStatistics
 from app.engine.leap import Leaper
 from app.engine.sequence import Sequence
@@ -40,6 +42,9 @@ _LONGEST_QUOTE = 160
 """Bytes of a value that has to stand in the prompt: where it stands is known."""
 _COPIED_FROM = 1 << 16
 """Bytes at the prompt's end that are looked through: it is done for every draft."""
+_ENDING = LONGEST_ENDING
+"""Tokens of an answer's end that are looked for in its prediction."""
+_INSIDE_CHARACTER = re.compile(rb"[\x80-\xbf]")
 _WINDOW = 4
 """Tokens before a copy that are tokenized with it."""
 
@@ -83,11 +88,12 @@ class Drafter:
         ``running`` sequences share the next step. Costs a tokenization or two for each guess.
         """
         config, state = self._config, sequence.state
-        assert state is not None
         most = min(config.max_draft_tokens, sequence.limit - sequence.length - 1)
         draft = sequence.draft if config.draft_held_back else NO_DRAFT
-        if most <= 0 or sequence.statistics is None or not self.wanted(sequence.request):
+        if most <= 0 or not self.wanted(sequence.request):
             return draft.cut(most)
+        if sequence.statistics is None or state is None:
+            return self._predicted_text(sequence, most, running)
         path = _Path(sequence, sequence.statistics, state, [*draft.tokens], [*draft.sources])
         try:
             for token in draft.tokens:
@@ -104,6 +110,12 @@ class Drafter:
         likely, floor = 1.0, self._floor(running, 1)
         statistics, copies = path.statistics, path.statistics.copies
         while len(path.tokens) < most:
+            predicted = self._follow_prediction(path, likely, floor, most)
+            if predicted is not None:
+                likely = predicted
+                if likely < floor:
+                    return
+                continue
             token, rate = statistics.likeliest(path.state.state_id, path.last)
             if likely * rate >= floor:
                 likely *= rate
@@ -124,6 +136,66 @@ class Drafter:
                 likely *= copies.rate
                 if not self._follow(path, each, Source.COPIED):
                     return
+
+    def _predicted_text(self, sequence: Sequence, most: int, running: int) -> Draft:
+        """The draft of an answer that nothing constrains."""
+        prediction = sequence.prediction
+        assert prediction is not None
+        likely, floor = 1.0, self._floor(running, 1)
+        rate = prediction.rate
+        if likely * rate.rate < floor and not rate.try_again():
+            return NO_DRAFT
+        ending = sequence.tokens[max(sequence.answer_start, len(sequence.tokens) - _ENDING) :]
+        tokens = self._rest(prediction, ending, whole=len(ending) == sequence.length)
+        count = 0
+        while count < min(len(tokens), most) and (likely >= floor or not count):
+            likely *= rate.rate
+            count += 1
+        return Draft(tuple(tokens[:count]), (Source.PREDICTED,) * count)
+
+    def _follow_prediction(
+        self, path: _Path, likely: float, floor: float, most: int
+    ) -> float | None:
+        """Take what the client's prediction goes on with; how likely the path is then.
+
+        None where it has nothing to say, or what it says is not allowed.
+        """
+        prediction = path.sequence.prediction
+        if prediction is None:
+            return None
+        rate = prediction.rate
+        if likely * rate.rate < floor and not rate.try_again():
+            return None
+        ending, length = path.ending(_ENDING), len(path.tokens)
+        whole = len(ending) == path.sequence.length + length
+        for token in self._rest(prediction, ending, whole=whole):
+            if length < len(path.tokens) and (likely < floor or len(path.tokens) >= most):
+                break
+            likely *= rate.rate
+            try:
+                goes_on = self._follow(path, token, Source.PREDICTED)
+            except RejectedToken:
+                break
+            if not goes_on:
+                return 0.0
+        return likely if len(path.tokens) > length else None
+
+    def _rest(self, prediction: Prediction, ending: list[int], *, whole: bool) -> list[int]:
+        """Tokens with which it goes on behind ``ending``, the answer's last (``whole``: all)."""
+        spelled = b"".join([self._spelling[token] for token in ending])
+        rest = prediction.rest(spelled, begins=whole).decode(errors="ignore").encode()
+        return self._continued(ending[-_WINDOW:], rest) if rest else []
+
+    def _continued(self, before: list[int], rest: bytes) -> list[int]:
+        """The tokens of ``rest`` as the tokenizer splits it behind ``before``.
+
+        Without the last one, which is unsure.
+        """
+        spelled = [self._spelling[token] for token in before]
+        while spelled and _INSIDE_CHARACTER.match(spelled[0]):
+            before, spelled = before[1:], spelled[1:]
+        tokens = self._leaper.encode(b"".join([*spelled, rest])) or []
+        return tokens[len(before) : -1] if tokens[: len(before)] == before else []
 
     def _floor(self, running: int, width: int) -> float:
         """How likely a guess must be that costs ``width`` tokens, the leap behind it included.
@@ -168,11 +240,7 @@ class Drafter:
         if len(value) < _SHORTEST_COPY:
             return []
         rest = path.state.quoted(_LONGEST_QUOTE) or self._found(path, value)
-        # As the tokenizer splits it behind the answer; without its last token, which is unsure.
-        before = path.ending(_WINDOW)
-        text = b"".join([self._spelling[token] for token in before]) + rest
-        tokens = self._leaper.encode(text) or []
-        return tokens[len(before) : -1] if tokens[: len(before)] == before else []
+        return self._continued(path.ending(_WINDOW), rest)
 
     def _found(self, path: _Path, value: bytes) -> bytes:
         """What follows ``value`` where it stands in the prompt last."""

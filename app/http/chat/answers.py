@@ -8,6 +8,7 @@ from pydantic import Field
 
 from app.http.choices import Usage
 from app.http.confidence import Measured
+from app.http.fields import WholeValue
 from app.http.openapi import Shape
 from app.http.relaxed import Warning
 
@@ -124,6 +125,8 @@ class ChunkChoice(Measured):
     delta: Delta
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls"] | None
+    fields: list[WholeValue] = Field(default=[])
+    """Values that are whole with the chunk before, where that was asked for."""
 
 
 class ChatCompletionChunk(_Head):

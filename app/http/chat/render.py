@@ -14,6 +14,7 @@ from app.answer.pieces import (
     Content,
     Delta,
     End,
+    Fields,
     Inexact,
     Piece,
     Reasoning,
@@ -27,7 +28,7 @@ from app.http.choices import TEXT, ChunkRenderer, WholeRenderer
 from app.http.confidence import measured
 from app.http.logprobs import logprob_entries
 from app.http.models import ServedModel
-from app.http.requests.generation import StreamOptions
+from app.http.requests.generation import StreamOptions, stream_options
 from app.serving.generation import Generation
 
 
@@ -48,7 +49,7 @@ def chat_renderer(
         names = vocabulary if wire.logprobs else None
         reasoning = _reasoning_names(wire)
         if wire.stream:
-            return _Chunks(head, generation, wire.stream_options, names, reasoning)
+            return _Chunks(head, generation, stream_options(wire), names, reasoning)
         return _Whole(head, generation, names, reasoning)
 
     return renderer
@@ -148,7 +149,7 @@ class _Chunks(ChunkRenderer):
         self,
         head: dict[str, Any],
         generation: Generation,
-        options: StreamOptions | None,
+        options: StreamOptions,
         vocabulary: Vocabulary | None,
         reasoning_names: Sequence[str],
     ) -> None:
@@ -193,6 +194,8 @@ class _Chunks(ChunkRenderer):
                 return self._part(
                     index, {"tool_calls": [{"index": number, **_called(custom, text)}]}
                 )
+            case Fields(values=whole):
+                return self._event(_wire(index, {}), whole)
             case Confidences() | Inexact() | Spans():
                 self._measured.setdefault(index, {}).update(measured(piece))
             case End(reason=reason):

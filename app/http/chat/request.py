@@ -24,29 +24,33 @@ from app.http.chat.wire import (
 from app.http.config import ApiConfig
 from app.http.models import ServedModels
 from app.http.requests.constraints import ConstraintReader, JsonSchemaResponse
-from app.http.requests.generation import check_stream_options, generation_request
+from app.http.requests.generation import generation_request, token_limit
+from app.http.requests.ignored import Ignored
 from app.http.requests.messages import check_message_count
 from app.http.requests.reasoning import ReasoningFields, asked_reasoning
 from app.http.requests.template_options import template_options
 from app.http.requests.told import told
-from app.http.requests.tools import ToolChoice, function_tools, tool_use
+from app.http.requests.tools import ToolChoice, function_tools, leave_out_others, tool_use
+from app.http.requests.wire import Other
 
 
 def chat_call(
     body: Mapping[str, Any],
     request_id: str,
+    ignored: Ignored,
     config: ApiConfig,
     models: ServedModels,
     constraints: ConstraintReader,
     vocabulary: Vocabulary,
 ) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
-    wire = ChatCompletionRequest.read(body)
+    wire = ChatCompletionRequest.read(body, ignored)
     model = models.find(wire.model)
     _check_bounds(wire, config)
-    content = constraints.read(wire, wire.response_format)
+    content = constraints.read(wire, wire.response_format, ignored)
     choice = _tool_choice(wire)
-    conversation, tools = read_conversation(wire, config, show_tools=choice.mode != "none")
+    limit, max_tokens = token_limit(wire, "max_tokens", "max_completion_tokens")
+    conversation, tools = read_conversation(wire, ignored, config, show_tools=choice.mode != "none")
     format = wire.response_format
     inner = format.json_schema if isinstance(format, JsonSchemaResponse) else None
     note = told(
@@ -65,7 +69,7 @@ def chat_call(
         content=content.spec,
         tools=tool_use(tools, choice, wire.parallel_tool_calls, config),
         n=wire.n or 1,
-        max_tokens=wire.max_completion_tokens or wire.max_tokens,
+        max_tokens=max_tokens,
         logprobs=(wire.top_logprobs or 0) if wire.logprobs else None,
         choices=wire,
     )
@@ -73,7 +77,7 @@ def chat_call(
         request,
         names={
             "prompt": "messages",
-            "max_tokens": "max_completion_tokens" if wire.max_completion_tokens else "max_tokens",
+            "max_tokens": limit,
             "constraint": "tools" if content.spec is None else content.param,
         },
         renderer=chat_renderer(wire, request_id, model, vocabulary),
@@ -83,14 +87,16 @@ def chat_call(
 
 
 def read_conversation(
-    wire: ConversationFields, config: ApiConfig, *, show_tools: bool = True
+    wire: ConversationFields, ignored: Ignored, config: ApiConfig, *, show_tools: bool = True
 ) -> tuple[Conversation, list[FunctionTool]]:
     """What the prompt shows, and all tools of the request. Raises ``InvalidRequest``."""
     check_message_count(wire.messages, config.max_messages)
     messages = template_messages(wire.messages)
+    leave_out_others(wire.tools, ignored)
     tools = function_tools(
         (f"tools[{number}].{tool.type}", tool.definition)
         for number, tool in enumerate(wire.tools or ())
+        if not isinstance(tool, Other)
     )
     options = template_options(wire.chat_template_kwargs, config)
     asked = asked_reasoning(_reasoning(wire), config, effort=wire.reasoning_effort)
@@ -132,9 +138,3 @@ def _check_bounds(wire: ChatCompletionRequest, config: ApiConfig) -> None:
         raise InvalidRequest(f"n is {wire.n} and the limit is {config.max_n}", param="n")
     if wire.top_logprobs and not wire.logprobs:
         raise InvalidRequest("top_logprobs needs logprobs to be true", param="top_logprobs")
-    check_stream_options(wire.stream, wire.stream_options)
-    both = wire.max_tokens, wire.max_completion_tokens
-    if None not in both and both[0] != both[1]:
-        raise InvalidRequest(
-            "max_tokens and max_completion_tokens differ; send one of them", param="max_tokens"
-        )

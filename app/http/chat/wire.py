@@ -2,75 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
 from app.core.specs import Grammar, Regex
 from app.http.requests.constraints import ConstraintFields
-from app.http.requests.generation import (
-    NO_EFFECT,
-    NOT_SERVED,
-    ChoiceFields,
-    GenerationFields,
-    StreamOptions,
-)
+from app.http.requests.generation import ChoiceFields, GenerationFields
 from app.http.requests.messages import RefusalPart, TextPart
 from app.http.requests.reasoning import ReasoningFields
 from app.http.requests.tools import AnyInput, CustomDefinition, FunctionDefinition, InputGrammar
+from app.http.requests.unserved import CHAT, NO_EFFECT
 from app.http.requests.wire import (
     Body,
     Count,
     Effort,
-    NotServed,
     Other,
+    TokenLimit,
+    Unserved,
     Wire,
     type_among,
 )
 
 
 def _kind(value: Any) -> str:
-    """Of a tool, a name of one, or a call: without a type it is a function's."""
+    """Of a name of a tool, or a call: without a type it is a function's."""
     return "custom" if isinstance(value, dict) and value.get("type") == "custom" else "function"
 
 
-class ChatText(TextPart, extra="ignore"):
+class ChatText(TextPart):
+    has_notes = True
+
     type: Literal["text"]
 
 
-class ChatRefusal(RefusalPart, extra="ignore"):
-    pass
-
-
-class OtherPart(Other, extra="allow"):
-    """An image, a sound, a file."""
+class ChatRefusal(RefusalPart):
+    has_notes = True
 
 
 Part = Annotated[
     Annotated[ChatText, Tag("text")]
     | Annotated[ChatRefusal, Tag("refusal")]
-    | Annotated[OtherPart, Tag("other")],
+    | Annotated[Other, Tag("other")],
     Discriminator(type_among("text", "refusal")),
 ]
 
 
-class CalledFunction(Wire, extra="ignore"):
+class CalledFunction(Wire):
+    has_notes = True
+
     name: str
     arguments: str
 
 
-class ToolCall(Wire, extra="ignore"):
+class ToolCall(Wire):
+    has_notes = True
+
     id: str
     type: Literal["function"] = "function"
     function: CalledFunction
 
 
-class CalledCustom(Wire, extra="ignore"):
+class CalledCustom(Wire):
+    has_notes = True
+
     name: str
     input: str
 
 
-class CustomToolCall(Wire, extra="ignore"):
+class CustomToolCall(Wire):
+    has_notes = True
+
     id: str
     type: Literal["custom"]
     custom: CalledCustom
@@ -82,12 +85,14 @@ AnyToolCall = Annotated[
 ]
 
 
-class Message(Wire, extra="ignore"):
+class Message(Wire):
     """A message of the conversation.
 
-    What is not declared is ignored, here and in its parts, as OpenAI does: clients leave notes of
-    their own in messages that they send back (``provider_specific_fields``, ``cache_control``).
+    Clients leave notes of their own in messages that they send back
+    (``provider_specific_fields``, ``cache_control``), as OpenAI lets them.
     """
+
+    has_notes = True
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | Annotated[list[Part], Field(fail_fast=True)] | None = None
@@ -135,8 +140,10 @@ class CustomToolParam(Wire):
 
 
 Tool = Annotated[
-    Annotated[FunctionTool, Tag("function")] | Annotated[CustomToolParam, Tag("custom")],
-    Discriminator(_kind),
+    Annotated[FunctionTool, Tag("function")]
+    | Annotated[CustomToolParam, Tag("custom")]
+    | Annotated[Other, Tag("other")],
+    Discriminator(type_among("function", "custom", default="function")),
 ]
 
 
@@ -201,35 +208,14 @@ class ConversationFields(Body):
 class ChatCompletionRequest(ConversationFields, GenerationFields, ChoiceFields, ConstraintFields):
     """The fields this server acts on; None means the default, as OpenAI takes null."""
 
-    not_served: ClassVar[NotServed] = {
-        **NOT_SERVED,
-        "add_generation_prompt": (None, True),
-        "add_special_tokens": (None, False),
-        "audio": (None,),
-        "best_of": (None, 1),
-        "chat_template": (None,),
-        "continue_final_message": (None, False),
-        "documents": (None, []),
-        "function_call": (None, "none"),
-        "functions": (None, []),
-        "mm_processor_kwargs": (None, {}),
-        "modalities": (None, ["text"]),
-        "moderation": (None,),
-        "prediction": (None,),
-        "separate_reasoning": (None, True),
-        "stream_reasoning": (None, True),
-        "verbosity": (None, "medium"),
-        "web_search_options": (None,),
-    }
-    no_effect: ClassVar[frozenset[str]] = NO_EFFECT | {"prompt_cache_options"}
+    unserved: ClassVar[Mapping[str, Unserved]] = CHAT
+    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
 
     model: str
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
     n: Count | None = None
-    max_tokens: Count | None = None
-    max_completion_tokens: Count | None = None
+    max_tokens: TokenLimit | None = None
+    max_completion_tokens: TokenLimit | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None

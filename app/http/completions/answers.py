@@ -8,6 +8,7 @@ from pydantic import Field
 
 from app.http.choices import Usage
 from app.http.confidence import Measured
+from app.http.fields import WholeValue
 from app.http.openapi import Shape
 from app.http.relaxed import Warning
 
@@ -26,6 +27,8 @@ class CompletionChunkChoice(Measured):
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: Literal["stop", "length"] | None
+    fields: list[WholeValue] = Field(default=[])
+    """Values that are whole with this chunk of a stream, where that was asked for."""
 
 
 class CompletionChoice(CompletionChunkChoice):

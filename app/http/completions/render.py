@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.answer.pieces import Confidences, Content, Delta, End, Inexact, Spans
+from app.answer.pieces import Confidences, Content, Delta, End, Fields, FieldValue, Inexact, Spans
 from app.core.events import AnswerToken
 from app.http.answering import Renderer
 from app.http.choices import TEXT, ChunkRenderer, WholeRenderer
@@ -15,7 +15,7 @@ from app.http.completions.logprobs import ChoiceLogprobs, TokenName
 from app.http.completions.wire import CompletionRequest
 from app.http.confidence import measured
 from app.http.models import ServedModel
-from app.http.requests.generation import StreamOptions
+from app.http.requests.generation import StreamOptions, stream_options
 from app.serving.generation import Generation
 
 
@@ -34,7 +34,7 @@ def completion_renderer(
             "system_fingerprint": model.fingerprint,
         }
         if wire.stream:
-            return _Chunks(head, generation, wire.stream_options, name)
+            return _Chunks(head, generation, stream_options(wire), name)
         return _Whole(head, generation, name)
 
     return renderer
@@ -49,6 +49,7 @@ class _Choice:
     measured: dict[str, Any] = field(default_factory=dict)
     """What is told of the values."""
     finish_reason: str | None = None
+    whole: list[FieldValue] = field(default_factory=list)
 
     def add(self, delta: Delta) -> None:
         for piece in delta.pieces:
@@ -58,6 +59,8 @@ class _Choice:
                     self.tokens += tokens
                 case Confidences() | Inexact() | Spans():
                     self.measured |= measured(piece)
+                case Fields(values=whole):
+                    self.whole += whole
                 case End(reason=reason):
                     self.finish_reason = reason
 
@@ -93,7 +96,7 @@ class _Chunks(ChunkRenderer):
         self,
         head: dict[str, Any],
         generation: Generation,
-        options: StreamOptions | None,
+        options: StreamOptions,
         name: TokenName | None,
     ) -> None:
         """``name`` is given where log-probabilities are asked for."""
@@ -117,5 +120,11 @@ class _Chunks(ChunkRenderer):
             logprobs = self._logprobs[delta.index]
         if not any(choice.texts) and logprobs is None and choice.finish_reason is None:
             return b""
-        write = self._event if choice.finish_reason is None else self._last
-        return write(choice.wire(delta.index, logprobs))
+        if choice.finish_reason is None:
+            return self._event(choice.wire(delta.index, logprobs), choice.whole)
+        told = b""
+        if choice.whole:  # beside their text, in a chunk before the last
+            before = _Choice(choice.texts, choice.tokens)
+            told = self._event(before.wire(delta.index, logprobs), choice.whole)
+            choice.texts, logprobs = [], None
+        return told + self._last(choice.wire(delta.index, logprobs))

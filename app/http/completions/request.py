@@ -14,7 +14,8 @@ from app.http.completions.wire import CompletionRequest
 from app.http.config import ApiConfig
 from app.http.models import ServedModels
 from app.http.requests.constraints import ConstraintReader
-from app.http.requests.generation import check_stream_options, generation_request
+from app.http.requests.generation import generation_request, token_limit
+from app.http.requests.ignored import Ignored
 
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's, for this endpoint alone."""
@@ -23,6 +24,7 @@ DEFAULT_MAX_TOKENS = 16
 def completion_call(
     body: Mapping[str, Any],
     request_id: str,
+    ignored: Ignored,
     config: ApiConfig,
     models: ServedModels,
     constraints: ConstraintReader,
@@ -30,7 +32,7 @@ def completion_call(
     token_name: TokenName,
 ) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
-    wire = CompletionRequest.read(body)
+    wire = CompletionRequest.read(body, ignored)
     model = models.find(wire.model)
     n = wire.n or 1
     if wire.best_of not in (None, n):
@@ -39,8 +41,8 @@ def completion_call(
             "does not return; leave best_of out",
             param="best_of",
         )
-    check_stream_options(wire.stream, wire.stream_options)
-    content = constraints.read(wire, wire.response_format)
+    limit, max_tokens = token_limit(wire, "max_tokens", default=DEFAULT_MAX_TOKENS)
+    content = constraints.read(wire, wire.response_format, ignored)
     request = generation_request(
         wire,
         request_id,
@@ -48,13 +50,13 @@ def completion_call(
         read_prompts(wire.prompt, n=n, max_choices=config.max_n, vocabulary_size=vocabulary_size),
         content=content.spec,
         n=n,
-        max_tokens=wire.max_tokens or DEFAULT_MAX_TOKENS,
+        max_tokens=max_tokens,
         logprobs=wire.logprobs,
         choices=wire,
     )
     return AnswerCall(
         request,
-        names={"prompt": "prompt", "max_tokens": "max_tokens", "constraint": content.param},
+        names={"prompt": "prompt", "max_tokens": limit, "constraint": content.param},
         renderer=completion_renderer(wire, request_id, model, token_name),
         stream=bool(wire.stream),
         logprobs=wire.logprobs is not None,

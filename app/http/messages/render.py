@@ -7,7 +7,7 @@ A block at a time::
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -19,6 +19,8 @@ from app.answer.pieces import (
     Content,
     Delta,
     End,
+    Fields,
+    FieldValue,
     Inexact,
     Piece,
     Reasoning,
@@ -27,6 +29,7 @@ from app.answer.pieces import (
 from app.http.answering import Renderer
 from app.http.confidence import measured
 from app.http.errors import ANTHROPIC, envelope
+from app.http.fields import with_fields
 from app.http.messages.wire import MessagesRequest, ThinkingAdaptive, ThinkingEnabled
 from app.http.models import ServedModel
 from app.http.relaxed import warnings_of
@@ -34,6 +37,7 @@ from app.serving.generation import Generation
 
 Block = dict[str, Any]
 
+_DELTA = "content_block_delta"
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
 
@@ -154,12 +158,20 @@ class _Events(_Whole):
         for piece in delta.pieces:
             begun, text = self._take(piece)
             number = len(self._blocks) - 1
+            if isinstance(piece, Fields):
+                events += self._whole(number, piece.values)
             if begun is not None:
                 events += _stop(number - 1)
                 events += _event("content_block_start", index=number, content_block=begun)
             if text:
-                events += _event("content_block_delta", index=number, delta=_delta(piece, text))
+                events += _event(_DELTA, index=number, delta=_delta(piece, text))
         return events
+
+    def _whole(self, number: int, values: Sequence[FieldValue]) -> bytes:
+        """Values that are whole with the event before: a delta of nothing else."""
+        kind = CallArguments(0, "") if self._blocks[-1][0]["type"] == "tool_use" else Content("")
+        delta = {"type": _DELTA, "index": number, "delta": _delta(kind, "")}
+        return _sent(_DELTA, with_fields(to_json(delta), values))
 
     def end(self) -> bytes:
         usage = self._usage()
@@ -199,4 +211,8 @@ def _finished(block: Block, text: str) -> Block:
 
 
 def _event(type: str, **fields: Any) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (type.encode(), to_json({"type": type, **fields}))
+    return _sent(type, to_json({"type": type, **fields}))
+
+
+def _sent(type: str, data: bytes) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (type.encode(), data)

@@ -15,7 +15,6 @@ from app.http.config import ApiConfig
 from app.http.messages.blocks import template_messages
 from app.http.messages.render import messages_renderer
 from app.http.messages.wire import (
-    MOVED,
     ConversationFields,
     FreeChoice,
     JsonSchemaOutput,
@@ -27,7 +26,8 @@ from app.http.messages.wire import (
     ThinkingEnabled,
 )
 from app.http.models import ServedModels
-from app.http.requests.generation import generation_request
+from app.http.requests.generation import generation_request, token_limit
+from app.http.requests.ignored import Ignored
 from app.http.requests.messages import check_message_count
 from app.http.requests.reasoning import (
     Asked,
@@ -36,31 +36,31 @@ from app.http.requests.reasoning import (
     template_words,
 )
 from app.http.requests.told import told
-from app.http.requests.tools import ToolChoice, tool_use
-from app.http.requests.wire import check_moved
+from app.http.requests.tools import ToolChoice, leave_out_others, tool_use
 
 
 def messages_call(
     body: Mapping[str, Any],
     request_id: str,
+    ignored: Ignored,
     config: ApiConfig,
     models: ServedModels,
 ) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
-    check_moved(body, MOVED)
-    wire = MessagesRequest.read(body)
+    wire = MessagesRequest.read(body, ignored)
     model = models.find(wire.model)
     content, param = _content(wire, config)
-    conversation, tools = read_conversation(wire, config)
+    conversation, tools = read_conversation(wire, ignored, config)
     choice = _tool_choice(wire)
+    limit, max_tokens = token_limit(wire, "max_tokens")
     request = generation_request(
-        wire.model_copy(update={"stop": wire.stop_sequences}),
+        wire,
         request_id,
         model.adapter,
         [conversation],
         content=content,
         tools=tool_use(tools, choice, not choice.once, config),
-        max_tokens=wire.max_tokens,
+        max_tokens=max_tokens,
         logprobs=None,
         choices=wire,
     )
@@ -68,7 +68,7 @@ def messages_call(
         request,
         names={
             "prompt": "messages",
-            "max_tokens": "max_tokens",
+            "max_tokens": limit,
             "constraint": "tools" if content is None else param,
         },
         renderer=messages_renderer(wire, request_id, model),
@@ -78,11 +78,11 @@ def messages_call(
 
 
 def read_conversation(
-    wire: ConversationFields, config: ApiConfig
+    wire: ConversationFields, ignored: Ignored, config: ApiConfig
 ) -> tuple[Conversation, list[FunctionTool]]:
     """What the prompt shows, and all tools of the request. Raises ``InvalidRequest``."""
     check_message_count(wire.messages, config.max_messages)
-    tools = _tools(wire)
+    tools = _tools(wire, ignored)
     shown = () if isinstance(wire.tool_choice, NoTool) else tools
     messages, passages = template_messages(wire.system, wire.messages)
     reasoning = _reasoning(wire, config)
@@ -91,18 +91,16 @@ def read_conversation(
     return conversation, tools
 
 
-def _tools(wire: ConversationFields) -> list[FunctionTool]:
+def _tools(wire: ConversationFields, ignored: Ignored) -> list[FunctionTool]:
     tools: dict[str, FunctionTool] = {}
+    leave_out_others(wire.tools, ignored)
     for number, tool in enumerate(wire.tools or ()):
-        param = f"tools[{number}]"
         if isinstance(tool, OtherTool):
-            raise InvalidRequest(
-                f"{param}: tools of the type {tool.type!r} are not supported; this server takes "
-                "custom, which the client runs",
-                param=f"{param}.type",
-            )
+            continue
         if tool.name in tools:
-            raise InvalidRequest(f"two tools are named {tool.name!r}", param=f"{param}.name")
+            raise InvalidRequest(
+                f"two tools are named {tool.name!r}", param=f"tools[{number}].name"
+            )
         # Anthropic leaves objects open unless told to be strict.
         strict = bool(tool.strict)
         tools[tool.name] = FunctionTool(tool.name, tool.description, tool.input_schema, strict)

@@ -19,6 +19,7 @@ from app.http.messages.request import messages_call, read_conversation
 from app.http.messages.wire import CountTokensRequest, MessagesRequest
 from app.http.models import ServedModels
 from app.http.openapi import GENERATES, MessagesError, tells
+from app.http.requests.ignored import Ignored
 from app.serving.admission import Ticket
 from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
@@ -42,10 +43,10 @@ def messages_router(
     parse = functools.partial(messages_call, config=config, models=models)
     router = answer_router(PATH, operation, service, config, parse)
 
-    def parse_count(body: Mapping[str, Any], request_id: str) -> Conversation:
-        wire = CountTokensRequest.read(body)
+    def parse_count(body: Mapping[str, Any], request_id: str, ignored: Ignored) -> Conversation:
+        wire = CountTokensRequest.read(body, ignored)
         models.find(wire.model)
-        return read_conversation(wire, config)[0]
+        return read_conversation(wire, ignored, config)[0]
 
     async def count(prompt: Conversation, timeline: Timeline, ticket: Ticket) -> Response:
         tokens = await service.tokenize(prompt)

@@ -5,27 +5,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
 from app.http.requests.generation import ChoiceFields, GenerationFields, SchemaInPrompt
-from app.http.requests.wire import Body, Count, NotServed, Other, Wire, type_among
-
-MOVED = {
-    "max_completion_tokens": "max_tokens",
-    "reasoning_effort": "output_config.effort",
-    "response_format": "output_config.format",
-    "stop": "stop_sequences",
-}
-"""Fields of chat completions that have another name here."""
+from app.http.requests.unserved import MESSAGES, NO_EFFECT
+from app.http.requests.wire import Body, Count, Other, TokenLimit, Unserved, Wire, type_among
 
 CacheControl = dict[str, Any] | None
 
 
-class Block(Wire, extra="ignore"):
-    """A part of a message. What is not declared is ignored: clients send blocks back as they came,
-    with notes of their own."""
+class Block(Wire):
+    """A part of a message. Clients send blocks back as they came, with notes of their own."""
+
+    has_notes = True
 
 
 class TextBlock(Block):
@@ -39,7 +34,7 @@ class PlainText(Wire):
     media_type: Literal["text/plain"] = "text/plain"
 
 
-class OtherSource(Other, extra="allow"):
+class OtherSource(Other):
     """A PDF, a URL, a file."""
 
 
@@ -72,7 +67,7 @@ class ToolUseBlock(Block):
     input: dict[str, Any]
 
 
-class OtherBlock(Other, extra="allow"):
+class OtherBlock(Other):
     """An image, what a tool of Anthropic's own server left, or thinking that nobody can read."""
 
 
@@ -126,7 +121,7 @@ class CustomTool(Wire):
     defer_loading: Literal[False] | None = None
 
 
-class OtherTool(Other, extra="allow"):
+class OtherTool(Other):
     """One that Anthropic's server runs, or whose schema only its models know."""
 
 
@@ -205,31 +200,18 @@ class ConversationFields(Body):
     """Extension: tell the model the answer's schema; None is the server's default."""
 
 
-NOT_SERVED: NotServed = {
-    "container": (None,),
-    "context_management": (None,),
-    "inference_geo": (None,),
-    "mcp_servers": (None, []),
-    "speed": (None, "standard"),
-}
-NO_EFFECT = frozenset({"diagnostics", "metadata", "user_profile_id", "workspace_id"})
-
-
 class CountTokensRequest(ConversationFields):
-    not_served: ClassVar[NotServed] = NOT_SERVED
+    unserved: ClassVar[Mapping[str, Unserved]] = MESSAGES
     no_effect: ClassVar[frozenset[str]] = NO_EFFECT
 
 
 class MessagesRequest(ConversationFields, GenerationFields, ChoiceFields):
     """The fields this server acts on; None means the default."""
 
-    not_served: ClassVar[NotServed] = {
-        **NOT_SERVED,
-        "service_tier": (None, "auto", "standard_only"),
-        "stop": (None,),
-    }
+    unserved: ClassVar[Mapping[str, Unserved]] = MESSAGES
     no_effect: ClassVar[frozenset[str]] = NO_EFFECT
 
-    max_tokens: Count
-    stop_sequences: Annotated[list[str], Field(max_length=16)] | None = None
-    stream: bool | None = None
+    max_tokens: TokenLimit
+    stop: Annotated[list[str], Field(max_length=16)] | None = Field(
+        default=None, alias="stop_sequences"
+    )

@@ -18,14 +18,15 @@ from app.http.errors import error_response
 from app.http.middleware.admission import AdmissionMiddleware
 from app.http.middleware.auth import METRICS_PATH, OPEN_PATHS, KeyAuth
 from app.http.middleware.origins import CrossOrigin, LocalPages
-from app.http.relaxed import HEADER as RELAXED_HEADER
+from app.http.relaxed import HEADER as RELAXED
+from app.http.requests.ignored import HEADER as IGNORED
 from app.serving.admission import Admission
 
 logger = logging.getLogger(__name__)
 
 EXPOSED = (
     *("x-request-id", "openai-processing-ms", "retry-after", "x-should-retry"),
-    RELAXED_HEADER,
+    *(RELAXED, IGNORED),
 )
 """Headers that pages of another origin may read."""
 

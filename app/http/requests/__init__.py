@@ -8,4 +8,5 @@ messages, tools   text in parts, functions and calls of them
 reasoning         how much an answer reasons
 template_options  variables of the chat template
 fields            JSON objects that are read member by member
+unserved          fields that are known and not acted on; ``ignored`` are those that are left out
 """

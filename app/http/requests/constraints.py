@@ -19,6 +19,7 @@ from app.core.errors import InvalidRequest, InvalidSchema, UnknownSchema
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from app.http.config import Whitespace
 from app.http.requests.fields import parsed
+from app.http.requests.ignored import Ignored
 from app.http.requests.structural_tag import structure
 from app.http.requests.wire import Name, Wire
 
@@ -174,6 +175,7 @@ class ConstraintReader:
         self,
         fields: ExtensionFields,
         format: ResponseFormat | None,
+        ignored: Ignored,
         param: str = "response_format",
     ) -> NamedConstraint:
         """The one that ``fields`` name, or ``format``, which is the field ``param``.
@@ -181,13 +183,14 @@ class ConstraintReader:
         Raises ``InvalidRequest``, also where two are given.
         """
         found = []
-        if (spec := self.response_format(format, param)) is not None:
+        if (spec := self.response_format(format, ignored, param)) is not None:
             found.append(NamedConstraint(spec, param))
         if fields.structured_outputs is not None:
-            found += self._structured_outputs(fields.structured_outputs)
+            found += self._structured_outputs(fields.structured_outputs, ignored)
         for name, holds in _EXTENSIONS.items():
             if (value := getattr(fields, name)) is not None:
-                found.append(NamedConstraint(_spec(holds, value, name, self._whitespace), name))
+                spec = _spec(holds, value, name, self._whitespace, ignored)
+                found.append(NamedConstraint(spec, name))
         if len(found) > 1:
             names = " and ".join(each.param for each in found)
             raise InvalidRequest(
@@ -197,7 +200,7 @@ class ConstraintReader:
         return found[0] if found else NamedConstraint(None, param)
 
     def response_format(
-        self, asked: ResponseFormat | None, param: str = "response_format"
+        self, asked: ResponseFormat | None, ignored: Ignored, param: str = "response_format"
     ) -> ConstraintSpec | None:
         """The constraint that the field ``param`` asks for."""
         match asked:
@@ -220,7 +223,7 @@ class ConstraintReader:
                 return Grammar(text, syntax)
             case StructuralTagResponse():
                 tag = asked.model_dump(exclude_none=True)
-                return structure(tag, self._whitespace, param)
+                return structure(tag, self._whitespace, ignored, param)
         return None
 
     def _json_schema(self, asked: JsonSchemaResponse, param: str) -> JsonSchema:
@@ -251,7 +254,9 @@ class ConstraintReader:
             )
         return known
 
-    def _structured_outputs(self, asked: StructuredOutputs) -> list[NamedConstraint]:
+    def _structured_outputs(
+        self, asked: StructuredOutputs, ignored: Ignored
+    ) -> list[NamedConstraint]:
         close_objects = asked.disable_additional_properties is not False
         whitespace = self._form(asked)
         found = []
@@ -259,7 +264,7 @@ class ConstraintReader:
             value = asked.json_ if name == "json" else getattr(asked, name)
             if value is not None and not (name == "json_object" and value is False):
                 param = f"structured_outputs.{name}"
-                spec = _spec(name, value, param, whitespace, close_objects=close_objects)
+                spec = _spec(name, value, param, whitespace, ignored, close_objects=close_objects)
                 found.append(NamedConstraint(spec, param))
         if not found:
             raise InvalidRequest(
@@ -279,7 +284,13 @@ class ConstraintReader:
 
 
 def _spec(
-    holds: str, value: Any, param: str, whitespace: str, *, close_objects: bool = True
+    holds: str,
+    value: Any,
+    param: str,
+    whitespace: str,
+    ignored: Ignored,
+    *,
+    close_objects: bool = True,
 ) -> ConstraintSpec:
     """The constraint that ``value``, the field ``param``, is. Raises ``InvalidRequest``."""
     match holds:
@@ -293,7 +304,7 @@ def _spec(
         case "choice":
             return Choice(tuple(value))
         case "structural_tag":
-            return structure(value, whitespace, param)
+            return structure(value, whitespace, ignored, param)
     return Grammar(value, "gbnf" if holds == "ebnf" else "auto")
 
 

@@ -9,11 +9,12 @@ from pydantic_core import from_json
 
 from app.core.errors import InvalidRequest
 from app.http.requests.body import check_size
+from app.http.requests.ignored import Ignored
 from app.http.requests.wire import refusal
 
 
 class Fields:
-    """The members of one JSON object. One that the reader does not ask for is an error."""
+    """The members of one JSON object. What the reader does not ask for is left out."""
 
     def __init__(self, value: Any, param: str) -> None:
         if not isinstance(value, dict):
@@ -56,11 +57,11 @@ class Fields:
     def wrong(self, name: str, reason: str) -> InvalidRequest:
         return refusal(f"{self.param}.{name}", reason)
 
-    def finish(self) -> None:
-        """Raises ``InvalidRequest`` for a member that nothing asked for."""
+    def finish(self, ignored: Ignored) -> None:
+        """Leave out the members that nothing asked for."""
         for name in self.value:
             if name not in self._asked:
-                raise self.wrong(name, "this server does not know it; leave it out")
+                ignored.leave_out(f"{self.param}.{name}")
 
 
 def parsed(text: str, param: str) -> Any:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -16,47 +16,10 @@ from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
 from app.core.request import SamplingParams
 from app.core.specs import OnUnsupported
-from app.http.requests.wire import Body, NotServed, Wire
+from app.http.requests.messages import TextPart
+from app.http.requests.unserved import left_out
+from app.http.requests.wire import Body, TokenLimit, Unserved, Wire
 from app.serving.request import GenerationRequest
-
-NOT_SERVED: NotServed = {
-    "allowed_token_ids": (None,),
-    "bad_words": (None, []),
-    "cache_salt": (None,),
-    "echo": (None, False),
-    "guided_decoding_backend": (None,),
-    "guided_whitespace_pattern": (None,),
-    "include_stop_str_in_output": (None, False),
-    "kv_transfer_params": (None,),
-    "length_penalty": (None, 1, 1.0),
-    "logits_processors": (None, []),
-    "lora_path": (None,),
-    "no_stop_trim": (None, False),
-    "priority": (None, 0),
-    "prompt_logprobs": (None,),
-    "return_hidden_states": (None, False),
-    "return_token_ids": (None, False),
-    "return_tokens_as_token_ids": (None, False),
-    "service_tier": (None, "auto", "default"),
-    "skip_special_tokens": (None, True),
-    "spaces_between_special_tokens": (None, True, False),
-    "store": (None, False),
-    "truncate_prompt_tokens": (None,),
-    "use_beam_search": (None, False),
-}
-"""Fields of both chat completions and completions, as OpenAI, vLLM and SGLang have them."""
-
-NO_EFFECT = frozenset(
-    {
-        "metadata",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "request_id",
-        "safety_identifier",
-        "user",
-    }
-)
-"""Labels, and hints about caches, that both endpoints take."""
 
 _LONGEST_STOP = 1024
 """Characters of a stop string, which is compared with the end of the answer at every token."""
@@ -67,20 +30,54 @@ TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class StreamOptions(Wire):
-    include_usage: bool = False
-    continuous_usage_stats: bool = False
-    include_obfuscation: Literal[False] = False
+    unserved: ClassVar[Mapping[str, Unserved]] = {"include_obfuscation": left_out(False)}
     """Padding against an observer of encrypted lengths is never sent."""
+
+    include_usage: bool = False
+    """The last chunk of choices is followed by one that has the usage; not all APIs need it."""
+    continuous_usage_stats: bool = False
+    fields: bool = False
+    """Extension: tell each value of a JSON answer when it is whole; see docs/requests.md."""
+
+
+class UsageOptions(Wire):
+    """OpenRouter's."""
+
+    include: bool = False
+
+
+class PredictionPart(TextPart):
+    type: Literal["text"] = "text"
+
+
+class Prediction(Wire):
+    type: Literal["content"]
+    content: str | list[PredictionPart]
+
+    @property
+    def text(self) -> str:
+        content = self.content
+        return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
 class GenerationFields(Body):
-    """OpenAI's fields, and those of vLLM and SGLang; None means the default, as OpenAI has it."""
+    """OpenAI's fields, and those of vLLM, SGLang, llama.cpp and OpenRouter; None: the default."""
 
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    usage: UsageOptions | None = None
+    """As ``stream_options.include_usage``."""
+    n_predict: TokenLimit | None = None
+    """Another name of ``max_tokens``."""
+    prediction: Prediction | None = None
+    """What the answer is expected to be, from which it is drafted."""
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     repetition_penalty: Annotated[float, Field(ge=0.01, le=10)] | None = None
+    repeat_penalty: Annotated[float, Field(ge=0.01, le=10)] | None = None
+    """Another name of ``repetition_penalty``."""
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     logit_bias: (
@@ -140,6 +137,8 @@ def generation_request(
 
     ``logprobs``: how many alternatives to report beside each token; None reports nothing.
     """
+    if fields.stream_options is not None and not fields.stream:
+        raise InvalidRequest("stream_options needs stream to be true", param="stream_options")
     confidence = choices is not None and bool(choices.confidence)
     return GenerationRequest(
         request_id=request_id,
@@ -157,11 +156,13 @@ def generation_request(
         seed=fields.seed,
         on_budget=fields.on_budget or "finish",
         confidence=confidence,
+        fields=stream_options(fields).fields,
         spans=choices is not None and bool(choices.spans),
         choices=None if choices is None else choices.choices,
         leap=fields.leap is not False,
         draft=fields.draft is not False,
         timeout=fields.timeout,
+        prediction="" if fields.prediction is None else fields.prediction.text,
     )
 
 
@@ -173,10 +174,23 @@ def _relaxing(content: ConstraintSpec | None, asked: OnUnsupported | None) -> Co
     return found
 
 
-def check_stream_options(stream: bool | None, options: object) -> None:
-    """Raises ``InvalidRequest`` for options of a stream that is not asked for."""
-    if options is not None and not stream:
-        raise InvalidRequest("stream_options needs stream to be true", param="stream_options")
+def stream_options(fields: GenerationFields) -> StreamOptions:
+    """What is asked for of a stream."""
+    options = fields.stream_options or StreamOptions()
+    if fields.usage is None or not fields.usage.include:
+        return options
+    return options.model_copy(update={"include_usage": True})
+
+
+def token_limit(
+    fields: GenerationFields, *names: str, default: int | None = None
+) -> tuple[str, int | None]:
+    """The field that bounds the answer, and the most tokens; None: it sets no bound.
+
+    ``names``: what an API calls it; ``default``: where none is given. Raises ``InvalidRequest``.
+    """
+    name, value = _one_of(fields, *names, "n_predict")
+    return name, default if value is None else None if value < 0 else value
 
 
 def _sampling_params(
@@ -189,12 +203,24 @@ def _sampling_params(
         top_p=fields.top_p or 1.0,
         top_k=1 if only_likeliest else max(fields.top_k or 0, 0),
         min_p=fields.min_p or 0.0,
-        repetition_penalty=fields.repetition_penalty or 1.0,
+        repetition_penalty=_one_of(fields, "repetition_penalty", "repeat_penalty")[1] or 1.0,
         frequency_penalty=fields.frequency_penalty or 0.0,
         presence_penalty=fields.presence_penalty or 0.0,
         logit_bias=fields.logit_bias or {},
         logprobs=0 if logprobs is None and confidence else logprobs,
     )
+
+
+def _one_of(fields: GenerationFields, *names: str) -> tuple[str, Any]:
+    """Of a field's names the first that is given, and its value; None: none of them is.
+
+    Raises ``InvalidRequest`` where two differ.
+    """
+    given = {name: value for name in names if (value := getattr(fields, name)) is not None}
+    if len(set(given.values())) > 1:
+        first, second, *_ = given
+        raise InvalidRequest(f"{first} and {second} differ; send one of them", param=first)
+    return next(iter(given.items()), (names[0], None))
 
 
 def _stop_strings(stop: str | Sequence[str] | None) -> Sequence[str]:

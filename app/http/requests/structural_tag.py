@@ -22,6 +22,7 @@ from app.core.composite import (
 )
 from app.core.specs import Grammar, JsonSchema, Regex
 from app.http.requests.fields import Fields, parsed
+from app.http.requests.ignored import Ignored
 from app.http.requests.wire import refusal
 
 _DEEPEST = 64
@@ -42,7 +43,9 @@ Ends = tuple[str, ...]
 """The texts of which one follows a format; "" where nothing has to."""
 
 
-def structure(value: Any, whitespace: str, param: str = "structural_tag") -> Composite:
+def structure(
+    value: Any, whitespace: str, ignored: Ignored, param: str = "structural_tag"
+) -> Composite:
     """The answers that a structural tag describes; ``value`` is the tag or its JSON.
 
     ``whitespace`` is the form of JSON in it, ``param`` the field it is in. Raises
@@ -51,7 +54,7 @@ def structure(value: Any, whitespace: str, param: str = "structural_tag") -> Com
     """
     if isinstance(value, str):
         value = parsed(value, param)
-    reader = _TagReader(whitespace)
+    reader = _TagReader(whitespace, ignored)
     tag = Fields(value, param)
     if tag.optional("type", str, "structural_tag") != "structural_tag":
         raise tag.wrong("type", 'it has to be "structural_tag"')
@@ -59,7 +62,7 @@ def structure(value: Any, whitespace: str, param: str = "structural_tag") -> Com
         root = reader.format(tag.needed("format"), f"{param}.format", _NO_END)
     else:
         root = reader.older_form(tag)
-    tag.finish()
+    tag.finish(ignored)
     return Composite(root)
 
 
@@ -70,8 +73,9 @@ class _TagReader:
     format that may be the last: a request may not take long.
     """
 
-    def __init__(self, whitespace: str) -> None:
+    def __init__(self, whitespace: str, ignored: Ignored) -> None:
         self._whitespace = whitespace
+        self._ignored = ignored
         self._depth = 0
         self._left = _MOST_WORK
         self._stops: tuple[str, ...] = ()
@@ -110,7 +114,7 @@ class _TagReader:
         self._depth += 1
         part = reader(fields, ends)
         self._depth -= 1
-        fields.finish()
+        fields.finish(self._ignored)
         return part
 
     def older_form(self, tag: Fields) -> Part:
@@ -124,7 +128,7 @@ class _TagReader:
             schema = fields.needed("schema")
             if isinstance(schema, str):
                 schema = parsed(schema, f"{param}.schema")
-            fields.finish()
+            fields.finish(self._ignored)
             content = self._schema(schema, f"{param}.schema", self._whitespace)
             tags.append((begin, f"{param}.begin", self._followed(content, (end,))))
         one = self._triggered(tags, triggers, ())
@@ -223,7 +227,7 @@ class _TagReader:
             if tag.optional("type", str, "tag") != "tag":
                 raise tag.wrong("type", 'it has to be "tag"')
             begin, rest = self._tag_parts(tag)
-            tag.finish()
+            tag.finish(self._ignored)
             tags.append((begin, f"{param}.begin", rest))
         return tags
 

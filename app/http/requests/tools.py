@@ -11,7 +11,8 @@ from app.answer.tools import FunctionTool, ToolUse
 from app.core.errors import InvalidRequest
 from app.core.specs import Grammar, Regex
 from app.http.config import ApiConfig
-from app.http.requests.wire import Name, Wire
+from app.http.requests.ignored import Ignored
+from app.http.requests.wire import Name, Other, Wire
 
 
 class FunctionDefinition(Wire):
@@ -78,6 +79,15 @@ def tool_use(
         tools = _named(tools, choice.names)
     most = 1 if parallel is False or choice.once else config.max_tool_calls
     return ToolUse(tuple(tools), choice.mode, most, config.whitespace)
+
+
+def leave_out_others(tools: Sequence[Wire] | None, ignored: Ignored) -> None:
+    """Leave out the tools whose type is not served. Raises ``InvalidRequest`` if none may be."""
+    for number, tool in enumerate(tools or ()):
+        if isinstance(tool, Other):
+            param = f"tools[{number}].type"
+            reason = f"tools of the type {tool.type!r} are not supported; give functions"
+            ignored.leave_out(param, f"{param}: {reason}", name=f"tools[].type={tool.type}")
 
 
 def function_tools(definitions: Iterable[tuple[str, Definition]]) -> list[FunctionTool]:

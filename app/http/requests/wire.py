@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationError,
+)
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, ErrorDetails
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
 
 from app.core.errors import InvalidRequest
+from app.http.requests.ignored import Ignored
 
 _NOT_SUPPORTED = "Not supported here: only values that ask for nothing are taken."
 _NO_EFFECT = "Taken, and of no effect on what is generated."
@@ -18,31 +29,76 @@ _MOST_ERRORS = 1000
 """Errors among which the one to report is sought: listing them takes 10 us each."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """A field that clients know and this server does not act on."""
+
+    nothing: tuple[Any, ...] = (None,)
+    """Values that ask for nothing."""
+    instead: str | None = None
+    """What to do where any other value is sent, which is an error: the answer would have to be
+    another one. None: it would not, and the field is left out and named."""
+
+    def asks(self, value: Any) -> bool:
+        """Whether ``value`` asks for something. 0 == False in Python, so types are compared."""
+        return (type(value), value) not in [(type(each), each) for each in self.nothing]
+
+
 class Wire(BaseModel):
-    """Part of a request. A field it does not declare is an error, and no value is converted."""
+    """Part of a request. No value is converted; a field that is not declared is left out.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, protected_namespaces=())
+    What is left out is named in the answer, or refused: see ``Ignored``.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, protected_namespaces=())
+
+    unserved: ClassVar[Mapping[str, Unserved]] = {}
+    """Fields that are not declared and known all the same."""
+    has_notes: ClassVar[bool] = False
+    """Clients leave notes of their own in it, which no server refuses."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """With the fields of ``unserved``."""
+        described = handler(schema)
+        properties = handler.resolve_ref_schema(described).setdefault("properties", {})
+        for name, field in cls.unserved.items():
+            if field.instead is not None:
+                said = f"{_NOT_SUPPORTED} Else {field.instead}."
+                properties.setdefault(name, {"enum": list(field.nothing), "description": said})
+        return described
 
 
-class Other(Wire, extra="allow"):
-    """An item, a part or a tool whose type is not served: known to be one, and refused by name."""
+class Other(Wire):
+    """An item, a part or a tool whose type is not served: known to be one, and no more."""
 
     type: str
 
 
 Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
-NotServed = Mapping[str, tuple[Any, ...]]
-"""Fields that clients know and this server does not have, with the values that ask for nothing."""
+
+def _not_zero(limit: int) -> int:
+    if limit == 0:
+        raise PydanticCustomError("zero", "Input should be greater than or equal to 1, or -1")
+    return limit
+
+
+TokenLimit = Annotated[
+    int,
+    Field(ge=-1, lt=2**31, json_schema_extra={"not": {"const": 0}}),
+    AfterValidator(_not_zero),
+]
+"""Tokens of an answer; -1 sets no limit, as where none is sent."""
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class Body(Wire):
-    """A whole request: the fields that this server acts on, and others that it accepts."""
+    """A whole request."""
 
-    not_served: ClassVar[NotServed] = {}
-    """Any other value of these is an error."""
     no_effect: ClassVar[frozenset[str]] = frozenset()
     """Fields that change nothing in what is generated, and may have any value."""
 
@@ -50,33 +106,72 @@ class Body(Wire):
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """With the fields of ``not_served`` and ``no_effect``."""
-        described = handler(schema)
+        """With the fields of ``no_effect``, too."""
+        described = super().__get_pydantic_json_schema__(schema, handler)
         properties = handler.resolve_ref_schema(described)["properties"]
-        for name, values in cls.not_served.items():
-            properties[name] = {"enum": list(values), "description": _NOT_SUPPORTED}
         for name in sorted(cls.no_effect):
-            properties[name] = {"description": _NO_EFFECT}
+            properties.setdefault(name, {"description": _NO_EFFECT})
         return described
 
     @classmethod
-    def read(cls, body: Mapping[str, Any]) -> Self:
-        """``body``, checked. Raises ``InvalidRequest`` that names the field and the reason."""
-        _check_not_served(body, cls.not_served)
-        known = {
-            name: value
-            for name, value in body.items()
-            if name not in cls.not_served and name not in cls.no_effect
-        }
-        # Found here, the first is named at once: pydantic would list 200,000 for half a second.
-        fields = {field.alias or name for name, field in cls.model_fields.items()}
-        for name in known:
-            if name not in fields:
-                raise _unrecognized(name)
+    def read(cls, body: Mapping[str, Any], ignored: Ignored) -> Self:
+        """``body``, checked. Raises ``InvalidRequest`` that names the field and the reason.
+
+        What is not acted on is told to ``ignored``. Takes time linear in the size of ``body``.
+        """
+        declared, known = _declared(cls), {}
+        for name, value in body.items():
+            if name in declared:
+                known[name] = value
+            elif name not in cls.no_effect:
+                _leave_out(cls, name, value, name, ignored)
         try:
-            return cls.model_validate(known)
+            wire = cls.model_validate(known)
         except ValidationError as error:
             raise complaint(error, known) from None
+        _leave_out_inside(wire, "", ignored)
+        return wire
+
+
+@functools.cache
+def _declared(model: type[Wire]) -> frozenset[str]:
+    """The names of its fields as they are sent."""
+    names: set[str] = set()
+    for name, field in model.model_fields.items():
+        sent = field.validation_alias or name
+        names.update(map(str, sent.choices if isinstance(sent, AliasChoices) else [sent]))
+    return frozenset(names)
+
+
+def _leave_out_inside(wire: Wire, path: str, ignored: Ignored) -> None:
+    """Look through ``wire``, which is at ``path``, for fields that are not declared."""
+    if wire.__pydantic_extra__:
+        for name, value in wire.__pydantic_extra__.items():
+            _leave_out(type(wire), name, value, f"{path}{name}", ignored)
+        wire.__pydantic_extra__.clear()
+    for name, value in wire.__dict__.items():
+        if isinstance(value, Wire):
+            if not isinstance(value, Other):
+                _leave_out_inside(value, f"{path}{name}.", ignored)
+        elif isinstance(value, list) and value and isinstance(value[0], Wire):
+            for index, each in enumerate(value):
+                if not isinstance(each, Other):
+                    _leave_out_inside(each, f"{path}{name}[{index}].", ignored)
+
+
+def _leave_out(kind: type[Wire], name: str, value: Any, param: str, ignored: Ignored) -> None:
+    """A field that ``kind`` does not declare. Raises ``InvalidRequest`` if it has to stay."""
+    known = kind.unserved.get(name)
+    if known is None:
+        if kind.has_notes:
+            ignored.note(param)
+        else:
+            ignored.leave_out(param)
+    elif known.asks(value):
+        error = unsupported(param, known.instead or "leave it out")
+        if known.instead is not None:
+            raise error
+        ignored.leave_out(param, str(error))
 
 
 def type_among(*known: str, default: str = "other") -> Callable[[Any], str]:
@@ -104,8 +199,6 @@ def complaint(error: ValidationError, body: Mapping[str, Any]) -> InvalidRequest
     param = _param(detail, body)
     if detail["type"] == "missing":
         return missing(param)
-    if detail["type"] == "extra_forbidden":
-        return _unrecognized(param)
     return refusal(param, detail["msg"])
 
 
@@ -118,21 +211,8 @@ def missing(param: str) -> InvalidRequest:
     return InvalidRequest(f"Missing required parameter: {param!r}.", param=param)
 
 
-def unsupported(param: str) -> InvalidRequest:
-    return InvalidRequest(f"{param} is not supported by this server; leave it out", param=param)
-
-
-def check_moved(body: Mapping[str, Any], moved: Mapping[str, str]) -> None:
-    """Raises ``InvalidRequest`` for a field of chat completions that has another name here."""
-    for name, here in moved.items():
-        if body.get(name) is not None:
-            raise InvalidRequest(
-                f"{name} is a field of chat completions; here it is called {here}", param=name
-            )
-
-
-def _unrecognized(param: str) -> InvalidRequest:
-    return InvalidRequest(f"Unrecognized request argument supplied: {param}", param=param)
+def unsupported(param: str, instead: str) -> InvalidRequest:
+    return InvalidRequest(f"{param} is not supported here; {instead}", param=param)
 
 
 def _param(detail: ErrorDetails, body: Mapping[str, Any]) -> str:
@@ -161,11 +241,3 @@ def _path(value: Any, steps: Sequence[str | int], ends: Callable[[Any], bool]) -
         if path is not None:
             return f"[{step}]{path}" if in_list else f".{step}{path}"
     return _path(value, rest, ends)
-
-
-def _check_not_served(body: Mapping[str, Any], not_served: NotServed) -> None:
-    """Raises ``InvalidRequest`` for a field that asks for something this server does not have."""
-    for name, values in not_served.items():
-        # 0 == False in Python, so types are compared too.
-        if name in body and (type(body[name]), body[name]) not in [(type(v), v) for v in values]:
-            raise unsupported(name)

@@ -16,6 +16,7 @@ from app.answer.pieces import (
     CallEnd,
     CallStart,
     Content,
+    FieldValue,
     Reasoning,
     TextPiece,
 )
@@ -25,6 +26,9 @@ from app.http.logprobs import logprob_entries
 
 Event = dict[str, Any]
 """An event without its ``sequence_number``."""
+
+WHOLE = "fields"
+"""The field of an event that has values which are whole; they are written by themselves."""
 
 Ended = Literal["completed", "incomplete"]
 
@@ -61,6 +65,11 @@ class OutputBuilder:
                 return [] if piece.custom and not text else [self._open.add(text)]
             case CallEnd():
                 return self._close("completed")
+
+    def whole(self, values: Sequence[FieldValue]) -> Event:
+        """Values that are whole with the event before: a delta of nothing else."""
+        assert self._open is not None
+        return {**self._open.add(""), WHOLE: values}
 
     def end(self, status: Ended) -> list[Event]:
         """The answer is over. One that says nothing at all has a message that is empty."""

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pydantic_core import to_json
 
-from app.answer.pieces import Confidences, Delta, End, Inexact, Spans
+from app.answer.pieces import Confidences, Delta, End, Fields, FieldValue, Inexact, Spans
 from app.core.constraint import Vocabulary
 from app.core.errors import QueueFull, RequestError
 from app.http.answering import Renderer
 from app.http.confidence import measured
 from app.http.errors import envelope
+from app.http.fields import with_fields
 from app.http.models import ServedModel
 from app.http.relaxed import warnings_of
-from app.http.responses.output import Ended, Event, OutputBuilder
+from app.http.responses.output import WHOLE, Ended, Event, OutputBuilder
 from app.http.responses.settings import settings
 from app.http.responses.wire import ResponsesRequest
 from app.serving.generation import Generation, Usage
@@ -76,6 +77,8 @@ class _Whole(Renderer):
             if isinstance(piece, End):
                 self._status = "incomplete" if piece.reason == "length" else "completed"
                 events += self._output.end(self._status)
+            elif isinstance(piece, Fields):
+                events.append(self._output.whole(piece.values))
             elif isinstance(piece, Confidences | Inexact | Spans):
                 self._measured |= measured(piece)
             else:
@@ -137,7 +140,10 @@ class _Events(_Whole):
     def _one(self, event: Event) -> bytes:
         event["sequence_number"] = self._number
         self._number += 1
+        whole: Sequence[FieldValue] = event.pop(WHOLE, ())
         data = to_json(event)
+        if whole:
+            data = with_fields(data, whole)
         return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), data)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from app.answer.prompt import Conversation
 from app.answer.told import Told
-from app.answer.tools import FunctionTool
 from app.core.constraint import ConstraintSpec, Vocabulary
 from app.core.errors import InvalidRequest
 from app.http.answering import AnswerCall
@@ -19,20 +18,19 @@ from app.http.requests.constraints import (
     JsonSchemaResponse,
     ResponseFormat,
 )
-from app.http.requests.generation import check_stream_options, generation_request
+from app.http.requests.generation import generation_request, token_limit
+from app.http.requests.ignored import Ignored
 from app.http.requests.reasoning import asked_reasoning
 from app.http.requests.template_options import template_options
 from app.http.requests.told import told
-from app.http.requests.tools import Definition, ToolChoice, function_tools, tool_use
-from app.http.requests.wire import Other, check_moved, missing, refusal, unsupported
+from app.http.requests.tools import ToolChoice, function_tools, leave_out_others, tool_use
+from app.http.requests.wire import Other, missing
 from app.http.responses.items import template_messages
 from app.http.responses.render import responses_renderer
 from app.http.responses.wire import (
-    MOVED,
     AllowedTools,
     JsonSchemaText,
     NamedTool,
-    ReasoningOptions,
     ResponsesRequest,
     TextFormat,
 )
@@ -45,22 +43,28 @@ ENCRYPTED = "reasoning.encrypted_content"
 def responses_call(
     body: Mapping[str, Any],
     request_id: str,
+    ignored: Ignored,
     config: ApiConfig,
     models: ServedModels,
     constraints: ConstraintReader,
     vocabulary: Vocabulary,
 ) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
-    check_moved(body, MOVED)
-    wire = ResponsesRequest.read(body)
+    wire = ResponsesRequest.read(body, ignored)
     model = models.find(wire.model)
-    _check(wire, config)
-    content = constraints.read(wire, _format(wire), "text.format")
-    tools = _function_tools(wire)
+    _check(wire, ignored, config)
+    content = constraints.read(wire, _format(wire), ignored, "text.format")
+    leave_out_others(wire.tools, ignored)
+    tools = function_tools(
+        (f"tools[{number}]", tool)
+        for number, tool in enumerate(wire.tools or ())
+        if not isinstance(tool, Other)
+    )
     choice = _tool_choice(wire)
     reasoning = asked_reasoning(wire.reasoning, config)
     # Clients set either of the two (langchain-openai sends top_logprobs alone).
     logprobs = LOGPROBS in (wire.include or ()) or bool(wire.top_logprobs)
+    limit, max_tokens = token_limit(wire, "max_output_tokens")
     messages, passages = template_messages(wire.instructions, wire.input)
     conversation = Conversation(
         messages,
@@ -77,7 +81,7 @@ def responses_call(
         [conversation],
         content=content.spec,
         tools=tool_use(tools, choice, wire.parallel_tool_calls, config),
-        max_tokens=wire.max_output_tokens,
+        max_tokens=max_tokens,
         logprobs=(wire.top_logprobs or 0) if logprobs else None,
         choices=wire,
     )
@@ -85,7 +89,7 @@ def responses_call(
         request,
         names={
             "prompt": "input",
-            "max_tokens": "max_output_tokens",
+            "max_tokens": limit,
             "constraint": "tools" if content.spec is None else content.param,
         },
         renderer=responses_renderer(wire, request_id, model, vocabulary if logprobs else None),
@@ -108,7 +112,7 @@ def _told(wire: ResponsesRequest, content: ConstraintSpec | None, config: ApiCon
     )
 
 
-def _check(wire: ResponsesRequest, config: ApiConfig) -> None:
+def _check(wire: ResponsesRequest, ignored: Ignored, config: ApiConfig) -> None:
     """Bounds, and fields that need or exclude one another."""
     if not isinstance(wire.input, str) and len(wire.input) > config.max_messages:
         raise InvalidRequest(
@@ -117,29 +121,8 @@ def _check(wire: ResponsesRequest, config: ApiConfig) -> None:
         )
     for number, value in enumerate(wire.include or ()):
         if value not in (LOGPROBS, ENCRYPTED):
-            raise InvalidRequest(
-                f"include takes {LOGPROBS!r} and {ENCRYPTED!r}, not {value!r}",
-                param=f"include[{number}]",
-            )
-    check_stream_options(wire.stream, wire.stream_options)
-    if wire.text is not None and wire.text.verbosity not in (None, "medium"):
-        raise unsupported("text.verbosity")
-    if wire.reasoning is not None:
-        _check_reasoning(wire.reasoning)
-
-
-def _check_reasoning(reasoning: ReasoningOptions) -> None:
-    for name in ("summary", "generate_summary"):
-        if getattr(reasoning, name) not in (None, "auto"):
-            raise refusal(
-                f"reasoning.{name}",
-                "this server makes no summaries, it shows the reasoning itself; leave it out or "
-                "send 'auto'",
-            )
-    if reasoning.context not in (None, "auto"):
-        raise unsupported("reasoning.context")
-    if reasoning.mode not in (None, "standard"):
-        raise unsupported("reasoning.mode")
+            reason = f"include takes {LOGPROBS!r} and {ENCRYPTED!r}, not {value!r}"
+            ignored.leave_out(f"include[{number}]", reason, name=f"include[]={value}")
 
 
 def _format(wire: ResponsesRequest) -> ResponseFormat | None:
@@ -165,20 +148,6 @@ def _format(wire: ResponsesRequest) -> ResponseFormat | None:
         schema_id=asked.schema_id,
         whitespace=asked.whitespace,
     )
-
-
-def _function_tools(wire: ResponsesRequest) -> list[FunctionTool]:
-    """What the prompt shows, in the order given. Raises ``InvalidRequest``."""
-    definitions: list[tuple[str, Definition]] = []
-    for number, tool in enumerate(wire.tools or ()):
-        if isinstance(tool, Other):
-            raise InvalidRequest(
-                f"tools[{number}]: tools of the type {tool.type!r} are not supported; this server "
-                "takes function and custom",
-                param=f"tools[{number}].type",
-            )
-        definitions.append((f"tools[{number}]", tool))
-    return function_tools(definitions)
 
 
 def _tool_choice(wire: ResponsesRequest) -> ToolChoice:

@@ -24,8 +24,7 @@ def settings(wire: ResponsesRequest) -> dict[str, Any]:
         "reasoning": {"effort": reasoning.effort if reasoning else None, "summary": None},
         "safety_identifier": wire.safety_identifier,
         "service_tier": "default",
-        # OpenAI's default is true. A request that leaves it out is answered and told otherwise;
-        # one that says true is refused.
+        # OpenAI's default is true: what says so, or nothing, is answered and told otherwise.
         "store": False,
         "temperature": 1.0 if wire.temperature is None else wire.temperature,
         "text": {"format": _format(wire), "verbosity": "medium"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -21,18 +22,8 @@ from app.http.requests.generation import ChoiceFields, GenerationFields
 from app.http.requests.messages import RefusalPart, TextPart
 from app.http.requests.reasoning import ReasoningFields
 from app.http.requests.tools import AnyInput, CustomDefinition, FunctionDefinition, InputGrammar
-from app.http.requests.wire import Count, Name, NotServed, Other, Wire, type_among
-
-MOVED = {
-    "functions": "tools",
-    "max_completion_tokens": "max_output_tokens",
-    "max_tokens": "max_output_tokens",
-    "messages": "input",
-    "reasoning_effort": "reasoning.effort",
-    "response_format": "text.format",
-    "verbosity": "text.verbosity",
-}
-"""Fields of chat completions that have another name here."""
+from app.http.requests.unserved import NO_EFFECT, RESPONSES, left_out, refused
+from app.http.requests.wire import Count, Name, Other, TokenLimit, Unserved, Wire, type_among
 
 
 class InputText(TextPart):
@@ -174,8 +165,9 @@ TextFormat = Annotated[
 
 
 class TextConfig(Wire):
+    unserved: ClassVar[Mapping[str, Unserved]] = {"verbosity": left_out("medium")}
+
     format: TextFormat | None = None
-    verbosity: Literal["low", "medium", "high"] | None = None
 
 
 class FunctionToolParam(FunctionDefinition):
@@ -239,16 +231,13 @@ ToolChoice = (
 
 
 class ReasoningOptions(ReasoningFields):
-    summary: Literal["auto", "concise", "detailed"] | None = None
-    generate_summary: Literal["auto", "concise", "detailed"] | None = None
-    """The older name of ``summary``."""
-    context: Literal["auto", "current_turn", "all_turns"] | None = None
-    mode: str | None = None
-
-
-class StreamOptions(Wire):
-    include_obfuscation: Literal[False] = False
-    """Padding against an observer of encrypted lengths is never sent."""
+    unserved: ClassVar[Mapping[str, Unserved]] = {
+        "context": refused("the input says what the model sees; leave it out", "auto"),
+        "generate_summary": left_out("auto", "none"),
+        "mode": refused("leave it out", "standard"),
+        "summary": left_out("auto", "none"),
+    }
+    """Of summaries: the reasoning itself is shown."""
 
 
 Label = Annotated[str, Field(max_length=1024)]
@@ -257,34 +246,8 @@ Label = Annotated[str, Field(max_length=1024)]
 class ResponsesRequest(GenerationFields, ChoiceFields, ExtensionFields):
     """The fields this server acts on or gives back; None means the default."""
 
-    not_served: ClassVar[NotServed] = {
-        "access_programs": (None,),
-        "background": (None, False),
-        "background_options": (None,),
-        "cache_salt": (None,),
-        "chat_template": (None,),
-        "context_management": (None, []),
-        "conversation": (None,),
-        "enable_response_messages": (None, False),
-        "image": (None,),
-        "include_stop_str_in_output": (None, False),
-        "kv_transfer_params": (None,),
-        "media_io_kwargs": (None, {}),
-        "mm_processor_kwargs": (None, {}),
-        "moderation": (None,),
-        "previous_input_messages": (None, []),
-        "previous_response_id": (None,),
-        "priority": (None, 0),
-        "prompt": (None,),
-        "service_tier": (None, "auto", "default"),
-        "skip_special_tokens": (None, True),
-        "store": (None, False),
-        "truncation": (None, "disabled"),
-        "vllm_xargs": (None, {}),
-    }
-    no_effect: ClassVar[frozenset[str]] = frozenset(
-        {"prompt_cache_options", "prompt_cache_retention", "request_id"}
-    )
+    unserved: ClassVar[Mapping[str, Unserved]] = RESPONSES
+    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
 
     model: str
     input: str | Annotated[list[Item], Field(min_length=1, fail_fast=True)]
@@ -293,14 +256,12 @@ class ResponsesRequest(GenerationFields, ChoiceFields, ExtensionFields):
     tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    max_output_tokens: Count | None = None
+    max_output_tokens: TokenLimit | None = None
     max_tool_calls: Count | None = None
     """Bounds the calls that the server makes itself: it makes none."""
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     include: Annotated[list[str], Field(max_length=32)] | None = None
     reasoning: ReasoningOptions | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
     metadata: (
         Annotated[
             dict[

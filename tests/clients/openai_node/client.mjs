@@ -113,6 +113,22 @@ check("stream", "create({stream: true}), with usage", async () => {
   assert.equal(usage.total_tokens, whole.usage.total_tokens);
 });
 
+check("stream", "values as they become whole, also beside stream()", async () => {
+  const body = { model, messages: CONTACT, response_format: contactFormat, temperature };
+  const stream_options = { fields: true };
+  const told = {};
+  let text = "";
+  for await (const chunk of await chat.create({ ...body, stream: true, stream_options })) {
+    text += chunk.choices[0].delta.content ?? "";
+    for (const { pointer, value } of chunk.choices[0].fields ?? []) told[pointer] = value;
+  }
+  const whole = JSON.parse(text);
+  const members = Object.entries(whole).map(([name, value]) => [`/${name}`, value]);
+  assert.deepEqual(told, { ...Object.fromEntries(members), "": whole });
+  const completion = await chat.stream({ ...body, stream_options }).finalChatCompletion();
+  assert.equal(completion.choices[0].message.content, text);
+});
+
 check("stream", "stream() with zodResponseFormat", async () => {
   const response_format = contactFormat;
   const stream = chat.stream({ model, messages: CONTACT, response_format, temperature });

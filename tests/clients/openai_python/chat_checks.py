@@ -137,6 +137,29 @@ def _() -> None:
     assert usage.total_tokens == whole.usage.total_tokens
 
 
+@check("stream", "values as they become whole, also beside stream()")
+def _() -> None:
+    extra = {"stream_options": {"fields": True}}
+    told, text = {}, ""
+    for chunk in chat.create(
+        model=MODEL,
+        messages=CONTACT,
+        response_format=CONTACT_FORMAT,
+        temperature=0,
+        stream=True,
+        extra_body=extra,
+    ):
+        text += chunk.choices[0].delta.content or ""
+        for entry in (chunk.choices[0].model_extra or {}).get("fields", ()):
+            told[entry["pointer"]] = entry["value"]
+    whole = json.loads(text)
+    assert told == {"": whole} | {f"/{name}": value for name, value in whole.items()}
+    with chat.stream(
+        model=MODEL, messages=CONTACT, response_format=Contact, temperature=0, extra_body=extra
+    ) as stream:
+        assert stream.get_final_completion().choices[0].message.content == text
+
+
 @check("stream", "stream() with a pydantic model")
 def _() -> None:
     with chat.stream(

@@ -1,0 +1,171 @@
+"""The values of a JSON answer, each told as soon as it is whole: items before their list.
+
+A value's text is a piece of the answer's, as the model wrote it: nothing is parsed but keys.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.answer.pieces import CallArguments, Content, Delta, End, Fields, FieldValue, Piece
+from app.core.json_scan import BLANKS, NUMBER_BYTES, JsonScan, Place
+
+LARGEST = 1 << 14
+"""Bytes of a value that is told; so much of the text is kept."""
+MOST_LEVELS = 8
+"""Containers inside one another of a value that is told: each level tells its text again."""
+LONGEST_POINTER = 512
+"""Characters of the pointer to a value that is told."""
+
+_OPENING, _CLOSING = b"{[", b"}]"
+_BEGINS = (Place.VALUE, Place.FIRST_ITEM, Place.FIRST_KEY, Place.KEY)
+_COMMA = ord(",")
+
+
+class FieldReader:
+    """Finds the values in the pieces of one choice: of its content, and of its calls' arguments."""
+
+    def __init__(self, *, content: bool) -> None:
+        """``content``: whether the content is a JSON value."""
+        self._content = ValueScanner() if content else None
+        self._calls: dict[int, ValueScanner] = {}
+
+    def read(self, delta: Delta) -> Delta:
+        """``delta`` with what became whole behind the piece that made it so."""
+        pieces: list[Piece] = []
+        for piece in delta.pieces:
+            found: Sequence[FieldValue] = ()
+            match piece:
+                case Content(text=text) if self._content is not None:
+                    found = self._content.push(text.encode())
+                case CallArguments(index=index, text=text, custom=False):
+                    scanner = self._calls.get(index)
+                    if scanner is None:
+                        scanner = self._calls[index] = ValueScanner(index)
+                    found = scanner.push(text.encode())
+                case End(reason="stop", stopped_by="") if self._content is not None:
+                    if last := self._content.end():
+                        pieces.append(Fields(last))
+            pieces.append(piece)
+            if found:
+                pieces.append(Fields(found))
+        return Delta(delta.index, pieces)
+
+
+@dataclass(slots=True)
+class _Container:
+    """An object or array that is open."""
+
+    pointer: str | None
+    """None: it is too long to be told."""
+    start: int
+    is_object: bool
+    count: int = 0
+    key: str | None = ""
+    """None: it is too long to be told."""
+    levels: int = 1
+    """Containers inside one another, itself included."""
+
+    @property
+    def member(self) -> str | None:
+        """The pointer to the member that comes."""
+        name = self.key if self.is_object else str(self.count)
+        if self.pointer is None or name is None:
+            return None
+        pointer = f"{self.pointer}/{name.replace('~', '~0').replace('/', '~1')}"
+        return pointer if len(pointer) <= LONGEST_POINTER else None
+
+
+class ValueScanner:
+    """One JSON text, in chunks of any size. A byte costs a microsecond or two."""
+
+    def __init__(self, call: int | None = None) -> None:
+        """``call``: whose arguments the text is."""
+        self._call = call
+        self._scan = JsonScan()
+        self._open: list[_Container] = []
+        self._began = 0
+        """Where the value or key that comes begins, in bytes of the text."""
+        self._kept = bytearray()
+        """The end of the text."""
+        self._passed = 0
+        """Bytes before it."""
+        self._found: list[FieldValue] = []
+
+    def push(self, data: bytes) -> list[FieldValue]:
+        """The values that ``data`` completes, in the order of their ends."""
+        at = self._passed + len(self._kept)
+        self._kept += data
+        for byte in data:
+            self._push(at, byte)
+            at += 1
+        if len(self._kept) > LARGEST:
+            excess = len(self._kept) - LARGEST
+            del self._kept[:excess]
+            self._passed += excess
+        found, self._found = self._found, []
+        return found
+
+    def end(self) -> list[FieldValue]:
+        """The number that is the whole text: only its end says that it is one."""
+        if self._scan.place is Place.NUMBER and not self._open:
+            self._scan.end_number()
+            self._leaf(self._passed + len(self._kept))
+        found, self._found = self._found, []
+        return found
+
+    def _push(self, at: int, byte: int) -> None:
+        scan = self._scan
+        before = scan.place
+        if before is Place.NUMBER and byte not in NUMBER_BYTES:
+            self._leaf(at)
+            scan.end_number()
+            before = scan.place
+        scan.push(byte)
+        after = scan.place
+        if before is Place.STRING or before is Place.WORD:
+            if after is Place.COLON:
+                self._open[-1].key = self._key(at + 1)
+            elif after is not before:
+                self._leaf(at + 1)
+        elif byte in BLANKS:
+            return
+        elif byte in _CLOSING:
+            self._close(at + 1)
+        elif before in _BEGINS:
+            self._began = at
+            if byte in _OPENING:
+                self._open.append(_Container(self._pointer, at, after is Place.FIRST_KEY))
+        elif byte == _COMMA:
+            self._open[-1].count += 1
+
+    @property
+    def _pointer(self) -> str | None:
+        """Of the value that begins, or has just ended."""
+        return self._open[-1].member if self._open else ""
+
+    def _key(self, end: int) -> str | None:
+        text = self._text(self._began, end) if end - self._began <= LONGEST_POINTER * 12 else None
+        return None if text is None else json.loads(text)
+
+    def _leaf(self, end: int) -> None:
+        self._tell(self._pointer, self._began, end)
+
+    def _close(self, end: int) -> None:
+        closed = self._open.pop()
+        if self._open:
+            self._open[-1].levels = max(self._open[-1].levels, closed.levels + 1)
+        self._tell(closed.pointer, closed.start, end if closed.levels <= MOST_LEVELS else None)
+
+    def _tell(self, pointer: str | None, start: int, end: int | None) -> None:
+        if pointer is not None:
+            text = None if end is None else self._text(start, end)
+            self._found.append(FieldValue(pointer, text, self._call))
+
+    def _text(self, start: int, end: int) -> bytes | None:
+        """None where it is too large."""
+        if end - start > LARGEST or start < self._passed:
+            return None
+        return bytes(self._kept[start - self._passed : end - self._passed])

@@ -1,0 +1,59 @@
+"""What a client expects an answer to be, followed while the answer comes."""
+
+from __future__ import annotations
+
+from app.engine.drafts.statistics import Rate
+
+LONGEST_ENDING = 32
+"""Bytes of the answer's end by which its place is found."""
+
+_SHORTEST_ENDING = 4
+_LONGEST_REST = 160
+_BEHIND, _AHEAD = 1 << 10, 1 << 16
+"""Bytes of the text around the last place that are looked through: it is done for every draft."""
+
+
+class Prediction:
+    """Where in a text an answer stands that is much like it, and how good a guess the text is."""
+
+    def __init__(self, text: bytes) -> None:
+        self.rate = Rate(0.9)
+        """How often what the text goes on with was right lately."""
+        self.accepted = 0
+        """Drafted tokens that came about."""
+        self.drafted = 0
+        """Those that were verified."""
+        self.found = True
+        """Whether the answer was last found in the text."""
+        self._text = text
+        self._at = 0
+
+    def record(self, came: bool) -> None:
+        """A token that was drafted from it was verified."""
+        self.rate.record(came)
+        self.accepted += came
+
+    def rest(self, ending: bytes, *, begins: bool) -> bytes:
+        """What the text goes on with behind ``ending``, which the answer ends with.
+
+        ``begins``: that is the whole answer. b"" where it is not found near the last place. Costs
+        O(1): a bounded part of the text is looked through.
+        """
+        if begins and self._text.startswith(ending):
+            return self._from(len(ending))
+        size = min(len(ending), LONGEST_ENDING)
+        while size >= _SHORTEST_ENDING:
+            needle = ending[-size:]
+            found = self._text.find(needle, max(0, self._at - size), self._at + _AHEAD)
+            if found < 0:
+                found = self._text.find(needle, max(0, self._at - _BEHIND), self._at)
+            if found >= 0:
+                return self._from(found + size)
+            size //= 2
+        self.found = False
+        return b""
+
+    def _from(self, at: int) -> bytes:
+        self._at = at
+        self.found = at < len(self._text)
+        return self._text[at : at + _LONGEST_REST]

@@ -1,0 +1,280 @@
+"""Fields of OpenAI, Anthropic, vLLM, SGLang, llama.cpp and OpenRouter that are not acted on.
+
+One table for all that generates, as clients send the same fields everywhere; each API adds what is
+called otherwise there. ``docs/requests.md`` lists those that are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.http.requests.wire import Unserved
+
+NO_EFFECT = frozenset(
+    {
+        "cache_control",
+        "cache_prompt",
+        "client_metadata",
+        "custom_labels",
+        "diagnostics",
+        "metadata",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "request_id",
+        "rid",
+        "safety_identifier",
+        "session_id",
+        "user",
+        "user_profile_id",
+        "workspace_id",
+    }
+)
+"""Labels, and hints about caches: prefixes are shared without being told."""
+
+
+def refused(instead: str, *nothing: Any) -> Unserved:
+    """It asks for another answer, unless it is null or one of ``nothing``."""
+    return Unserved((None, *nothing), instead)
+
+
+def left_out(*nothing: Any) -> Unserved:
+    """It asks for nothing that an answer would show."""
+    return Unserved((None, *nothing))
+
+
+def moved(names: Mapping[str, str]) -> dict[str, Unserved]:
+    """Fields that this API has under another name."""
+    return {name: refused(f"here it is called {here}") for name, here in names.items()}
+
+
+_DRAWING = "draw with temperature, top_p, top_k and min_p"
+_PENALTY = "use repetition_penalty, frequency_penalty or presence_penalty"
+_CACHES = "what shares computed prompts is set by the server; leave it out"
+_TOOLS = "use tools and tool_choice"
+_MORE = "answers have no more than is documented; leave it out"
+_KEPT = "no response is kept; send the conversation itself"
+_WHOLE = "send what the prompt shall have; nothing is cut off it"
+_IN_CONSTRAINT = "name what is allowed in a constraint, or use logit_bias"
+_TEMPLATE = "the model's own chat template is used; leave it out"
+_SPECIAL = "texts have no special tokens; leave it out"
+
+UNSERVED: Mapping[str, Unserved] = {
+    # The prompt.
+    "add_generation_prompt": refused("the answer begins where the prompt ends", True),
+    "chat_template": refused(_TEMPLATE),
+    "continue_final_message": refused("answers cannot be begun for the model; leave it out", False),
+    "context_management": refused(_WHOLE, []),
+    "conversation": refused(_KEPT),
+    "documents": refused("write them into the messages", []),
+    "echo": refused("join the prompt and the answer yourself", False),
+    "previous_input_messages": refused(_KEPT, []),
+    "previous_response_id": refused(_KEPT),
+    "prompt_embeds": refused("send text or tokens"),
+    "session_params": refused(_KEPT, {}),
+    "suffix": refused("answers go on from the prompt alone; leave it out", ""),
+    "truncate_prompt_tokens": refused(_WHOLE),
+    "truncation_side": left_out(),
+    "truncation": left_out("disabled"),
+    "image": refused("prompts are text"),
+    "images_config": left_out({}),
+    "media_io_kwargs": left_out({}),
+    "mm_processor_kwargs": left_out({}),
+    "return_mm_kwargs": left_out(True),
+    # What the answer is.
+    "audio": refused("answers are text; leave it out"),
+    "function_call": refused(_TOOLS, "none"),
+    "functions": refused(_TOOLS, []),
+    "guided_decoding_backend": left_out(),
+    "guided_whitespace_pattern": refused("use structured_outputs.whitespace_pattern"),
+    "modalities": refused("answers are text; leave it out", ["text"]),
+    "mcp_servers": refused("give what they offer as functions in tools", []),
+    "container": refused("no tools run here; leave it out"),
+    "lora_path": refused("name the adapter in model, as model:adapter"),
+    "moderation": refused("nothing is moderated here; leave it out"),
+    "verbosity": left_out("medium"),
+    "watermarking": refused("answers have no watermark; leave it out", False),
+    "web_search_options": refused("nothing is searched here; leave it out"),
+    # Where it ends.
+    "include_stop_str_in_output": refused("add the stop string yourself", False),
+    "no_stop_trim": refused("add the stop string yourself", False),
+    "repetition_detection": refused(_PENALTY),
+    "stop_regex": refused("use stop, or a regex as the constraint", "", []),
+    "thinking_token_budget": refused("leave it out", -1),
+    "t_max_predict_ms": refused("use timeout", 0),
+    # How it is drawn.
+    "allowed_token_ids": refused(_IN_CONSTRAINT),
+    "bad_words": refused(_IN_CONSTRAINT, []),
+    "custom_logit_processor": refused("use logit_bias or a constraint"),
+    "custom_params": left_out({}),
+    "dry_multiplier": refused(_PENALTY, 0, 0.0),
+    "dynatemp_range": refused(_DRAWING, 0, 0.0),
+    "length_penalty": left_out(1, 1.0),
+    "logits_processors": refused("use logit_bias or a constraint", []),
+    "mirostat": refused(_DRAWING, 0),
+    "no_repeat_ngram_size": refused(_PENALTY, 0),
+    "tfs_z": refused(_DRAWING, 1, 1.0),
+    "top_a": refused(_DRAWING, 0, 0.0),
+    "top_n_sigma": refused(_DRAWING, -1, -1.0),
+    "typical_p": refused(_DRAWING, 1, 1.0),
+    "use_beam_search": refused("use n", False),
+    "xtc_probability": refused(_DRAWING, 0, 0.0),
+    # What is told beside it.
+    "enable_response_messages": refused(_MORE, False),
+    "logprob_token_ids": refused("use top_logprobs"),
+    "n_probs": refused("use logprobs", 0),
+    "prompt_logprobs": refused(_MORE),
+    "return_cached_tokens_details": refused("usage has cached_tokens", False),
+    "return_hidden_states": refused(_MORE, False),
+    "return_routed_experts": refused(_MORE, False),
+    "return_token_ids": refused("use /tokenize", False),
+    "return_token_offsets": refused(_MORE, False),
+    "return_tokens_as_token_ids": refused("use /tokenize", False),
+    "routed_experts_prompt_start": left_out(0),
+    "routed_experts_start_len": left_out(0),
+    "separate_reasoning": refused("join reasoning_content and content yourself", True),
+    "skip_special_tokens": refused(_SPECIAL, True),
+    "spaces_between_special_tokens": left_out(True, False),
+    "stream_interval": left_out(1),
+    "stream_reasoning": left_out(True),
+    # How it is served.
+    "access_programs": left_out(),
+    "background": refused("ask for a stream, or wait", False),
+    "background_options": left_out(),
+    "bootstrap_host": left_out(),
+    "bootstrap_port": left_out(),
+    "bootstrap_room": left_out(),
+    "cache_salt": refused(_CACHES),
+    "data_parallel_rank": left_out(),
+    "disagg_prefill_dp_rank": left_out(),
+    "ec_transfer_params": left_out(),
+    "extra_key": refused(_CACHES),
+    "inference_geo": left_out(),
+    "kv_transfer_params": left_out(),
+    "ngram_corpus_id": left_out(),
+    "priority": left_out(0),
+    "routed_dp_rank": left_out(),
+    "service_tier": left_out("auto", "default", "standard_only"),
+    "speed": left_out("standard"),
+    "store": left_out(False),
+    "vllm_xargs": left_out({}),
+}
+
+_CONSTRAINTS = (
+    "structured_outputs",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "structural_tag",
+    "regex",
+    "ebnf",
+    "grammar",
+    "json_schema",
+)
+"""Fields that name a constraint, of which Anthropic's API has one of its own."""
+
+_CHAT_ALONE = {
+    name: refused("ask /v1/chat/completions")
+    for name in (
+        "chat_template_kwargs",
+        "include_reasoning",
+        "reasoning",
+        "reasoning_effort",
+        "thinking",
+        "tool_choice",
+        "tools",
+    )
+}
+
+_IN_CHAT = {
+    "format": "response_format",
+    "input": "messages",
+    "instructions": "messages",
+    "max_new_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "max_tokens_to_sample": "max_tokens",
+    "output_config": "response_format",
+    "output_format": "response_format",
+    "prompt": "messages",
+    "stop_sequences": "stop",
+    "system": "messages",
+    "text": "response_format",
+}
+_IN_COMPLETIONS = {
+    **{name: here for name, here in _IN_CHAT.items() if name != "prompt"},
+    "input": "prompt",
+    "instructions": "prompt",
+    "max_completion_tokens": "max_tokens",
+    "messages": "prompt",
+    "system": "prompt",
+    "top_logprobs": "logprobs",
+}
+_IN_RESPONSES = {
+    "format": "text.format",
+    "functions": "tools",
+    "include_reasoning": "reasoning.exclude",
+    "max_completion_tokens": "max_output_tokens",
+    "max_new_tokens": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
+    "max_tokens_to_sample": "max_output_tokens",
+    "messages": "input",
+    "output_config": "text.format",
+    "output_format": "text.format",
+    "reasoning_effort": "reasoning.effort",
+    "response_format": "text.format",
+    "stop_sequences": "stop",
+    "system": "instructions",
+    "thinking": "reasoning",
+}
+_IN_MESSAGES = {
+    **dict.fromkeys(_CONSTRAINTS, "output_config.format"),
+    "format": "output_config.format",
+    "include_reasoning": "thinking.display",
+    "input": "messages",
+    "instructions": "system",
+    "max_completion_tokens": "max_tokens",
+    "max_new_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "max_tokens_to_sample": "max_tokens",
+    "prompt": "messages",
+    "reasoning": "thinking",
+    "reasoning_effort": "output_config.effort",
+    "response_format": "output_config.format",
+    "stop": "stop_sequences",
+    "text": "output_config.format",
+}
+
+CHAT: Mapping[str, Unserved] = {
+    **UNSERVED,
+    **moved(_IN_CHAT),
+    "add_special_tokens": refused(_TEMPLATE, False),
+    "best_of": refused("use n", 1),
+    "max_tool_calls": left_out(),
+    "thinking": refused("use reasoning_effort"),
+}
+COMPLETIONS: Mapping[str, Unserved] = {
+    **UNSERVED,
+    **_CHAT_ALONE,
+    **moved(_IN_COMPLETIONS),
+    "add_special_tokens": refused("leave it out", True),
+}
+RESPONSES: Mapping[str, Unserved] = {
+    **UNSERVED,
+    **moved(_IN_RESPONSES),
+    "best_of": refused("ask several times", 1),
+    "logprobs": refused("use top_logprobs", False),
+    "n": refused("ask several times", 1),
+    "prompt": refused(_KEPT),
+}
+MESSAGES: Mapping[str, Unserved] = {
+    **UNSERVED,
+    **moved(_IN_MESSAGES),
+    "best_of": refused("ask several times", 1),
+    "chat_template_kwargs": refused("use thinking"),
+    "logprobs": refused("ask /v1/chat/completions", False),
+    "n": refused("ask several times", 1),
+    "parallel_tool_calls": refused("here it is tool_choice.disable_parallel_tool_use", True),
+    "top_logprobs": refused("ask /v1/chat/completions", 0),
+}

@@ -1,0 +1,132 @@
+"""Requests of the shapes that Codex's command line sends to ``/v1/responses``.
+
+Put together from what is known of them: ``ResponsesApiRequest`` in openai/codex
+(codex-rs/codex-api/src/common.rs), the twelve fields that were recorded of it
+(webai-at-home 214), and the types of tools and items that other servers met (vllm 42475,
+ik_llama.cpp 1964, ROCm/ATOM 2178).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.http.requests.ignored import HEADER
+from tests.http.harness import client_of
+from tests.http.responses import CITY, PATH, REASONER, WITH_TOOLS, events_of, writing
+
+COMMAND = '{"cmd": "ls -la"}'
+CALL = f'<tool_call>\n{{"name": "exec_command", "arguments": {COMMAND}}}\n</tool_call>'
+TOOLS: list[dict[str, Any]] = [
+    {
+        "type": "function",
+        "name": "exec_command",
+        "description": "Run a command.",
+        "strict": False,
+        "parameters": {
+            "type": "object",
+            "properties": {"cmd": {"type": "string"}, "yield_time_ms": {"type": "number"}},
+            "required": ["cmd"],
+            "additionalProperties": False,
+        },
+    },
+    {
+        "type": "custom",
+        "name": "apply_patch",
+        "description": "Edit files.",
+        "format": {"type": "grammar", "syntax": "lark", "definition": "start: /[a-z]+/"},
+    },
+    {"type": "web_search", "external_web_access": False},
+    {"type": "local_shell"},
+    {"type": "image_generation", "output_format": "png"},
+    {"type": "tool_search", "execution": "client", "parameters": {"type": "object"}},
+    {
+        "type": "namespace",
+        "name": "mcp__files__",
+        "description": "Files.",
+        "tools": [{"type": "function", "name": "read", "strict": False, "parameters": CITY}],
+    },
+]
+ASKED: dict[str, Any] = {
+    "model": "demo",
+    "instructions": "You are a coding agent.",
+    "input": [
+        {
+            "type": "message",
+            "role": "developer",
+            "content": [{"type": "input_text", "text": "<permissions instructions>"}],
+        },
+        {
+            "type": "message",
+            "role": "user",
+            "content": [
+                {"type": "input_text", "text": "<environment_context>"},
+                {"type": "input_text", "text": "List the files"},
+            ],
+        },
+    ],
+    "tools": TOOLS,
+    "tool_choice": "auto",
+    "parallel_tool_calls": True,
+    "reasoning": {"effort": "medium", "summary": "auto"},
+    "store": False,
+    "include": ["reasoning.encrypted_content"],
+    "prompt_cache_key": "0199c0de-0000-7000-8000-000000000000",
+    "client_metadata": {"x-codex-installation-id": "a"},
+    "text": {"verbosity": "low"},
+}
+LATER: list[dict[str, Any]] = [
+    {"type": "reasoning", "summary": [], "content": None, "encrypted_content": None},
+    {"type": "function_call", "name": "exec_command", "arguments": COMMAND, "call_id": "call_1"},
+    {"type": "function_call_output", "call_id": "call_1", "output": "README.md"},
+    {"type": "custom_tool_call", "call_id": "call_2", "name": "apply_patch", "input": "abc"},
+    {"type": "custom_tool_call_output", "call_id": "call_2", "output": "Success"},
+    {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "Done."}],
+        "phase": "final_answer",
+    },
+    {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "And now?"}]},
+]
+LEFT_OUT = (
+    "text.verbosity, tools[].type=web_search, tools[].type=local_shell, "
+    "tools[].type=image_generation, tools[].type=tool_search, tools[].type=namespace"
+)
+
+
+async def test_its_request_is_answered_with_a_call_and_what_is_left_out_is_named() -> None:
+    events = await events_of(writing(CALL, WITH_TOOLS), **ASKED)
+    (item,) = events[-1]["response"]["output"]
+    assert (item["type"], item["name"], item["arguments"]) == (
+        "function_call",
+        "exec_command",
+        COMMAND,
+    )
+    assert [tool["name"] for tool in events[0]["response"]["tools"]] == [
+        "exec_command",
+        "apply_patch",
+    ]
+    async with client_of(writing(CALL, WITH_TOOLS)) as client:
+        answer = await client.post(PATH, json={**ASKED, "stream": True})
+    assert answer.headers[HEADER] == LEFT_OUT
+
+
+@pytest.mark.parametrize("format", [WITH_TOOLS, REASONER], ids=["tools", "think"])
+async def test_a_later_turn_and_an_output_schema_are_taken(format: Any) -> None:
+    text = {
+        "verbosity": "low",
+        "format": {
+            "type": "json_schema",
+            "name": "codex_output_schema",
+            "strict": True,
+            "schema": CITY,
+        },
+    }
+    asked = {**ASKED, "input": [ASKED["input"][1], *LATER], "text": text, "tools": TOOLS[:2]}
+    bench = writing('{"city": "Oslo"}', format)
+    events = await events_of(bench, **asked)
+    assert events[-1]["response"]["status"] == "completed"
+    last = bench.tokenizer.seen[-1][-1]
+    assert (last["role"], last["content"]) == ("user", "And now?")
