@@ -27,6 +27,8 @@ def satisfied(written: Written, limits: Limits | None = None) -> list[bool | Non
     Where others were relaxed too, they do not count. For the main thread of a process. ``limits``
     are not needed: all jobs of a worker get them.
     """
+    import jsonschema  # noqa: F401 - most workers never need it; it is not timed
+
     found: list[bool | None] = [None] * len(written.relaxed)
     try:
         values = [json.loads(text) for text in written.texts]
@@ -54,7 +56,6 @@ def _relaxed_but(written: Written, number: int) -> Any:
 
 def _are_valid(schema: Any, values: list[Any]) -> bool | None:
     """None for a schema that the library cannot use."""
-    # Imported here: most workers never need it.
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
     from jsonschema_specifications import REGISTRY

@@ -204,8 +204,9 @@ class GenerationService:
         rendered = await self._render(prompt)
         told = prompt.told if isinstance(prompt, Conversation) else None
         if told is not None and told.schema and not told.asked:
-            wanted = len(rendered.tokens) + (request.max_tokens or UNSAID_TOKENS)
-            if wanted > self._config.max_sequence_tokens:
+            room = self._config.max_sequence_tokens
+            answer = request.max_tokens or min(UNSAID_TOKENS, room // 2)
+            if len(rendered.tokens) + answer > room:
                 assert isinstance(prompt, Conversation)
                 return await self._plan(request, replace(prompt, told=replace(told, schema="")))
         return AnswerPlan.of(

@@ -96,6 +96,33 @@ def wait_until_not_ready(server: Server) -> None:
         time.sleep(0.01)
 
 
+def test_a_schema_in_the_prompt_is_computed_once_for_all_texts_of_users(
+    client: openai.OpenAI,
+) -> None:
+    """The demo model is told nothing unless it is asked for."""
+
+    def usage(text: str, **fields: Any) -> Any:
+        completion = client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": text}],
+            max_tokens=100,
+            response_format={
+                "type": "json_schema",
+                "json_schema": {"name": "contact", "schema": Contact.model_json_schema()},
+            },
+            extra_body=fields,
+        )
+        assert completion.usage is not None
+        return completion.usage
+
+    plain = usage("Extract the contact from: Mira Tolano.")
+    told = usage("Extract the contact from: Mira Tolano.", schema_in_prompt=True)
+    schema = told.prompt_tokens - plain.prompt_tokens
+    assert schema > 50
+    other = usage("A contact: Ivo Brandt, ivo@brandt.example.", schema_in_prompt=True)
+    assert other.prompt_tokens_details.cached_tokens >= schema // 16 * 16 - 16
+
+
 def test_the_sdk_creates_a_valid_answer_and_the_metrics_count_the_leap(
     server: Server, client: openai.OpenAI
 ) -> None:

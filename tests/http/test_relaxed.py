@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from app.core.composite import Composite
 from app.core.relaxation import Relaxation, Written
 from app.server.composition import assemble
 from app.server.settings import Settings
+from app.serving.compiling.validation import Validation
 from app.telemetry.metrics import Metrics
 from tests.http.harness import CHAT, chat, client_of
 from tests.server.backend import backend
@@ -178,7 +180,9 @@ async def test_a_long_header_is_cut_at_an_entry() -> None:
     assert len(response.json()["warnings"]) == 200
 
 
-async def test_a_worker_compiles_it_and_checks_it() -> None:
+async def test_a_worker_compiles_it_and_checks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient = functools.partial(Validation, seconds=60)  # the machine may be busy
+    monkeypatch.setattr("app.server.composition.Validation", patient)
     parts = replace(
         backend(FakeEngine(lambda request: [TEXT.encode()])),
         compile_target="app.constraint:compile_program",

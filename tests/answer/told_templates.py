@@ -1,0 +1,87 @@
+"""``python -m tests.answer.told_templates FOLDER [NAME...]``: what a told schema costs in tokens.
+
+For each chat template of a folder: the role that the schema stands in, the tokens of a prompt with
+and without it, and how many of them a second prompt with another user's text begins with, too.
+Tokens are those of the tokenizer that the template's name goes with, or else of Qwen 2.5.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
+
+from app.answer.formats.chat import detect
+from app.answer.prompt import Conversation, prepare
+from app.answer.told import Told, told_schema
+from app.core.errors import InvalidRequest
+from app.text.tokenizer import HfTokenizer
+from tools import datasets
+
+SCHEMA = {
+    "title": "Review",
+    "type": "object",
+    "properties": {
+        "product": {"type": "string", "description": "as the text calls it"},
+        "rating": {"type": "integer", "minimum": 1, "maximum": 5},
+        "sentiment": {"enum": ["positive", "negative", "neutral"]},
+        "pros": {"type": "array", "items": {"type": "string"}, "maxItems": 5},
+        "cons": {"type": "array", "items": {"type": "string"}, "maxItems": 5},
+        "verified": {"type": "boolean", "description": "whether the buyer is a verified one"},
+    },
+    "required": ["product", "rating", "sentiment", "pros", "cons", "verified"],
+    "additionalProperties": False,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="with files NAME.jinja")
+    parser.add_argument("names", nargs="*", help="the beginnings of their names; by default all")
+    options = parser.parse_args()
+    told = Told(told_schema(SCHEMA))
+    print(told.instructions(may_call=False))
+    for file in sorted(options.folder.glob("*.jinja")):
+        if not options.names or file.name.startswith(tuple(options.names)):
+            print(f"{file.stem[:46]:46}  {_row(file, told)}")
+    return 0
+
+
+def _row(file: Path, told: Told) -> str:
+    llama = "llama" in file.name.lower() and "llama3_2" in datasets.tokenizers()
+    name = "llama3_2" if llama else "qwen2_5"
+    own = Tokenizer.from_str(datasets.tokenizer_json(datasets.tokenizers()[name]).decode())
+    hf = PreTrainedTokenizerFast(tokenizer_object=own, bos_token="<s>")
+    hf.chat_template = file.read_text(encoding="utf-8")
+    tokenizer = HfTokenizer(hf)
+    try:
+        without, _ = _tokens(tokenizer, "Good lamp, 4 stars.", None)
+        first, role = _tokens(tokenizer, "Good lamp, 4 stars.", told)
+        second, _ = _tokens(tokenizer, "A chair that broke within a week.", told)
+    except InvalidRequest as error:
+        return f"refused: {error}"
+    shared = next(n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
+    more = len(first) - len(without)
+    return f"{role:6}  {name:8}  {len(without):5} {len(first):5}  +{more}  {shared} shared"
+
+
+def _tokens(tokenizer: HfTokenizer, text: str, told: Told | None) -> tuple[Sequence[int], str]:
+    """The prompt of one message, and the role that what is told stands in."""
+    format = replace(
+        detect(tokenizer.chat_template, tokenizer.special_tokens),
+        takes_system=tokenizer.takes_system,
+    )
+    given = prepare(Conversation([{"role": "user", "content": text}], told=told), format)
+    rendered = tokenizer.render_chat(given.messages, given.tools, given.options)
+    if told is not None:
+        assert told.schema in tokenizer.decode(rendered.tokens), "the template did not write it"
+    return rendered.tokens, str(given.messages[0]["role"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
