@@ -33,7 +33,7 @@ def main() -> int:
 
 def _summary(report: Report) -> str:
     reasoning = report.format.reasoning
-    marks = "-" if reasoning is None else reasoning.begin
+    marks = "-" if reasoning is None else reasoning.begin.strip()[:16]
     verdict = f"{len(report.passed)} of {len(TURNS)} ok"
     if report.failed:
         verdict += f", failed: {', '.join(report.failed)}"

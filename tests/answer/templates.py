@@ -53,9 +53,9 @@ HERMES_2_PRO = """\
 <tool_response>{"name": "{{ message.name }}", "content": {{ message.content|tojson }}}
 {%- elif message.tool_calls is defined %}
 {%- for call in message.tool_calls %}
-<tool_call>
-{"arguments": {{ call.function.arguments|tojson }}, "name": "{{ call.function.name }}"}
-</tool_call>
+{{- '<tool_call>\n{"name": "' + call.function.name + '", "arguments": ' }}
+{{- call.function.arguments|tojson + '}\n</tool_call>' }}
+{%- if not loop.last %}{{- '\n' }}{% endif %}
 {%- endfor %}
 {%- else %}
 {{- message.role + ": " + message.content }}
