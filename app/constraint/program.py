@@ -76,7 +76,10 @@ def compile_program(spec: ConstraintSpec, limits: Limits | None = None) -> Progr
     except ConstraintError:
         if not may_be_relaxed(spec):
             raise
-    spec, relaxations = relaxed(spec, limits or Limits(), lambda alone: _compile(alone, limits))
+    try:
+        spec, relaxations = relaxed(spec, limits or Limits(), lambda alone: _compile(alone, limits))
+    except RecursionError:
+        raise ConstraintTooComplex("it is nested too deeply") from None
     return replace(_compile(spec, limits), relaxed=relaxations)
 
 

@@ -167,15 +167,17 @@ def _reason(error: ConstraintError, pointer: str) -> str:
     return why if at is None or at == pointer else f"{why} (at {at or 'the root'})"
 
 
-def _schemas(part: Any) -> Iterator[JsonSchema]:
-    if isinstance(part, JsonSchema):
-        yield part
-    elif isinstance(part, tuple):
-        for each in part:
-            yield from _schemas(each)
-    elif is_dataclass(part):
-        for field in fields(part):
-            yield from _schemas(getattr(part, field.name))
+def _schemas(spec: ConstraintSpec) -> Iterator[JsonSchema]:
+    """Those of a specification, however deep it is."""
+    waiting: list[Any] = [spec]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, JsonSchema):
+            yield part
+        elif isinstance(part, tuple):
+            waiting.extend(part)
+        elif is_dataclass(part):
+            waiting.extend(getattr(part, field.name) for field in fields(part))
 
 
 def _count_ours(value: Any) -> int:
