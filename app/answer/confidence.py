@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +70,10 @@ class Told:
     by_tokens: list[TokenByToken]
 
 
+Span = Callable[[int, int], tuple[int, int]]
+"""From a range of bytes of a JSON text to that of its answer."""
+
+
 def value_confidences(
     data: bytes, start: int, tokens: Tokens, choices: Sequence[ScoredChoice]
 ) -> Told:
@@ -81,8 +85,16 @@ def value_confidences(
     known = {
         (each.start - start, each.place): each for each in choices if start <= each.start <= end
     }
-    walk = _Walk(data, start, tokens, known)
+    walk = _Walk(data, lambda first, last: (start + first, start + last), tokens, known)
     return Told(walk.entries(), walk.by_tokens)
+
+
+def translated_confidences(data: bytes, span: Span, tokens: Tokens) -> Told:
+    """Of the JSON value ``data``, which its answer has in another notation: by tokens alone.
+
+    ``span``: where in the answer it is said what stands from one byte of ``data`` to another.
+    """
+    return Told(_Walk(data, span, tokens, {}).entries(), [])
 
 
 def text_confidence(
@@ -104,12 +116,12 @@ class _Walk:
     def __init__(
         self,
         data: bytes,
-        start: int,
+        span: Span,
         tokens: Tokens,
         choices: dict[tuple[int, Place], ScoredChoice],
     ) -> None:
         self._data = data
-        self._start = start
+        self._span = span
         self._tokens = tokens
         self._choices = choices
         self._open: list[_Container] = []
@@ -188,7 +200,7 @@ class _Walk:
         if entry.what != "next" or entry.pointer != container.entry.pointer:
             return
         if entry.which is None:
-            _add_tokens(entry, self._tokens.take(self._start + self._began, self._start + end))
+            _add_tokens(entry, self._tokens.take(*self._span(self._began, end)))
             entry.which = container.key
             self._count(entry.logprob)
 
@@ -206,7 +218,7 @@ class _Walk:
         """The value that ends here."""
         text = self._data[self._began : end]
         entry = Confidence(self._pointer(), "value", json.loads(text))
-        tokens = self._tokens.take(self._start + self._began, self._start + end)
+        tokens = self._tokens.take(*self._span(self._began, end))
         way = self._tell(entry)
         if way is None or way.kind != "value":
             entry.logprob = 0.0

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from app.answer.confidence import Tokens, Told, text_confidence, value_confidences
+from app.answer.confidence import (
+    Tokens,
+    Told,
+    text_confidence,
+    translated_confidences,
+    value_confidences,
+)
 from app.answer.pieces import (
     CallArguments,
     CallStart,
@@ -34,6 +41,8 @@ class ConfidenceReader:
         self._choices: list[ScoredChoice] = []
         self._values: dict[int | None, tuple[int, list[str]]] = {}
         """By call, or None for the content: where it begins, in characters, and its text."""
+        self._translated: dict[int, list[CallArguments]] = {}
+        """By call, where its arguments are not JSON in the answer."""
 
     def read(self, chunks: Sequence[TokenChunk], text: str, pieces: Sequence[Piece]) -> None:
         """The answer goes on with ``text``; ``pieces`` came of it."""
@@ -50,6 +59,8 @@ class ConfidenceReader:
                     self._values[piece.index] = (piece.end, [])
                 case CallArguments() if piece.index in self._values:
                     self._values[piece.index][1].append(piece.text)
+                case CallArguments():
+                    self._translated.setdefault(piece.index, []).append(piece)
 
     def finish(self) -> Told:
         """What there is to say, in the order of the text. Costs O(answer)."""
@@ -67,4 +78,38 @@ class ConfidenceReader:
                 entry.call = call
             found += of_value.entries
             by_tokens += [replace(each, call=call) for each in of_value.by_tokens]
+        for call, pieces in self._translated.items():
+            data = "".join(piece.text for piece in pieces).encode()
+            of_call = translated_confidences(data, _Places(whole, pieces).span, self._tokens)
+            for entry in of_call.entries:
+                entry.call = call
+            found += of_call.entries
         return Told(found, by_tokens)
+
+
+class _Places:
+    """Where in an answer it is said what stands in the JSON of a call's arguments, in bytes."""
+
+    def __init__(self, answer: str, pieces: Sequence[CallArguments]) -> None:
+        self._begins: list[int] = []
+        """In the JSON, of each piece, and the end of the last."""
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        """In the answer, of each piece."""
+        read, passed, size = 0, 0, 0
+        for piece in pieces:
+            self._begins.append(size)
+            size += len(piece.text.encode())
+            for places, place in ((self._starts, piece.start), (self._ends, piece.end)):
+                passed += len(answer[read:place].encode())
+                read = place
+                places.append(passed)
+        self._begins.append(size)
+
+    def span(self, first: int, last: int) -> tuple[int, int]:
+        """Of the bytes from ``first`` to ``last``: of a value that is a part of a piece, or that
+        begins and ends with one."""
+        at = bisect_right(self._begins, first) - 1
+        until = bisect_left(self._begins, last) - 1
+        start = min(self._starts[at] + first - self._begins[at], self._ends[at])
+        return start, max(self._ends[until] - (self._begins[until + 1] - last), start)

@@ -109,6 +109,11 @@ class AnswerPlan:
         return self._content_is == "json" or self.tools is not None
 
     @property
+    def translates(self) -> bool:
+        """Whether arguments are written in a notation of the model's own, and not as JSON."""
+        return self.tools is not None and not self.format.tools.in_json
+
+    @property
     def is_text(self) -> bool:
         """Whether the only value is the content, and that a text."""
         return self._content_is == "text" and self.tools is None

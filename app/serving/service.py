@@ -284,6 +284,12 @@ class GenerationService:
                     "json_object, a choice, a regex or a grammar, or give tools",
                     param=param,
                 )
+        if request.choices == "exact" and plan.translates:
+            raise InvalidRequest(
+                "choices are not exact in the arguments of calls, which this model does not write "
+                "as JSON: leave choices out",
+                param="choices",
+            )
         if request.spans and not plan.has_json:
             raise InvalidRequest(
                 "spans is about the values of JSON: ask for a json_schema, or give tools",

@@ -40,7 +40,7 @@ HARMONY = """\
 {{- '<|start|>assistant<|channel|>analysis<|message|>' + m.thinking + '<|end|>' }}
 {%- endif %}
 {%- if m.tool_calls %}
-{{- '<|start|>assistant to=functions.' + m.tool_calls[0].function.name }}
+{{- '<|start|>assistant to=' + 'functions.' + m.tool_calls[0].function.name }}
 {{- '<|channel|>commentary json<|message|>' + m.tool_calls[0].function.arguments|tojson }}
 {{- '<|call|>' }}
 {%- else %}{{- '<|start|>assistant<|channel|>final<|message|>' + m.content + '<|end|>' }}{% endif %}

@@ -35,6 +35,7 @@ STRINGS_MARKED = Parameters(
 NOTATIONS = (LINES, PAIRS, STRINGS_MARKED)
 
 END = "</end>"
+NESTED = 'root ::= "" | "a" root "b"'
 
 SCHEMAS: list[dict[str, Any]] = [
     {
@@ -174,6 +175,14 @@ def test_a_string_is_bare_and_keeps_its_own_rules() -> None:
     assert not accepts(number, "a</parameter>b")
 
 
+def test_a_string_of_a_grammar_is_bare_too() -> None:
+    grammar = {"syntax": "lark", "definition": 'start: "SELECT \\"" /[a-z<]+/ "\\"\\n"'}
+    schema = {"properties": {"a": {"type": "string", "x-grammar": grammar}}}
+    walker = Walker.of(spec_of(schema, LINES))
+    assert accepts(walker, 'SELECT "ab"\n')
+    assert not accepts(walker, 'SELECT "12"\n')
+
+
 def accepts(walker: Walker, value: str) -> bool:
     return walker.accepts(LINES.before + "a" + LINES.between + value + LINES.after + END)
 
@@ -222,6 +231,7 @@ def test_parts_lie_where_their_values_are_written() -> None:
         ({"properties": {"a>\nb": {"type": "string"}}}, "properties"),
         ({"properties": {"a": {"enum": ["x</parameter>"]}}}, "enum"),
         ({"minProperties": 4}, "minProperties"),
+        ({"properties": {"a": {"type": "string", "x-grammar": NESTED}}}, "x-grammar"),
     ],
 )
 def test_what_cannot_be_said_or_measured_so_is_refused(

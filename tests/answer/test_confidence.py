@@ -15,8 +15,6 @@ from app.answer.formats import HERMES, ChatFormat, ReasoningFormat
 from app.answer.locator import AnswerLocator
 from app.answer.pieces import (
     Alternative,
-    CallArguments,
-    CallStart,
     Confidence,
     Confidences,
     Inexact,
@@ -250,14 +248,6 @@ def test_the_locator_finds_where_values_begin(size: int) -> None:
     assert locator.next_value(0) == starts[0]
     assert locator.next_value(starts[0] + 1) == starts[1]
     assert locator.next_value(starts[1] + 1) is None
-
-
-def test_arguments_that_are_not_written_as_json_have_no_confidence() -> None:
-    for in_json, pointers in ((True, ["", "/a"]), (False, [])):
-        reader = ConfidenceReader(content="free")
-        start = CallStart(0, "f", 0, 3, in_json=in_json)
-        reader.read([], 'f: {"a": 1}', [start, CallArguments(0, '{"a": 1}', 3, 11)])
-        assert [each.pointer for each in reader.finish().entries] == pointers
 
 
 def test_the_locator_knows_content_before_it_has_come() -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from app.answer.confidence_reader import ConfidenceReader
 from app.answer.formats import HERMES, PLAIN, detect
 from app.answer.formats.spelled import SpelledCalls
+from app.answer.reader import AnswerReader
+from app.answer.tools import FunctionTool, ToolUse
 from app.core.arguments import Parameters
+from app.core.events import AnswerToken, AnswerUsage, TokenChunk
 from tests.answer import templates
 from tests.answer.round_trips import TURNS, check
 
@@ -62,3 +66,36 @@ def test_templates_that_write_otherwise_are_left_to_others() -> None:
     assert detect(escaping, ()).tools == PLAIN
     raising = "{{ raise_exception('no calls') if messages[1].tool_calls }}" + templates.GLM_4_5
     assert detect(raising, ()).tools == PLAIN
+
+
+def test_values_have_the_confidence_of_the_tokens_that_wrote_them() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string"},
+            "on": {"type": "boolean"},
+            "sizes": {"type": "array", "items": {"type": "integer"}},
+        },
+    }
+    use = ToolUse((FunctionTool("f", None, schema),))
+    text = (
+        'Ä <tool_call>\n<function=f>\n<parameter=city>\nä"x\n</parameter>\n'
+        "<parameter=on>\nTrue\n</parameter>\n<parameter=sizes>\n[7, 12]\n</parameter>\n"
+        "</function>\n</tool_call>"
+    )
+    answer_reader = AnswerReader(detect(templates.QWEN3_CODER, ()), use=use)
+    confidences = ConfidenceReader("free")
+    usage = AnswerUsage(*[0] * 6)
+    for at, character in enumerate(text):
+        token = AnswerToken(at, character.encode(), source="sampled", logprob=-0.01 * at)
+        chunk = TokenChunk("r", character.encode(), [token], usage)
+        confidences.read([chunk], character, answer_reader.push(character))
+    found = {each.pointer: each for each in confidences.finish().entries if each.what == "value"}
+    said = {"/city": 'ä"x', "/on": "True", "/sizes/0": "7", "/sizes/1": "12"}
+    assert set(found) == set(said)
+    for pointer, written in said.items():
+        at = text.index(written)
+        places = range(at, at + len(written))
+        assert found[pointer].call == 0
+        assert found[pointer].tokens == len(written)
+        assert found[pointer].logprob == pytest.approx(sum(-0.01 * place for place in places))

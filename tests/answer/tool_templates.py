@@ -55,6 +55,11 @@ TOOL_TEMPLATES = {
         separator="\\n",
         told='<tool_call>{"name": ..., "arguments": ...}</tool_call>',
     ),
+    "reka edge": ToolTemplate(
+        "hermes",
+        f"'<tool_call>\\n' + {_OBJECT} + '\\n</tool_call>'",
+        told='<tool_call>\\n{"name": ..., "arguments": ...}\\n</tool_call>',
+    ),
     "llama 3": ToolTemplate(
         "llama",
         """'{"name": "' + call.name + '", ' + '"parameters": ' + call.arguments | tojson + '}'""",

@@ -6,6 +6,7 @@ import json
 import random
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 
@@ -40,6 +41,22 @@ SMALL = {
     "long words": object_of(a=words(3, 400)),
     "least words": object_of(a=words(6, 20, fewest=3)),
     "least characters": object_of(a=words(5, 16, shortest=7)),
+    "words that hardly fit": object_of(a=words(6, 12, fewest=5)),
+    "least of both": object_of(a=words(9, 24, fewest=4, shortest=15)),
+    "no most characters": object_of(
+        a={"type": "string", "pattern": r"^(?:[a-z]+ ){0,3}[a-z]+$", "minLength": 6}
+    ),
+    "fours": object_of(
+        a={"type": "string", "pattern": "^(?:[a-z]{3} )*$", "minLength": 6, "maxLength": 9}
+    ),
+    "a look ahead": object_of(
+        a={"type": "string", "pattern": r"^(?=.*x)(?:\S+\s+){1,4}\S+$", "maxLength": 9}
+    ),
+    "some character": {
+        "type": "object",
+        "patternProperties": {r"\w{1,3}": {"type": "boolean"}},
+        "additionalProperties": {"type": "null"},
+    },
     "long least": object_of(a=words(90, 900, shortest=40)),
     "a bound that ends inside": object_of(
         a={"type": "string", "pattern": "^(ab|éà)+c$", "maxLength": 6}
@@ -103,6 +120,22 @@ LARGE = {
         object_of(a=words(100, 300), b=words(200, 2000), c=words(30, 400, fewest=9)),
         {"a": "ab " * 99 + "c", "b": "even so " * 99 + "end", "c": "ten times " * 9 + "x"},
     ),
+    "at least 120 words in 300 characters": (
+        object_of(a=words(200, 300, fewest=119)),
+        {"a": "a " * 119 + "b" * 50},
+    ),
+    "120 words in 300 characters, with accents": (
+        object_of(a=words(120, 300, fewest=119)),
+        {"a": "é " * 119 + "b"},
+    ),
+    "several that hardly fit": (
+        object_of(a=words(200, 300, fewest=119), b=words(51, 110, fewest=50, shortest=105)),
+        {"a": "ab " * 30 + "a " * 100 + "c", "b": "so " * 2 + "a " * 48 + "c" * 6},
+    ),
+    "at least 900 characters": (
+        object_of(a={"type": "string", "pattern": r"^(?:\S+\s+){9,500}\S+$", "minLength": 900}),
+        {"a": "longer than " * 80 + "x"},
+    ),
     "at least 300 characters": (
         object_of(a=words(100, 900, shortest=300)),
         {"a": "longer than " * 25 + "x"},
@@ -152,6 +185,26 @@ def test_counters_are_not_unrolled(name: str) -> None:
     schema, value = LARGE[name]
     tokens = vocabulary()
     constraint = Compiler(tokens).compile(JsonSchema(schema))
-    work = followed(constraint, tokens, json.dumps(value).encode())
+    text = json.dumps(value, ensure_ascii=False)
+    work = followed(constraint, tokens, text.encode())
     assert constraint.num_states < 12_000
     assert work < 80_000
+
+
+@pytest.mark.parametrize("name", ["least of both", "a look ahead", "lists", "some character"])
+def test_a_mask_that_takes_too_much_work_leaves_the_shortest_way_on(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.constraint.constraint._WORK_PER_MASK", 40)
+    tokens = vocabulary()
+    state = Compiler(tokens).compile(JsonSchema(SMALL[name])).start()
+    budget, text = state.shortest_tokens(), b""
+    while True:
+        token = int(tokens_of(state.mask(budget=budget))[0])
+        if token in tokens.eos_ids:
+            break
+        text += tokens.token_bytes[token] or b""
+        state.accept(token)
+        budget -= 1
+    assert budget >= 0
+    jsonschema.validate(json.loads(text), SMALL[name])

@@ -266,3 +266,14 @@ def test_the_length_of_a_long_concatenation_is_found_without_recursion() -> None
     )
     both = pool.intersect([pool.concatenate(letter, long), pool.complement(long)])
     assert derivatives.length(both) == 5_001
+
+
+def test_a_rule_of_which_a_byte_is_a_string_has_length_one_unless_it_holds_nothing_too() -> None:
+    pool = ExpressionPool()
+    value, none = pool.declare_rule(), pool.declare_rule(nullable=True)
+    inside = pool.concatenate(pool.literal(b"["), value, pool.literal(b"]"))
+    pool.define_rule(value, pool.union((pool.literal(b"0"), inside)))
+    pool.define_rule(none, pool.union((pool.epsilon, pool.literal(b"0"), inside)))
+    derivatives = Derivatives(pool)
+    derivatives.measure()
+    assert [derivatives.length(each) for each in (value, none, inside)] == [1, 0, 3]

@@ -7,9 +7,20 @@ import random
 
 import pytest
 
-from app.constraint.json.text import CHARACTER, SPELLED_ONCE, character, json_pool, spelled_once
+from app.constraint.json.numbers.decimals import number
+from app.constraint.json.numbers.multiples import integer
+from app.constraint.json.numbers.ranges import Interval
+from app.constraint.json.text import (
+    CHARACTER,
+    SPELLED_ONCE,
+    JsonText,
+    character,
+    json_pool,
+    spelled_once,
+)
 from app.constraint.language.expressions import ExpressionPool
 from app.constraint.language.pruning import pruned
+from app.constraint.limits import Limits
 from app.constraint.program import build, compile_program
 from app.core.constraint import ConstraintSpec
 from app.core.specs import JsonSchema, Regex
@@ -68,6 +79,23 @@ def test_pools_that_begin_alike_grow_apart() -> None:
             pool.landmarks[CHARACTER],
             pool.landmarks[SPELLED_ONCE],
         )
+
+
+def test_what_most_schemas_need_is_in_a_pool_from_the_start() -> None:
+    pool = json_pool(100_000)
+    size = len(pool)
+    text = JsonText(pool, Limits())
+    built = [
+        text.any_value(),
+        number(pool, Interval(), Limits()),
+        integer(pool, Interval(), Limits()),
+    ]
+    assert len(pool) == size
+    fewer = Limits(integer_digits=3)
+    other = JsonText(pool, fewer).any_value()
+    assert other not in built
+    assert Walker(pool, built[0]).accepts("12345")
+    assert not Walker(pool, other).accepts("12345")
 
 
 def test_a_pool_builds_the_same_before_and_after_pickling() -> None:

@@ -24,9 +24,9 @@ from app.core.choices import ChoosingState, ScoredChoice, Way
 from app.core.constraint import Constraint
 from app.core.json_scan import CHOICES, JsonScan, Place
 from app.core.request import ChoiceOptions, EngineRequest, SamplingParams
-from app.core.specs import Choice, Regex
 from app.engine import Engine, EngineConfig
 from app.engine.sequence import Sequence
+from tests.engine.choice_schemas import TextSpec, random_schema, random_texts
 from tests.fakes import (
     MERGES,
     ByteTokenizer,
@@ -38,27 +38,6 @@ from tests.fakes import (
 
 TOLERANCE = 1e-5
 """Of probabilities: those of float32 logits."""
-
-TextSpec = Choice | Regex
-
-_WORDS = (
-    "a",
-    "ab",
-    "abab",
-    "abc",
-    "b",
-    "me",
-    "name",
-    "na",
-    "nana",
-    "or",
-    "orab",
-    "é",
-    "éa",
-    "",
-    "ll",
-    "12",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,52 +85,6 @@ class Bench:
 class _Float32Model(ScriptedModel):
     def logits(self, tokens: Seq[int]) -> Any:
         return super().logits(tokens).astype(np.float32).astype(np.float64)
-
-
-def random_schema(rng: random.Random, depth: int = 0) -> Any:
-    """Every kind of choice, and texts between them."""
-    kinds = ["enum", "enum", "boolean", "integers", "const", "nullable", "union"]
-    kind = rng.choice(kinds if depth else ["object", "object", "array", *kinds])
-    if depth == 1 and rng.random() < 0.3:
-        kind = rng.choice(["object", "array", "set"])
-    match kind:
-        case "enum":
-            values: list[Any] = rng.sample(
-                [*_WORDS, 1, 12, 121, -3, None, True, 2.5], rng.randint(2, 6)
-            )
-            return {"enum": values}
-        case "boolean":
-            return {"type": "boolean"}
-        case "integers":
-            low = rng.randint(-12, 5)
-            return {"type": "integer", "minimum": low, "maximum": low + rng.randint(0, 30)}
-        case "const":
-            return {"const": rng.choice([*_WORDS, 5])}
-        case "nullable":
-            return {"type": ["string", "null"], "maxLength": 4}
-        case "union":
-            return {"anyOf": [random_schema(rng, 2), random_schema(rng, 2)]}
-        case "array":
-            items = random_schema(rng, depth + 1)
-            low = rng.randint(0, 2)
-            return {"type": "array", "items": items, "minItems": low, "maxItems": low + 2}
-        case "set":
-            few = {"enum": rng.sample([*_WORDS, 1, 12, None], rng.randint(2, 5))}
-            many = {"type": "string", "pattern": "^z", "maxLength": 3}
-            items = {"anyOf": [few, rng.choice([many, {"type": "integer"}])]}
-            return {"type": "array", "items": items, "uniqueItems": True, "maxItems": 4}
-    names = rng.sample(["a", "ab", "me", "name", "or"], rng.randint(1, 3))
-    required = [name for name in names if rng.random() < 0.6]
-    properties = {name: random_schema(rng, depth + 1) for name in names}
-    return {"type": "object", "properties": properties, "required": required}
-
-
-def random_texts(rng: random.Random) -> TextSpec:
-    """Texts of which some begin like others, with what ends a text in some of them."""
-    words = [*_WORDS, "a.", "a. b", "or, ab", "na me", "name\n", "a+"]
-    if rng.random() < 0.3:
-        return Regex(rng.choice(["[ab]{1,3}", "(na|me)?( or)?", "(ab|name)[.,!]?", "1[0-9]?"]))
-    return Choice(tuple(rng.sample(words, rng.randint(1, 7))))
 
 
 @dataclass(frozen=True, slots=True)

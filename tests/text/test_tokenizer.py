@@ -118,6 +118,13 @@ def test_a_template_that_refuses_is_the_callers_error() -> None:
         tokenizer.render_chat([{"role": "user", "content": "hi"}])
 
 
+def test_a_template_that_does_not_come_to_an_end_is_too() -> None:
+    """Apertus' template has a macro that calls itself for ever on a list of types."""
+    tokenizer = byte_level_tokenizer("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}")
+    with pytest.raises(InvalidRequest, match="recursion"):
+        tokenizer.render_chat([{"role": "user", "content": "hi"}])
+
+
 def test_a_missing_tokenizer_is_an_unsupported_model(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModel, match="cannot load the tokenizer"):
         HfTokenizer.load(str(tmp_path / "nowhere"))

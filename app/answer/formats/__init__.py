@@ -3,7 +3,9 @@
 chat       what is known of a chat template, and the table of the formats it is looked up in
 calls      what a format of tool calls is: the texts of calls, and what takes them apart
 reasoning  the marks around reasoning
-spelled    calls that are a fixed text around a name and the JSON of arguments
+spelled    calls that are a fixed text around a name and its arguments
+template   what a chat template does with what it is given, read from its Jinja text
+asking     what it writes of a conversation
 incoming   text that comes in chunks, for those who read it
 call_ids   ids of calls, as templates take them
 

@@ -37,6 +37,10 @@ class ToolFormat(Protocol):
         """Whether the chat template shows tools and calls; else ``prompt`` writes them out."""
 
     @property
+    def in_json(self) -> bool:
+        """Whether arguments stand in the answer as JSON."""
+
+    @property
     def ids(self) -> CallIds:
         """Ids that the chat template takes."""
 

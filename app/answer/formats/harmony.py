@@ -34,6 +34,7 @@ class Harmony:
 
     name = "harmony"
     trigger: str | None = None
+    in_json = True
     parallel = False
     native = True
     ids: CallIds = AnyIds()
@@ -58,7 +59,8 @@ HARMONY_CALLS = Harmony()
 
 
 def harmony(template: str) -> Harmony | None:
-    return HARMONY_CALLS if "<|channel|>commentary" in template and _TO in template else None
+    has_calls = "<|channel|>commentary" in template and "functions." in template
+    return HARMONY_CALLS if has_calls else None
 
 
 def _call(tool: FunctionTool, use: ToolUse) -> Part:

@@ -57,8 +57,10 @@ def parameters(template: str) -> SpelledCalls | None:
     text = _calls_text(template)
     if text is None:
         return None
-    format = _read_off(text)
-    return format if format is not None and _spelled(format, _CALLS) == text.lstrip() else None
+    found = _read_off(text)
+    if found is None or _spelled(*found) != text.lstrip():
+        return None
+    return found[0]
 
 
 def _calls_text(template: str) -> str | None:
@@ -89,8 +91,9 @@ def _behind_text(template: str, calls: tuple[_Call, ...]) -> str | None:
     return before if found else None
 
 
-def _read_off(text: str) -> SpelledCalls | None:
-    """The format in which the calls of ``_CALLS`` are ``text``, or nearly; None: no such one."""
+def _read_off(text: str) -> tuple[SpelledCalls, dict[str, str]] | None:
+    """The format in which the calls of ``_CALLS`` are ``text``, or nearly, and how their values are
+    spelled, by key; None: no such one."""
     names = [text.find(name) for name in _NAMES]
     keys = [text.find(key) for key in (*_STRINGS, *_OTHERS)]
     value, last_value = text.find(_ONE), text.rfind(_TWO)
@@ -136,7 +139,7 @@ def _read_off(text: str) -> SpelledCalls | None:
         empty=empty,
         python_words=types.python_words,
     )
-    return SpelledCalls(
+    format = SpelledCalls(
         name="parameters",
         begin=begin,
         call=f"{opening}$name{middle}$arguments{closing}",
@@ -145,6 +148,7 @@ def _read_off(text: str) -> SpelledCalls | None:
         trigger=trigger[0],
         notation=notation,
     )
+    return format, types.spelled
 
 
 def _common(one: str, other: str) -> str:
@@ -172,42 +176,50 @@ class _Types:
     between: dict[Kind, str]
     """What stands between the name and the value."""
     python_words: bool
+    spelled: dict[str, str]
+    """The values, by their keys."""
 
 
 def _types(written: list[str], behind: str) -> _Types | None:
     """What ``written`` tells: of each argument its name, and all up to the next one's name."""
     between: dict[Kind, str] = {}
+    found: dict[str, str] = {}
     words = False
     for (key, value), text in zip((_STRINGS | _OTHERS).items(), written, strict=True):
         text = text.removeprefix(key).removesuffix(behind)
         spelled = next((each for each in _spellings(value) if text.endswith(each)), None)
         if spelled is None:
             return None
+        found[key] = spelled
         words |= spelled in ("True", "False", "None")
         kind, before = json_kind(value), text.removesuffix(spelled)
         if between.setdefault(kind, before) != before:
             return None
-    return _Types(between, words)
+    return _Types(between, words, found)
 
 
 def _spellings(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    json_text = json.dumps(value, ensure_ascii=False)
-    return [json_text, str(value)] if value is None or isinstance(value, bool) else [json_text]
+    """As JSON, or as Python would print it, which some templates do with all but strings.
+
+    Arrays and objects are JSON in answers all the same: what is nested has one notation.
+    """
+    return [value] if isinstance(value, str) else [json.dumps(value), str(value)]
 
 
-def _spelled(format: SpelledCalls, calls: tuple[_Call, ...]) -> str:
-    """``calls`` as the template would write them if it had ``format``."""
+def _spelled(format: SpelledCalls, values: dict[str, str]) -> str:
+    """The calls as the template would write them if it had ``format``."""
     notation = format.notation
     assert notation is not None
 
     def written(call: _Call) -> dict[str, str]:
-        texts = []
-        for key, value in call.arguments.items():
-            spelled = _spellings(value)[-1 if notation.python_words else 0]
-            between = notation.between_of(json_kind(value))
-            texts.append(notation.before + key + between + spelled + notation.after)
+        texts = [
+            notation.before
+            + key
+            + notation.between_of(json_kind(value))
+            + values[key]
+            + notation.after
+            for key, value in call.arguments.items()
+        ]
         return {"name": call.name, "arguments": "".join(texts) or notation.empty}
 
-    return format.spelled(map(written, calls))
+    return format.spelled(map(written, _CALLS))

@@ -49,6 +49,10 @@ class SpelledCalls:
     other_tail: str = ""
     """What may stand after ``$arguments`` instead."""
 
+    @property
+    def in_json(self) -> bool:
+        return self.notation is None
+
     def leads(self, names: Iterable[str]) -> tuple[str, ...]:
         if self.trigger is not None:
             return (self.trigger,)

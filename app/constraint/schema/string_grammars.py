@@ -26,9 +26,10 @@ class StringGrammars:
     from end to end.
     """
 
-    def __init__(self, text: JsonText) -> None:
+    def __init__(self, text: JsonText, spelling: Spelling | None = None) -> None:
+        """``spelling``: of characters; None: as JSON has them in strings."""
         self._text = text
-        self._spelling = Spelling(
+        self._spelling = spelling or Spelling(
             characters=lambda members: json_spelling(text.pool, members),
             text=lambda written: json.dumps(written.decode(), ensure_ascii=False)[1:-1].encode(),
         )

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from app.constraint.cached_method import cached_method
 from app.constraint.formats.strict import loose_format, strict_format
+from app.constraint.grammar.lowering import as_it_stands
 from app.constraint.json.text import JsonText
 from app.constraint.language.codepoints import CHARACTERS, Ranges, utf8
 from app.constraint.language.derivatives import Derivatives
@@ -142,11 +143,23 @@ class Strings:
 
     def bare(self, nodes: Goal, excluded: Sequence[Expression]) -> Expression:
         """The strings that satisfy ``nodes`` as they are, in UTF-8, but those ``excluded``."""
-        facts = self._facts(nodes)
-        if facts.verbatim is not None:
-            raise _refused(facts.verbatim, "strings that are written without quotes")
-        text = self._language(facts, self._raw, spell=str.encode)
+        text = self._bare_grammar(nodes)
+        if text is None:
+            facts = self._facts(nodes)
+            if facts.verbatim is not None:
+                raise _refused(facts.verbatim, "strings that are written without quotes")
+            text = self._language(facts, self._raw, spell=str.encode)
         return self._pool.intersect((text, *map(self._pool.complement, excluded)))
+
+    def _bare_grammar(self, nodes: Goal) -> Expression | None:
+        """The texts of the grammar that is all that ``nodes`` ask for; None where there is none."""
+        if len(nodes) != 1 or not nodes[0].schema.keys().isdisjoint(_BESIDE_NO_GRAMMAR):
+            return None
+        text = StringGrammars(self._text, as_it_stands(self._pool)).content(nodes[0])
+        if text is not None and not self._pool.regular[text]:
+            reason = "one that refers to itself, in a string that is written without quotes"
+            raise UnsupportedSchema(GRAMMAR, nodes[0].pointer_to(GRAMMAR), reason)
+        return text
 
     def listed(self, nodes: Goal, values: Sequence[str]) -> Expression:
         """``values``, with quotes; where ``nodes`` ask for it those that stand in the prompt."""

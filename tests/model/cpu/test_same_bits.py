@@ -26,7 +26,7 @@ def test_no_bit_of_an_answer_depends_on_company_chunks_drafts_or_what_the_cache_
 
 @FITS
 def test_nor_where_schemas_choose_quote_and_tell_items_apart(tmp_path: Path) -> None:
-    outcome = compare(make_runner(tmp_path), 24, number=1, longest=40, constraints=schemas())
+    outcome = compare(make_runner(tmp_path), 12, number=1, longest=40, constraints=schemas())
     assert outcome.differ == 0
     assert outcome.rows > 200
     assert outcome.drafted
