@@ -168,7 +168,7 @@ def _reason(error: ConstraintError, pointer: str) -> str:
 
 
 def _schemas(spec: ConstraintSpec) -> Iterator[JsonSchema]:
-    """No recursion: a specification may be nested too deeply to be compiled."""
+    """Those of a specification, however deep it is."""
     waiting: list[Any] = [spec]
     while waiting:
         part = waiting.pop()
