@@ -81,26 +81,18 @@ class ValueEnd:
         return None
 
 
-class ParameterReader:
-    """Reads arguments that are a text each, in chunks of any size."""
+class BufferedReader:
+    """An ``ArgumentsReader`` that reads in steps from what has come and was not understood yet."""
 
-    def __init__(self, notation: Parameters, readings: Readings) -> None:
-        self._notation = notation
-        self._readings = readings
+    def __init__(self, step: Callable[[], bool]) -> None:
+        """``step``: the first. Each says whether there may be more to do."""
         self._buffer = ""
         self._position = 0
         """Where the buffer begins in the answer."""
         self._told = -1
         """Up to where the text was told."""
         self._parts: list[JsonPart] = []
-        self._count = 0
-        """Parameters so far."""
-        self._kinds: frozenset[Kind] = frozenset()
-        """What the value that is being read may be."""
-        self._looked = 0
-        """Characters of the buffer that may be of a number or a word."""
-        self._value = ValueEnd()
-        self._step: Callable[[], bool] = self._read_before
+        self._step = step
         self.rest: str | None = None
 
     def push(self, text: str, start: int) -> list[JsonPart]:
@@ -113,7 +105,45 @@ class ParameterReader:
         parts, self._parts = self._parts, []
         return parts
 
-    # Each step reads from the buffer and says whether there may be more to do.
+    def _put(self, text: str, count: int) -> None:
+        """``text`` is what the buffer's first characters say."""
+        self._take(count)
+        self._parts.append(JsonPart(text, self._told, self._position))
+        self._told = self._position
+
+    def _take(self, count: int) -> None:
+        self._buffer = self._buffer[count:]
+        self._position += count
+
+    def _put_bare(self, mark: str) -> bool:
+        """Tell what of a string stands before ``mark``, as it is; whether ``mark`` is there."""
+        at = self._buffer.find(mark)
+        ready = at if at >= 0 else len(self._buffer) - self._held(mark)
+        if ready:
+            self._put(json_string(self._buffer[:ready])[1:-1], ready)
+        return at >= 0
+
+    def _held(self, mark: str) -> int:
+        """How many characters at the buffer's end may begin ``mark``."""
+        size = len(self._buffer)
+        lengths = range(min(len(mark) - 1, size), 0, -1)
+        return next((n for n in lengths if self._buffer.endswith(mark[:n])), 0)
+
+
+class ParameterReader(BufferedReader):
+    """Reads arguments that are a text each, in chunks of any size."""
+
+    def __init__(self, notation: Parameters, readings: Readings) -> None:
+        super().__init__(self._read_before)
+        self._notation = notation
+        self._readings = readings
+        self._count = 0
+        """Parameters so far."""
+        self._kinds: frozenset[Kind] = frozenset()
+        """What the value that is being read may be."""
+        self._looked = 0
+        """Characters of the buffer that may be of a number or a word."""
+        self._value = ValueEnd()
 
     def _read_before(self) -> bool:
         before = self._notation.before
@@ -140,7 +170,7 @@ class ParameterReader:
             return False
         name = self._buffer[start:at]
         comma = ", " if self._count else "{"
-        self._put(f"{comma}{_json(name)}: ", at + len(between))
+        self._put(f"{comma}{json_string(name)}: ", at + len(between))
         self._count += 1
         self._kinds = notation.kinds_behind(between, self._readings.kinds(name))
         self._looked = 0
@@ -183,7 +213,7 @@ class ParameterReader:
 
     def _may_be_scalar(self) -> bool:
         """Whether the buffer may become a word or number, and then what follows values."""
-        text = self._buffer[: len(self._buffer) - self._held()]
+        text = self._buffer[: len(self._buffer) - self._held(self._notation.after)]
         if any(word.startswith(text) for word in self._notation.words):
             return True
         if "number" not in self._kinds:
@@ -197,23 +227,10 @@ class ParameterReader:
         self._step = self._read_string
 
     def _read_string(self) -> bool:
-        after = self._notation.after
-        at = self._buffer.find(after)
-        if at < 0:
-            ready = len(self._buffer) - self._held()
-            if ready:
-                self._put(_json(self._buffer[:ready])[1:-1], ready)
+        if not self._put_bare(self._notation.after):
             return False
-        if at:
-            self._put(_json(self._buffer[:at])[1:-1], at)
         self._put('"', 0)
         return self._end_value()
-
-    def _held(self) -> int:
-        """How many characters at the buffer's end may begin what follows values."""
-        after, size = self._notation.after, len(self._buffer)
-        lengths = range(min(len(after) - 1, size), 0, -1)
-        return next((n for n in lengths if self._buffer.endswith(after[:n])), 0)
 
     def _read_json(self) -> bool:
         """An array or object."""
@@ -237,16 +254,7 @@ class ParameterReader:
         self._step = self._read_before
         return True
 
-    def _put(self, text: str, count: int) -> None:
-        """``text`` is what the buffer's first characters say."""
-        self._take(count)
-        self._parts.append(JsonPart(text, self._told, self._position))
-        self._told = self._position
 
-    def _take(self, count: int) -> None:
-        self._buffer = self._buffer[count:]
-        self._position += count
-
-
-def _json(text: str) -> str:
+def json_string(text: str) -> str:
+    """``text`` as JSON has it, with its quotes."""
     return json.dumps(text, ensure_ascii=False)

@@ -47,7 +47,7 @@ def test_every_newline_is_the_templates_own() -> None:
 def test_what_tells_types_apart_is_seen() -> None:
     format = detect(templates.DEEPSEEK_V4, ()).tools
     assert isinstance(format, SpelledCalls)
-    assert format.notation is not None
+    assert isinstance(format.notation, Parameters)
     assert format.notation.types == (("string", '" string="true">'),)
     assert format.notation.between_of("number") == '" string="false">'
     assert format.notation.empty == "\n"

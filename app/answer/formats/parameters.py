@@ -209,7 +209,7 @@ def _spellings(value: Any) -> list[str]:
 def _spelled(format: SpelledCalls, values: dict[str, str]) -> str:
     """The calls as the template would write them if it had ``format``."""
     notation = format.notation
-    assert notation is not None
+    assert isinstance(notation, Parameters)
 
     def written(call: _Call) -> dict[str, str]:
         texts = [
