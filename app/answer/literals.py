@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from app.answer.arguments import BufferedReader, json_string
+from app.answer.argument_parts import BufferedReader, json_string
 from app.core.literals import Literals
 
 _NUMBER = re.compile(r"[-+.0-9eE]+")
@@ -15,10 +15,12 @@ _WORD = re.compile(r"[A-Za-z]+")
 
 
 class LiteralReader(BufferedReader):
-    """Reads one call's arguments, in chunks of any size."""
+    """Reads one call's arguments, or one array or object, in chunks of any size."""
 
-    def __init__(self, notation: Literals) -> None:
-        super().__init__(self._read_first)
+    def __init__(self, notation: Literals, *, value: bool = False) -> None:
+        """``value``: reads one array or object."""
+        super().__init__(self._read_value if value else self._read_first)
+        self._is_value = value
         self._notation = notation
         self._words = dict(zip(notation.words, ("null", "false", "true"), strict=True))
         self._before = ""
@@ -69,7 +71,9 @@ class LiteralReader(BufferedReader):
         if buffer[0] in "]}":
             self._open.pop()
             self._put(buffer[0], 1)
-            return True
+            if self._is_value and not self._open:
+                self.rest = self._buffer
+            return self.rest is None
         return self._read_scalar()
 
     def _begin_string(self) -> bool:

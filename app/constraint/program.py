@@ -148,10 +148,13 @@ def _lower(pool: ExpressionPool, spec: ConstraintSpec | Arguments, limits: Limit
 
 
 def _lower_arguments(pool: ExpressionPool, spec: Arguments, limits: Limits) -> Expression:
-    if isinstance(spec.notation, Literals):
-        return LiteralsBuilder(spec, LiteralText(pool, limits, spec.notation)).build()
+    notation = spec.notation
+    if isinstance(notation, Literals):
+        return LiteralsBuilder(spec, LiteralText(pool, limits, notation)).build()
     text = JsonText(pool, limits, Whitespace.named(spec.schema.whitespace))
-    return ParametersBuilder(spec, spec.notation, text).build()
+    if notation.nested is not None:
+        text = LiteralText(pool, limits, notation.nested)
+    return ParametersBuilder(spec, notation, text).build()
 
 
 def _lower_regex(pool: ExpressionPool, pattern: str, limits: Limits) -> Expression:

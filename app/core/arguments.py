@@ -42,7 +42,7 @@ _LONELY_REF = re.compile(r"json-schema\.org/draft-0[3-7]/")
 class Parameters:
     """Arguments one after the other: ``before NAME between VALUE after``.
 
-    Strings are written as they are; other values as JSON.
+    Strings are written as they are; other values as JSON, where nothing else is said.
     """
 
     before: str
@@ -54,6 +54,8 @@ class Parameters:
     """Stands where there are no arguments."""
     types: tuple[tuple[Kind, str], ...] = ()
     """What stands between name and value by the value's type, where the model writes that."""
+    nested: Literals | None = None
+    """How arrays and objects are written; None: as JSON."""
     python_words: bool = False
     """Whether True, False and None stand beside true, false and null: some templates write so."""
 

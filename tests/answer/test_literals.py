@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from app.answer.arguments import JsonPart
+from app.answer.argument_parts import JsonPart
 from app.answer.literals import LiteralReader
 from app.constraint import compile_program
 from app.core.arguments import Arguments
@@ -147,6 +147,14 @@ def test_a_string_without_escapes_does_not_hold_its_quote() -> None:
     assert not walker.accepts('b:<|"|>x<|"|>y<|"|>}END')
 
 
+def test_a_string_of_a_grammar_has_the_notations_escapes() -> None:
+    schema = {"properties": {"a": {"type": "string", "x-grammar": 'root ::= "\'\\"" [\'x]+'}}}
+    for notation in (PYTHON, SINGLE):
+        walker = Walker.of(spec_of(schema, notation))
+        assert walker.accepts(notation.arguments({"a": "'\"x'x"}) + ")END")
+        assert not walker.accepts(notation.arguments({"a": "'\""}) + ")END")
+
+
 def test_no_arguments_are_no_text() -> None:
     assert Walker.of(spec_of({}, PYTHON)).accepts(")END")
     assert joined(read(PYTHON, [")"])[0]) == "{}"
@@ -165,7 +173,7 @@ def test_parts_lie_where_their_values_are_written() -> None:
     ("notation", "properties", "keyword"),
     [
         (PYTHON, {"a": {"type": "string", "x-verbatim": True}}, "x-verbatim"),
-        (SINGLE, {"a": {"type": "string", "x-grammar": GRAMMAR}}, "x-grammar"),
+        (GEMMA, {"a": {"type": "string", "x-grammar": GRAMMAR}}, "x-grammar"),
         (PYTHON, {"a": {"enum": ["x", "y"], "x-choice": "exact"}}, "x-choice"),
         (PYTHON, {"a=b": {"type": "string"}}, "properties"),
         (GEMMA, {"a": {"type": "object", "properties": {"b:c": {}}}}, "properties"),

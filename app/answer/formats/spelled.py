@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.answer.arguments import ArgumentsReader, JsonReader, ParameterReader
+from app.answer.argument_parts import ArgumentsReader
+from app.answer.arguments import JsonReader, ParameterReader
 from app.answer.formats.call_ids import AnyIds, CallIds
 from app.answer.formats.calls import CallPiece
 from app.answer.formats.incoming import Incoming

@@ -17,7 +17,7 @@ from app.constraint.language.expressions import Expression
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse
 from app.constraint.schema.document import Goal
-from app.constraint.schema.keywords import kinds_of, restricts
+from app.constraint.schema.keywords import VERBATIM, kinds_of, restricts
 from app.constraint.schema.logic.partial_branch import Branch
 from app.constraint.schema.lowering.builder import SchemaBuilder, words_of
 from app.constraint.schema.lowering.form import Form
@@ -95,6 +95,11 @@ class ParametersBuilder(ArgumentsBuilder):
         super().__init__(spec, spec.schema.schema, text)
         self._notation = notation
         self._readings = Readings(spec.read_by)
+
+    def _root(self) -> Expression:
+        if self._notation.nested is not None:
+            self._refuse(VERBATIM, "not in values that are not written as JSON")
+        return super()._root()
 
     def _with_levels(self) -> SchemaBuilder:
         return ParametersBuilder(self._spec, self._notation, self._text.with_levels())

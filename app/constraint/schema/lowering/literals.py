@@ -36,8 +36,8 @@ class LiteralsBuilder(ArgumentsBuilder):
 
     def _root(self) -> Expression:
         self._refuse(VERBATIM, "not in arguments that are not written as JSON")
-        if not self._literals.notation.has_json_strings:
-            self._refuse(GRAMMAR, "not in strings that are not written as JSON has them")
+        if not self._literals.notation.escaped:
+            self._refuse(GRAMMAR, "not in strings that are written without escapes")
         return super()._root()
 
     def _with_levels(self) -> SchemaBuilder:
