@@ -12,7 +12,8 @@ from app.answer.tools import FunctionTool, ToolUse
 from app.core.arguments import Parameters
 from app.core.events import AnswerToken, AnswerUsage, TokenChunk
 from tests.answer import templates
-from tests.answer.round_trips import TURNS, check
+from tests.answer.rendered import TURNS
+from tests.answer.round_trips import check
 
 
 @pytest.mark.parametrize("name", templates.WITH_PARAMETERS)
