@@ -49,11 +49,13 @@ def answer(
     """
     if use is None:
         return content and _spec(_said(_part(content), around))
-    if around.begin and not format.native:  # to the model its calls are content
+    if (around.begin or around.end) and not format.native:  # to the model its calls are content
         without = (around.end, *around.without) if around.end else around.without
         whole = answer(content, use, format, ContentFormat(without=without))
         return whole and Composite(_said(_part(whole), around))
     calls = format.calls(use)
+    if around.always:
+        return Composite(_behind_content(calls, content, use, format, around))
     if content is None and around.preamble:
         calls = Series((Repeated(_preamble(around), at_most=1), calls))
     if use.mode == "required":
@@ -71,6 +73,24 @@ def answer(
         return Composite(Series((text, Repeated(calls, at_most=1))))
     # Text that begins like a call has to become one: it need not be told apart by the name.
     return Composite(Either((_not_starting(free, format.heads()), calls)))
+
+
+def _behind_content(
+    calls: Part,
+    content: ConstraintSpec | None,
+    use: ToolUse,
+    format: ToolFormat,
+    around: ContentFormat,
+) -> Part:
+    """Content, or calls behind content with nothing in it; free text may have calls behind it."""
+    nothing = around.begin + around.end
+    silent = Series((FixedText(nothing), calls))
+    if use.mode == "required":
+        return silent
+    if content is None:
+        return Series((free_content(around), Repeated(calls, at_most=1)))
+    leads = (nothing + lead for lead in format.leads(use.names))
+    return Either((_not_starting(_said(_part(content), around), leads), silent))
 
 
 def free_content(around: ContentFormat) -> Part:

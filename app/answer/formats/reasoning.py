@@ -45,6 +45,8 @@ class ContentFormat:
     """Stand around what is said before calls; none: nothing is, or as content."""
     without: tuple[str, ...] = ()
     """What content that is free text does not hold, besides ``end``."""
+    always: bool = False
+    """Whether it stands before calls as well, and be it empty."""
 
     def marks(self) -> frozenset[str]:
         return marks_in(self.begin, self.end, self.preamble, self.preamble_end, *self.without)
@@ -150,7 +152,7 @@ _CONTENTS = (
     ("<|START_THINKING|>", ContentFormat("<|START_TEXT|>", "<|END_TEXT|>")),
     (
         "open_tag('response')",
-        ContentFormat("<|open|>response<|sep|>", "<|close|>response<|sep|>"),
+        ContentFormat("<|open|>response<|sep|>", "<|close|>response<|sep|>", always=True),
     ),
     ("<|begin|>assistant<|content|>", ContentFormat("<|content|>", without=("<|end|>",))),
     ("assistant to=self<|message|>", ContentFormat(" to=user<|message|>", without=("<|eom|>",))),
