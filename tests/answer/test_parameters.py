@@ -57,6 +57,8 @@ def test_what_tells_types_apart_is_seen() -> None:
 def test_marks_and_special_tokens_are_writable() -> None:
     marks = detect(templates.MINIMAX_M2, ()).markers()
     assert {"<minimax:tool_call>", "</minimax:tool_call>", "</parameter>"} <= marks
+    for template in (templates.DEEPSEEK_V4, templates.DEEPSEEK_V4_1):
+        assert "｜DSML｜" in detect(template, ()).markers()
     marks = detect(templates.GLM_4_5, ()).markers()
     assert {"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"} <= marks
 
