@@ -42,8 +42,10 @@ def answer(
     use: ToolUse | None,
     format: ToolFormat,
     around: ContentFormat = BARE,
+    thoughts: ReasoningFormat | None = None,
 ) -> ConstraintSpec | None:
     """What follows the reasoning. ``content`` None is free text; None back is free as a whole.
+    ``thoughts``: there may be some between what is said and calls, where these are messages.
 
     Raises ``InvalidRequest`` for parameters that no object can satisfy by their type alone.
     """
@@ -57,7 +59,7 @@ def answer(
     if around.always:
         return Composite(_behind_content(calls, content, use, format, around))
     if content is None and around.preamble:
-        calls = Series((Repeated(_preamble(around), at_most=1), calls))
+        calls = Series((Repeated(_preamble(around, thoughts), at_most=1), calls))
     if use.mode == "required":
         return Composite(calls)
     if content is not None:
@@ -105,9 +107,19 @@ def _said(content: Part, around: ContentFormat) -> Part:
     return kept[0] if len(kept) == 1 else Series(kept)
 
 
-def _preamble(around: ContentFormat) -> Part:
+def _preamble(around: ContentFormat, thoughts: ReasoningFormat | None) -> Part:
     text = FreeText((around.preamble_end, *around.without))
-    return Series((FixedText(around.preamble), text, FixedText(around.preamble_end)))
+    said = (FixedText(around.preamble), text, FixedText(around.preamble_end))
+    if thoughts is None or not thoughts.repeated:
+        return Series(said)
+    thought = Series(
+        (
+            FixedText(thoughts.begin),
+            FreeText(without=(thoughts.end,)),
+            FixedText(thoughts.end + thoughts.then),
+        )
+    )
+    return Series((*said, Repeated(thought, at_most=_MOST_MESSAGES)))
 
 
 def with_reasoning(

@@ -100,7 +100,8 @@ class AnswerReader:
         between = (self._read_newlines, self._read_then, self._read_rest)
         if not text or self._step in between:
             return []
-        if self._around.begin.startswith(text) and self._step != self._read_content:
+        begins = (self._around.begin, *self._around.other_begins)
+        if self._step != self._read_content and any(each.startswith(text) for each in begins):
             return []
         if self._step == self._read_reasoning:
             return [Reasoning(text, start)]
@@ -165,7 +166,8 @@ class AnswerReader:
             if None in begins:
                 return False
         said = self._read_content if self._tools.native else self._read_said
-        marks = {self._around.begin: said, self._around.preamble: self._read_preamble}
+        marks = dict.fromkeys((self._around.begin, *self._around.other_begins), said)
+        marks[self._around.preamble] = self._read_preamble
         begins = [self._incoming.begins(mark) for mark in marks if mark]
         for mark, step in marks.items():
             if mark and self._incoming.begins(mark):

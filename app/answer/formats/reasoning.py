@@ -45,6 +45,8 @@ class ContentFormat:
     """Stand around what is said before calls; none: nothing is, or as content."""
     without: tuple[str, ...] = ()
     """What content that is free text does not hold, besides ``end``."""
+    other_begins: tuple[str, ...] = ()
+    """What models write in place of ``begin`` where nothing says what they may."""
     always: bool = False
     """Whether it stands before calls as well, and be it empty."""
 
@@ -146,6 +148,11 @@ _CONTENTS = (
             preamble="<|channel|>commentary<|message|>",
             preamble_end="<|end|><|start|>assistant",
             without=("<|channel|>", "<|start|>", "<|end|>"),
+            other_begins=(
+                "<|channel|>final <|constrain|>json<|message|>",
+                "<|channel|>final<|constrain|>json<|message|>",
+                "<|channel|>final json<|message|>",
+            ),
         ),
     ),
     ("<|START_RESPONSE|>", ContentFormat("<|START_RESPONSE|>", "<|END_RESPONSE|>")),
