@@ -90,7 +90,9 @@ def _behind_content(
     if use.mode == "required":
         return silent
     if content is None:
-        return Series((free_content(around), Repeated(calls, at_most=1)))
+        # Where this could not be written, what comes next would be up to chance.
+        rest = Either((calls, FixedText(around.ending)))
+        return Series((free_content(around), Repeated(rest, at_most=1)))
     leads = (nothing + lead for lead in format.leads(use.names))
     return Either((_not_starting(_said(_part(content), around), leads), silent))
 

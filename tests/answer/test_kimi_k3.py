@@ -81,6 +81,19 @@ def test_an_answer_is_content_and_then_perhaps_calls(
         assert found == [("f", {"s": "null", "n": 12})] * called
 
 
+def test_a_model_can_end_its_message_as_it_does_where_calls_might_follow() -> None:
+    text = "Well" + SAID_END + "<|close|>message<|sep|>"
+    plan, free = (
+        planned(None, prompt=SAYS),
+        AnswerPlan.of(RenderedPrompt([1], SAYS), None, None, FORMAT),
+    )
+    assert plan.constraint is not None
+    assert WALKER.admits(plan.constraint, text)
+    for each in (plan, free):
+        for chunks in splits(text):
+            assert content(read(each._answer_reader(), chunks)) == "Well"
+
+
 def test_the_type_that_is_written_tells_a_string_from_null() -> None:
     plan = planned(None, prompt=SAYS)
     for type, value in (("null", None), ("string", "null")):

@@ -49,9 +49,12 @@ class ContentFormat:
     """What models write in place of ``begin`` where nothing says what they may."""
     always: bool = False
     """Whether it stands before calls as well, and be it empty."""
+    ending: str = ""
+    """What models write behind content without calls, before they end."""
 
     def marks(self) -> frozenset[str]:
-        return marks_in(self.begin, self.end, self.preamble, self.preamble_end, *self.without)
+        others = (*self.other_begins, self.ending, *self.without)
+        return marks_in(self.begin, self.end, self.preamble, self.preamble_end, *others)
 
 
 BARE = ContentFormat()
@@ -159,7 +162,12 @@ _CONTENTS = (
     ("<|START_THINKING|>", ContentFormat("<|START_TEXT|>", "<|END_TEXT|>")),
     (
         "open_tag('response')",
-        ContentFormat("<|open|>response<|sep|>", "<|close|>response<|sep|>", always=True),
+        ContentFormat(
+            "<|open|>response<|sep|>",
+            "<|close|>response<|sep|>",
+            always=True,
+            ending="<|close|>message<|sep|>",
+        ),
     ),
     ("<|begin|>assistant<|content|>", ContentFormat("<|content|>", without=("<|end|>",))),
     ("assistant to=self<|message|>", ContentFormat(" to=user<|message|>", without=("<|eom|>",))),
