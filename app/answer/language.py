@@ -42,20 +42,24 @@ def answer(
     use: ToolUse | None,
     format: ToolFormat,
     around: ContentFormat = BARE,
+    thoughts: ReasoningFormat | None = None,
 ) -> ConstraintSpec | None:
     """What follows the reasoning. ``content`` None is free text; None back is free as a whole.
+    ``thoughts``: there may be some between what is said and calls, where these are messages.
 
     Raises ``InvalidRequest`` for parameters that no object can satisfy by their type alone.
     """
     if use is None:
         return content and _spec(_said(_part(content), around))
-    if around.begin and not format.native:  # to the model its calls are content
+    if (around.begin or around.end) and not format.native:  # to the model its calls are content
         without = (around.end, *around.without) if around.end else around.without
         whole = answer(content, use, format, ContentFormat(without=without))
         return whole and Composite(_said(_part(whole), around))
     calls = format.calls(use)
+    if around.always:
+        return Composite(_behind_content(calls, content, use, format, around))
     if content is None and around.preamble:
-        calls = Series((Repeated(_preamble(around), at_most=1), calls))
+        calls = Series((Repeated(_preamble(around, thoughts), at_most=1), calls))
     if use.mode == "required":
         return Composite(calls)
     if content is not None:
@@ -73,6 +77,26 @@ def answer(
     return Composite(Either((_not_starting(free, format.heads()), calls)))
 
 
+def _behind_content(
+    calls: Part,
+    content: ConstraintSpec | None,
+    use: ToolUse,
+    format: ToolFormat,
+    around: ContentFormat,
+) -> Part:
+    """Content, or calls behind content with nothing in it; free text may have calls behind it."""
+    nothing = around.begin + around.end
+    silent = Series((FixedText(nothing), calls))
+    if use.mode == "required":
+        return silent
+    if content is None:
+        # Where this could not be written, what comes next would be up to chance.
+        rest = Either((calls, FixedText(around.ending)))
+        return Series((free_content(around), Repeated(rest, at_most=1)))
+    leads = (nothing + lead for lead in format.leads(use.names))
+    return Either((_not_starting(_said(_part(content), around), leads), silent))
+
+
 def free_content(around: ContentFormat) -> Part:
     """Any text, with the marks around it."""
     without = (around.end, *around.without) if around.end else around.without
@@ -85,9 +109,19 @@ def _said(content: Part, around: ContentFormat) -> Part:
     return kept[0] if len(kept) == 1 else Series(kept)
 
 
-def _preamble(around: ContentFormat) -> Part:
+def _preamble(around: ContentFormat, thoughts: ReasoningFormat | None) -> Part:
     text = FreeText((around.preamble_end, *around.without))
-    return Series((FixedText(around.preamble), text, FixedText(around.preamble_end)))
+    said = (FixedText(around.preamble), text, FixedText(around.preamble_end))
+    if thoughts is None or not thoughts.repeated:
+        return Series(said)
+    thought = Series(
+        (
+            FixedText(thoughts.begin),
+            FreeText(without=(thoughts.end,)),
+            FixedText(thoughts.end + thoughts.then),
+        )
+    )
+    return Series((*said, Repeated(thought, at_most=_MOST_MESSAGES)))
 
 
 def with_reasoning(

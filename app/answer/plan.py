@@ -67,7 +67,8 @@ class AnswerPlan:
         format = _fitted(format, prompt.tail)
         if format.reasoning is None and reasoning.wanted:
             format = replace(format, reasoning=UNTAUGHT)
-        whole = unreasoned = answer(content, tools, format.tools, format.content)
+        again = None if reasoning.wanted is False else format.reasoning
+        whole = unreasoned = answer(content, tools, format.tools, format.content, again)
         start: Opening = "closed"
         if format.reasoning is not None and prompt.tail is not None:
             start = opening(prompt.tail, format.reasoning)

@@ -51,6 +51,10 @@ class AnswerReader:
         self._closing = format.content.end
         """The mark behind the content."""
         self._content_first = content_first
+        self._nothing = ""
+        """Stands before calls, where content has a constraint: its marks with nothing in them."""
+        if format.content.always and use is not None and not content_first:
+            self._nothing = format.content.begin + format.content.end
         self._leads = () if use is None else format.tools.leads(use.names)
         self._trigger = format.tools.trigger if use is not None and content_first else None
         self._incoming = Incoming(0)
@@ -86,11 +90,18 @@ class AnswerReader:
 
     def finish(self) -> list[TextPiece]:
         """What was held back: half a mark is text after all."""
+        if not self._nothing:
+            return self._rest()
+        self._nothing = ""  # no calls come any more
+        return [*self.push(""), *self._rest()]
+
+    def _rest(self) -> list[TextPiece]:
         text, start = self._incoming.take_all()
         between = (self._read_newlines, self._read_then, self._read_rest)
         if not text or self._step in between:
             return []
-        if self._around.begin.startswith(text) and self._step != self._read_content:
+        begins = (self._around.begin, *self._around.other_begins)
+        if self._step != self._read_content and any(each.startswith(text) for each in begins):
             return []
         if self._step == self._read_reasoning:
             return [Reasoning(text, start)]
@@ -147,8 +158,16 @@ class AnswerReader:
         return self._pass_over(self._reasoning.then, again)
 
     def _read_answer_start(self) -> bool:
+        if self._nothing:
+            begins = [self._incoming.begins(self._nothing + lead) for lead in self._leads]
+            if True in begins:
+                self._incoming.take(len(self._nothing))
+                return self._begin_calls()
+            if None in begins:
+                return False
         said = self._read_content if self._tools.native else self._read_said
-        marks = {self._around.begin: said, self._around.preamble: self._read_preamble}
+        marks = dict.fromkeys((self._around.begin, *self._around.other_begins), said)
+        marks[self._around.preamble] = self._read_preamble
         begins = [self._incoming.begins(mark) for mark in marks if mark]
         for mark, step in marks.items():
             if mark and self._incoming.begins(mark):

@@ -9,7 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.answer.round_trips import TURNS, Report, check
+from tests.answer.rendered import TURNS
+from tests.answer.round_trips import Report, check
 
 
 def main() -> int:
@@ -18,16 +19,20 @@ def main() -> int:
     parser.add_argument("--match", default="", help="only those with this in their names")
     parser.add_argument("--verbose", action="store_true", help="what failed and was refused")
     options = parser.parse_args()
-    failed = 0
+    failed = chats = 0
     files = sorted(each for each in options.folder.glob("*.jinja") if options.match in each.name)
     for file in files:
         report = check(file.read_text(encoding="utf-8"))
+        if not report.is_chat:
+            print(f"{file.stem[:50]:50}  no answers: {next(iter(report.refused.values()))[:80]}")
+            continue
+        chats += 1
         print(f"{file.stem[:50]:50}  {_summary(report)}", flush=True)
         if options.verbose:
             for name, why in (report.failed | report.refused).items():
                 print(f"    {name}: {why}")
         failed += bool(report.failed)
-    print(f"{len(files)} templates, {failed} with failures")
+    print(f"{chats} templates with answers, {failed} with failures; {len(files) - chats} others")
     return 1 if failed else 0
 
 
@@ -36,9 +41,13 @@ def _summary(report: Report) -> str:
     marks = "-" if reasoning is None else reasoning.begin.strip()[:16]
     verdict = f"{len(report.passed)} of {len(TURNS)} ok"
     if report.failed:
-        verdict += f", failed: {', '.join(report.failed)}"
+        causes: dict[str, list[str]] = {}
+        for name, cause in report.causes.items():
+            causes.setdefault(cause or "?", []).append(name)
+        verdict += "".join(f", failed: {', '.join(n)} ({why})" for why, n in causes.items())
     if report.refused:
         verdict += f", refused: {', '.join(report.refused)}"
+    verdict = "; ".join((verdict, *report.notes))
     return f"{report.format.tools.name:16}  {marks:12}  {verdict}"
 
 

@@ -8,81 +8,22 @@ and the reader has to give back what the message says, in every split.
 from __future__ import annotations
 
 import json
-import os.path
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
 
 import jinja2
-from transformers.utils.chat_template_utils import render_jinja_template
 
 from app.answer.formats import ChatFormat, detect
-from app.answer.language import answer, with_reasoning
-from app.answer.prompt import Conversation, Opening, prepare
+from app.answer.plan import AnswerPlan
 from app.answer.reader import AnswerReader
-from app.answer.tools import FunctionTool, ToolUse
+from app.answer.tools import ToolUse
+from app.core.text import RenderedPrompt
+from tests.answer.rendered import TOOLS, TURNS, Added, Turn, added_answer, takes_system
 from tests.answer.walks import Walker, calls, content, read, reasoning
 
-_LAST_MARK = re.compile(r"<[^<>]+>\s*\Z")
-
-_WITH_LAST_MARK = re.compile(r"(?<=[>\n\]])[^>\n\]]*\Z")
-"""What follows the last character that may end a mark."""
-
-EOS = "<|the_end_of_sequence|>"
-
-_QUESTION = "How is the weather?"
-
-TOOLS = (
-    FunctionTool(
-        "get_weather",
-        "Tells the weather.",
-        {
-            "type": "object",
-            "properties": {
-                "city": {"type": "string"},
-                "days": {"type": "integer"},
-                "units": {"type": "object", "properties": {"wind": {"enum": ["kn", "m/s"]}}},
-                "hours": {"type": "array", "items": {"type": "number"}},
-                "rain": {"type": "boolean"},
-            },
-            "required": ["city"],
-        },
-    ),
-    FunctionTool("stop-clock", "Stops the clock.", {"type": "object", "properties": {}}),
-    FunctionTool("get", "", {"type": "object", "properties": {"key": {"type": "string"}}}),
-)
-
-Call = tuple[str, dict[str, Any]]
-ULM: Call = ("get_weather", {"city": "Ulm"})
-FULL: Call = (
-    "get_weather",
-    {"city": 'São "Ulm"', "days": 3, "units": {"wind": "m/s"}, "hours": [1, 2.5], "rain": False},
-)
-STOP: Call = ("stop-clock", {})
-MARKS: Call = ("get", {"key": 'a\n"}</tool_call>\t\\ 12'})
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What the assistant says."""
-
-    calls: tuple[Call, ...] = ()
-    content: str = ""
-    reasoning: str = ""
-
-
-TURNS = {
-    "one call": Turn((ULM,)),
-    "all kinds of values": Turn((FULL,)),
-    "no arguments": Turn((STOP,)),
-    "marks in a string": Turn((MARKS,)),
-    "text and a call": Turn((ULM,), "Let me see."),
-    "three calls": Turn((ULM, STOP, FULL)),
-    "reasoning and a call": Turn((ULM,), reasoning="The user asks\nfor rain."),
-    "text": Turn(content="It rains."),
-}
+_BLANKS_AT_MARKS = re.compile(r" +(?=\n?<)|(?<=>) +|^ +")
 
 
 @dataclass(slots=True)
@@ -93,12 +34,22 @@ class Report:
     refused: dict[str, str] = field(default_factory=dict)
     """Turns that the template does not take, and why: no failures."""
     failed: dict[str, str] = field(default_factory=dict)
+    causes: dict[str, str] = field(default_factory=dict)
+    """Of turns that failed: what their template writes that no answer is; none: not known."""
+    notes: list[str] = field(default_factory=list)
+    """What histories show in another way than prompts have it."""
     passed: list[str] = field(default_factory=list)
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether the template wrote any of the turns; those of embeddings and rankings do not."""
+        return bool(self.passed or self.failed)
 
 
 def check(template: str, special_tokens: Sequence[str] = ()) -> Report:
     """All round trips of ``template``."""
-    report = Report(detect(template, special_tokens))
+    found = detect(template, special_tokens)
+    report = Report(replace(found, takes_system=takes_system(template)))
     for name, turn in TURNS.items():
         tools = report.format.tools
         if turn.content and turn.calls and tools.trigger is None:
@@ -108,93 +59,33 @@ def check(template: str, special_tokens: Sequence[str] = ()) -> Report:
             report.refused[name] = "an answer has one call"
             continue
         try:
-            rendered = rendered_answer(template, report.format, turn)
+            added = added_answer(template, report.format, turn)
         except (jinja2.TemplateError, TypeError, ValueError, KeyError, RecursionError) as error:
             report.refused[name] = f"{type(error).__name__}: {error}"
             continue
-        failure = _failure(report.format, turn, rendered)
+        if not _is_written(turn, added.text):
+            report.refused[name] = "the template does not write it"
+            continue
+        if added.note and added.note not in report.notes:
+            report.notes.append(added.note)
+        failure = _failure(report.format, turn, added)
         if failure:
-            report.failed[name] = f"{failure}: {rendered!r}"
+            report.failed[name] = f"{failure}: {added.text!r}"
+            report.causes[name] = _cause(report.format, turn, added)
         else:
             report.passed.append(name)
     return report
 
 
-def rendered_answer(template: str, format: ChatFormat, turn: Turn) -> str:
-    """``turn`` as the template writes it, without what ends it.
-
-    Raises what the template raises.
-    """
-    end = _added(template, format, Turn(content="SAID")).rpartition("SAID")[2]
-    end = end.removeprefix(format.content.end)
-    added = _added(template, format, turn)
-    return added.removesuffix(end) if added.endswith(end) else _LAST_MARK.sub("", added)
-
-
-def _added(template: str, format: ChatFormat, turn: Turn) -> str:
-    """What the message adds to the prompt, a mark that begins reasoning included."""
-    question = {"role": "user", "content": _QUESTION}
-    function_calls = [
-        {"id": f"call_{number}", "type": "function", "function": _function(call)}
-        for number, call in enumerate(turn.calls)
-    ]
-    said: dict[str, Any] = {"role": "assistant", "content": turn.content}
-    if function_calls:
-        said["tool_calls"] = function_calls
-    if turn.reasoning:
-        said["reasoning_content"] = turn.reasoning
-    prompt = rendered(template, format, [question])
-    after = rendered(template, format, [question, said], add_generation_prompt=False)
-    start = os.path.commonprefix([prompt, after])  # noqa: RUF071 - of characters
-    if start != prompt:  # the history need not show what the prompt opens
-        start = _WITH_LAST_MARK.sub("", start)
-    if _QUESTION in after[len(start) :]:  # it is written in another way when it is the last
-        start = after[: after.index(_QUESTION)] + prompt[prompt.index(_QUESTION) :]
-        start = os.path.commonprefix([start, after])  # noqa: RUF071
-    begin = "" if format.reasoning is None else format.reasoning.begin.rstrip()
-    if begin and start.rstrip().endswith(begin):
-        start = start.rstrip().removesuffix(begin)
-    return after[len(start) :]
-
-
-def _function(call: Call) -> dict[str, Any]:
-    name, arguments = call
-    return {"name": name, "arguments": arguments}
-
-
-def rendered(
-    template: str,
-    format: ChatFormat,
-    messages: Sequence[Mapping[str, Any]],
-    *,
-    add_generation_prompt: bool = True,
-) -> str:
-    """The text that the template makes of a conversation, prepared as the server does."""
-    given = prepare(Conversation(messages, TOOLS), format)
-    texts: Any = render_jinja_template(
-        conversations=[[dict(message) for message in given.messages]],
-        tools=None if given.tools is None else [dict(tool) for tool in given.tools],
-        chat_template=template,
-        add_generation_prompt=add_generation_prompt,
-        eos_token=EOS,
-        bos_token="",
-    )
-    return str(texts[0][0])
-
-
-def _failure(format: ChatFormat, turn: Turn, text: str) -> str:
-    """What is wrong with the round trip of ``text``; nothing if all is well."""
-    use = ToolUse(TOOLS)
-    opening: Opening = "closed"
-    language = answer(None, use, format.tools, format.content)
-    if format.reasoning is not None:
-        opening = "possible"
-        language = with_reasoning(language, format.reasoning, opening)
-    assert language is not None
-    if not walker().admits(language, text):
+def _failure(format: ChatFormat, turn: Turn, added: Added) -> str:
+    """What is wrong with the round trip of an answer; nothing if all is well."""
+    use, text = ToolUse(TOOLS), added.text
+    plan = AnswerPlan.of(RenderedPrompt((), added.prompt), None, use, format)
+    assert plan.constraint is not None
+    if not walker().admits(plan.constraint, text):
         return "not admitted"
     for chunks in splits(text):
-        reader = AnswerReader(format, opening=opening, use=use)
+        reader = AnswerReader(plan.format, opening=plan.opening, use=use)
         pieces = read(reader, chunks)
         found = [(name, json.loads(arguments)) for name, arguments in calls(pieces)]
         if found != list(turn.calls):
@@ -204,6 +95,53 @@ def _failure(format: ChatFormat, turn: Turn, text: str) -> str:
         if reasoning(pieces) != (turn.reasoning if turn.reasoning in text else ""):
             return f"reasoning {reasoning(pieces)!r} in {chunks}"
     return ""
+
+
+def _cause(format: ChatFormat, turn: Turn, added: Added) -> str:
+    """What the history has that answers do not; nothing if that is not known."""
+    text = added.text
+    if not turn.calls and text.endswith(turn.content):
+        return f"{text.removesuffix(turn.content)!r} before content"
+    ways = {
+        "blanks around marks": _behind(
+            _BLANKS_AT_MARKS.sub("", added.prompt), _BLANKS_AT_MARKS.sub("", text)
+        ),
+        "indented JSON": re.sub(
+            r",\n\s+", ", ", re.sub(r"(?<=[\[{])\n\s*|\n\s*(?=[\]}])", "", text)
+        ),
+    }
+    for name, way in ways.items():
+        if way != text and not _failure(format, turn, Added(way, added.prompt)):
+            return name
+    if not turn.calls:
+        return ""
+    if _last_line(added.prompt, format) in text:
+        return "several messages"
+    lead = format.tools.leads([turn.calls[0][0]])[0]
+    before, found, behind = text.partition(lead)
+    if not found:
+        return f"calls without {lead!r}"
+    if not _failure(format, turn, Added(found + behind, added.prompt)):
+        return f"{before!r} before calls"
+    return ""
+
+
+def _last_line(prompt: str, format: ChatFormat) -> str:
+    """Of a prompt without the mark that opens reasoning: it begins the answer's message."""
+    begin = "" if format.reasoning is None else format.reasoning.begin.strip()
+    return prompt.rstrip().removesuffix(begin).rstrip().splitlines()[-1]
+
+
+def _behind(prompt: str, text: str) -> str:
+    """``text`` without the end of the prompt where that is written again."""
+    sizes = range(min(len(prompt), len(text)), 0, -1)
+    return text[next((size for size in sizes if prompt.endswith(text[:size])), 0) :]
+
+
+def _is_written(turn: Turn, text: str) -> bool:
+    if turn.calls:
+        return all(name in text for name, _ in turn.calls)
+    return turn.content in text
 
 
 def splits(text: str) -> Iterator[list[str]]:

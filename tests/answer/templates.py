@@ -242,6 +242,16 @@ DEEPSEEK_V3_2 = _with_parameters(
 DEEPSEEK_V4 = DEEPSEEK_V3_2.replace("function_calls", "tool_calls").replace(
     'empty = ""', 'empty = "\\n"'
 )
+DEEPSEEK_V4_1 = DEEPSEEK_V3_2.replace("function_calls", " calls")
+for _word in ("invoke", "parameter"):
+    DEEPSEEK_V4_1 = DEEPSEEK_V4_1.replace("｜DSML｜" + _word, "｜DSML｜ " + _word)
+MIMO_V2 = _with_parameters(
+    "",
+    "<tool_call><function=",
+    ">",
+    ("<parameter=", ">", "</parameter>"),
+    "</function></tool_call>",
+)
 HUNYUAN_3 = _with_parameters(
     "<tool_calls:open>\n",
     "<tool_call:open>",
@@ -260,6 +270,8 @@ WITH_PARAMETERS = {
     "minimax m2": MINIMAX_M2,
     "deepseek v3.2": DEEPSEEK_V3_2,
     "deepseek v4": DEEPSEEK_V4,
+    "deepseek v4.1": DEEPSEEK_V4_1,
+    "mimo v2.6": MIMO_V2,
     "hunyuan 3": HUNYUAN_3,
 }
 """Those that write a text for each argument."""

@@ -13,7 +13,8 @@ from app.core.arguments import Parameters
 from app.core.events import AnswerToken, AnswerUsage, TokenChunk
 from app.core.literals import Literals
 from tests.answer import templates
-from tests.answer.round_trips import TURNS, check
+from tests.answer.rendered import TURNS
+from tests.answer.round_trips import check
 
 
 @pytest.mark.parametrize("name", templates.WITH_PARAMETERS)
@@ -64,6 +65,8 @@ def test_a_template_that_prints_values_has_pythons_arrays_and_objects() -> None:
 def test_marks_and_special_tokens_are_writable() -> None:
     marks = detect(templates.MINIMAX_M2, ()).markers()
     assert {"<minimax:tool_call>", "</minimax:tool_call>", "</parameter>"} <= marks
+    for template in (templates.DEEPSEEK_V4, templates.DEEPSEEK_V4_1):
+        assert "｜DSML｜" in detect(template, ()).markers()
     marks = detect(templates.GLM_4_5, ()).markers()
     assert {"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"} <= marks
 

@@ -197,6 +197,7 @@ FINAL = "<|channel|>final<|message|>"
         (THOUGHT + CALL, "", [("f", '{"n": 1}')]),
         (THOUGHT + THOUGHT + OTHER_CALL, "", [("g", "{}")]),
         (THOUGHT + SAYING + CALL, "Wait.", [("f", '{"n": 1}')]),
+        (SAYING + THOUGHT + THOUGHT + CALL, "Wait.", [("f", '{"n": 1}')]),
         (THOUGHT + FINAL + '{"n": 2}', '{"n": 2}', []),
         (FINAL + '{"n": 2}', '{"n": 2}', []),
     ],
@@ -241,11 +242,23 @@ def test_random_texts_of_harmony_are_read_as_they_were_constrained() -> None:
 def test_free_text_of_harmony_is_read_by_its_channels_without_a_constraint() -> None:
     plan = planned(HARMONY)
     assert plan.constraint is None
-    for text, thought in ((THOUGHT + FINAL + "Yes.", "Hm."), (FINAL + "Yes.", "")):
+    in_json = FINAL.replace("<|message|>", " <|constrain|>json<|message|>")
+    for text, thought in (
+        (THOUGHT + FINAL + "Yes.", "Hm."),
+        (FINAL + "Yes.", ""),
+        (THOUGHT + in_json + "Yes.", "Hm."),
+        (in_json.replace(" ", "") + "Yes.", ""),
+        (in_json.replace("<|constrain|>", "") + "Yes.", ""),
+    ):
         for chunks in splits(text):
             pieces = read(plan._answer_reader(), chunks)
             assert (reasoning(pieces), content(pieces)) == (thought, "Yes.")
     assert read(plan._answer_reader(), [THOUGHT + "<|channel|>fin"])[1:] == []
+    assert read(plan._answer_reader(), ["<|channel|>final <|constr"]) == []
+    barred = planned(HARMONY, None, ToolUse(TOOLS), ReasoningUse(wanted=False))
+    assert barred.constraint is not None
+    assert WALKER.admits(barred.constraint, SAYING + CALL)
+    assert not WALKER.admits(barred.constraint, SAYING + THOUGHT + CALL)
 
 
 @pytest.mark.parametrize("name", ["solar", "command", "kimi k3"])

@@ -16,7 +16,8 @@ from app.answer.tools import ToolUse
 from app.core.literals import Literals
 from app.core.specs import JsonSchema
 from tests.answer import templates
-from tests.answer.round_trips import FULL, TOOLS, ULM, Call, check, splits, walker
+from tests.answer.rendered import FULL, TOOLS, TURNS, ULM, Call
+from tests.answer.round_trips import check, splits, walker
 from tests.answer.tool_templates import DEEPSEEK_R1_CALLS, GRANITE_3, TOOL_TEMPLATES
 from tests.answer.walks import calls, content, read, reasoning
 
@@ -66,6 +67,27 @@ def test_so_is_what_other_templates_write(name: str) -> None:
     assert report.format.tools.name == format
     assert report.failed == {}
     assert {"one call", "three calls", "text"} <= set(report.passed)
+
+
+def test_histories_that_leave_out_what_the_prompt_opens_are_no_failures() -> None:
+    template = TOOL_TEMPLATES["qwen 2.5"].text
+    opened = template.replace("'<|assistant|>'", "'<|assistant|><think>'")
+    for before in ("", "</think>"):
+        report = check(
+            opened.replace("{{- message.content", "{{- '" + before + "' + message.content")
+        )
+        assert report.failed == {}
+        assert set(report.passed) == set(TURNS)
+        assert report.notes == ([] if before else ["history has no <think>"])
+
+
+def test_what_a_history_has_that_answers_have_not_is_told() -> None:
+    template = TOOL_TEMPLATES["qwen 2.5"].text
+    for written, cause in (
+        (template.replace("'\\n</tool_call>'", "' \\n</tool_call>'"), "blanks around marks"),
+        (template.replace("arguments | tojson", "arguments | tojson(indent=2)"), "indented JSON"),
+    ):
+        assert set(check(written).causes.values()) == {cause}
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -242,3 +242,29 @@ DEEPSEEK_R1_CALLS = """\
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<｜Assistant｜>' }}{% endif %}"""
 """Shows no tools, and writes the calls of messages without content alone, with marks left out."""
+
+KIMI_K3 = """\
+{%- macro open_tag(tag) %}{{- '<|open|>' + tag + '<|sep|>' }}{% endmacro %}
+{%- macro close_tag(tag) %}{{- '<|close|>' + tag + '<|sep|>' }}{% endmacro %}
+{%- if tools %}{{ open_tag('message') }}{{ tools | tojson }}{{ close_tag('message') }}{% endif %}
+{%- for message in messages %}
+{{- open_tag('message role="' + message.role + '"') }}
+{%- if message.role != 'assistant' %}{{- message.content }}{% else %}
+{{- open_tag('think') }}{{- message.reasoning_content }}{{- close_tag('think') }}
+{{- open_tag('response') }}{{- message.content }}{{- close_tag('response') }}
+{%- if message.tool_calls %}{{- open_tag('tools') }}
+{%- for call in message.tool_calls %}
+{{- open_tag('call tool="' ~ call.function.name ~ '" index="' ~ loop.index ~ '"') }}
+{%- for name, value in call.function.arguments.items() %}
+{%- if value is boolean %}{% set type = 'boolean' %}{% elif value is none %}{% set type = 'null' %}
+{%- elif value is number %}{% set type = 'number' %}{% elif value is string %}
+{%- set type = 'string' %}{% elif value is mapping %}{% set type = 'object' %}
+{%- else %}{% set type = 'array' %}{% endif %}
+{{- open_tag('argument key="' + name + '" type="' + type + '"') }}
+{{- value if value is string else value | tojson }}{{- close_tag('argument') }}
+{%- endfor %}{{- close_tag('call') }}{% endfor %}{{- close_tag('tools') }}{% endif %}
+{%- endif %}{{- close_tag('message') }}{{- '<|end_of_msg|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- open_tag('message role="assistant"') }}
+{{- open_tag('response' if thinking is defined and not thinking else 'think') }}{% endif %}"""
+"""Has a type for each argument, and content before calls, be it empty."""

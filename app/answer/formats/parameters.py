@@ -1,7 +1,7 @@
 """Calls whose arguments are a text each, as many families write them, told by asking the template.
 
 Qwen3-Coder, Qwen 3.5, Nemotron 3, Step 3.5, Seed-OSS, GLM 4.5 and later, Ling 3, Laguna, Hunyuan 3,
-MiniMax M2, DeepSeek V3.2 and V4 differ in marks and, which costs calls as well, in single newlines.
+MiniMax M2, DeepSeek V3.2 to V4.1 differ in marks and, which costs calls as well, in newlines.
 So a conversation with calls is rendered, and what stands around names and values is read off::
 
     TEXT  begin opening NAME middle  before KEY between VALUE after  before KEY ...  closing
@@ -37,7 +37,7 @@ _OTHERS: dict[str, Any] = {
 _NESTED = ("key_array", "key_object")
 _PYTHON = Literals(quote="'")
 _MARK_BEGINS = re.compile(r"\s*<")
-_MARK = re.compile(r"<[^<>\s]+>")
+_MARK = re.compile(r"<[^<>\s]+((?<=｜) \w+)?>")
 
 
 @dataclass(frozen=True, slots=True)

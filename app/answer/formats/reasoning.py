@@ -45,9 +45,16 @@ class ContentFormat:
     """Stand around what is said before calls; none: nothing is, or as content."""
     without: tuple[str, ...] = ()
     """What content that is free text does not hold, besides ``end``."""
+    other_begins: tuple[str, ...] = ()
+    """What models write in place of ``begin`` where nothing says what they may."""
+    always: bool = False
+    """Whether it stands before calls as well, and be it empty."""
+    ending: str = ""
+    """What models write behind content without calls, before they end."""
 
     def marks(self) -> frozenset[str]:
-        return marks_in(self.begin, self.end, self.preamble, self.preamble_end, *self.without)
+        others = (*self.other_begins, self.ending, *self.without)
+        return marks_in(self.begin, self.end, self.preamble, self.preamble_end, *others)
 
 
 BARE = ContentFormat()
@@ -144,13 +151,23 @@ _CONTENTS = (
             preamble="<|channel|>commentary<|message|>",
             preamble_end="<|end|><|start|>assistant",
             without=("<|channel|>", "<|start|>", "<|end|>"),
+            other_begins=(
+                "<|channel|>final <|constrain|>json<|message|>",
+                "<|channel|>final<|constrain|>json<|message|>",
+                "<|channel|>final json<|message|>",
+            ),
         ),
     ),
     ("<|START_RESPONSE|>", ContentFormat("<|START_RESPONSE|>", "<|END_RESPONSE|>")),
     ("<|START_THINKING|>", ContentFormat("<|START_TEXT|>", "<|END_TEXT|>")),
     (
         "open_tag('response')",
-        ContentFormat("<|open|>response<|sep|>", "<|close|>response<|sep|>"),
+        ContentFormat(
+            "<|open|>response<|sep|>",
+            "<|close|>response<|sep|>",
+            always=True,
+            ending="<|close|>message<|sep|>",
+        ),
     ),
     ("<|begin|>assistant<|content|>", ContentFormat("<|content|>", without=("<|end|>",))),
     ("assistant to=self<|message|>", ContentFormat(" to=user<|message|>", without=("<|eom|>",))),

@@ -25,6 +25,8 @@ _FIELD = re.compile(r"\$(name|arguments|id)")
 _TAG = "<"
 """Begins whatever follows a name where nothing stands between it and the arguments."""
 _MARK = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
+_MARK_IN_TAGS = re.compile(r"｜[^｜<>\s]+｜(?!>)")
+"""DeepSeek's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ class SpelledCalls:
             texts.append(self.notation.quote)
         elif self.notation is not None:
             texts += [self.notation.before, *self.notation.betweens(), self.notation.after]
-        return _MARK.findall("\n".join(texts))
+        text = "\n".join(texts)
+        return [*_MARK.findall(text), *_MARK_IN_TAGS.findall(text)]
 
     def spelled(self, calls: Iterable[Mapping[str, str]]) -> str:
         """Calls, each with its ``name`` and ``arguments``."""
