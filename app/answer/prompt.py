@@ -127,12 +127,16 @@ def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
         instructions = told.instructions(may_call=bool(tools))
         messages = _instructed(messages, instructions, format, first=True)
     if not format.tools.native:
-        written = _written_out(messages, tools, format)
+        written = _written_out(messages, PLAIN)
+        if tools:
+            written = _instructed(written, _instructions(tools, PLAIN), format)
         return TemplateInput(written, None, conversation.template_options)
     _fit_ids(messages, format.tools.ids)
     if isinstance(format.tools, SpelledCalls):  # with other formats the template does it all
-        if not format.writes_calls:
-            messages = [_with_calls(each, format.tools, "\n") for each in messages]
+        if not format.takes_results:
+            messages = _written_out(messages, format.tools)
+        elif not format.writes_calls:
+            messages = [_with_calls(each, format.tools) for each in messages]
         if tools and not format.shows_tools:
             messages = _instructed(messages, _instructions(tools, format.tools), format)
             tools = ()
@@ -250,20 +254,18 @@ def _write_arguments(messages: Sequence[dict[str, Any]]) -> None:
             call["function"] = {**call["function"], "arguments": arguments}
 
 
-def _written_out(
-    messages: Sequence[dict[str, Any]], tools: Sequence[FunctionTool], format: ChatFormat
-) -> list[dict[str, Any]]:
+def _written_out(messages: Sequence[dict[str, Any]], format: SpelledCalls) -> list[dict[str, Any]]:
     """For templates that know text alone. Roles alternate where they did: results join others."""
     written: list[dict[str, Any]] = []
     after_result = False
     for message in messages:
         result = message["role"] == "tool"
-        plain = _as_text(message)
+        plain = _as_text(message, format)
         if written and (result or after_result) and written[-1]["role"] == plain["role"] == "user":
             plain = {**plain, "content": _paragraphs(written.pop()["content"], plain["content"])}
         written.append(plain)
         after_result = result
-    return _instructed(written, _instructions(tools, PLAIN), format) if tools else written
+    return written
 
 
 def _instructed(
@@ -284,20 +286,21 @@ def _instructed(
     return [*messages[:at], {**here, "content": content}, *messages[at + 1 :]]
 
 
-def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
+def _as_text(message: Mapping[str, Any], format: SpelledCalls) -> dict[str, Any]:
     if message["role"] == "tool":
         name = message.get("name", message.get("tool_call_id", "the function"))
         return {"role": "user", "content": f"Result of {name}:\n{message['content']}"}
-    return _with_calls(message, PLAIN, "\n\n")
+    return _with_calls(message, format)
 
 
-def _with_calls(message: Mapping[str, Any], format: SpelledCalls, separator: str) -> dict[str, Any]:
+def _with_calls(message: Mapping[str, Any], format: SpelledCalls) -> dict[str, Any]:
     """``message`` with its calls in its text, as the model writes them."""
     plain = {key: value for key, value in message.items() if key != "tool_calls"}
     if "tool_calls" in message:
         functions = [call["function"] for call in message["tool_calls"]]
         calls = [{**each, "arguments": format.written(each["arguments"])} for each in functions]
         texts = (message["content"], format.spelled(calls))
+        separator = "\n" if format.native else "\n\n"
         plain["content"] = separator.join(filter(None, texts))
     return plain
 

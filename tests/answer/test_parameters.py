@@ -15,6 +15,7 @@ from app.core.literals import Literals
 from tests.answer import templates
 from tests.answer.rendered import TURNS
 from tests.answer.round_trips import check
+from tests.answer.tool_templates import TOOL_TEMPLATES
 
 
 @pytest.mark.parametrize("name", templates.WITH_PARAMETERS)
@@ -79,7 +80,26 @@ def test_templates_that_write_otherwise_are_left_to_others() -> None:
     assert detect(raising, ()).tools == PLAIN
 
 
-def test_values_have_the_confidence_of_the_tokens_that_wrote_them() -> None:
+@pytest.mark.parametrize(
+    ("template", "text", "said"),
+    [
+        (
+            templates.QWEN3_CODER,
+            'Ä <tool_call>\n<function=f>\n<parameter=city>\nä"x\n</parameter>\n'
+            "<parameter=on>\nTrue\n</parameter>\n<parameter=sizes>\n[7, 12]\n</parameter>\n"
+            "</function>\n</tool_call>",
+            {"/city": 'ä"x', "/on": "True", "/sizes/0": "7", "/sizes/1": "12"},
+        ),
+        (
+            TOOL_TEMPLATES["lfm 2.5"].text,
+            "<|tool_call_start|>[f(city='ä\"x', on=True, sizes=[7, 12])]<|tool_call_end|>",
+            {"/city": "'ä\"x'", "/on": "True", "/sizes/0": "7", "/sizes/1": "12"},
+        ),
+    ],
+)
+def test_values_have_the_confidence_of_the_tokens_that_wrote_them(
+    template: str, text: str, said: dict[str, str]
+) -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -89,12 +109,7 @@ def test_values_have_the_confidence_of_the_tokens_that_wrote_them() -> None:
         },
     }
     use = ToolUse((FunctionTool("f", None, schema),))
-    text = (
-        'Ä <tool_call>\n<function=f>\n<parameter=city>\nä"x\n</parameter>\n'
-        "<parameter=on>\nTrue\n</parameter>\n<parameter=sizes>\n[7, 12]\n</parameter>\n"
-        "</function>\n</tool_call>"
-    )
-    answer_reader = AnswerReader(detect(templates.QWEN3_CODER, ()), use=use)
+    answer_reader = AnswerReader(detect(template, ()), use=use)
     confidences = ConfidenceReader("free")
     usage = AnswerUsage(*[0] * 6)
     for at, character in enumerate(text):
@@ -102,7 +117,6 @@ def test_values_have_the_confidence_of_the_tokens_that_wrote_them() -> None:
         chunk = TokenChunk("r", character.encode(), [token], usage)
         confidences.read([chunk], character, answer_reader.push(character))
     found = {each.pointer: each for each in confidences.finish().entries if each.what == "value"}
-    said = {"/city": 'ä"x', "/on": "True", "/sizes/0": "7", "/sizes/1": "12"}
     assert set(found) == set(said)
     for pointer, written in said.items():
         at = text.index(written)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -138,6 +139,42 @@ def test_a_template_that_writes_no_calls_is_given_them_as_text() -> None:
         }
     ]
     assert given.tools is not None
+
+
+TURNS_ALTERNATE = """\
+{%- set ns = namespace(odd=false) %}
+{%- for each in messages if each.role != 'tool' and each.tool_calls is not defined %}
+{%- if (each.role == 'assistant') != ns.odd %}{{ raise_exception('not in turn') }}{% endif %}
+{%- set ns.odd = not ns.odd %}
+{%- endfor %}"""
+
+
+@pytest.mark.parametrize("turns_alternate", [False, True])
+def test_a_template_that_writes_calls_otherwise_is_given_them_as_text(
+    turns_alternate: bool,
+) -> None:
+    function = {"name": "get", "arguments": {"key": "é's", "n": None}}
+    call = {"id": "1", "type": "function", "function": function}
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "12"},
+        {"role": "assistant", "content": "Twelve."},
+    ]
+    template = TOOL_TEMPLATES["llama 3.2 pythonic"].text
+    format = detect(TURNS_ALTERNATE * turns_alternate + template, ())
+    said = prepare(Conversation(messages, TOOLS), format).messages
+    assert said[1] == {"role": "assistant", "content": '[get(key="é\'s", n=None)]'}
+    if turns_alternate:
+        assert said[2] == {"role": "user", "content": "Result of get:\n12"}
+    else:
+        assert said[2]["role"] == "tool"
+    writes_calls = detect(TOOL_TEMPLATES["olmo 3"].text, ())
+    assert "tool_calls" in prepare(Conversation(messages, TOOLS), writes_calls).messages[1]
+
+
+def test_marks_of_strings_are_found_as_the_tokens_they_are() -> None:
+    assert set(FORMATS["gemma 4"].marks()) == {"<|tool_call>", "<tool_call|>", '<|"|>'}
 
 
 def test_a_template_that_shows_no_tools_has_a_message_that_does_in_the_models_own_form() -> None:

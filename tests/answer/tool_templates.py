@@ -206,9 +206,9 @@ TOOL_TEMPLATES = {
     ),
     "functiongemma": ToolTemplate(
         "functiongemma",
-        "'<start_function_call>call:' + call.name + '{' }}{%- for k, v in call.arguments.items() %}"
-        "{{- k ~ ':<escape>' ~ v ~ '<escape>' }}{{- ',' if not loop.last }}{% endfor %}"
-        "{{- '}<end_function_call>'",
+        "'<start_function_call>call:' + call.name + '{' + members(call.arguments)"
+        " + '}<end_function_call>'",
+        macros=_GEMMA_MACROS.replace('<|"|>', "<escape>"),
     ),
     "gemma 4": ToolTemplate(
         "gemma 4",

@@ -12,7 +12,7 @@ from app.answer.formats.harmony import harmony
 from app.answer.formats.hermes import hermes
 from app.answer.formats.kimi import kimi
 from app.answer.formats.lists import lists
-from app.answer.formats.literals import literals, writes
+from app.answer.formats.literals import literals, takes_results_of_text, writes
 from app.answer.formats.llama import llama
 from app.answer.formats.marked import marked
 from app.answer.formats.mistral import mistral
@@ -62,6 +62,8 @@ class ChatFormat:
     """Whether the template tells of functions; else a system message does."""
     writes_calls: bool = True
     """Whether the template writes calls; else they are the text of their messages."""
+    takes_results: bool = True
+    """Whether the template takes results of calls that are the text of their messages."""
     takes_system: bool = True
     """Whether the template writes what a system message says."""
     reads_schemas: bool = True
@@ -94,12 +96,15 @@ def detect(template: str | None, special_tokens: Collection[str]) -> ChatFormat:
     spellable = isinstance(tools, SpelledCalls) and not isinstance(tools.notation, Parameters)
     if not (shows_tools and writes_calls) and not spellable:
         tools = PLAIN  # what the template leaves out cannot be written for it
+    takes_results = True
     if isinstance(tools, SpelledCalls) and isinstance(tools.notation, Literals):
         writes_calls = writes_calls and writes(text, tools)
+        takes_results = writes_calls or takes_results_of_text(text)
     return ChatFormat(
         tools=tools,
         shows_tools=shows_tools,
         writes_calls=writes_calls,
+        takes_results=takes_results,
         reasoning=reasoning_format(text, special_tokens),
         variables=variables,
         content=content_format(text),

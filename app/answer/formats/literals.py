@@ -89,7 +89,9 @@ _CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("third_function", {"a_text": "x"}),
 )
 _WORDS = (("true", "false", "null"), ("true", "false", "none"))
-_WRITTEN = re.compile(r"a_text[=:](\W+)x y.*b_true[=:](\w+).*c_false[=:](\w+).*d_null[=:](\w+)")
+_WRITTEN = re.compile(
+    r"a_text[=:](\W+|<\w+>)x y.*b_true[=:](\w+).*c_false[=:](\w+).*d_null[=:](\w+)"
+)
 
 
 def literals(template: str) -> SpelledCalls | None:
@@ -117,6 +119,19 @@ def writes(template: str, format: SpelledCalls) -> bool:
     """Whether the template writes calls as ``format`` has them."""
     calls = [{"name": name, "arguments": format.written(each)} for name, each in _CALLS]
     return format.spelled(calls) in (_rendered(template) or "")
+
+
+def takes_results_of_text(template: str) -> bool:
+    """Whether the template takes the result of a call that is the text of its message.
+
+    Some want users and assistants to take turns where no calls are.
+    """
+    question, call = {"role": "user", "content": "Hello."}, {"role": "assistant", "content": "f()"}
+    result = {"role": "tool", "name": "f", "tool_call_id": "abcdefgh0", "content": "1"}
+    told = {"role": "assistant", "content": "One."}
+    if render(template, [question, told, question]) is None:  # not for that
+        return True
+    return render(template, [question, call, result, told, question]) is not None
 
 
 def _rendered(template: str) -> str | None:
